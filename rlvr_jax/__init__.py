@@ -1,0 +1,1 @@
+"""Reinforcement learning with verifiable rewards in JAX; see the README."""

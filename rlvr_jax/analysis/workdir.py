@@ -1,0 +1,93 @@
+"""Reads what a run left in its workdir. Nothing here needs the run to be finished."""
+
+import dataclasses
+import gzip
+import json
+import os
+import pathlib
+import re
+from typing import Any
+
+from rlvr_jax.metrics import METRICS_FILE, read_metrics
+
+CONFIG_FILE = "config.json"
+SUMMARY_FILE = "summary.json"
+ROLLOUTS_DIR = "rollouts"
+
+
+class NotAWorkdirError(ValueError):
+    """The directory is missing, or holds no run. The message says which."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Run:
+    """A workdir's files, parsed. `metrics` holds each stage's lines in order.
+
+    `record` is config.json whole (config, seed, device, commit, versions); `summary`
+    is empty until the run has written one.
+    """
+
+    path: pathlib.Path
+    record: dict[str, Any]
+    metrics: dict[str, list[dict[str, Any]]]
+    summary: dict[str, Any]
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Returns the resolved configuration."""
+        return self.record["config"]
+
+    def series(self, stage: str, name: str) -> tuple[list[int], list[float]]:
+        """Returns the steps at which a stage wrote a metric, and its values there."""
+        pairs = [
+            (row["step"], row[name])
+            for row in self.metrics.get(stage, [])
+            if row.get(name) is not None
+        ]
+        return [step for step, _ in pairs], [value for _, value in pairs]
+
+    def found(self, stage: str, pattern: str) -> list[str]:
+        """Returns the distinct first groups of a stage's metric names, sorted.
+
+        Numbers sort as numbers.
+        """
+        names = {name for row in self.metrics.get(stage, []) for name in row}
+        matches = (re.fullmatch(pattern, name) for name in names)
+        groups = {match[1] for match in matches if match}
+        return sorted(groups, key=lambda g: (int(g) if g.isdigit() else -1, g))
+
+    def rollout_steps(self, stage: str) -> list[int]:
+        """Returns the steps of a stage whose completions were saved."""
+        files = (self.path / ROLLOUTS_DIR).glob(f"{stage}_*.jsonl.gz")
+        return sorted(int(file.name.split(".")[0].rsplit("_", 1)[1]) for file in files)
+
+    def rollouts(self, stage: str, step: int) -> list[dict[str, Any]]:
+        """Returns the completions saved at one step."""
+        path = self.path / ROLLOUTS_DIR / f"{stage}_{step:06d}.jsonl.gz"
+        with gzip.open(path, "rt", encoding="utf-8") as lines:
+            return [json.loads(line) for line in lines]
+
+
+def read_run(workdir: str | os.PathLike[str]) -> Run:
+    """Returns the run in `workdir`.
+
+    Raises NotAWorkdirError where there is none.
+    """
+    path = pathlib.Path(workdir)
+    if not path.is_dir():
+        raise NotAWorkdirError(f"{path} is not a directory")
+    if not (path / CONFIG_FILE).is_file():
+        raise NotAWorkdirError(f"{path} holds no {CONFIG_FILE}: no run started there")
+    metrics: dict[str, list[dict[str, Any]]] = {}
+    if (path / METRICS_FILE).is_file():
+        for row in read_metrics(path / METRICS_FILE):
+            metrics.setdefault(row["stage"], []).append(row)
+    summary = path / SUMMARY_FILE
+    return Run(
+        path=path,
+        record=json.loads((path / CONFIG_FILE).read_text(encoding="utf-8")),
+        metrics=metrics,
+        summary=(
+            json.loads(summary.read_text(encoding="utf-8")) if summary.is_file() else {}
+        ),
+    )

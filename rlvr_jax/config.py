@@ -1,0 +1,396 @@
+"""Every configuration field and its one default.
+
+A recipe in `configs/` is a function `get_config()` that returns a `Config`; its
+docstring is the lab record. Values are checked where they are born: constructing a
+config that cannot run raises `ConfigError`, which names the value and the mend. What
+one field may hold is its annotation (`schema.Section` checks it); what several fields
+must agree on is their section's `__post_init__`.
+"""
+
+import dataclasses
+from typing import Annotated, Literal
+
+from rlvr_jax.schema import (
+    Bound,
+    ConfigError,
+    Count,
+    NonNegative,
+    Positive,
+    Section,
+    Share,
+    Whole,
+)
+
+_PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31)
+_NOT_EMPTY = Bound("name at least one", bool)
+
+CountOrAll = Annotated[int, Bound("be positive, or -1", lambda n: n > 0 or n == -1)]
+Decay = Annotated[float, Bound("lie within [0, 1)", lambda x: 0 <= x < 1)]
+Prime = Annotated[int, Bound(f"be one of {_PRIMES}", lambda n: n in _PRIMES)]
+Seed = Annotated[int, Bound("lie within 0..2**32-1", lambda n: 0 <= n < 2**32)]
+TopP = Annotated[float, Bound("lie in (0, 1]", lambda p: 0 < p <= 1)]
+ProblemType = Literal["evaluation", "inversion", "composition"]
+Strategy = Literal["forward", "backward"]
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise ConfigError(message)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelConfig(Section):
+    """A decoder-only transformer: GQA, RoPE, RMSNorm, SwiGLU."""
+
+    layers: Count = 4
+    width: Count = 128  # D
+    mlp_width: Count = 384  # F
+    heads: Count = 4  # N, query heads
+    kv_heads: Count = 4  # K, key/value heads; divides heads
+    head_width: Count = 32  # H, even
+    rope_base: Positive = 10_000.0
+    norm_eps: Positive = 1e-6
+    tie_embeddings: bool = True
+    init_scale: Positive = 1.0  # weights start at std init_scale / sqrt(fan_in)
+    compute_dtype: Literal["float32", "bfloat16"] = "float32"
+    param_dtype: Literal["float32", "bfloat16"] = "float32"
+    layer_loop: Literal["unrolled", "scan"] = "unrolled"  # scan: short pod compiles
+    remat: Literal["none", "block", "dots"] = "none"  # what backward recomputes
+    max_length: Count = 512  # tokens of prompt + completion; longer is refused
+
+    def __post_init__(self) -> None:
+        """Refuses sizes that do not fit together."""
+        super().__post_init__()
+        _require(
+            self.heads % self.kv_heads == 0,
+            f"heads={self.heads} is not a multiple of kv_heads={self.kv_heads}; choose "
+            "kv_heads that divides heads",
+        )
+        _require(
+            self.head_width % 2 == 0,
+            f"head_width={self.head_width} is odd; RoPE turns pairs, make it even",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ChainMix(Section):
+    """Which finite-field problems a stage sees."""
+
+    types: Annotated[tuple[ProblemType, ...], _NOT_EMPTY] = ("evaluation", "inversion")
+    steps: Annotated[
+        tuple[int, ...],
+        Bound(
+            "hold at least one chain length, each within 1..20",
+            lambda steps: bool(steps) and all(1 <= n <= 20 for n in steps),
+        ),
+    ] = (2, 3, 4, 5)
+    step_weights: tuple[float, ...] = ()  # share of each length; () is uniform
+    strategies: Annotated[tuple[Strategy, ...], _NOT_EMPTY] = ("forward", "backward")
+
+    def __post_init__(self) -> None:
+        """Refuses weights that do not fit the lengths, and too short compositions."""
+        super().__post_init__()
+        weights = self.step_weights
+        _require(
+            "composition" not in self.types or min(self.steps) > 1,
+            f"steps={self.steps} with types={self.types}; a composition splits its "
+            "steps between two chains, give lengths within 2..20",
+        )
+        _require(
+            len(weights) in (0, len(self.steps)),
+            f"step_weights has {len(weights)} entries for {len(self.steps)} steps; "
+            "give one weight a length, or none",
+        )
+        _require(
+            not weights or (min(weights) >= 0 and sum(weights) > 0),
+            f"step_weights={weights}; weights are >= 0 and not all 0",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FiniteFieldConfig(Section):
+    """Arithmetic in GF(modulus): generated, exact, graded (arXiv 2606.13125)."""
+
+    kind: Literal["finite_field"] = "finite_field"
+    modulus: Prime = 7
+    symbols: Literal["fixed", "permuted"] = "fixed"  # permuted: map given in the prompt
+    warmup: ChainMix = ChainMix()
+    train: ChainMix = ChainMix(steps=(4, 5, 6))
+    eval: ChainMix = ChainMix(steps=(2, 3, 4, 5, 6))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class JsonLinesConfig(Section):
+    """Word problems from JSON lines, one object a line (GSM8K's layout by default)."""
+
+    kind: Literal["jsonl"] = "jsonl"
+    train_path: str = ""  # also the source of worked solutions for the warm start
+    eval_path: str = ""
+    prompt_field: str = "question"
+    answer_field: str = "answer"
+    answer_marker: str = "####"  # the gold follows its last occurrence; "": whole field
+    prompt_template: str = "Question: {prompt}\nAnswer:"
+    verifier: Literal["math", "exact"] = "math"
+
+    def __post_init__(self) -> None:
+        """Refuses a template that would drop the question."""
+        super().__post_init__()
+        _require(
+            "{prompt}" in self.prompt_template,
+            f"prompt_template={self.prompt_template!r} has no place for the question; "
+            "write {prompt} in it",
+        )
+
+
+TaskConfig = FiniteFieldConfig | JsonLinesConfig
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TokenizerConfig(Section):
+    """Text to ids. `symbols` is the finite-field world's own closed vocabulary."""
+
+    kind: Literal["symbols", "sentencepiece"] = "symbols"
+    vocab_size: Count = (
+        512  # sentencepiece only: trained on the spot on the train split
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MeshConfig(Section):
+    """Devices per mesh axis."""
+
+    data: CountOrAll = -1  # -1: all devices that the other axes leave
+    fsdp: Count = 1
+    tensor: Count = 1
+    cpu_devices: CountOrAll = -1  # virtual ones, when JAX runs on CPU; -1: one per core
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OptimizerConfig(Section):
+    """AdamW with global-norm clipping and a warm-up."""
+
+    learning_rate: Positive = 1e-3  # peak
+    warmup_steps: Whole = 20  # linear from 0
+    schedule: Literal["constant", "cosine"] = "constant"
+    final_fraction: Share = 0.1  # cosine ends at this share of the peak
+    b1: Decay = 0.9
+    b2: Decay = 0.95
+    eps: Positive = 1e-8
+    weight_decay: NonNegative = 0.0
+    clip_norm: Positive = 1.0
+    max_skipped: Whole = 5  # non-finite steps in a row before the run stops
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WarmupConfig(Section):
+    """The supervised start on worked solutions."""
+
+    steps: Whole = 300
+    batch_size: Count = 96  # worked solutions a step
+    micro_batches: Count = 1  # gradient accumulation; parts are sorted by length
+    optimizer: OptimizerConfig = OptimizerConfig(schedule="cosine")
+
+    def __post_init__(self) -> None:
+        """Refuses a batch that cannot be split as asked."""
+        super().__post_init__()
+        _require(
+            self.batch_size % self.micro_batches == 0,
+            f"batch_size={self.batch_size} does not split into micro_batches="
+            f"{self.micro_batches}; make it a multiple",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SamplingConfig(Section):
+    """How completions are drawn. All but max_new_tokens are traced, not compiled in."""
+
+    max_new_tokens: Count = 96
+    temperature: NonNegative = 1.0  # 0: greedy
+    top_p: TopP = 1.0  # 1: off
+    top_k: Whole = 0  # 0: off
+    min_new_tokens: Whole = 0  # end-of-sequence is barred before this length
+
+    def __post_init__(self) -> None:
+        """Refuses a minimum length that the maximum cannot hold."""
+        super().__post_init__()
+        _require(
+            self.min_new_tokens < self.max_new_tokens,
+            f"min_new_tokens={self.min_new_tokens} must be below max_new_tokens="
+            f"{self.max_new_tokens}",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AdvantageConfig(Section):
+    """How a completion's reward is measured against its group."""
+
+    baseline: Literal["group_mean", "leave_one_out"] = "group_mean"
+    scale: Literal["group_std", "batch_std", "none"] = "group_std"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LossConfig(Section):
+    """One policy loss with named parts; `configs/` and the docs name the presets.
+
+    | preset   | ratio_level | clipping | clip_low/high | aggregation         |
+    |----------|-------------|----------|---------------|---------------------|
+    | GRPO     | token       | ppo      | .2 / .2       | seq_mean_token_mean |
+    | Dr. GRPO | token       | ppo      | .2 / .2       | constant            |
+    | DAPO     | token       | ppo      | .2 / .28      | token_mean          |
+    | GSPO     | sequence    | ppo      | 3e-4 / 4e-4   | seq_mean_token_mean |
+    | CISPO    | token       | cispo    | 1 / 4         | token_mean          |
+    | RLOO     | product     | none     | -             | seq_mean_token_mean |
+
+    Dr. GRPO goes with advantage.scale=none, RLOO with that and
+    advantage.baseline=leave_one_out. CISPO's weight thus lies in [0, 5].
+    """
+
+    ratio_level: Literal["token", "sequence", "product"] = "token"
+    clipping: Literal["ppo", "cispo", "none"] = "ppo"
+    clip_low: Share = 0.2  # the ratio stays above 1 - clip_low
+    clip_high: NonNegative = 0.2  # and below 1 + clip_high
+    aggregation: Literal[
+        "token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "constant"
+    ] = "token_mean"
+    kl_coef: NonNegative = 0.0  # beta; 0 keeps no reference policy and costs nothing
+    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
+    entropy_coef: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainConfig(Section):
+    """Reinforcement learning with verifiable rewards."""
+
+    steps: Whole = 200  # rollout batches
+    prompts_per_step: Count = 16  # P
+    samples_per_prompt: Count = 8  # G
+    minibatches: Count = 1  # optimizer steps a pass over one rollout batch
+    epochs: Count = 1  # passes over one rollout batch
+    micro_batches: Count = 1  # gradient accumulation within a minibatch
+    logit_chunk: Whole = 0  # positions whose logits exist at once; 0: chosen by size
+    max_logprob_gap: Positive = 0.5  # nats, mean |sampler - scorer|; above it, stop
+    overlong_buffer: Whole = 0  # DAPO's soft penalty over the last N tokens; 0: off
+    old_logprobs: Literal["sampler", "scorer"] = "sampler"  # what the ratio divides by
+    optimizer: OptimizerConfig = OptimizerConfig(learning_rate=3e-4)
+    advantage: AdvantageConfig = AdvantageConfig()
+    loss: LossConfig = LossConfig()
+    sampling: SamplingConfig = SamplingConfig()
+
+    def __post_init__(self) -> None:
+        """Refuses batch shapes that cannot be split as asked."""
+        super().__post_init__()
+        _require(
+            self.samples_per_prompt > 1,
+            "samples_per_prompt=1 leaves a completion nothing to be compared with, "
+            "and every advantage is 0; use at least 2",
+        )
+        parts = self.minibatches * self.micro_batches
+        _require(
+            self.prompts_per_step % parts == 0,
+            f"prompts_per_step={self.prompts_per_step} does not split into "
+            f"minibatches={self.minibatches} x micro_batches={self.micro_batches}; "
+            f"make it a multiple of {parts}",
+        )
+        _require(
+            self.sampling.temperature > 0,
+            "sampling.temperature=0 samples one completion G times; "
+            "use a positive temperature",
+        )
+        _require(
+            self.overlong_buffer <= self.sampling.max_new_tokens,
+            f"overlong_buffer={self.overlong_buffer} is longer than a completion of "
+            f"sampling.max_new_tokens={self.sampling.max_new_tokens}; lower it",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvalConfig(Section):
+    """Held-out evaluation: pass@k, maj@k, by level and by type."""
+
+    problems: Count = 256
+    samples_per_problem: Count = 8
+    k: Annotated[
+        tuple[int, ...],
+        Bound("hold at least one k, each at least 1", lambda k: min(k, default=0) >= 1),
+    ] = (1, 2, 4, 8)
+    every: Whole = 0  # RL steps between evaluations while training; 0: only at the ends
+    batch_size: Count = 64  # problems sampled at once
+    bootstrap: Count = 1000  # resamples behind each 95 % interval
+    sampling: SamplingConfig = SamplingConfig()
+
+    def __post_init__(self) -> None:
+        """Refuses a pass@k that has too few samples."""
+        super().__post_init__()
+        _require(
+            max(self.k) <= self.samples_per_problem,
+            f"k={self.k} asks for more than samples_per_problem="
+            f"{self.samples_per_problem} samples; lower k or draw more",
+        )
+        _require(
+            self.sampling.temperature > 0 or self.samples_per_problem == 1,
+            f"samples_per_problem={self.samples_per_problem} draws one completion "
+            "again and again, for sampling.temperature=0 is greedy; use 1, or sample",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VerifierConfig(Section):
+    """Worker processes that judge mathematics."""
+
+    workers: Count = 2
+    timeout_s: Positive = 5.0  # per item; over it the verdict is `unjudged`
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CheckpointConfig(Section):
+    """What is kept so that a run can be cut anywhere and go on unchanged."""
+
+    every: Count = 50  # steps between checkpoints, in warm-up and in RL
+    keep: Count = 2  # newest N of each stage
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LogConfig(Section):
+    """What the user sees while it runs."""
+
+    rollouts_every: Count = 10  # steps between saved batches of completions
+    progress_every: Count = 10  # steps between progress lines
+    alarm_window: Count = 20  # steps the run doctor looks back over
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config(Section):
+    """A whole run."""
+
+    name: str = "run"
+    seed: Seed = 0
+    task: TaskConfig = FiniteFieldConfig()
+    tokenizer: TokenizerConfig = TokenizerConfig()
+    model: ModelConfig = ModelConfig()
+    mesh: MeshConfig = MeshConfig()
+    warmup: WarmupConfig = WarmupConfig()
+    train: TrainConfig = TrainConfig()
+    eval: EvalConfig = EvalConfig()
+    verifier: VerifierConfig = VerifierConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    log: LogConfig = LogConfig()
+    prompt_bucket: Count = 16  # prompt lengths are padded up to a multiple of this
+    completion_bucket: Count = 16  # completion lengths, likewise, in the update
+
+    def __post_init__(self) -> None:
+        """Refuses combinations that no stage could run."""
+        super().__post_init__()
+        _require(
+            (self.tokenizer.kind == "symbols") == (self.task.kind == "finite_field"),
+            f"tokenizer.kind={self.tokenizer.kind} does not read task.kind="
+            f"{self.task.kind}; pair symbols with finite_field, sentencepiece with "
+            "jsonl",
+        )
+        samplings = {"train": self.train.sampling, "eval": self.eval.sampling}
+        for name, sampling in samplings.items():
+            _require(
+                sampling.max_new_tokens < self.model.max_length,
+                f"{name}.sampling.max_new_tokens={sampling.max_new_tokens} leaves no "
+                f"room for a prompt within model.max_length={self.model.max_length}; "
+                "lower it, or allow more",
+            )

@@ -1,0 +1,137 @@
+"""Held-out evaluation: pass@k and maj@k, by level, by type, by strategy."""
+
+import collections
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from rlvr_jax import behaviour
+from rlvr_jax.data.loader import encode_prompts
+from rlvr_jax.models.distribution import Sampling
+from rlvr_jax.run import Run
+from rlvr_jax.sampler import sample
+from rlvr_jax.statistics import ProblemResult, majority_at_k, pass_at_k, summarise
+from rlvr_jax.types import Problem, Rollouts, Verdict
+
+__all__ = ["Judged", "evaluate_policy", "majority_at_k", "pass_at_k", "summarise"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Judged:
+    """One completion as text, and what was said of it."""
+
+    problem: Problem
+    completion: str
+    verdict: Verdict
+    length: int
+    finished: bool
+    strategy: str | None
+    weight_version: int
+
+    def row(self, stage: str, step: int) -> dict[str, Any]:
+        """Returns the completion as a line of rollouts/."""
+        return {
+            "stage": stage,
+            "step": step,
+            "id": self.problem.id,
+            "level": self.problem.level,
+            "type": self.problem.type,
+            "prompt": self.problem.prompt,
+            "completion": self.completion,
+            "verdict": self.verdict.status,
+            "reason": self.verdict.reason,
+            "reward": float(self.verdict.status == "right"),
+            "length": self.length,
+            "finished": self.finished,
+            "weight_version": self.weight_version,
+            **({"strategy": self.strategy} if self.strategy else {}),
+        }
+
+
+def completions(
+    run: Run, problems: Sequence[Problem], rollouts: Rollouts
+) -> list[Judged]:
+    """Returns the first P problems' completions (in NumPy) read, judged, classified."""
+    G = len(rollouts.lengths) // len(rollouts.prompts.lengths)
+    asked = [problem for problem in problems for _ in range(G)]
+    texts = [
+        run.tokenizer.decode(rollouts.tokens[b, : rollouts.lengths[b]].tolist())
+        for b in range(len(asked))
+    ]
+    verdicts = run.judge(asked, texts)
+    strategies = behaviour.strategies(run.config.task, asked, texts)
+    return [
+        Judged(
+            problem=asked[b],
+            completion=texts[b],
+            verdict=verdicts[b],
+            length=int(rollouts.lengths[b]),
+            finished=bool(rollouts.finished[b]),
+            strategy=strategies[b] if strategies else None,
+            weight_version=int(rollouts.weight_version),
+        )
+        for b in range(len(asked))
+    ]
+
+
+def evaluate_policy(
+    run: Run,
+    params: Any,
+    problems: Sequence[Problem],
+    *,
+    on_batch: Callable[[int, int], None],
+) -> tuple[dict[str, Any], list[Judged]]:
+    """Returns the summary of `statistics.summarise` and every judged completion.
+
+    Sampling keys depend on the config's seed and a problem's id alone, so two policies
+    are compared on paired draws. `on_batch(problems done, tokens)` is called after
+    each batch.
+    """
+    config = run.config.eval
+    sampling = run.replicate(Sampling.of(config.sampling))
+    judged: list[Judged] = []
+    for start in range(0, len(problems), config.batch_size):
+        part = list(problems[start : start + config.batch_size])
+        # The last batch is filled up so that it meets the program of the others.
+        filled = part + [part[0]] * (config.batch_size - len(part))
+        prompts = encode_prompts(filled, run.tokenizer, bucket=run.config.prompt_bucket)
+        rollouts = sample(
+            run.graphdef,
+            params,
+            run.place(prompts),
+            sampling,
+            key=run.key("eval"),
+            weight_version=np.int32(0),
+            samples_per_prompt=config.samples_per_problem,
+            max_new_tokens=config.sampling.max_new_tokens,
+        )
+        found = completions(run, part, jax.device_get(rollouts))
+        judged += found
+        on_batch(start + len(part), sum(one.length for one in found))
+    summary = summarise(
+        _results(judged), k=config.k, resamples=config.bootstrap, seed=run.config.seed
+    )
+    return summary, judged
+
+
+def _results(judged: Sequence[Judged]) -> list[ProblemResult]:
+    """Returns the completions gathered by problem; equal questions stay apart by id."""
+    groups: dict[str, list[Judged]] = collections.defaultdict(list)
+    for one in judged:
+        groups[one.problem.id].append(one)
+    return [
+        ProblemResult(
+            id=name,
+            level=group[0].problem.level,
+            type=group[0].problem.type,
+            statuses=tuple(one.verdict.status for one in group),
+            answers=tuple(one.verdict.answer for one in group),
+            lengths=tuple(one.length for one in group),
+            finished=tuple(one.finished for one in group),
+            strategies=tuple(one.strategy for one in group if one.strategy),
+        )
+        for name, group in groups.items()
+    ]

@@ -1,0 +1,72 @@
+"""A completion's advantage: its reward measured against its siblings'.
+
+Every prompt is answered G times, and what counts is not how well a completion did but
+how much better than the others on the same prompt. References:
+  GRPO     https://arxiv.org/abs/2402.03300  group mean, divided by the group's std
+  Dr. GRPO https://arxiv.org/abs/2503.20783  group mean, no division
+  RLOO     https://arxiv.org/abs/2402.14740  mean of the other G - 1
+"""
+
+from typing import Literal
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+# Rewards are of order 1 and float32 resolves 1e-7 of that. A group whose std is below
+# this disagrees by rounding only, and must not have its rounding scaled up to order 1.
+_MIN_STD = 1e-6
+
+
+def is_split(rewards: Float[Array, " P G"]) -> Bool[Array, " P"]:
+    """Returns which groups hold a preference: their rewards' std exceeds 1e-6.
+
+    The others, the zero-variance groups, say nothing about which completion was better.
+    """
+    return _from_first(rewards).std(axis=1) > _MIN_STD
+
+
+def group_advantages(
+    rewards: Float[Array, " P G"],
+    *,
+    baseline: Literal["group_mean", "leave_one_out"] = "group_mean",
+    scale: Literal["group_std", "batch_std", "none"] = "group_std",
+) -> Float[Array, " P G"]:
+    """Returns (reward - baseline) / scale, and exact zeros for a group not split.
+
+    The leave-one-out baseline is the mean of the other G - 1 rewards, so that
+
+        r_i - mean_{j != i} r_j = G / (G - 1) * (r_i - mean_j r_j).
+
+    `batch_std` is the std of all P * G rewards about their common mean. A group of one
+    is never split, so it is silent under every setting.
+
+    Deviations from the sources:
+      1. Standard deviations are the population's (divided by G, not G - 1), so one
+         success in eight is worth sqrt(7) = 2.65. TRL divides by G - 1.
+      2. Nothing is added to the std. The customary epsilon shrinks every advantage a
+         little and still lets rounding through; `is_split` does its work.
+    """
+    first_PG = _from_first(rewards)
+    centred_PG = first_PG - first_PG.mean(axis=1, keepdims=True)
+    group_size = rewards.shape[1]
+    stretch = {
+        "group_mean": 1.0,
+        "leave_one_out": group_size / max(group_size - 1, 1),
+    }[baseline]
+    unit = {
+        "group_std": first_PG.std(axis=1, keepdims=True),
+        "batch_std": rewards.std(),
+        "none": jnp.ones_like(rewards[:, :1]),
+    }[scale]
+    split_P1 = is_split(rewards)[:, None]
+    scaled_PG = stretch * centred_PG / jnp.where(split_P1, unit, 1.0)
+    return jnp.where(split_P1, scaled_PG, 0.0)
+
+
+def _from_first(rewards: Float[Array, " P G"]) -> Float[Array, " P G"]:
+    """Returns rewards counted from their group's first: equal ones give exact zeros.
+
+    Mean and std of the raw rewards round at the rewards' own magnitude: the std of
+    sixteen rewards of 1000.7 comes out as 6e-5, well above any sensible threshold.
+    """
+    return rewards - rewards[:, :1]

@@ -1,0 +1,100 @@
+"""Log-probabilities and entropies of completions, without the array of all logits.
+
+Logits of 4,096 positions over a vocabulary of 151,936 fill 2.5 GB in float32. Here they
+exist for a chunk of positions at a time, in the forward pass and in the backward pass.
+"""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from rlvr_jax.models.distribution import Sampling, sampling_logits
+from rlvr_jax.models.transformer import Transformer
+from rlvr_jax.types import Batch
+
+# Logits that may exist at once when the chunk is left to us: 64 MB in float32.
+_LOGITS_AT_ONCE = 1 << 24
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Scores:
+    """What a scoring pass says of every completion token; rubbish beyond the lengths.
+
+    Written by `token_scores`, read by the losses and the loop's metrics.
+    """
+
+    logprobs: Float[Array, " B T"]
+    entropies: Float[Array, " B T"]
+
+
+def token_scores(
+    policy: Transformer, batch: Batch, sampling: Sampling, *, chunk: int
+) -> Scores:
+    """Returns log pi(token) and H(pi) under the distribution that was sampled from.
+
+    `chunk` is the number of positions T whose [B, chunk, V] logits exist at once, 0 to
+    have it chosen so that they hold at most 2^24 numbers. Prompts are read once and
+    shared by their groups. Gradients flow through both results.
+    """
+    S = batch.prompt_tokens.shape[1]
+    mask_PS = jnp.arange(S, dtype=jnp.int32)[None] < batch.prompt_lengths[:, None]
+    layers = policy.layers()
+    prompt, prefix = policy.prefill(batch.prompt_tokens, mask_PS, layers=layers)
+    last_P11 = batch.prompt_lengths[:, None, None] - 1
+    last_P1D = jnp.take_along_axis(prompt.hidden, last_P11, axis=1)
+    G = batch.tokens.shape[0] // batch.prompt_tokens.shape[0]
+    first_B1D = jnp.repeat(last_P1D, G, axis=0)
+    rest = policy.extend(batch.tokens[:, :-1], prefix, layers=layers)
+    hidden_BTD = jnp.concatenate([first_B1D, rest.hidden], axis=1)
+    return _in_chunks(policy, hidden_BTD, batch.tokens, sampling=sampling, chunk=chunk)
+
+
+def _in_chunks(
+    policy: Transformer,
+    hidden_BTD: jax.Array,
+    tokens_BT: jax.Array,
+    *,
+    sampling: Sampling,
+    chunk: int,
+) -> Scores:
+    B, T, D = hidden_BTD.shape
+    width = chunk or max(1, _LOGITS_AT_ONCE // (B * policy.vocab_size))
+    if width >= T:
+        index_T = jnp.arange(T, dtype=jnp.int32)
+        return _score(policy, sampling, (hidden_BTD, tokens_BT, index_T))
+    count = -(-T // width)
+    extra = count * width - T
+    hidden_BTD = jnp.pad(hidden_BTD, ((0, 0), (0, extra), (0, 0)))
+    tokens_BT = jnp.pad(tokens_BT, ((0, 0), (0, extra)))
+    chunks = (
+        hidden_BTD.reshape(B, count, width, D).swapaxes(0, 1),
+        tokens_BT.reshape(B, count, width).swapaxes(0, 1),
+        jnp.arange(count * width, dtype=jnp.int32).reshape(count, width),
+    )
+    score = jax.checkpoint(functools.partial(_score, policy, sampling))
+    scores = jax.lax.map(score, chunks)
+    return jax.tree.map(
+        lambda x_CBW: x_CBW.swapaxes(0, 1).reshape(B, -1)[:, :T], scores
+    )
+
+
+def _score(
+    policy: Transformer,
+    sampling: Sampling,
+    chunk: tuple[jax.Array, jax.Array, jax.Array],
+) -> Scores:
+    """Returns the scores of one chunk; its logits die with it."""
+    hidden_BTD, tokens_BT, index_T = chunk
+    B, T = tokens_BT.shape
+    logits_CV = policy.logits(hidden_BTD).reshape(B * T, -1)
+    index_C = jnp.broadcast_to(index_T[None], (B, T)).reshape(-1)
+    kept_CV = sampling_logits(logits_CV, index_C, sampling, eos_ids=policy.eos_ids)
+    normaliser_C1 = jax.nn.logsumexp(kept_CV, axis=-1, keepdims=True)
+    logprob_CV = kept_CV - normaliser_C1
+    chosen_C1 = jnp.take_along_axis(logprob_CV, tokens_BT.reshape(-1, 1), axis=-1)
+    entropy_C = -(jnp.exp(logprob_CV) * logprob_CV).sum(axis=-1)
+    return Scores(chosen_C1.reshape(B, T), entropy_C.reshape(B, T))

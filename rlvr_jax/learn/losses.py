@@ -1,0 +1,189 @@
+"""The policy loss: one sum over tokens with named, interchangeable parts.
+
+    loss = sum_it w_it * (-surrogate_it + kl_coef * kl_it - entropy_coef * H_it)
+
+`aggregation_weights` makes w from lengths alone, on the whole minibatch before it is
+split; `policy_loss` is the sum, so micro-batches add up to the same loss and gradient
+however they are cut. docs/algorithm.md maps each published algorithm to its parts.
+
+Positions at or beyond a completion's length are replaced before any arithmetic is done
+on them: whatever they hold, NaN included, reaches neither value nor gradient.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from rlvr_jax.config import LossConfig
+from rlvr_jax.types import LossParts
+
+# exp(20) = 5e8 is beyond any use, and exp of 89 is infinite in float32: a clipped
+# token's zero gradient times that infinity would be NaN.
+_MAX_LOG_RATIO = 20.0
+
+
+def aggregation_weights(
+    lengths: Int[Array, " B"],
+    *,
+    width: int,
+    aggregation: str,
+    max_length: int,
+) -> Float[Array, " B T"]:
+    """Returns w, T = `width`, such that sum(w * x) aggregates x over true tokens.
+
+        token_mean           1 / sum_j |o_j|       DAPO, CISPO
+        seq_mean_token_mean  1 / (B |o_i|)         GRPO, GSPO, RLOO
+        seq_mean_token_sum   1 / B
+        constant             1 / (B * max_length)  Dr. GRPO
+
+    w is 0 at and beyond each length. B counts completions that have any token: rows of
+    length 0 are filler that brings a batch to size, and weigh nothing anywhere.
+    """
+    rows = (lengths > 0).sum()
+    divisor = {
+        "token_mean": lengths.sum(),
+        "seq_mean_token_mean": rows * lengths[:, None],
+        "seq_mean_token_sum": rows,
+        "constant": rows * max_length,
+    }[aggregation]
+    inverse = 1.0 / jnp.maximum(divisor, 1).astype(jnp.float32)
+    return jnp.where(_token_mask(lengths, width), inverse, 0.0)
+
+
+def policy_loss(
+    logprobs: Float[Array, " B T"],
+    old_logprobs: Float[Array, " B T"],
+    advantages: Float[Array, " B"],
+    token_weights: Float[Array, " B T"],
+    *,
+    lengths: Int[Array, " B"],
+    config: LossConfig,
+    ref_logprobs: Float[Array, " B T"] | None = None,
+    entropies: Float[Array, " B T"] | None = None,
+) -> tuple[Float[Array, ""], LossParts]:
+    """Returns sum(w * (-surrogate + kl_coef * kl - entropy_coef * H)) and its parts.
+
+    With rho the ratio of `logprobs` to `old_logprobs` at the level the config names,
+
+        ppo    surrogate = min(rho * A, clip(rho, 1 - clip_low, 1 + clip_high) * A)
+        cispo  surrogate = stop_gradient(clip(rho, ...)) * A * logprob
+        none   surrogate = rho * A
+
+    `old_logprobs` and `ref_logprobs` are constants to the gradient. `ref_logprobs` is
+    read only if `kl_coef` is positive; `entropies`, where given, are reported even if
+    `entropy_coef` is 0.
+
+    Deviation from the sources: a log-ratio counts as at most 20 in size, so that a
+    policy that ran away gives large finite numbers and not NaN. A term that has a
+    coefficient but lacks its array is a ValueError.
+    """
+    mask_BT = _token_mask(lengths, logprobs.shape[1])
+    logprob_BT = _masked(logprobs, mask_BT)
+    log_ratio_BT = logprob_BT - _masked(jax.lax.stop_gradient(old_logprobs), mask_BT)
+    ratio_BT = _ratio(log_ratio_BT, lengths, level=config.ratio_level)
+    surrogate_BT, low_BT, high_BT = _surrogate(
+        ratio_BT, _masked(advantages[:, None], mask_BT), logprob_BT, config=config
+    )
+    token_loss_BT = -surrogate_BT
+    kl_BT = entropy_BT = jnp.zeros_like(logprob_BT)
+    if config.kl_coef > 0:
+        if ref_logprobs is None:
+            raise ValueError(f"loss.kl_coef={config.kl_coef} needs ref_logprobs")
+        log_ref_BT = _masked(jax.lax.stop_gradient(ref_logprobs), mask_BT) - logprob_BT
+        kl_BT = _kl(log_ref_BT, estimator=config.kl_estimator)
+        token_loss_BT += config.kl_coef * kl_BT
+    if entropies is not None:
+        entropy_BT = _masked(entropies, mask_BT)
+        token_loss_BT -= config.entropy_coef * entropy_BT
+    elif config.entropy_coef != 0:
+        raise ValueError(f"loss.entropy_coef={config.entropy_coef} needs entropies")
+    loss = (_masked(token_weights, mask_BT) * token_loss_BT).sum()
+    return loss, LossParts(
+        loss=loss,
+        tokens=mask_BT.sum().astype(jnp.float32),
+        ratio=_masked(ratio_BT, mask_BT).sum(),
+        clip_low=(mask_BT & low_BT).sum().astype(jnp.float32),
+        clip_high=(mask_BT & high_BT).sum().astype(jnp.float32),
+        kl=kl_BT.sum(),
+        entropy=entropy_BT.sum(),
+        logprob_gap=jnp.abs(log_ratio_BT).sum(),
+        logprob_gap_max=jnp.abs(log_ratio_BT).max(),
+    )
+
+
+def _masked(values: Array, mask: Bool[Array, " B T"]) -> Float[Array, " B T"]:
+    """Returns values at true tokens and 0 elsewhere; a [B, 1] column is spread."""
+    return jnp.where(mask, values, 0.0)
+
+
+def _token_mask(lengths: Int[Array, " B"], width: int) -> Bool[Array, " B T"]:
+    """Returns which positions hold a completion's own tokens."""
+    return jnp.arange(width)[None, :] < lengths[:, None]
+
+
+def _ratio(
+    log_ratio: Float[Array, " B T"],
+    lengths: Int[Array, " B"],
+    *,
+    level: str,
+) -> Float[Array, " B T"]:
+    """Returns pi / pi_old for each token, from log-ratios that are 0 in padding.
+
+    token     its own
+    sequence  the geometric mean over its completion (GSPO)
+    product   the ratio of the whole completion, taken as one action (RLOO)
+    """
+    length_B1 = jnp.maximum(lengths, 1).astype(log_ratio.dtype)[:, None]
+    sum_B1 = log_ratio.sum(axis=1, keepdims=True)
+    exponent = {
+        "token": log_ratio,
+        "sequence": sum_B1 / length_B1,
+        "product": sum_B1,
+    }[level]
+    bounded = jnp.clip(exponent, -_MAX_LOG_RATIO, _MAX_LOG_RATIO)
+    return jnp.broadcast_to(jnp.exp(bounded), log_ratio.shape)
+
+
+def _surrogate(
+    ratio: Float[Array, " B T"],
+    advantage: Float[Array, " B T"],
+    logprob: Float[Array, " B T"],
+    *,
+    config: LossConfig,
+) -> tuple[Float[Array, " B T"], Bool[Array, " B T"], Bool[Array, " B T"]]:
+    """Returns the surrogate, and where the lower and the upper bound took effect.
+
+    PPO's minimum is its clipped branch, a constant, exactly where a raise (A > 0) has
+    passed the upper bound or a cut (A < 0) the lower one. Selecting it there gives the
+    true gradient also at ties, where that of a minimum is shared between its branches.
+    """
+    if config.clipping == "none":
+        never_BT = jnp.zeros_like(ratio, dtype=bool)
+        return ratio * advantage, never_BT, never_BT
+    low_BT = ratio < 1.0 - config.clip_low
+    high_BT = ratio > 1.0 + config.clip_high
+    if config.clipping == "ppo":
+        low_BT &= advantage < 0
+        high_BT &= advantage > 0
+    clipped_BT = jnp.where(low_BT, 1.0 - config.clip_low, ratio)
+    clipped_BT = jnp.where(high_BT, 1.0 + config.clip_high, clipped_BT)
+    if config.clipping == "cispo":
+        clipped_BT = jax.lax.stop_gradient(clipped_BT) * logprob
+    return clipped_BT * advantage, low_BT, high_BT
+
+
+def _kl(log_ref: Float[Array, " B T"], *, estimator: str) -> Float[Array, " B T"]:
+    """Returns an estimate of KL(pi || pi_ref) from d = log pi_ref - log pi.
+
+        k1  -d             unbiased; as a loss its gradient has mean zero on-policy
+        k2  d^2 / 2        biased; its on-policy gradient is that of the KL
+        k3  exp(d) - d - 1 unbiased and never negative; GRPO's choice
+
+    Source: http://joschu.net/blog/kl-approx.html
+    """
+    d_BT = jnp.clip(log_ref, -_MAX_LOG_RATIO, _MAX_LOG_RATIO)
+    return {
+        "k1": -d_BT,
+        "k2": 0.5 * d_BT * d_BT,
+        "k3": jnp.expm1(d_BT) - d_BT,
+    }[estimator]

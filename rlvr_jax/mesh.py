@@ -1,0 +1,103 @@
+"""The device mesh and the one table that lays logical axes on it."""
+
+import os
+from typing import Any
+
+import jax
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as Spec
+
+from rlvr_jax.config import ConfigError, MeshConfig
+
+AXES = ("data", "fsdp", "tensor")
+
+# Logical axis -> mesh axes. Parameters name their logical axes where they are born.
+RULES: dict[str | None, tuple[str, ...]] = {
+    None: (),
+    "batch": ("data", "fsdp"),
+    "layers": (),
+    "vocab": ("tensor",),
+    "embed": ("fsdp",),
+    "mlp": ("tensor",),
+    "heads": ("tensor",),
+    "kv_heads": ("tensor",),
+    "head_width": (),
+}
+
+
+def configure_cpu(config: MeshConfig) -> None:
+    """Gives JAX one virtual CPU device per core (or as many as the config says).
+
+    Call before JAX starts. Data-parallel virtual devices keep every core busy through
+    small matrix products, which one device's thread pool does not.
+    """
+    count = config.cpu_devices
+    if count == -1:
+        count = len(os.sched_getaffinity(0))
+    jax.config.update("jax_num_cpu_devices", count)
+
+
+def make_mesh(config: MeshConfig) -> Mesh:
+    """Returns the mesh (data, fsdp, tensor) over all devices.
+
+    Raises ConfigError where the axes do not multiply to the number of devices.
+    """
+    devices = jax.device_count()
+    others = config.fsdp * config.tensor
+    data = devices // others if config.data == -1 else config.data
+    if data * others != devices:
+        raise ConfigError(
+            f"mesh data={config.data} x fsdp={config.fsdp} x tensor={config.tensor} "
+            f"does not use the {devices} devices at hand exactly; change an axis, or "
+            "set mesh.data=-1 to take what the others leave"
+        )
+    shape = (data, config.fsdp, config.tensor)
+    return jax.make_mesh(shape, AXES, axis_types=(AxisType.Auto,) * len(AXES))
+
+
+def spec(*logical_axes: str | None) -> Spec:
+    """Returns the partition of an array with these logical axes.
+
+    Raises ValueError where two of its axes would lie on one mesh axis.
+    """
+    taken = [axis for name in logical_axes for axis in RULES[name]]
+    if len(taken) != len(set(taken)):
+        raise ValueError(f"logical axes {logical_axes} share a mesh axis: {taken}")
+    return Spec(*(RULES[name] or None for name in logical_axes))
+
+
+def constrain(x: jax.Array, *logical_axes: str | None) -> jax.Array:
+    """Returns x laid out by its logical axes on the current mesh, if there is one."""
+    if jax.sharding.get_abstract_mesh().empty:
+        return x
+    return jax.lax.with_sharding_constraint(x, spec(*logical_axes))
+
+
+def batch_sharding(mesh: Mesh) -> NamedSharding:
+    """Returns the layout of arrays whose first axis is the batch (P or B)."""
+    return NamedSharding(mesh, spec("batch"))
+
+
+def replicated(mesh: Mesh) -> NamedSharding:
+    """Returns the layout of arrays that every device holds whole."""
+    return NamedSharding(mesh, Spec())
+
+
+def shardings(logical_axes: Any, mesh: Mesh) -> Any:
+    """Returns a tree of layouts for a tree of logical-axis tuples."""
+    return jax.tree.map(
+        lambda axes: NamedSharding(mesh, spec(*axes)),
+        logical_axes,
+        is_leaf=lambda node: isinstance(node, tuple),
+    )
+
+
+def check_batch(rows: int, mesh: Mesh, what: str) -> None:
+    """Raises ConfigError where `rows` of `what` do not divide over the batch axes."""
+    parts = mesh.shape["data"] * mesh.shape["fsdp"]
+    if rows % parts:
+        raise ConfigError(
+            f"{what}={rows} is not divisible by the mesh's {parts} data x fsdp "
+            f"devices; make it a multiple of {parts}, or shrink the mesh "
+            "(mesh.cpu_devices on CPU)"
+        )

@@ -1,0 +1,280 @@
+"""Scalars of a run: metrics.jsonl, its TensorBoard mirror, and the progress line.
+
+metrics.jsonl is the record; every line is on its way to disk before the next step
+starts. TensorBoard events repeat it, one run per stage, so that the steps of two
+stages never fall on one another.
+"""
+
+import collections
+import json
+import math
+import numbers
+import os
+import pathlib
+import shutil
+import sys
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Self, SupportsFloat, TextIO
+
+from tensorboardX.event_file_writer import EventsWriter
+from tensorboardX.proto.event_pb2 import Event, SessionLog
+from tensorboardX.proto.summary_pb2 import Summary
+
+METRICS_FILE = "metrics.jsonl"
+TENSORBOARD_DIR = "tensorboard"
+
+# Steps whose duration says nothing of the next one: they compile.
+_COMPILING_STEPS = 2
+_ETA_WINDOW = 20
+
+
+class NonFiniteMetricError(ArithmeticError):
+    """A metric became NaN or infinite. The message names metric, stage and step."""
+
+
+def read_metrics(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    """Returns the lines of a metrics.jsonl, less a last line that was cut short."""
+    return [record for _, record in _complete_lines(pathlib.Path(path))]
+
+
+def _complete_lines(path: pathlib.Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yields each line that ends in a newline, after the offset of its end."""
+    end = 0
+    *lines, _torn = path.read_bytes().split(b"\n")
+    for number, line in enumerate(lines, start=1):
+        end += len(line) + 1
+        try:
+            record = json.loads(line)
+        except ValueError as error:
+            raise ValueError(f"{path}:{number}: not a JSON object: {error}") from error
+        yield end, record
+
+
+class MetricsWriter:
+    """Appends to a workdir's metrics.jsonl and TensorBoard events. One per run.
+
+    `time_s` counts the seconds the run has been at work: it goes on from the last line
+    kept, so time between an interruption and the restart is left out.
+    """
+
+    def __init__(
+        self,
+        workdir: str | os.PathLike[str],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._workdir = pathlib.Path(workdir)
+        self._path = self._workdir / METRICS_FILE
+        self._clock = clock
+        self._file = self._path.open("ab")
+        self._boards: dict[str, EventsWriter] = {}
+        self._purge: dict[str, int] = {}
+        self._origin = clock() - self._truncate(lambda record: False)
+
+    def rewind(self, stage: str, step: int) -> None:
+        """Drops what a resumed run writes again: `stage` from `step` on.
+
+        The file is cut before the first such line, so whatever was written after it,
+        later stages included, goes too; earlier stages stay. A cut is one system call:
+        a process killed beside it leaves the old file or the new one.
+        """
+        self._truncate(lambda r: r["stage"] == stage and r["step"] >= step)
+
+    def write(
+        self,
+        stage: str,
+        step: int,
+        values: Mapping[str, SupportsFloat],
+        *,
+        nullable: Collection[str] = (),
+    ) -> None:
+        """Appends one line.
+
+        A non-finite value raises `NonFiniteMetricError` and nothing is written, except
+        under the names in `nullable`, which become null: a skipped optimizer step has
+        no gradient norm to report, and says so that way.
+        """
+        scalars: dict[str, float | None] = {}
+        for name, value in values.items():
+            scalar = int(value) if isinstance(value, numbers.Integral) else float(value)
+            if math.isfinite(scalar):
+                scalars[name] = scalar
+            elif name in nullable:
+                scalars[name] = None
+            else:
+                raise NonFiniteMetricError(
+                    f"metric {name} is {scalar} at {stage} step {step}"
+                )
+        time_s = round(self._clock() - self._origin, 3)
+        record = {"stage": stage, "step": step, "time_s": time_s, **scalars}
+        self._file.write(json.dumps(record, allow_nan=False).encode() + b"\n")
+        self._file.flush()
+        self._mirror(stage, step, scalars)
+
+    def close(self) -> None:
+        """Closes every file. Further writes fail."""
+        self._close_boards()
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        """Returns the writer itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Closes the writer, whatever happened."""
+        self.close()
+
+    def _truncate(self, is_stale: Callable[[dict[str, Any]], bool]) -> float:
+        """Cuts the file before its first stale line; drops a torn last one anyway.
+
+        Returns the `time_s` of the last line kept.
+        """
+        self._close_boards()
+        keep, seconds, stale = 0, 0.0, False
+        for end, record in _complete_lines(self._path):
+            stale = stale or is_stale(record)
+            if stale:
+                stage, step = record["stage"], record["step"]
+                self._purge[stage] = min(step, self._purge.get(stage, step))
+            else:
+                keep, seconds = end, record["time_s"]
+        self._file.truncate(keep)
+        if stale:
+            self._origin = self._clock() - seconds
+        return seconds
+
+    def _mirror(
+        self, stage: str, step: int, scalars: Mapping[str, float | None]
+    ) -> None:
+        board = self._boards.get(stage) or self._open_board(stage)
+        summary = Summary(
+            value=[
+                Summary.Value(tag=name, simple_value=value)
+                for name, value in scalars.items()
+                if value is not None
+            ]
+        )
+        board.write_event(Event(wall_time=time.time(), step=step, summary=summary))
+        board.flush()
+
+    def _open_board(self, stage: str) -> EventsWriter:
+        """Starts an event file, telling TensorBoard which older events are void."""
+        directory = self._workdir / TENSORBOARD_DIR / stage
+        directory.mkdir(parents=True, exist_ok=True)
+        # A file's name carries whole seconds only: number them, or a quick restart
+        # writes over its predecessor.
+        number = len(list(directory.iterdir()))
+        board = EventsWriter(str(directory / "events"), f".{number}")
+        if stage in self._purge:
+            start = SessionLog(status=SessionLog.START)
+            step = self._purge.pop(stage)
+            board.write_event(
+                Event(wall_time=time.time(), step=step, session_log=start)
+            )
+        self._boards[stage] = board
+        return board
+
+    def _close_boards(self) -> None:
+        for board in self._boards.values():
+            board.close()
+        self._boards.clear()
+
+
+class Progress:
+    """One line per stage: steps done, a few values, tokens per second, time left.
+
+    On a terminal the line is redrawn in place at every step; elsewhere a line is
+    printed every `every` steps and at the last one. Speed and ETA are means over the
+    latest steps, without the first ones, which compile.
+    """
+
+    def __init__(
+        self,
+        stage: str,
+        total: int,
+        *,
+        every: int,
+        start: int = 0,
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._stage = stage
+        self._total = total
+        self._every = every
+        self._stream = sys.stderr if stream is None else stream
+        self._in_place = self._stream.isatty()
+        self._line = ""
+        self._clock = clock
+        self._last = clock()
+        self._skip_until = start + _COMPILING_STEPS
+        self._recent: collections.deque[tuple[float, int]] = collections.deque(
+            maxlen=_ETA_WINDOW
+        )
+
+    def update(
+        self, step: int, values: Mapping[str, SupportsFloat], *, tokens: int = 0
+    ) -> None:
+        """Says that `step` of the stage's steps are done, the last with `tokens`."""
+        now = self._clock()
+        if step > self._skip_until:
+            self._recent.append((now - self._last, tokens))
+        self._last = now
+        parts = [f"{self._stage}  {step}/{self._total}"]
+        parts += [f"{name} {short_number(float(v))}" for name, v in values.items()]
+        seconds = sum(s for s, _ in self._recent)
+        if seconds > 0:
+            rate = sum(n for _, n in self._recent) / seconds
+            if rate > 0:
+                parts.append(f"{short_number(rate)} tok/s")
+            left = (self._total - step) * seconds / len(self._recent)
+            parts.append(f"ETA {short_duration(left)}")
+        self._line = "  ".join(parts)
+        if self._in_place:
+            # A line that wraps could not be redrawn.
+            self._line = self._line[: shutil.get_terminal_size().columns - 1]
+            self._stream.write(f"\r{self._line}\x1b[K")
+        elif step % self._every == 0 or step == self._total:
+            self._stream.write(f"{self._line}\n")
+        self._stream.flush()
+
+    def say(self, text: str) -> None:
+        """Prints `text` on a line of its own, above the progress line."""
+        if self._in_place:
+            self._stream.write(f"\r{text}\x1b[K\n{self._line}")
+        else:
+            self._stream.write(f"{text}\n")
+        self._stream.flush()
+
+    def close(self) -> None:
+        """Leaves the last line standing."""
+        if self._in_place and self._line:
+            self._stream.write("\n")
+            self._stream.flush()
+
+
+def short_number(value: float) -> str:
+    """Returns three digits or so: 0.62, 38.2, 512, 1.4k, 612k, 2.1M."""
+    unit = ""
+    for next_unit in ("k", "M"):
+        if abs(value) >= 999.5:
+            value, unit = value / 1000, next_unit
+    digits = 0 if abs(value) >= 99.95 else 1 if unit or abs(value) >= 9.995 else 2
+    return f"{value:.{digits}f}{unit}"
+
+
+def short_duration(seconds: float) -> str:
+    """Returns 45s, 2m10s or 1h05m."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes}m{rest:02d}s"
+    return f"{minutes // 60}h{minutes % 60:02d}m"

@@ -1,0 +1,67 @@
+"""What a run would be, without starting it: config, parameters, mesh, memory."""
+
+import json
+import math
+import tempfile
+from pathlib import Path
+
+import jax
+
+from rlvr_jax.config import Config
+from rlvr_jax.config_io import to_json
+from rlvr_jax.run import Run, device_name, open_run
+
+_MIB = 1 << 20
+
+
+def text(config: Config) -> str:
+    """Returns the plan of a run as text. Raises ConfigError where it could not run."""
+    with tempfile.TemporaryDirectory() as scratch:
+        run = open_run(config, Path(scratch))
+        return _describe(run)
+
+
+def _describe(run: Run) -> str:
+    config, mesh = run.config, run.mesh
+    params = run.abstract_params()
+    count = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params))
+    axes = " x ".join(f"{name} {size}" for name, size in mesh.shape.items())
+    lines = [
+        json.dumps(to_json(config), indent=2),
+        f"parameters  {count:,}",
+        f"vocabulary  {run.tokenizer.vocab_size:,}",
+        f"devices     {device_name()}",
+        f"mesh        {axes}",
+        "memory over all devices, by part:",
+    ]
+    lines += [
+        f"  {part:<22}{size / _MIB:10.1f} MiB"
+        for part, size in memory_by_part(run).items()
+    ]
+    for stage, dropped in run.too_long.items():
+        lines.append(f"{stage} problems left out as too long: {dropped}")
+    return "\n".join(lines)
+
+
+def memory_by_part(run: Run) -> dict[str, float]:
+    """Returns the bytes of what lives through a step, summed over devices.
+
+    Activations of the backward pass are not counted; `logits` are those that exist at
+    once in the sampler.
+    """
+    config = run.config
+    model, train = config.model, config.train
+    leaves = jax.tree.leaves(run.abstract_params())
+    weights = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves)
+    numbers = sum(math.prod(leaf.shape) for leaf in leaves)
+    rows = train.prompts_per_step * train.samples_per_prompt
+    wide = 4 if model.compute_dtype == "float32" else 2
+    per_token = 2 * model.layers * model.kv_heads * model.head_width * wide
+    return {
+        "parameters": weights,
+        "gradients": 4 * numbers,
+        "optimizer": 2 * weights,
+        "reference": weights,
+        "completion cache": rows * train.sampling.max_new_tokens * per_token,
+        "logits": 4.0 * rows * run.tokenizer.vocab_size,
+    }

@@ -1,0 +1,149 @@
+"""What a config section is: frozen, typed, bounded, and checked when it is made.
+
+`rlvr_jax.config` declares the sections and every default; this module is the rule
+they obey. A field's annotation says all there is to check about its value alone:
+a type, and where there is one a bound (`Annotated[int, Bound(...)]`). What concerns
+several fields at once stands in the section's own `__post_init__`.
+"""
+
+import dataclasses
+import difflib
+import math
+import types
+from collections.abc import Callable, Iterable, Iterator
+from typing import Annotated, Any, Literal, Self, get_args, get_origin
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot run. The message names the value and the mend.
+
+    It begins with the field as its own section knows it ("learning_rate=-1.0; ..."),
+    so that whoever knows the section's path ("train.optimizer.") can put it in front.
+    """
+
+
+@dataclasses.dataclass(frozen=True)
+class Bound:
+    """Which values of its type a field accepts; `text` completes "it must ..."."""
+
+    text: str
+    accepts: Callable[[Any], bool]
+
+
+Count = Annotated[int, Bound("be at least 1", lambda n: n >= 1)]
+Whole = Annotated[int, Bound("be at least 0", lambda n: n >= 0)]
+Positive = Annotated[float, Bound("be positive", lambda x: x > 0)]
+NonNegative = Annotated[float, Bound("be at least 0", lambda x: x >= 0)]
+Share = Annotated[float, Bound("lie within [0, 1]", lambda x: 0 <= x <= 1)]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Section:
+    """Base of every config dataclass.
+
+    Values are brought to one form, so that equal configs have equal JSON: a list
+    becomes the tuple, and a whole number the float, that its field asks for.
+    """
+
+    def __new__(cls, **values: Any) -> Self:
+        """Refuses a key that is no field, naming the nearest one."""
+        names = [field.name for field in dataclasses.fields(cls)]
+        for key in values:
+            if key not in names:
+                raise ConfigError(
+                    f"{cls.__name__} has no field {key!r}{did_you_mean(key, names)}"
+                )
+        return super().__new__(cls)
+
+    def __post_init__(self) -> None:
+        """Refuses values of another type than declared, or out of bounds."""
+        for field in dataclasses.fields(self):
+            kind, bound = unwrap(field.type)
+            value = _canonical(vars(self)[field.name], kind)
+            if not _is_a(value, kind):
+                raise ConfigError(
+                    f"{field.name} expects {expects(kind)}, got {value!r}"
+                )
+            if bound and not bound.accepts(value):
+                raise ConfigError(f"{field.name}={value!r}; it must {bound.text}")
+            object.__setattr__(self, field.name, value)
+
+
+def unwrap(kind: Any) -> tuple[Any, Bound | None]:
+    """Returns a field's type without its bound, and the bound, if it has one."""
+    if get_origin(kind) is Annotated:
+        base, bound = get_args(kind)
+        return base, bound
+    return kind, None
+
+
+def section_classes(kind: Any) -> tuple[type[Section], ...]:
+    """Returns the section classes that a field of this type may hold, () for values."""
+    kinds = get_args(kind) if get_origin(kind) is types.UnionType else (kind,)
+    return tuple(k for k in kinds if isinstance(k, type) and issubclass(k, Section))
+
+
+def type_name(kind: Any) -> str:
+    """Returns the name by which messages and --help call the type of a field."""
+    if get_origin(kind) is Literal:
+        choices = ", ".join(map(str, get_args(kind)))
+        return f"one of {choices}" if len(get_args(kind)) > 1 else choices
+    if get_origin(kind) is tuple:
+        return f"tuple of {type_name(get_args(kind)[0])}"
+    if get_origin(kind) is types.UnionType:
+        return " or ".join(map(type_name, get_args(kind)))
+    return {str: "string", float: "finite float"}.get(kind, kind.__name__)
+
+
+def expects(kind: Any) -> str:
+    """Returns `type_name(kind)` with the article that a sentence needs."""
+    name = type_name(kind)
+    if get_origin(kind) is Literal:
+        return name
+    return f"an {name}" if name[0] in "aeiouAEIOU" else f"a {name}"
+
+
+def did_you_mean(word: str, words: Iterable[str]) -> str:
+    """Returns the end of a sentence that names the nearest of `words`."""
+    nearest = difflib.get_close_matches(word, list(words), n=1, cutoff=0.0)
+    return f"; did you mean {nearest[0]!r}?" if nearest else ""
+
+
+def sections(section: Section, path: str = "") -> Iterator[tuple[str, Section]]:
+    """Returns (path with its last dot, section) of the section and all within it."""
+    yield path, section
+    for name, value in vars(section).items():
+        if isinstance(value, Section):
+            yield from sections(value, f"{path}{name}.")
+
+
+def walk(
+    section: Section, path: str = ""
+) -> Iterator[tuple[str, dataclasses.Field[Any], Any]]:
+    """Returns (dotted path, field, value) of every field that holds no section."""
+    for prefix, owner in sections(section, path):
+        for field in dataclasses.fields(owner):
+            value = vars(owner)[field.name]
+            if not isinstance(value, Section):
+                yield f"{prefix}{field.name}", field, value
+
+
+def _canonical(value: Any, kind: Any) -> Any:
+    if kind is float and type(value) is int:
+        return float(value)
+    if get_origin(kind) is tuple and isinstance(value, list | tuple):
+        return tuple(_canonical(item, get_args(kind)[0]) for item in value)
+    return value
+
+
+def _is_a(value: Any, kind: Any) -> bool:
+    if get_origin(kind) is Literal:
+        return value in get_args(kind)
+    if get_origin(kind) is tuple:
+        element = get_args(kind)[0]
+        return isinstance(value, tuple) and all(_is_a(item, element) for item in value)
+    if kind is float:
+        return isinstance(value, float) and math.isfinite(value)
+    if kind is int:  # bool is a subclass of int, and no number of anything
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, kind)

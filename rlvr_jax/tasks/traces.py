@@ -1,0 +1,206 @@
+"""Worked traces of finite-field questions: written for training, read for telemetry.
+
+A forward trace starts from the start value and follows the steps; a backward trace
+starts from the result and undoes them, the last first. One of the two ends is given
+and the other asked, so each kind of chain has a strategy that only has to calculate
+(forward evaluation, backward inversion) and one that begins with a guess.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Literal
+
+from rlvr_jax.config import Strategy
+from rlvr_jax.tasks.chains import (
+    LABELS,
+    UNDO,
+    Chain,
+    Question,
+    Step,
+    answer,
+    apply,
+    parse_prompt,
+)
+
+_STEP_WORDS = 5  # label, operation, operand, `=`, value
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TraceReport:
+    """What a completion wrote. Made by `read_trace`, read by `behaviour`.
+
+    `strategy` is "mixed" where the two parts of a composition differ and "none" where
+    no part begins like a trace. `steps` holds one truth value per written step: it
+    restates the prompt's step (undone, if backward) and its value follows from the
+    value written before it, so a step after a slip can be right again. `first_error`
+    is the position of the first step that is wrong, missing or too many; all before it
+    are right. `consistent_start`: every part starts from the value that the prompt
+    gives (for `!`, the answer that the part before arrived at), not from a guess.
+    `complete`: no step of the question is missing. `answer` follows the last `answer`.
+    """
+
+    strategy: Literal["forward", "backward", "mixed", "none"]
+    steps: tuple[bool, ...]
+    first_error: int | None
+    consistent_start: bool
+    complete: bool
+    answer: str | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Part:
+    """One part of a completion: its header, then the steps up to the first non-step."""
+
+    strategy: Strategy
+    start: int
+    steps: tuple[tuple[Step, int], ...]  # each with the value written after it
+
+
+def write_trace(
+    question: Question, solved: Sequence[Sequence[int]], *, strategy: Strategy
+) -> str:
+    """Returns the worked solution of a question, every part by the same strategy.
+
+    `solved` is `chains.solve(question)`. Worked example, GF(7), forward:
+    `forward : e3 k + e2 = e5 l * e4 = e6 answer e6` for `evaluate : e3 k + e2 l * e4
+    = ?`.
+    """
+    symbols = question.symbols
+    parts = []
+    for chain, values in zip(question.chains, solved, strict=True):
+        line = list(values) if strategy == "forward" else values[::-1]
+        words = [f"{strategy} : {symbols[line[0]]}"]
+        for step, value in zip(_expected(chain, strategy), line[1:], strict=True):
+            operand = symbols[step.operand]
+            words.append(f"{step.label} {step.op} {operand} = {symbols[value]}")
+        parts.append(" ".join(words))
+    last = symbols[answer(question.chains[-1], solved[-1])]
+    return f"{' then '.join(parts)} answer {last}"
+
+
+def read_trace(prompt: str, completion: str, *, modulus: int) -> TraceReport:
+    """Returns what a completion wrote, step by step; total over completions.
+
+    The prompt is ours: ValueError where it is no prompt of GF(modulus). Steps are
+    matched by position; a part is read up to its first word that is no step.
+    """
+    question = parse_prompt(prompt, modulus=modulus)
+    words = completion.split()
+    value_of = {symbol: value for value, symbol in enumerate(question.symbols)}
+    written = [_read_part(part, value_of) for part in _split(words, "then")]
+    chains = question.chains
+
+    steps: list[bool] = []
+    first_error: int | None = None
+    complete = consistent = True
+    carried: int | None = None  # the answer that the part before arrived at
+    for index in range(max(len(chains), len(written))):
+        part = written[index] if index < len(written) else None
+        chain = chains[index] if index < len(chains) else None
+        wanted = len(chain.steps) if chain else 0
+        marks = _check_steps(part, chain, modulus) if part else []
+        if first_error is None and (not all(marks) or len(marks) != wanted):
+            right = marks.index(False) if False in marks else len(marks)
+            first_error = len(steps) + right
+        steps += marks
+        complete = complete and len(marks) >= wanted
+        if chain:
+            given = carried if chain.given is None else chain.given
+            consistent = consistent and _starts_from(part, chain, given)
+            carried = _arrived(part, chain)
+    return TraceReport(
+        strategy=_strategy([part.strategy for part in written if part]),
+        steps=tuple(steps),
+        first_error=first_error,
+        consistent_start=consistent,
+        complete=complete,
+        answer=_answer_word(words),
+    )
+
+
+def _expected(chain: Chain, strategy: Strategy) -> Sequence[Step]:
+    """Returns the steps that a right trace writes, in its order."""
+    if strategy == "forward":
+        return chain.steps
+    return [step._replace(op=UNDO[step.op]) for step in reversed(chain.steps)]
+
+
+def _split(words: list[str], separator: str) -> list[list[str]]:
+    parts: list[list[str]] = [[]]
+    for word in words:
+        if word == separator:
+            parts.append([])
+        else:
+            parts[-1].append(word)
+    return parts
+
+
+def _read_part(words: list[str], value_of: dict[str, int]) -> _Part | None:
+    """Returns a part as far as it is readable, None without a header and a start."""
+    match words:
+        case ["forward" | "backward" as strategy, ":", start, *rest]:
+            if start not in value_of:
+                return None
+        case _:
+            return None
+    steps = []
+    for at in range(0, len(rest) - _STEP_WORDS + 1, _STEP_WORDS):
+        label, op, operand, equals, value = rest[at : at + _STEP_WORDS]
+        if not (
+            len(label) == 1
+            and label in LABELS
+            and op in ("+", "*", "-", "/")
+            and operand in value_of
+            and equals == "="
+            and value in value_of
+        ):
+            break
+        steps.append((Step(label, op, value_of[operand]), value_of[value]))
+    return _Part(
+        strategy="forward" if strategy == "forward" else "backward",
+        start=value_of[start],
+        steps=tuple(steps),
+    )
+
+
+def _check_steps(part: _Part, chain: Chain | None, modulus: int) -> list[bool]:
+    """Returns, per written step, whether it is the expected one and its value right."""
+    expected = _expected(chain, part.strategy) if chain else ()
+    marks, before = [], part.start
+    for index, (step, value) in enumerate(part.steps):
+        marks.append(
+            index < len(expected)
+            and step == expected[index]
+            and value == apply(before, step.op, step.operand, modulus)
+        )
+        before = value
+    return marks
+
+
+def _starts_from(part: _Part | None, chain: Chain, given: int | None) -> bool:
+    calculates = "forward" if chain.kind == "evaluation" else "backward"
+    return part is not None and part.strategy == calculates and part.start == given
+
+
+def _arrived(part: _Part | None, chain: Chain) -> int | None:
+    """Returns the answer of a part by its own values, None if it has none."""
+    if part is None:
+        return None
+    asked = "forward" if chain.kind == "evaluation" else "backward"
+    if part.strategy == asked and part.steps:
+        return part.steps[-1][1]
+    return part.start
+
+
+def _strategy(
+    seen: list[Strategy],
+) -> Literal["forward", "backward", "mixed", "none"]:
+    if not seen:
+        return "none"
+    return seen[0] if len(set(seen)) == 1 else "mixed"
+
+
+def _answer_word(words: list[str]) -> str | None:
+    """Returns the word after the last `answer`, None without one."""
+    after = _split(words, "answer")[1:]
+    return after[-1][0] if after and after[-1] else None

@@ -1,0 +1,90 @@
+"""One training step in numbers: overall, by level, by type, by strategy."""
+
+import collections
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from rlvr_jax.evaluate import Judged
+
+
+def rollout_metrics(
+    judged: Sequence[Judged],
+    *,
+    rewards_PG: np.ndarray,
+    advantages_PG: np.ndarray,
+    split_P: np.ndarray,
+) -> dict[str, float]:
+    """Returns the metrics of one step's rollouts, judged in group-major order.
+
+    Levels, types and strategies that the step did not meet are absent. A group's
+    `split` is judged on its verdicts, never on the shaped reward.
+    """
+    P, G = rewards_PG.shape
+    groups = [judged[p * G : (p + 1) * G] for p in range(P)]
+    lengths_B = np.array([one.length for one in judged])
+    metrics = {
+        "reward/mean": float(rewards_PG.mean()),
+        "reward/std": float(rewards_PG.std()),
+        "rollout/length_mean": float(lengths_B.mean()),
+        "rollout/truncated": _share(not one.finished for one in judged),
+        **{
+            f"verdict/{status}": _share(one.verdict.status == status for one in judged)
+            for status in ("right", "wrong", "unjudged")
+        },
+        **_groups_by_cause(groups, split_P),
+    }
+    mass_P = np.abs(advantages_PG).sum(axis=1)
+    total_mass = max(float(mass_P.sum()), 1e-9)
+    for level in sorted({group[0].problem.level for group in groups}):
+        at_P = np.array([group[0].problem.level == level for group in groups])
+        rows = [one for one in judged if one.problem.level == level]
+        metrics |= {
+            f"level_{level}/pass": _share(_is_right(one) for one in rows),
+            f"level_{level}/split": float(split_P[at_P].mean()),
+            f"level_{level}/length": float(np.mean([one.length for one in rows])),
+            f"level_{level}/advantage_mass": float(mass_P[at_P].sum()) / total_mass,
+        }
+    return metrics | _by_type(judged)
+
+
+def _groups_by_cause(
+    groups: Sequence[Sequence[Judged]], split_P: np.ndarray
+) -> dict[str, float]:
+    """Returns the share of groups with a signal, and of silent ones by their cause."""
+    causes: collections.Counter[str] = collections.Counter()
+    for group, split in zip(groups, split_P, strict=True):
+        if split:
+            causes["split"] += 1
+        elif all(_is_right(one) for one in group):
+            causes["all_right"] += 1
+        elif any(one.verdict.status == "unjudged" for one in group):
+            causes["unjudged"] += 1
+        elif not any(one.finished for one in group):
+            causes["truncated"] += 1
+        else:
+            causes["all_wrong"] += 1
+    names = ("split", "all_right", "all_wrong", "truncated", "unjudged")
+    return {f"groups/{name}": causes[name] / len(groups) for name in names}
+
+
+def _by_type(judged: Sequence[Judged]) -> dict[str, float]:
+    metrics = {}
+    for name in sorted({one.problem.type for one in judged} - {""}):
+        rows = [one for one in judged if one.problem.type == name]
+        metrics[f"type_{name}/pass"] = _share(_is_right(one) for one in rows)
+        for strategy in sorted({one.strategy for one in rows if one.strategy}):
+            used = [one for one in rows if one.strategy == strategy]
+            metrics[f"strategy_{name}/{strategy}"] = len(used) / len(rows)
+            metrics[f"strategy_{name}/{strategy}_pass"] = _share(
+                _is_right(one) for one in used
+            )
+    return metrics
+
+
+def _is_right(one: Judged) -> bool:
+    return one.verdict.status == "right"
+
+
+def _share(flags: Iterable[bool]) -> float:
+    return float(np.mean([bool(flag) for flag in flags]))

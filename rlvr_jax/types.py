@@ -1,0 +1,135 @@
+"""The records that flow between stages.
+
+Each docstring says who writes the record, who reads it, and which mask already
+applies. Axes are spelled in docs/notation.md; rows of a `[B, ...]` array are
+group-major: row `p * G + g` is sample g of prompt p.
+"""
+
+import dataclasses
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, UInt32
+
+VerdictStatus = Literal["right", "wrong", "unjudged"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Problem:
+    """One verifiable question. Written by `tasks`, read by every later stage.
+
+    `kind` names the verifier that judges answers. `level` is a difficulty grade known
+    beforehand (steps of a chain, MATH level), 0 where there is none; `type` is the
+    group that telemetry is cut by (evaluation, inversion, subject). `solution` is a
+    worked completion for the supervised warm start.
+    """
+
+    id: str
+    prompt: str
+    gold: str
+    kind: str
+    source: str
+    level: int = 0
+    type: str = ""
+    parent: str | None = None
+    solution: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What a verifier says of one completion, and why. `unjudged` is not `wrong`."""
+
+    status: VerdictStatus
+    reason: str = ""
+    answer: str | None = None
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Prompts:
+    """Tokenised prompts, padded on the right. Written by `data`, read by `sampler`.
+
+    `uid` names the draw: sampling keys are a function of (seed, step, uid, sample), so
+    a rollout does not depend on the other rows of its batch.
+    """
+
+    tokens: Int[Array, " P S"]
+    lengths: Int[Array, " P"]
+    uid: UInt32[Array, " P"]
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rollouts:
+    """Sampled completions. Written by `sampler`, read by verifiers and `learn`.
+
+    `lengths` counts a completion's own tokens, its end-of-sequence token included;
+    tokens and logprobs at or beyond it are 0. `logprobs` are those of the very
+    distribution sampled from (temperature and truncation applied). `finished` is true
+    where the model stopped by itself ("stop"), false where it ran into the limit
+    ("length"). `weight_version` counts the optimizer steps behind the weights.
+    """
+
+    prompts: Prompts
+    tokens: Int[Array, " B T"]
+    lengths: Int[Array, " B"]
+    logprobs: Float[Array, " B T"]
+    finished: Bool[Array, " B"]
+    weight_version: Int[Array, ""]
+
+    @property
+    def finish_reasons(self) -> list[str]:
+        """Returns "stop" or "length" for each of the B completions."""
+        return ["stop" if done else "length" for done in self.finished.tolist()]
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Batch:
+    """What an update reads: G completions for each of P prompts, padded on the right.
+
+    Written by `learn.batches`. `token_weights` is the aggregation: it is 0 outside a
+    completion and is normalised over the whole minibatch *before* it is split, so the
+    sum over micro-batches is the loss whatever the split. `old_logprobs` and
+    `ref_logprobs` are 0 where the loss does not read them.
+    """
+
+    prompt_tokens: Int[Array, " P S"]
+    prompt_lengths: Int[Array, " P"]
+    tokens: Int[Array, " B T"]
+    lengths: Int[Array, " B"]
+    token_weights: Float[Array, " B T"]
+    advantages: Float[Array, " B"]
+    old_logprobs: Float[Array, " B T"]
+    ref_logprobs: Float[Array, " B T"]
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LossParts:
+    """What a loss says of itself: sums over true tokens that add up over micro-batches.
+
+    Written by the objectives in `learn`, added up by `learn.update`, read by the loop,
+    which logs the means. `loss` is the weighted objective; every other sum is over
+    tokens, unweighted, and means something once divided by `tokens`.
+    `logprob_gap` is |log pi - log pi_old|: before the first optimizer step on a rollout
+    it is the disagreement between sampler and scorer, afterwards the policy's movement.
+    `kl` and `entropy` are 0 where the loss was not given what they are made of.
+    """
+
+    loss: Float[Array, ""]
+    tokens: Float[Array, ""]
+    ratio: Float[Array, ""]
+    clip_low: Float[Array, ""]
+    clip_high: Float[Array, ""]
+    kl: Float[Array, ""]
+    entropy: Float[Array, ""]
+    logprob_gap: Float[Array, ""]
+    logprob_gap_max: Float[Array, ""]  # a maximum, not a sum
+
+    def __add__(self, other: "LossParts") -> "LossParts":
+        """Returns the parts of the two token sets together."""
+        total = jax.tree.map(jnp.add, self, other)
+        largest = jnp.maximum(self.logprob_gap_max, other.logprob_gap_max)
+        return dataclasses.replace(total, logprob_gap_max=largest)

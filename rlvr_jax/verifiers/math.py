@@ -1,0 +1,231 @@
+"""Verdicts on mathematics, from worker processes with a time limit per item.
+
+Sympy can take forever on one expression, inside a single C call that no signal
+interrupts, so the limit is kept from outside: a worker that runs over it is killed and
+replaced, its item is `unjudged`, and the other items do not notice. How an answer is
+read is stated in `math_worker`.
+"""
+
+import collections
+import json
+import os
+import selectors
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Generator, Sequence
+from pathlib import Path
+from typing import Self
+
+from rlvr_jax.types import Verdict
+
+# Only so much of a completion's end is read: room for the final answer of 4,000 tokens,
+# and a bound on what one item can cost.
+_MAX_CHARACTERS = 16_384
+# Items a worker holds: one in work and one waiting, so that it never idles between two.
+_DEPTH = 2
+_START_LIMIT_S = 60.0  # importing sympy takes a second; more on a crowded machine
+_MAX_FAILED_STARTS = 3  # in a row; then the installation is at fault
+_WORKER_SCRIPT = Path(__file__).with_name("math_worker.py")
+
+
+class _Worker:
+    """A process, the socket to it, and the items it holds, oldest first.
+
+    `multiprocessing` would not do: its children import the parent's main module, and
+    JAX with it. `-P` keeps this folder's `math.py` from hiding the standard library's.
+    """
+
+    def __init__(self, timeout_s: float):
+        self.socket, theirs = socket.socketpair()
+        self.socket.setblocking(False)
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", str(_WORKER_SCRIPT), str(timeout_s)],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C is for the parent to handle
+                env=os.environ | {"PYTHONHASHSEED": "0"},  # sympy's order of terms
+            )
+        self.timeout_s = timeout_s
+        self.ready = False
+        self.items: collections.deque[int] = collections.deque()
+        self.outbox = b""
+        self.inbox = b""
+        self.deadline = time.monotonic() + _START_LIMIT_S
+
+    def give(self, index: int, request: bytes) -> None:
+        """Adds an item; its clock starts when the worker can begin it."""
+        if self.ready and not self.items:
+            self.deadline = time.monotonic() + self.timeout_s
+        self.items.append(index)
+        self.outbox += request
+
+    def send(self) -> None:
+        """Writes what the socket takes. A dead worker shows when it is read from."""
+        try:
+            self.outbox = self.outbox[self.socket.send(self.outbox) :]
+        except BlockingIOError:
+            pass
+        except ConnectionError:
+            self.outbox = b""
+
+    def receive(self) -> list[bytes] | None:
+        """Returns the lines that have arrived, None once the worker is dead."""
+        try:
+            data = self.socket.recv(1 << 16)
+        except BlockingIOError:
+            return []
+        except ConnectionError:
+            return None
+        if not data:
+            return None
+        *lines, self.inbox = (self.inbox + data).split(b"\n")
+        self.deadline = time.monotonic() + self.timeout_s
+        return lines
+
+    def stop(self) -> int:
+        """Returns the exit code of the process, killed if it still ran."""
+        self.process.kill()
+        self.socket.close()
+        return self.process.wait()
+
+
+class MathVerifier:
+    """Judges (gold, answer) pairs; three verdicts, in order, whatever the items do.
+
+    Workers start with the first items and warm up side by side. Calls may come from
+    any thread and take turns.
+    """
+
+    def __init__(self, workers: int, timeout_s: float):
+        self._size = workers
+        self._timeout_s = timeout_s
+        self._workers: list[_Worker] = []
+        self._failed_starts = 0
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        """Returns itself."""
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        """Stops the workers."""
+        self.close()
+
+    def close(self) -> None:
+        """Stops the workers; a later call would start new ones."""
+        with self._lock:
+            for worker in self._workers:
+                worker.stop()
+            self._workers.clear()
+
+    @property
+    def worker_pids(self) -> list[int]:
+        """Returns the process ids of the workers now alive or not yet found dead."""
+        return [worker.process.pid for worker in self._workers]
+
+    def judge_all(self, pairs: Sequence[tuple[str, str]]) -> list[Verdict]:
+        """Returns one verdict for each (gold, answer), in order."""
+        return list(self.judge_each(pairs))
+
+    def judge_each(self, pairs: Sequence[tuple[str, str]]) -> Generator[Verdict]:
+        """Yields the verdicts of `judge_all`, each as soon as all before it are known.
+
+        The verifier serves nobody else until the iterator is exhausted or closed.
+        """
+        with self._lock:
+            verdicts: dict[int, Verdict] = {}
+            queue = collections.deque(range(len(pairs)))
+            try:
+                for index in range(len(pairs)):
+                    while index not in verdicts:
+                        self._hand_out(queue, pairs)
+                        self._collect(queue, verdicts)
+                    yield _with_cut(verdicts.pop(index), pairs[index][1])
+            finally:
+                for worker in [w for w in self._workers if w.items]:
+                    self._remove(worker)
+
+    def _hand_out(
+        self, queue: collections.deque[int], pairs: Sequence[tuple[str, str]]
+    ) -> None:
+        """Fills the workers with items; starts as many workers as there is work for."""
+        for worker in [w for w in self._workers if not w.items]:
+            if worker.process.poll() is not None:  # died while idle: nothing was lost
+                self._remove(worker)
+        busy = sum(bool(worker.items) for worker in self._workers)
+        while len(self._workers) < min(self._size, busy + len(queue)):
+            self._workers.append(_Worker(self._timeout_s))
+        for depth in range(1, _DEPTH + 1):
+            for worker in self._workers:
+                if queue and len(worker.items) < depth:
+                    gold, answer = pairs[queue[0]]
+                    request = json.dumps([gold, answer[-_MAX_CHARACTERS:]])
+                    worker.give(queue.popleft(), request.encode() + b"\n")
+        for worker in self._workers:
+            worker.send()
+
+    def _collect(
+        self, queue: collections.deque[int], verdicts: dict[int, Verdict]
+    ) -> None:
+        """Waits until a worker answers, dies or is overdue, and writes that down."""
+        busy = [worker for worker in self._workers if worker.items]
+        with selectors.DefaultSelector() as selector:
+            for worker in busy:
+                writing = selectors.EVENT_WRITE if worker.outbox else 0
+                selector.register(worker.socket, selectors.EVENT_READ | writing)
+            wait_s = min(worker.deadline for worker in busy) - time.monotonic()
+            selector.select(max(0.0, wait_s))
+        for worker in busy:
+            lines = worker.receive()
+            if lines is None:
+                self._replace(worker, "worker died", queue, verdicts)
+            elif not lines and time.monotonic() > worker.deadline:
+                reason = f"time limit {self._timeout_s:g} s"
+                self._replace(worker, reason, queue, verdicts)
+            for line in lines or ():
+                if not worker.ready:
+                    worker.ready = True
+                    self._failed_starts = 0
+                else:
+                    status, reason, answer = json.loads(line)
+                    verdicts[worker.items.popleft()] = Verdict(
+                        status=status, reason=reason, answer=answer
+                    )
+
+    def _replace(
+        self,
+        worker: _Worker,
+        reason: str,
+        queue: collections.deque[int],
+        verdicts: dict[int, Verdict],
+    ) -> None:
+        """Drops a worker: the item in work is `unjudged`, the others queue again."""
+        exit_code = self._remove(worker)
+        if worker.ready:
+            verdicts[worker.items.popleft()] = Verdict(status="unjudged", reason=reason)
+        else:
+            self._failed_starts += 1
+            if self._failed_starts >= _MAX_FAILED_STARTS:
+                raise RuntimeError(
+                    f"the mathematics workers do not start (exit code {exit_code}); "
+                    f"see what `{sys.executable} -c 'import math_verify'` says"
+                )
+        queue.extendleft(reversed(worker.items))
+
+    def _remove(self, worker: _Worker) -> int:
+        """Returns the exit code of a worker that is now stopped and forgotten."""
+        self._workers.remove(worker)
+        return worker.stop()
+
+
+def _with_cut(verdict: Verdict, answer: str) -> Verdict:
+    """Returns the verdict, saying so where only the answer's end was read."""
+    if len(answer) <= _MAX_CHARACTERS:
+        return verdict
+    cut = f"only the last {_MAX_CHARACTERS} characters were read"
+    reason = f"{verdict.reason}; {cut}" if verdict.reason else cut
+    return Verdict(status=verdict.status, reason=reason, answer=verdict.answer)

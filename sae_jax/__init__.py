@@ -1,0 +1,1 @@
+"""Temporal sparse autoencoders; knows nothing of RL."""

@@ -1,0 +1,139 @@
+"""Advantages: what a group can say, what it must not say, and TRL's own numbers."""
+
+import itertools
+import json
+import pathlib
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rlvr_jax.learn.advantages import group_advantages, is_split
+
+GOLDEN = json.loads(
+    (pathlib.Path(__file__).parents[1] / "golden" / "trl_losses.json").read_text()
+)
+BASELINES = ("group_mean", "leave_one_out")
+SCALES = ("group_std", "batch_std", "none")
+SETTINGS = list(itertools.product(BASELINES, SCALES))
+
+
+def _random_rewards(groups: int = 5, size: int = 8) -> jnp.ndarray:
+    rng = np.random.default_rng(3)
+    return jnp.asarray(rng.uniform(-1, 2, (groups, size)), jnp.float32)
+
+
+@pytest.mark.parametrize(("baseline", "scale"), SETTINGS)
+@pytest.mark.parametrize("reward", [0.0, 1.0, 0.7, -0.3, 1000.7])
+@pytest.mark.parametrize("size", [1, 2, 3, 16])
+def test_unanimous_group_is_silent(baseline, scale, reward, size):
+    """Exact zeros, even where the mean of equal floats is not that float."""
+    rewards = jnp.full((1, size), reward)
+    advantages = group_advantages(rewards, baseline=baseline, scale=scale)
+    np.testing.assert_array_equal(advantages, np.zeros((1, size)))
+    assert not is_split(rewards).any()
+
+
+@pytest.mark.parametrize(("baseline", "scale"), SETTINGS)
+def test_rounding_alone_is_not_a_preference(baseline, scale):
+    """0.1 + 0.6 and 0.7 differ in float32's last place and mean the same."""
+    reward = np.float32(0.7)
+    rewards = jnp.asarray([[reward, np.nextafter(reward, np.float32(1)), reward]])
+    assert rewards[0, 1] > rewards[0, 0]
+    advantages = group_advantages(rewards, baseline=baseline, scale=scale)
+    np.testing.assert_array_equal(advantages, np.zeros((1, 3)))
+
+
+def test_one_success_in_eight():
+    """At p = 1/8: sqrt((1 - p) / p) = sqrt(7) and -sqrt(p / (1 - p)) = -1 / sqrt(7)."""
+    rewards = jnp.array([[0.0, 0, 0, 1, 0, 0, 0, 0]])
+    advantages = np.asarray(group_advantages(rewards)[0])
+    np.testing.assert_allclose(advantages[3], 2.6457513, rtol=1e-6)
+    np.testing.assert_allclose(np.delete(advantages, 3), -0.3779645, rtol=1e-6)
+
+
+@pytest.mark.parametrize("right", range(1, 8))
+def test_binary_rewards_follow_the_pass_rate(right):
+    """A+ = sqrt((1-p)/p), A- = -sqrt(p/(1-p)): rarity is what is paid for."""
+    p = right / 8
+    rewards = jnp.array([[1.0] * right + [0.0] * (8 - right)])
+    expected = [((1 - p) / p) ** 0.5] * right + [-((p / (1 - p)) ** 0.5)] * (8 - right)
+    np.testing.assert_allclose(group_advantages(rewards)[0], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("baseline", "scale"), SETTINGS)
+def test_advantages_of_a_group_sum_to_zero(baseline, scale):
+    advantages = group_advantages(_random_rewards(), baseline=baseline, scale=scale)
+    np.testing.assert_allclose(advantages.sum(axis=1), 0.0, atol=2e-6)
+
+
+@pytest.mark.parametrize("size", [2, 3, 8])
+def test_leave_one_out_is_the_mean_of_the_others(size):
+    """Both sides of r_i - mean of others = G / (G - 1) * (r_i - mean)."""
+    rewards = _random_rewards(size=size)
+    loo = group_advantages(rewards, baseline="leave_one_out", scale="none")
+    centred = group_advantages(rewards, scale="none")
+    np.testing.assert_allclose(loo, size / (size - 1) * centred, rtol=1e-6)
+    r = np.asarray(rewards, np.float64)
+    others = [np.delete(r, i, axis=1).mean(axis=1) for i in range(size)]
+    np.testing.assert_allclose(loo, r - np.stack(others, axis=1), atol=1e-6)
+
+
+def test_group_std_gives_unit_variance_whatever_the_spread():
+    rewards = _random_rewards() * jnp.array([[1e-3], [1.0], [50.0], [2.0], [0.1]])
+    advantages = group_advantages(rewards)
+    np.testing.assert_allclose(advantages.std(axis=1), 1.0, rtol=1e-4)
+
+
+def test_advantage_ignores_a_shift_and_a_scale_of_its_group():
+    rewards = _random_rewards()
+    moved = 3.0 * rewards + jnp.array([[1.0], [2.0], [-3.0], [0.5], [7.0]])
+    np.testing.assert_allclose(
+        group_advantages(moved), group_advantages(rewards), atol=2e-5
+    )
+
+
+def test_batch_std_uses_one_unit_and_keeps_silent_groups_silent():
+    """Rewards 0 1 | 1 1: std over all is sqrt(3)/4, group 0 is centred to -+1/2."""
+    rewards = jnp.array([[0.0, 1.0], [1.0, 1.0]])
+    advantages = group_advantages(rewards, scale="batch_std")
+    unit = 3**0.5 / 4
+    np.testing.assert_allclose(
+        advantages, [[-0.5 / unit, 0.5 / unit], [0, 0]], rtol=1e-6
+    )
+
+
+def test_split_is_told_group_by_group():
+    rewards = jnp.array([[0.0, 0.0], [0.0, 1.0], [0.7, 0.7], [0.5, 0.5 + 1e-5]])
+    np.testing.assert_array_equal(is_split(rewards), [False, True, False, True])
+
+
+@pytest.mark.parametrize("name", ["baseline", "scale"])
+def test_unknown_setting_is_refused(name):
+    with pytest.raises((KeyError, TypeError)):
+        group_advantages(jnp.ones((1, 2)), **{name: "std"})
+
+
+def _trl_shrinkage(rewards: np.ndarray, scale: str) -> np.ndarray:
+    """Returns TRL's advantage over ours: std / (std * sqrt(n / (n - 1)) + 1e-4)."""
+    axis, n = (1, rewards.shape[1]) if scale == "group" else (None, rewards.size)
+    std = rewards.std(axis=axis, keepdims=True)
+    return std / (std * (n / (n - 1)) ** 0.5 + 1e-4)
+
+
+@pytest.mark.parametrize("scale", ["group", "batch"])
+def test_scaled_advantages_match_trl_up_to_its_std(scale):
+    """TRL divides by the sample std plus 1e-4, we by the population std."""
+    rewards = np.array(GOLDEN["rewards"])
+    ours = group_advantages(jnp.asarray(rewards, jnp.float32), scale=f"{scale}_std")
+    translated = np.asarray(ours) * _trl_shrinkage(rewards, scale)
+    np.testing.assert_allclose(translated, GOLDEN["advantages"][scale], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("baseline", "name"), [("group_mean", "none"), ("leave_one_out", "leave_one_out")]
+)
+def test_unscaled_advantages_match_trl(baseline, name):
+    rewards = jnp.array(GOLDEN["rewards"])
+    ours = group_advantages(rewards, baseline=baseline, scale="none")
+    np.testing.assert_allclose(ours, GOLDEN["advantages"][name], atol=1e-6)

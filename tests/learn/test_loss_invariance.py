@@ -1,0 +1,321 @@
+"""What must not change the loss, and two other implementations that must agree with it.
+
+Batches come from the golden file: six completions of 7, 1, 4, 6, 3 and 5 tokens whose
+policy moved both ways under both signs of the advantage, one of them on-policy.
+"""
+
+import functools
+import itertools
+import json
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rlvr_jax.config import LossConfig
+from rlvr_jax.learn.losses import aggregation_weights, policy_loss
+
+GOLDEN = json.loads(
+    (pathlib.Path(__file__).parents[1] / "golden" / "trl_losses.json").read_text()
+)
+INPUTS = {k: np.array(v) for k, v in GOLDEN["inputs"].items() if k != "max_length"}
+MAX_LENGTH = GOLDEN["inputs"]["max_length"]
+MASK = np.arange(7) < INPUTS["lengths"][:, None]
+
+LEVELS = ("token", "sequence", "product")
+CLIPPINGS = ("ppo", "cispo", "none")
+AGGREGATIONS = ("token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "constant")
+# Every level, clipping and aggregation, each with KL and entropy terms; the estimators
+# take turns, so that each meets each of the others.
+CONFIGS = [
+    LossConfig(
+        ratio_level=level,
+        clipping=clipping,
+        clip_low=0.1,
+        clip_high=0.15,
+        aggregation=aggregation,
+        kl_coef=0.3,
+        kl_estimator=("k1", "k2", "k3")[(i + j + k) % 3],
+        entropy_coef=0.2,
+    )
+    for (i, level), (j, clipping), (k, aggregation) in itertools.product(
+        enumerate(LEVELS), enumerate(CLIPPINGS), enumerate(AGGREGATIONS)
+    )
+]
+
+
+def _name(config: LossConfig) -> str:
+    return f"{config.ratio_level}-{config.clipping}-{config.aggregation}"
+
+
+every_variant = pytest.mark.parametrize("config", CONFIGS, ids=_name)
+some_variants = pytest.mark.parametrize("config", CONFIGS[::7], ids=_name)
+
+
+def _batch(config: LossConfig, **replaced) -> dict[str, np.ndarray]:
+    """Returns the golden inputs, weighed as a whole minibatch."""
+    batch = {**INPUTS, **replaced}
+    weights = aggregation_weights(
+        jnp.asarray(batch["lengths"]),
+        width=batch["logprobs"].shape[1],
+        aggregation=config.aggregation,
+        max_length=MAX_LENGTH,
+    )
+    return {**batch, "token_weights": np.asarray(weights)}
+
+
+def _evaluate(batch: dict[str, np.ndarray], config: LossConfig):
+    """Returns the parts and the gradients for log-probabilities and entropies."""
+    arrays = {k: jnp.asarray(v, jnp.float32) for k, v in batch.items()}
+    arrays["lengths"] = jnp.asarray(batch["lengths"])
+
+    def loss(wanted):
+        a = {**arrays, **wanted}
+        return policy_loss(
+            a["logprobs"],
+            a["old_logprobs"],
+            a["advantages"],
+            a["token_weights"],
+            lengths=a["lengths"],
+            config=config,
+            ref_logprobs=a["ref_logprobs"],
+            entropies=a["entropies"],
+        )
+
+    wanted = {k: arrays[k] for k in ("logprobs", "entropies")}
+    (_, parts), gradient = jax.value_and_grad(loss, has_aux=True)(wanted)
+    return parts, gradient
+
+
+def _assert_same(one, other, tolerance: float = 1e-6):
+    """Checks two (parts, gradient) pairs, relative to each array's largest entry.
+
+    A part is a sum of terms of order 0.1 to 1 that may cancel; it is held to those.
+    """
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        size = max(float(np.abs(a).max()), 0.1 if a.ndim == 0 else 0.0)
+        np.testing.assert_allclose(b, a, rtol=0, atol=tolerance * size)
+
+
+@pytest.mark.parametrize("sizes", [[1] * 6, [3, 3], [1, 1, 3, 1]])
+@some_variants
+def test_every_micro_batch_split_is_the_same_update(config, sizes):
+    """Weights are made before the split; loss, metrics and gradients then add up."""
+    batch = _batch(config)
+    whole_parts, whole_gradient = _evaluate(batch, config)
+    cuts = np.cumsum(sizes)[:-1]
+    pieces = {k: np.split(v, cuts) for k, v in batch.items()}
+    results = [
+        _evaluate({k: v[i] for k, v in pieces.items()}, config)
+        for i in range(len(sizes))
+    ]
+    parts = functools.reduce(lambda a, b: a + b, [parts for parts, _ in results])
+    gradient = jax.tree.map(lambda *g: jnp.concatenate(g), *[g for _, g in results])
+    _assert_same((whole_parts, whole_gradient), (parts, gradient))
+
+
+@some_variants
+def test_row_order_does_not_matter(config):
+    batch = _batch(config)
+    order = np.array([4, 0, 5, 2, 1, 3])
+    parts, gradient = _evaluate(batch, config)
+    shuffled = _evaluate({k: v[order] for k, v in batch.items()}, config)
+    _assert_same((parts, jax.tree.map(lambda g: g[order], gradient)), shuffled)
+
+
+@some_variants
+def test_amount_of_padding_does_not_matter(config):
+    def widen(value):
+        pad = [(0, 0), (0, 9)]
+        return np.pad(value, pad, constant_values=-7.0) if value.ndim == 2 else value
+
+    narrow = _evaluate(_batch(config), config)
+    wide = {k: widen(v) for k, v in INPUTS.items()}
+    parts, gradient = _evaluate(_batch(config, **wide), config)
+    _assert_same(narrow, (parts, jax.tree.map(lambda g: g[:, :7], gradient)))
+    assert not any(np.any(g[:, 7:]) for g in gradient.values())
+
+
+@every_variant
+def test_rubbish_in_padding_reaches_nothing(config):
+    """To the bit: value, metrics, gradients; and padding's own gradient is zero."""
+    rubbish = np.resize([np.nan, np.inf, -np.inf, 1e30], MASK.shape)
+    clean = _batch(config)
+    dirty = {
+        k: np.where(MASK, v, rubbish) if v.ndim == 2 else v for k, v in clean.items()
+    }
+    parts, gradient = _evaluate(dirty, config)
+    _assert_same(_evaluate(clean, config), (parts, gradient), tolerance=0.0)
+    assert not any(np.any(np.where(MASK, 0, g)) for g in gradient.values())
+
+
+@some_variants
+def test_filler_rows_reach_nothing(config):
+    def fill(value):
+        rows = np.full((2, *value.shape[1:]), np.nan)
+        return np.concatenate([value, rows])
+
+    filled = {k: fill(v) for k, v in INPUTS.items() if k != "lengths"}
+    lengths = np.append(INPUTS["lengths"], [0, 0])
+    parts, gradient = _evaluate(_batch(config, **filled, lengths=lengths), config)
+    assert not any(np.any(g[6:]) for g in gradient.values())
+    without = jax.tree.map(lambda g: g[:6], gradient)
+    _assert_same(_evaluate(_batch(config), config), (parts, without))
+
+
+@pytest.mark.parametrize("gap", [200.0, -200.0])
+@every_variant
+def test_runaway_policy_gives_finite_numbers(config, gap):
+    """Ratios of exp(+-200) do not exist in float32; their clipped loss still does."""
+    far = INPUTS["logprobs"] + gap
+    batch = _batch(config, old_logprobs=far, ref_logprobs=far)
+    leaves = jax.tree.leaves(_evaluate(batch, config))
+    assert all(np.isfinite(leaf).all() for leaf in leaves)
+
+
+def test_parts_are_sums_over_tokens_and_the_gap_is_the_largest():
+    """One of three tokens moved, by log 2 upward: past 1.2 with A > 0."""
+    batch = {
+        **{k: np.zeros((2, 2)) for k in ("old_logprobs", "ref_logprobs", "entropies")},
+        "logprobs": np.array([[np.log(2), 0.0], [0.0, 5.0]]),
+        "advantages": np.array([1.0, 1.0]),
+        "lengths": np.array([2, 1]),
+    }
+    config = LossConfig()
+    parts = _evaluate(_batch(config, **batch), config)[0]
+    expected = {
+        "loss": -(1.2 + 1 + 1) / 3,
+        "tokens": 3,
+        "ratio": 2 + 1 + 1,
+        "clip_low": 0,
+        "clip_high": 1,
+        "kl": 0,
+        "entropy": 0,
+        "logprob_gap": np.log(2),
+        "logprob_gap_max": np.log(2),
+    }
+    assert vars(parts).keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_allclose(vars(parts)[name], value, rtol=1e-6, err_msg=name)
+
+
+# ---- a plain implementation, one token at a time in float64
+
+
+def _plain_loss(logprobs: np.ndarray, config: LossConfig) -> float:
+    """Returns the loss of docs/algorithm.md, written with scalars and loops.
+
+    CISPO's weight is a constant to the gradient, so it is taken at the golden point.
+    """
+    lengths = INPUTS["lengths"]
+    low, high = 1 - config.clip_low, 1 + config.clip_high
+    total = 0.0
+    for i, length in enumerate(lengths):
+        advantage = INPUTS["advantages"][i]
+        point = INPUTS["logprobs"] if config.clipping == "cispo" else logprobs
+        change = (point - INPUTS["old_logprobs"])[i, :length]
+        for t in range(length):
+            exponent = {
+                "token": change[t],
+                "sequence": sum(change) / length,
+                "product": sum(change),
+            }[config.ratio_level]
+            ratio = np.exp(exponent)
+            held = min(max(ratio, low), high)
+            surrogate = {
+                "ppo": min(ratio * advantage, held * advantage),
+                "cispo": held * advantage * logprobs[i, t],
+                "none": ratio * advantage,
+            }[config.clipping]
+            d = INPUTS["ref_logprobs"][i, t] - logprobs[i, t]
+            kl = {"k1": -d, "k2": d * d / 2, "k3": np.exp(d) - 1 - d}
+            divisor = {
+                "token_mean": sum(lengths),
+                "seq_mean_token_mean": len(lengths) * length,
+                "seq_mean_token_sum": len(lengths),
+                "constant": len(lengths) * MAX_LENGTH,
+            }[config.aggregation]
+            term = config.kl_coef * kl[config.kl_estimator] - surrogate
+            term -= config.entropy_coef * INPUTS["entropies"][i, t]
+            total += term / divisor
+    return total
+
+
+@every_variant
+def test_loss_and_gradient_match_the_plain_implementation(config):
+    """The gradient by central differences, whose error here is below 1e-9."""
+    expected = np.zeros(MASK.shape)
+    for i, t in zip(*np.nonzero(MASK), strict=True):
+        step = np.zeros(MASK.shape)
+        step[i, t] = 1e-5
+        above, below = (
+            _plain_loss(INPUTS["logprobs"] + sign * step, config) for sign in (1, -1)
+        )
+        expected[i, t] = (above - below) / 2e-5
+    parts, gradient = _evaluate(_batch(config), config)
+    np.testing.assert_allclose(
+        parts.loss, _plain_loss(INPUTS["logprobs"], config), rtol=1e-5
+    )
+    np.testing.assert_allclose(gradient["logprobs"], expected, rtol=1e-5, atol=1e-7)
+
+
+# ---- TRL, case by case as make_trl_goldens.py configures it
+
+GRPO = LossConfig(aggregation="seq_mean_token_mean")
+OURS = {
+    "grpo": GRPO,
+    "grpo_kl": LossConfig(aggregation="seq_mean_token_mean", kl_coef=0.04),
+    "bnpo": LossConfig(aggregation="token_mean"),
+    "dr_grpo": LossConfig(aggregation="constant"),
+    "dr_grpo_kl": LossConfig(aggregation="constant", kl_coef=0.1),
+    "dapo": LossConfig(clip_high=0.28),
+    "dapo_entropy": LossConfig(clip_high=0.28, entropy_coef=0.01),
+    "gspo": LossConfig(
+        ratio_level="sequence",
+        clip_low=3e-4,
+        clip_high=4e-4,
+        aggregation="seq_mean_token_mean",
+    ),
+    "gspo_wide_kl": LossConfig(
+        ratio_level="sequence",
+        clip_low=0.1,
+        clip_high=0.15,
+        aggregation="seq_mean_token_mean",
+        kl_coef=0.04,
+    ),
+    "luspo": LossConfig(
+        ratio_level="sequence",
+        clip_low=0.1,
+        clip_high=0.1,
+        aggregation="seq_mean_token_sum",
+    ),
+    # TRL's epsilon_high is the weight's bound itself: 1.25 and 5.
+    "cispo": LossConfig(clipping="cispo", clip_low=1.0, clip_high=0.25),
+    "cispo_kl": LossConfig(clipping="cispo", clip_low=1.0, clip_high=4.0, kl_coef=0.04),
+    "rloo": LossConfig(ratio_level="product", aggregation="seq_mean_token_mean"),
+}
+
+
+@pytest.mark.parametrize("case", GOLDEN["losses"])
+def test_loss_and_gradient_match_trl(case):
+    config = OURS[case]
+    parts, gradient = _evaluate(_batch(config), config)
+    golden = GOLDEN["losses"][case]
+    expected = np.zeros(MASK.shape)
+    expected[MASK] = golden["gradient"]
+    np.testing.assert_allclose(parts.loss, golden["loss"], rtol=1e-5)
+    np.testing.assert_allclose(gradient["logprobs"], expected, rtol=1e-5, atol=1e-8)
+
+
+def test_goldens_cover_both_bounds_and_the_interior():
+    """Each clipped case holds some tokens at a bound and leaves some free."""
+    for case, config in OURS.items():
+        parts = _evaluate(_batch(config), config)[0]
+        held = parts.clip_low + parts.clip_high
+        if case != "cispo_kl":
+            assert 0 < held < parts.tokens, case
+        if config.clipping == "ppo":
+            assert parts.clip_low > 0, case
+            assert parts.clip_high > 0, case

@@ -1,0 +1,51 @@
+"""Which config fields a program reads: the proof that no knob is silent."""
+
+import contextlib
+import dataclasses
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import rlvr_jax
+from rlvr_jax import config, config_io, flags, schema
+from rlvr_jax.schema import Section, sections
+
+PACKAGE = Path(rlvr_jax.__file__).parent
+# These handle every field alike, whatever it means: their reads prove nothing.
+_HANDLERS = {Path(module.__file__) for module in (config, config_io, flags, schema)}
+
+
+@contextlib.contextmanager
+def record_reads() -> Iterator[set[tuple[str, str]]]:
+    """Yields a set that gains (class, field) whenever the package reads that field.
+
+    Equality, hash and repr are made by dataclasses from text, and copies by its own
+    module: neither is a file of the package. Worker processes are not seen.
+    """
+    reads: set[tuple[str, str]] = set()
+
+    def read(section: Section, name: str) -> object:
+        reader = Path(sys._getframe(1).f_code.co_filename)
+        if (
+            name in type(section).__dataclass_fields__
+            and PACKAGE in reader.parents
+            and reader not in _HANDLERS
+        ):
+            reads.add((type(section).__name__, name))
+        return object.__getattribute__(section, name)
+
+    Section.__getattribute__ = read
+    try:
+        yield reads
+    finally:
+        del Section.__getattribute__
+
+
+def knobs(section: Section) -> set[tuple[str, str]]:
+    """Returns (class, field) of every field within that holds a value, no section."""
+    return {
+        (type(owner).__name__, field.name)
+        for _, owner in sections(section)
+        for field in dataclasses.fields(owner)
+        if not isinstance(vars(owner)[field.name], Section)
+    }

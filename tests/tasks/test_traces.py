@@ -1,0 +1,368 @@
+"""Worked traces: right by construction, and read back step by step."""
+
+import dataclasses
+import random
+import re
+
+import pytest
+
+from rlvr_jax.config import ChainMix, FiniteFieldConfig
+from rlvr_jax.tasks.chains import apply, parse_prompt, solve, trajectory
+from rlvr_jax.tasks.finite_field import ChainSource, vocabulary
+from rlvr_jax.tasks.traces import TraceReport, read_trace, write_trace
+from rlvr_jax.verifiers.finite_field import judge
+
+EVALUATE = "evaluate : e3 k + e2 l * e4 m + e1 = ?"  # 3 -> 5 -> 6 -> 0
+INVERT = "invert : ? k + e2 l * e4 = e5"  # 1 -> 3 -> 5
+COMPOSE = "compose : ? k + e2 = e5 then ! l * e4 = ?"  # 3 -> 5, then 3 -> 5
+PERMUTED = "map e2 e0 e3 e1 e4 ; evaluate : e0 a + e3 b * e4 = ?"  # 1 -> 3 -> 2
+
+
+def report(
+    strategy, steps, *, first_error=None, consistent=True, complete=True, answer=None
+) -> TraceReport:
+    return TraceReport(
+        strategy=strategy,
+        steps=tuple(mark == "+" for mark in steps),
+        first_error=first_error,
+        consistent_start=consistent,
+        complete=complete,
+        answer=answer,
+    )
+
+
+@pytest.mark.parametrize(
+    ("prompt", "modulus", "strategy", "trace"),
+    [
+        (EVALUATE, 7, "forward", "e3 k + e2 = e5 l * e4 = e6 m + e1 = e0 answer e0"),
+        (EVALUATE, 7, "backward", "e0 m - e1 = e6 l / e4 = e5 k - e2 = e3 answer e0"),
+        (INVERT, 7, "forward", "e1 k + e2 = e3 l * e4 = e5 answer e1"),
+        (INVERT, 7, "backward", "e5 l / e4 = e3 k - e2 = e1 answer e1"),
+        (
+            COMPOSE,
+            7,
+            "backward",
+            "e5 k - e2 = e3 then backward : e5 l / e4 = e3 answer e5",
+        ),
+        (PERMUTED, 5, "forward", "e0 a + e3 = e1 b * e4 = e3 answer e3"),
+    ],
+)
+def test_a_worked_trace_reads_as_on_paper(prompt, modulus, strategy, trace):
+    question = parse_prompt(prompt, modulus=modulus)
+    written = write_trace(question, solve(question), strategy=strategy)
+    assert written == f"{strategy} : {trace}"
+
+
+@pytest.mark.parametrize("modulus", [2, 3, 7, 31])
+@pytest.mark.parametrize("symbols", ["fixed", "permuted"])
+@pytest.mark.parametrize("type_", ["evaluation", "inversion", "composition"])
+@pytest.mark.parametrize("strategy", ["forward", "backward"])
+def test_every_worked_solution_is_right_in_every_step(
+    modulus, symbols, type_, strategy
+):
+    mix = ChainMix(types=(type_,), steps=(2, 6, 20), strategies=(strategy,))
+    config = FiniteFieldConfig(modulus=modulus, symbols=symbols)
+    problems = ChainSource(config, mix, split="train", seed=1)
+    calculates = {"evaluation": "forward", "inversion": "backward"}
+    for index in range(40):
+        problem = problems[index]
+        question = parse_prompt(problem.prompt, modulus=modulus)
+        kinds = {chain.kind for chain in question.chains}
+        assert judge(problem, problem.solution).status == "right"
+        assert read_trace(problem.prompt, problem.solution, modulus=modulus) == report(
+            strategy,
+            "+" * problem.level,
+            consistent={calculates[kind] for kind in kinds} == {strategy},
+            answer=problem.gold,
+        )
+
+
+@pytest.mark.parametrize(
+    ("prompt", "completion", "expected"),
+    [
+        # a wrong value; what follows is right by the values written
+        (
+            EVALUATE,
+            "forward : e3 k + e2 = e5 l * e4 = e3 m + e1 = e4 answer e4",
+            report("forward", "+-+", first_error=1, answer="e4"),
+        ),
+        # a wrong value amid right ones: the next step does not follow from it
+        (
+            EVALUATE,
+            "forward : e3 k + e2 = e4 l * e4 = e6 m + e1 = e0 answer e0",
+            report("forward", "--+", first_error=0, answer="e0"),
+        ),
+        # a step left out
+        (
+            EVALUATE,
+            "forward : e3 k + e2 = e5 m + e1 = e6 answer e6",
+            report("forward", "+-", first_error=1, complete=False, answer="e6"),
+        ),
+        # the last step not written
+        (
+            EVALUATE,
+            "forward : e3 k + e2 = e5 l * e4 = e6",
+            report("forward", "++", first_error=2, complete=False),
+        ),
+        # cut within a step
+        (
+            EVALUATE,
+            "forward : e3 k + e2 = e5 l * e4 =",
+            report("forward", "+", first_error=1, complete=False),
+        ),
+        # a step too many
+        (
+            EVALUATE,
+            "forward : e3 k + e2 = e5 l * e4 = e6 m + e1 = e0 n + e1 = e1 answer e1",
+            report("forward", "+++-", first_error=3, answer="e1"),
+        ),
+        # right arithmetic with another operand, then with another label
+        (
+            EVALUATE,
+            "forward : e3 k + e3 = e6 z * e4 = e3 m + e1 = e4 answer e4",
+            report("forward", "--+", first_error=0, answer="e4"),
+        ),
+        # a start copied wrongly: every step follows, but not from what was given
+        (
+            EVALUATE,
+            "forward : e2 k + e2 = e4 l * e4 = e2 m + e1 = e3 answer e3",
+            report("forward", "+++", consistent=False, answer="e3"),
+        ),
+        # backward that does not undo
+        (
+            INVERT,
+            "backward : e5 l * e4 = e6 k + e2 = e1 answer e1",
+            report("backward", "--", first_error=0, answer="e1"),
+        ),
+        # backward in the order of the prompt
+        (
+            INVERT,
+            "backward : e5 k - e2 = e3 l / e4 = e6 answer e6",
+            report("backward", "--", first_error=0, answer="e6"),
+        ),
+        # a forward guess that happens to be right is a guess
+        (
+            INVERT,
+            "forward : e1 k + e2 = e3 l * e4 = e5 answer e1",
+            report("forward", "++", consistent=False, answer="e1"),
+        ),
+        # each part from its given end
+        (
+            COMPOSE,
+            "backward : e5 k - e2 = e3 then forward : e3 l * e4 = e5 answer e5",
+            report("mixed", "++", answer="e5"),
+        ),
+        # the second part does not start from the first part's answer
+        (
+            COMPOSE,
+            "backward : e5 k - e2 = e3 then forward : e2 l * e4 = e1 answer e1",
+            report("mixed", "++", consistent=False, answer="e1"),
+        ),
+        # ... and does, though that answer is wrong
+        (
+            COMPOSE,
+            "backward : e5 k - e2 = e2 then forward : e2 l * e4 = e1 answer e1",
+            report("mixed", "-+", first_error=0, answer="e1"),
+        ),
+        # the second part is missing
+        (
+            COMPOSE,
+            "backward : e5 k - e2 = e3 answer e3",
+            report(
+                "backward",
+                "+",
+                first_error=1,
+                consistent=False,
+                complete=False,
+                answer="e3",
+            ),
+        ),
+        # the first part has no steps, so the first error comes before step 0
+        (
+            COMPOSE,
+            "backward : e5 then forward : e5 l * e4 = e6 answer e6",
+            report(
+                "mixed",
+                "+",
+                first_error=0,
+                complete=False,
+                answer="e6",
+            ),
+        ),
+        # a part nobody asked for
+        (
+            INVERT,
+            "backward : e5 l / e4 = e3 k - e2 = e1 then forward : e1 k + e2 = e3",
+            report("mixed", "++-", first_error=2),
+        ),
+        # an answer and no trace
+        (
+            INVERT,
+            "answer e1",
+            report(
+                "none",
+                "",
+                first_error=0,
+                consistent=False,
+                complete=False,
+                answer="e1",
+            ),
+        ),
+        # the last answer word counts, and none follows it
+        (
+            INVERT,
+            "backward : e5 l / e4 = e3 k - e2 = e1 answer e1 answer",
+            report("backward", "++"),
+        ),
+        # a numeral of another field
+        (
+            INVERT,
+            "backward : e5 l / e4 = e10 k - e2 = e1 answer e1",
+            report("backward", "", first_error=0, complete=False, answer="e1"),
+        ),
+    ],
+)
+def test_a_corrupted_trace_is_read_as_on_paper(prompt, completion, expected):
+    assert read_trace(prompt, completion, modulus=7) == expected
+
+
+@pytest.mark.parametrize("strategy", ["forward", "backward"])
+@pytest.mark.parametrize("symbols", ["fixed", "permuted"])
+def test_a_wrong_value_at_step_i_is_found_at_i(strategy, symbols):
+    mix = ChainMix(
+        types=("evaluation", "inversion", "composition"),
+        steps=(8,),
+        strategies=(strategy,),
+    )
+    config = FiniteFieldConfig(modulus=11, symbols=symbols)
+    problems = ChainSource(config, mix, split="train", seed=2)
+    for index in range(64):
+        problem, slip = problems[index], index % 8
+        words = problem.solution.split(" ")
+        place = [at + 1 for at, word in enumerate(words) if word == "="][slip]
+        words[place] = "e0" if words[place] != "e0" else "e1"
+        seen = read_trace(problem.prompt, " ".join(words), modulus=11)
+        assert seen.first_error == slip
+        assert seen.steps[:slip] == (True,) * slip
+        assert seen.complete
+
+
+@pytest.mark.parametrize("prompt", [EVALUATE, INVERT])
+def test_one_guess_in_p_answers_right_and_none_counts_as_given(prompt):
+    question = parse_prompt(prompt, modulus=7)
+    (chain,) = question.chains
+    other, strategy = {
+        "evaluation": ("inversion", "backward"),
+        "inversion": ("evaluation", "forward"),
+    }[chain.kind]
+    (truth,) = solve(question)
+    right = 0
+    for guess in range(7):
+        # Worked from the asked end, as the chain of the other kind would be.
+        turned = dataclasses.replace(chain, kind=other, given=guess)
+        guessed = trajectory(turned, guess, 7)
+        trace = write_trace(question, [guessed], strategy=strategy)
+        assert read_trace(prompt, trace, modulus=7) == report(
+            strategy, "+" * len(chain.steps), consistent=False, answer=f"e{guess}"
+        )
+        right += guessed == truth
+    assert right == 1
+
+
+@pytest.mark.parametrize("modulus", [2, 7, 31])
+def test_minus_undoes_plus_and_division_undoes_multiplication(modulus):
+    for value in range(modulus):
+        for by in range(1, modulus):
+            assert apply(apply(value, "+", by, modulus), "-", by, modulus) == value
+            assert apply(apply(value, "*", by, modulus), "/", by, modulus) == value
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "",
+        "evaluate",
+        "evaluate : e3 = ?",
+        "evaluate : e3 k + e0 = ?",
+        "evaluate : e3 k - e2 = ?",
+        "evaluate : e3 k + e7 = ?",
+        "evaluate : e3 kl + e2 = ?",
+        "evaluate : ? k + e2 = e3",
+        "evaluate : ? k + e2 = ?",
+        "evaluate : ! k + e2 = ?",
+        "invert : e3 k + e2 = ?",
+        "compose : e3 k + e2 = ?",
+        "compose : e3 k + e2 = ? then e3 l + e2 = ?",
+        "compute : e3 k + e2 = ?",
+        "map e0 e1 ; evaluate : e3 k + e2 = ?",
+        "map e0 e1 e2 e3 e4 e5 e6 evaluate : e3 k + e2 = ?",
+    ],
+)
+def test_a_prompt_that_states_no_question_is_refused(prompt):
+    with pytest.raises(ValueError, match=re.escape(repr(prompt))):
+        parse_prompt(prompt, modulus=7)
+
+
+def hostile_texts(solution: str, rng: random.Random) -> list[str]:
+    """A solution mutilated word by word, and noise of words, symbols and bytes."""
+    words = solution.split(" ")
+    extra = [
+        *vocabulary(7),
+        "e07",
+        "e-1",
+        "e99",
+        "E3",
+        "e٣",
+        "\x00",
+        "\ud800",
+        "\U0001d4863",
+    ]
+    mutants = []
+    for _ in range(6):
+        mutant = list(words)
+        for _ in range(rng.randrange(1, 4)):
+            at = rng.randrange(len(mutant))
+            match rng.randrange(4):
+                case 0:
+                    mutant[at] = rng.choice(extra)
+                case 1:
+                    mutant.insert(at, rng.choice(extra))
+                case 2:
+                    mutant = mutant[:at] + mutant[at + 1 :] or ["answer"]
+                case 3:
+                    mutant = mutant[: at + 1]
+        mutants.append(" ".join(mutant))
+    noise = " ".join(rng.choices(extra, k=rng.randrange(40)))
+    raw = "".join(chr(rng.randrange(0x110000)) for _ in range(rng.randrange(40)))
+    return [*mutants, noise, raw, f"{words[0]} : {noise}", ""]
+
+
+def test_any_text_is_read_and_judged_and_the_two_agree():
+    rng = random.Random(0)
+    mix = ChainMix(types=("evaluation", "inversion", "composition"), steps=(2, 5))
+    problems = ChainSource(FiniteFieldConfig(), mix, split="train", seed=0)
+    errorless = 0
+    for index in range(300):
+        problem = problems[index]
+        for text in hostile_texts(problem.solution, rng):
+            seen = read_trace(problem.prompt, text, modulus=7)
+            verdict = judge(problem, text)
+            assert verdict.answer == seen.answer
+            assert verdict.status in ("right", "wrong")
+            assert (verdict.status == "right") <= (seen.answer == problem.gold)
+            if seen.first_error is None:
+                errorless += 1
+                assert seen.complete
+                assert seen.steps == (True,) * problem.level
+            else:
+                assert all(seen.steps[: seen.first_error])
+                assert not (seen.complete and all(seen.steps))
+    assert errorless > 0  # where only the answer was hit: both branches were taken
+
+
+def test_a_very_long_completion_is_read_to_its_end():
+    completion = "forward : e3 " + "k + e2 = e5 " * 20_000 + "answer e5"
+    seen = read_trace(EVALUATE, completion, modulus=7)
+    assert len(seen.steps) == 20_000
+    assert seen.first_error == 1
+    assert seen.answer == "e5"

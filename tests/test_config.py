@@ -1,0 +1,261 @@
+"""Configs that cannot run cannot be made, and equal configs have one form."""
+
+import dataclasses
+import pickle
+from typing import Literal, get_args, get_origin
+
+import pytest
+
+from rlvr_jax.config import (
+    ChainMix,
+    Config,
+    ConfigError,
+    EvalConfig,
+    FiniteFieldConfig,
+    JsonLinesConfig,
+    LossConfig,
+    MeshConfig,
+    ModelConfig,
+    OptimizerConfig,
+    SamplingConfig,
+    TokenizerConfig,
+    TrainConfig,
+    VerifierConfig,
+    WarmupConfig,
+)
+from rlvr_jax.schema import Section, sections, unwrap, walk
+
+JSONL = {
+    "task": JsonLinesConfig(train_path="train.jsonl", eval_path="test.jsonl"),
+    "tokenizer": TokenizerConfig(kind="sentencepiece"),
+}
+
+
+def _refused(section, values):
+    with pytest.raises(ConfigError) as caught:
+        section(**values)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("section", "values", "message"),
+    [
+        (ModelConfig, {"layers": "4"}, "layers expects an int, got '4'"),
+        (ModelConfig, {"layers": 4.0}, "layers expects an int, got 4.0"),
+        (ModelConfig, {"layers": True}, "layers expects an int, got True"),
+        (ModelConfig, {"rope_base": "1"}, "rope_base expects a finite float, got '1'"),
+        (ModelConfig, {"norm_eps": True}, "norm_eps expects a finite float, got True"),
+        (ModelConfig, {"tie_embeddings": 1}, "tie_embeddings expects a bool, got 1"),
+        (ModelConfig, {"remat": "all"}, "remat expects one of none, block, dots, got "),
+        (Config, {"name": 3}, "name expects a string, got 3"),
+        (EvalConfig, {"k": 1}, "k expects a tuple of int, got 1"),
+        (EvalConfig, {"k": (1, 2.0)}, "k expects a tuple of int, got (1, 2.0)"),
+        (
+            ChainMix,
+            {"types": ("inverse",)},
+            "types expects a tuple of one of evaluation",
+        ),
+        (ChainMix, {"strategies": ("up",)}, "strategies expects a tuple of one of for"),
+        (TrainConfig, {"loss": 3}, "loss expects a LossConfig, got 3"),
+        (TrainConfig, {"loss": ModelConfig()}, "loss expects a LossConfig, got Model"),
+        (Config, {"task": 3}, "task expects a FiniteFieldConfig or JsonLinesConfig, "),
+        (JsonLinesConfig, {"kind": "finite_field"}, "kind expects jsonl, got 'finite"),
+    ],
+)
+def test_a_value_of_another_type_is_refused(section, values, message):
+    assert _refused(section, values).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("section", "values", "message"),
+    [
+        (ModelConfig, {"heads": 0}, "heads=0; it must be at least 1"),
+        (
+            ModelConfig,
+            {"heads": 6, "kv_heads": 4},
+            "heads=6 is not a multiple of kv_he",
+        ),
+        (ModelConfig, {"head_width": 33}, "head_width=33 is odd"),
+        (ChainMix, {"types": ()}, "types=(); it must name at least one"),
+        (ChainMix, {"strategies": ()}, "strategies=(); it must name at least one"),
+        (ChainMix, {"steps": ()}, "steps=(); it must hold at least one chain length"),
+        (ChainMix, {"steps": (0, 1)}, "steps=(0, 1); it must hold"),
+        (ChainMix, {"steps": (21,)}, "steps=(21,); it must hold"),
+        (
+            ChainMix,
+            {"types": ("composition",), "steps": (1, 2)},
+            "steps=(1, 2) with types=('composition',)",
+        ),
+        (ChainMix, {"step_weights": (1.0,)}, "step_weights has 1 entries for 4 steps"),
+        (
+            ChainMix,
+            {"steps": (1, 2), "step_weights": (1.0, -1.0)},
+            "step_weights=(1.0, -1.0)",
+        ),
+        (ChainMix, {"steps": (1,), "step_weights": (0.0,)}, "step_weights=(0.0,)"),
+        (FiniteFieldConfig, {"modulus": 12}, "modulus=12; it must be one of (2, 3, 5"),
+        (
+            JsonLinesConfig,
+            {"prompt_template": "Q:"},
+            "prompt_template='Q:' has no place",
+        ),
+        (MeshConfig, {"fsdp": -1}, "fsdp=-1; it must be at least 1"),
+        (MeshConfig, {"data": 0}, "data=0; it must be positive, or -1"),
+        (
+            OptimizerConfig,
+            {"learning_rate": 0.0},
+            "learning_rate=0.0; it must be posit",
+        ),
+        (
+            OptimizerConfig,
+            {"learning_rate": float("nan")},
+            "learning_rate expects a finite float, got nan",
+        ),
+        (
+            OptimizerConfig,
+            {"clip_norm": float("inf")},
+            "clip_norm expects a finite float, got inf",
+        ),
+        (OptimizerConfig, {"b2": 1.0}, "b2=1.0; it must lie within [0, 1)"),
+        (WarmupConfig, {"steps": -1}, "steps=-1; it must be at least 0"),
+        (
+            SamplingConfig,
+            {"temperature": -0.1},
+            "temperature=-0.1; it must be at least",
+        ),
+        (SamplingConfig, {"top_p": 0.0}, "top_p=0.0; it must lie in (0, 1]"),
+        (
+            SamplingConfig,
+            {"max_new_tokens": 4, "min_new_tokens": 4},
+            "min_new_tokens=4 must be below max_new_tokens=4",
+        ),
+        (LossConfig, {"clip_low": 1.5}, "clip_low=1.5; it must lie within [0, 1]"),
+        (LossConfig, {"kl_coef": -1.0}, "kl_coef=-1.0; it must be at least 0"),
+        (TrainConfig, {"samples_per_prompt": 1}, "samples_per_prompt=1 leaves"),
+        (
+            TrainConfig,
+            {"prompts_per_step": 12, "minibatches": 4, "micro_batches": 2},
+            "prompts_per_step=12 does not split into minibatches=4 x micro_batches=2",
+        ),
+        (
+            TrainConfig,
+            {"sampling": SamplingConfig(temperature=0.0)},
+            "sampling.temperature=0 samples one completion G times",
+        ),
+        (TrainConfig, {"overlong_buffer": 97}, "overlong_buffer=97 is longer than"),
+        (EvalConfig, {"k": (0, 1)}, "k=(0, 1); it must hold at least one k"),
+        (EvalConfig, {"k": ()}, "k=(); it must hold at least one k"),
+        (EvalConfig, {"k": (16,)}, "k=(16,) asks for more than samples_per_problem=8"),
+        (
+            EvalConfig,
+            {"sampling": SamplingConfig(temperature=0.0)},
+            "samples_per_problem=8 draws one completion again and again",
+        ),
+        (VerifierConfig, {"timeout_s": 0.0}, "timeout_s=0.0; it must be positive"),
+        (Config, {"seed": -1}, "seed=-1; it must lie within 0..2**32-1"),
+        (Config, {"seed": 2**32}, "seed=4294967296; it must lie within 0..2**32-1"),
+        (
+            Config,
+            {"tokenizer": JSONL["tokenizer"]},
+            "tokenizer.kind=sentencepiece does",
+        ),
+        (
+            Config,
+            {"model": ModelConfig(max_length=96)},
+            "train.sampling.max_new_tokens=96 leaves no room for a prompt within "
+            "model.max_length=96",
+        ),
+    ],
+)
+def test_a_value_that_cannot_run_is_refused(section, values, message):
+    assert _refused(section, values).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("section", "values"),
+    [
+        (SamplingConfig, {"temperature": 0.0, "top_p": 1.0, "top_k": 0}),
+        (SamplingConfig, {"max_new_tokens": 4, "min_new_tokens": 3}),
+        (EvalConfig, {"k": (8,), "samples_per_problem": 8}),
+        (
+            EvalConfig,
+            {
+                "k": (1,),
+                "samples_per_problem": 1,
+                "sampling": SamplingConfig(temperature=0.0),
+            },
+        ),
+        (ChainMix, {"types": ("composition",), "steps": (2, 20)}),
+        (MeshConfig, {"data": -1, "cpu_devices": 8}),
+        (WarmupConfig, {"steps": 0}),
+        (Config, {"model": ModelConfig(max_length=97)}),
+        (Config, JSONL),
+    ],
+)
+def test_the_last_value_that_can_run_is_accepted(section, values):
+    made = section(**values)
+    assert {name: vars(made)[name] for name in values} == values
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "nearest"),
+    [
+        (TrainConfig, "setps", "steps"),
+        (Config, "evals", "eval"),
+        (LossConfig, "cliphigh", "clip_high"),
+    ],
+)
+def test_an_unknown_field_is_refused_with_the_nearest(section, key, nearest):
+    message = f"{section.__name__} has no field {key!r}; did you mean {nearest!r}?"
+    assert _refused(section, {key: 1}) == message
+    with pytest.raises(ConfigError, match="did you mean"):
+        dataclasses.replace(section(), **{key: 1})
+
+
+def test_values_take_one_form():
+    mix = ChainMix(steps=[2, 3], step_weights=[1, 3])
+    assert mix == ChainMix(steps=(2, 3), step_weights=(1.0, 3.0))
+    assert repr(mix.step_weights) == "(1.0, 3.0)"
+    assert repr(OptimizerConfig(clip_norm=2).clip_norm) == "2.0"
+
+
+def test_configs_are_values():
+    config = Config(train=TrainConfig(steps=7))
+    twin = pickle.loads(pickle.dumps(config))
+    assert twin == config
+    assert hash(twin) == hash(config)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.seed = 1
+
+
+@pytest.mark.parametrize(
+    "config", [Config(), Config(**JSONL)], ids=["default", "jsonl"]
+)
+def test_walk_reaches_every_value_once(config):
+    paths = [path for path, _, _ in walk(config)]
+    assert len(paths) == len(set(paths))
+    by_hand = [
+        f"{path}{name}"
+        for path, section in sections(config)
+        for name, value in vars(section).items()
+        if not dataclasses.is_dataclass(value)
+    ]
+    assert paths == by_hand
+    for path, field, value in walk(config):
+        holder = config
+        *parents, last = path.split(".")
+        for name in parents:
+            holder = vars(holder)[name]
+        assert field.name == last
+        assert vars(holder)[last] is value
+
+
+def test_every_field_has_a_default_and_a_type_that_text_can_give():
+    plain = {bool, int, float, str}
+    for config in (Config(), Config(**JSONL)):
+        for path, field, _ in walk(config):
+            kind, _ = unwrap(field.type)
+            element = get_args(kind)[0] if get_origin(kind) is tuple else kind
+            assert element in plain or get_origin(element) is Literal, path
+            assert field.default is not dataclasses.MISSING, path
+        assert all(isinstance(section, Section) for _, section in sections(config))

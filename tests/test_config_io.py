@@ -1,0 +1,302 @@
+"""A config survives JSON, overrides are typed by the field, and every change shows."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rlvr_jax.config import (
+    ChainMix,
+    Config,
+    ConfigError,
+    FiniteFieldConfig,
+    JsonLinesConfig,
+    OptimizerConfig,
+    TokenizerConfig,
+    TrainConfig,
+)
+from rlvr_jax.config_io import (
+    alternatives,
+    config_digest,
+    diff,
+    from_json,
+    override,
+    to_json,
+)
+from rlvr_jax.flags import load_config
+from rlvr_jax.schema import walk
+
+DEFAULT = Config()
+JSONL = Config(
+    task=JsonLinesConfig(train_path="données.jsonl", answer_marker=""),
+    tokenizer=TokenizerConfig(kind="sentencepiece"),
+    train=TrainConfig(optimizer=OptimizerConfig(learning_rate=0.1 + 0.2)),
+)
+MIXED = Config(
+    task=FiniteFieldConfig(train=ChainMix(steps=(2, 9), step_weights=(1 / 3, 1e-300)))
+)
+RECIPES = sorted((Path(__file__).parents[1] / "configs").glob("*.py"))
+
+
+def _text(value):
+    """Returns what a user types after the equals sign."""
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+@pytest.mark.parametrize("config", [DEFAULT, JSONL, MIXED], ids=["gf", "jsonl", "mix"])
+def test_json_is_a_round_trip(config):
+    copy = from_json(json.loads(json.dumps(to_json(config))))
+    assert copy == config
+    assert repr(copy) == repr(config)
+    assert config_digest(copy) == config_digest(config)
+    assert diff(config, copy) == []
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_every_recipe_is_a_round_trip(path):
+    config = load_config(path)
+    assert from_json(to_json(config)) == config
+
+
+def test_json_holds_plain_values():
+    data = to_json(MIXED)
+    assert data["task"]["kind"] == "finite_field"
+    assert data["task"]["train"]["steps"] == [2, 9]
+    assert data["train"]["optimizer"]["learning_rate"] == 3e-4
+    assert data["model"]["tie_embeddings"] is True
+
+
+def _changed(path, value):
+    data = to_json(DEFAULT)
+    *parents, last = path.split(".")
+    section = data
+    for name in parents:
+        section = section[name]
+    section[last] = value
+    return data
+
+
+def _without(path):
+    data = _changed(path, None)
+    *parents, last = path.split(".")
+    section = data
+    for name in parents:
+        section = section[name]
+    del section[last]
+    return data
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (
+            _changed("train.setps", 3),
+            "unknown config key 'train.setps'; did you mean 'train.steps'?",
+        ),
+        (_changed("sead", 3), "unknown config key 'sead'; did you mean 'seed'?"),
+        (
+            _changed("task.train.step", [2]),
+            "unknown config key 'task.train.step'; did you mean 'task.train.steps'?",
+        ),
+        (_without("train.steps"), "config key 'train.steps' is missing"),
+        (_without("task"), "config key 'task' is missing"),
+        (_changed("train.steps", "3"), "train.steps expects an int, got '3'"),
+        (_changed("eval.k", [1, "2"]), "eval.k expects a tuple of int, got (1, '2')"),
+        (_changed("train", 3), "train expects an object, got 3"),
+        (_changed("train.steps", {}), "train.steps expects an int, got {}"),
+        ([], "config expects an object, got []"),
+        (
+            _changed("task.kind", "json"),
+            "task.kind expects one of finite_field, jsonl, got 'json'",
+        ),
+        (
+            _without("task.kind"),
+            "task.kind expects one of finite_field, jsonl, got None",
+        ),
+        (
+            _changed("train.optimizer.learning_rate", float("nan")),
+            "train.optimizer.learning_rate expects a finite float, got nan",
+        ),
+        (
+            _changed("train.minibatches", 5),
+            "train.prompts_per_step=16 does not split into minibatches=5 x "
+            "micro_batches=1; make it a multiple of 5",
+        ),
+        (
+            _changed("tokenizer.kind", "sentencepiece"),
+            "tokenizer.kind=sentencepiece does not read task.kind=finite_field; pair "
+            "symbols with finite_field, sentencepiece with jsonl",
+        ),
+    ],
+)
+def test_json_that_is_no_config_is_refused(data, message):
+    with pytest.raises(ConfigError) as caught:
+        from_json(data)
+    assert str(caught.value) == message
+
+
+def test_a_whole_number_in_json_is_a_float_where_the_field_is():
+    config = from_json(_changed("train.optimizer.clip_norm", 2))
+    assert to_json(config)["train"]["optimizer"]["clip_norm"] == 2.0
+    assert config_digest(config) == config_digest(
+        override(DEFAULT, {"train.optimizer.clip_norm": "2.0"})
+    )
+
+
+@pytest.mark.parametrize("config", [DEFAULT, JSONL, MIXED], ids=["gf", "jsonl", "mix"])
+def test_every_value_can_be_written_as_an_override(config):
+    texts = {path: _text(value) for path, _, value in walk(config)}
+    assert override(config, texts) == config
+    blank = Config(task=type(config.task)(), tokenizer=config.tokenizer)
+    assert override(blank, texts) == config
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        ("train.steps", "7", 7),
+        ("mesh.data", "-1", -1),
+        ("train.optimizer.learning_rate", "1e-4", 1e-4),
+        ("train.optimizer.learning_rate", "1", 1.0),
+        ("model.tie_embeddings", "false", False),
+        ("model.tie_embeddings", "True", True),
+        ("name", "12", "12"),
+        ("name", "", ""),
+        ("model.remat", "dots", "dots"),
+        ("task.eval.steps", "2,3", (2, 3)),
+        ("task.eval.steps", "(2, 3)", (2, 3)),
+        ("task.eval.steps", "4", (4,)),
+        ("task.eval.steps", "(4,)", (4,)),
+        ("task.train.step_weights", "1,2,0.5", (1.0, 2.0, 0.5)),
+        ("task.train.step_weights", "()", ()),
+        ("task.train.types", "inversion", ("inversion",)),
+        (
+            "task.train.types",
+            "('evaluation', \"inversion\")",
+            ("evaluation", "inversion"),
+        ),
+        ("task.kind", "finite_field", "finite_field"),
+    ],
+)
+def test_text_becomes_the_type_of_its_field(key, text, value):
+    values = {path: held for path, _, held in walk(override(DEFAULT, {key: text}))}
+    assert values[key] == value
+    assert type(values[key]) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "message"),
+    [
+        ("train.steps", "ten", "train.steps expects an int, got 'ten'"),
+        ("train.steps", "1.5", "train.steps expects an int, got '1.5'"),
+        ("train.steps", "", "train.steps expects an int, got ''"),
+        ("eval.k", "1,x", "eval.k expects a tuple of int, got (1, 'x')"),
+        ("model.tie_embeddings", "1", "model.tie_embeddings expects a bool, got '1'"),
+        (
+            "train.max_logprob_gap",
+            "inf",
+            "train.max_logprob_gap expects a finite float, got inf",
+        ),
+        (
+            "train.loss.clipping",
+            "tokn",
+            "train.loss.clipping expects one of ppo, cispo, none, got 'tokn'",
+        ),
+        (
+            "train.optimizer.learning_rate",
+            "-1",
+            "train.optimizer.learning_rate=-1.0; it must be positive",
+        ),
+        (
+            "train.setps",
+            "3",
+            "unknown config key 'train.setps'; did you mean 'train.steps'?",
+        ),
+        (
+            "train.steps.now",
+            "3",
+            "unknown config key 'train.steps.now'; did you mean 'train.steps'?",
+        ),
+        (
+            "train",
+            "3",
+            "'train' is a section; set one of its fields, such as 'train.steps'",
+        ),
+        (
+            "task.kind",
+            "jsonl",
+            "task.kind cannot be overridden: the config file chose 'finite_field'; to "
+            "have 'jsonl', choose it there",
+        ),
+        (
+            "task.train_path",
+            "x",
+            "'task.train_path' is a field of task.kind=jsonl; choose it in the file",
+        ),
+    ],
+)
+def test_an_override_that_cannot_be_is_refused(key, text, message):
+    with pytest.raises(ConfigError) as caught:
+        override(DEFAULT, {key: text})
+    assert str(caught.value) == message
+
+
+def test_overrides_act_on_the_class_that_the_file_chose():
+    assert override(JSONL, {"task.train_path": "b"}).task.train_path == "b"
+    with pytest.raises(
+        ConfigError, match=r"'task\.modulus' is a field of task\.kind=fi"
+    ):
+        override(JSONL, {"task.modulus": "11"})
+
+
+def test_overrides_are_checked_together():
+    # 16 does not split into 3, and 6 does not split into the 4 of before: one alone
+    # would be refused, both together stand.
+    before = override(DEFAULT, {"train.minibatches": "4"})
+    both = {"train.prompts_per_step": "6", "train.minibatches": "3"}
+    for key, text in both.items():
+        with pytest.raises(ConfigError, match="does not split"):
+            override(before, {key: text})
+    after = override(before, both).train
+    assert (after.prompts_per_step, after.minibatches) == (6, 3)
+
+
+def test_digest_tells_every_change():
+    changes = {
+        "name": "other",
+        "seed": "1",
+        "model.tie_embeddings": "false",
+        "warmup.optimizer.learning_rate": "3e-4",
+        "train.optimizer.learning_rate": "1e-3",
+        "train.steps": "201",
+        "train.loss.clipping": "none",
+        "task.train.steps": "4,5",
+        "eval.k": "1",
+    }
+    digests = {config_digest(override(DEFAULT, {key: changes[key]})) for key in changes}
+    assert len(digests | {config_digest(DEFAULT)}) == len(changes) + 1
+
+
+def test_diff_names_what_changed():
+    new = override(DEFAULT, {"train.steps": "7", "task.symbols": "permuted"})
+    assert diff(DEFAULT, new) == [
+        "task.symbols: 'fixed' -> 'permuted'",
+        "train.steps: 200 -> 7",
+    ]
+    assert diff(new, new) == []
+
+
+def test_diff_between_two_tasks_names_the_fields_of_both():
+    lines = diff(DEFAULT, JSONL)
+    assert "task.kind: 'finite_field' -> 'jsonl'" in lines
+    assert "task.modulus: 7 -> absent" in lines
+    assert "task.train_path: absent -> 'données.jsonl'" in lines
+
+
+def test_alternatives_are_what_the_file_did_not_choose():
+    assert [(path, vars(s)["kind"]) for path, s in alternatives(DEFAULT)] == [
+        ("task.", "jsonl")
+    ]
+    assert [(path, vars(s)["kind"]) for path, s in alternatives(JSONL)] == [
+        ("task.", "finite_field")
+    ]

@@ -1,0 +1,164 @@
+"""The run doctor: what it says, when, and that a resumed run hears the same."""
+
+import json
+
+import pytest
+
+from rlvr_jax.doctor import examine, new_state, review
+
+WINDOW = 20
+LIMIT = 0.5
+HEALTHY = {
+    "groups/split": 0.6,
+    "groups/all_right": 0.2,
+    "groups/all_wrong": 0.2,
+    "groups/truncated": 0.0,
+    "groups/unjudged": 0.0,
+    "rollout/length_mean": 40.0,
+    "rollout/entropy": 0.3,
+    "rollout/truncated": 0.05,
+    "verdict/right": 0.5,
+    "verdict/wrong": 0.5,
+    "verdict/unjudged": 0.0,
+    "logprob_gap/mean": 1e-4,
+    "optimizer/skipped": 0.0,
+    "level_4/pass": 0.7,
+    "level_4/split": 0.5,
+    "level_4/length": 30.0,
+}
+
+
+def alarms_of(rows, window=WINDOW):
+    records = [{"stage": "train", "step": i, **row} for i, row in enumerate(rows)]
+    return review(records, window=window, max_logprob_gap=LIMIT)
+
+
+def sick_from(step, changes, steps=60):
+    return [HEALTHY | (changes if i >= step else {}) for i in range(steps)]
+
+
+def test_healthy_run_raises_nothing():
+    assert alarms_of([HEALTHY] * 100) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "step"),
+    [
+        # The mean of the window crosses 0.10 when 17 of 20 steps have no signal.
+        ({"groups/split": 0.0}, "no_signal", 30 + 16),
+        # The latest 5 steps' mean crosses half of 40 at (5 * 40 - 3 * 36) / 5 = 18.4.
+        ({"rollout/length_mean": 4.0}, "length_collapse", 32),
+        ({"level_4/length": 2.0}, "length_collapse", 32),
+        # ... and a tenth of 0.3 at the fifth step at 0.01.
+        ({"rollout/entropy": 0.01}, "entropy_collapse", 34),
+        ({"logprob_gap/mean": 0.26}, "logprob_gap", 30),
+        ({"optimizer/skipped": 1.0}, "skipped_steps", 30),
+        # (15 * 0.05 + 5 * 1) / 20 = 0.2875 > 0.25.
+        ({"rollout/truncated": 1.0}, "truncation", 34),
+        # 2 of 20 steps unjudged is 10 %, 1 of 20 is not above 5 %.
+        (
+            {"verdict/unjudged": 1.0, "verdict/right": 0, "verdict/wrong": 0},
+            "unjudged",
+            31,
+        ),
+    ],
+)
+def test_each_alarm_is_raised_once_at_the_step_where_it_begins(changes, code, step):
+    (alarm,) = alarms_of(sick_from(30, changes))
+    assert (alarm.code, alarm.step) == (code, step)
+
+
+@pytest.mark.parametrize(
+    ("cause", "advice"),
+    [
+        ("all_right", "too easy"),
+        ("all_wrong", "too hard"),
+        ("truncated", "max_new_tokens"),
+        ("unjudged", "verifier"),
+    ],
+)
+def test_no_signal_names_shares_by_cause_and_level_and_advises_by_the_main_cause(
+    cause, advice
+):
+    silent = dict.fromkeys([n for n in HEALTHY if n.startswith("groups/")], 0.02)
+    silent |= {"groups/split": 0.04, f"groups/{cause}": 0.9}
+    silent |= {"level_4/split": 0.04, "level_4/pass": 0.013}
+    (alarm,) = alarms_of([HEALTHY | silent] * WINDOW)
+    assert (alarm.code, alarm.step) == ("no_signal", WINDOW - 1)
+    assert "only 4 % of groups" in alarm.finding
+    assert f"; 90 % {cause.replace('_', ' ')}, 2 % " in alarm.finding
+    assert "level 4 4 % at pass rate 0.01" in alarm.finding
+    assert advice in alarm.advice
+
+
+def test_length_collapse_names_the_level_that_collapses_alone():
+    (alarm,) = alarms_of(sick_from(30, {"level_4/length": 2.0}))
+    # Three of the latest five steps at 2, two at 30.
+    assert "(mean tokens of level 4: 30.0 to 13.2)" in alarm.finding
+
+
+def test_windowed_alarms_wait_for_a_full_window():
+    sick = HEALTHY | {"groups/split": 0.0, "rollout/truncated": 1.0}
+    assert alarms_of([sick] * (WINDOW - 1)) == []
+
+
+def test_alarm_returns_only_after_a_window_without_it():
+    gap = HEALTHY | {"logprob_gap/mean": 0.4}
+    soon = [gap] + [HEALTHY] * (WINDOW - 1) + [gap]
+    late = [gap] + [HEALTHY] * WINDOW + [gap]
+    assert [a.step for a in alarms_of(soon)] == [0]
+    assert [a.step for a in alarms_of(late)] == [0, WINDOW + 1]
+
+
+def test_absent_and_null_values_are_left_out():
+    skipped = {"optimizer/skipped": 1.0, "rollout/entropy": None}
+    (alarm,) = alarms_of([skipped] + [{}] * 50)
+    assert (alarm.code, alarm.step) == ("skipped_steps", 0)
+
+
+@pytest.mark.parametrize("cut", [0, 3, 29, 31, 45, 59])
+def test_resumed_run_raises_the_same_alarms_at_the_same_steps(cut):
+    changes = {"groups/split": 0.0, "rollout/length_mean": 4.0}
+    rows = sick_from(30, changes)
+    state, heard = new_state(), []
+    for step, row in enumerate(rows):
+        if step == cut:  # what a checkpoint does to it
+            state = json.loads(json.dumps(state))
+        state, alarms = examine(state, step, row, window=WINDOW, max_logprob_gap=LIMIT)
+        heard += alarms
+    assert heard == alarms_of(rows)
+    assert [a.code for a in heard] == ["length_collapse", "no_signal"]
+
+
+def test_examine_leaves_the_state_it_was_given_alone():
+    state = new_state()
+    examine(state, 0, HEALTHY, window=WINDOW, max_logprob_gap=LIMIT)
+    assert state == new_state()
+
+
+def test_state_stays_small():
+    state = new_state()
+    for step in range(200):
+        state, _ = examine(
+            state,
+            step,
+            HEALTHY | {f"other/{i}": 1.0 for i in range(100)},
+            window=WINDOW,
+            max_logprob_gap=LIMIT,
+        )
+    assert len(state["recent"]) == WINDOW
+    assert set(state["recent"][0]) == set(HEALTHY)
+
+
+def test_window_shorter_than_the_first_steps_still_works():
+    (alarm,) = alarms_of(sick_from(10, {"rollout/length_mean": 4.0}, 20), window=2)
+    assert (alarm.code, alarm.step) == ("length_collapse", 11)
+
+
+def test_alarm_reads_as_one_line():
+    (alarm,) = alarms_of(sick_from(30, {"logprob_gap/mean": 0.26}))
+    assert str(alarm) == (
+        "step 30: logprob_gap: Sampler and update disagree on log-probabilities by "
+        "0.260 nats a token; the run stops at 0.5. Compute in float32, or compare the "
+        "sampler's settings with the update's."
+    )

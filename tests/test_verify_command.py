@@ -1,0 +1,142 @@
+"""The command `python -m rlvr_jax.verify`, from outside."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from rlvr_jax import verify
+
+COMMAND = [sys.executable, "-m", "rlvr_jax.verify"]
+
+
+def _item(answer: str, *, gold: str = "5", kind: str = "math", **more: object) -> str:
+    return json.dumps({"kind": kind, "gold": gold, "answer": answer, **more})
+
+
+def _run(*args: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [*COMMAND, *args], input=stdin, capture_output=True, check=False
+    )
+
+
+LINES = [
+    (_item(r"\boxed{10/2}", id=[7]), "right", ""),
+    (_item("#### 6"), "wrong", ""),
+    (_item("5", gold="(("), "unjudged", "gold does not parse"),
+    (_item("5", gold="\ud800"), "unjudged", "gold does not parse"),
+    ("nope", "unjudged", "line 5: not JSON at column 1 (Expecting value)"),
+    ("", "unjudged", "line 6: not JSON at column 1 (Expecting value)"),
+    ("[1]", "unjudged", "line 7: no JSON object"),
+    (_item("b", gold="b ", kind="exact"), "right", ""),
+    (_item("go answer e3", gold="e3", kind="finite_field"), "right", ""),
+    (
+        _item("5", kind="maths"),
+        "unjudged",
+        "line 10: unknown kind 'maths'; did you mean 'math'?",
+    ),
+    (
+        json.dumps({"kind": "math", "golds": "5", "answer": "5"}),
+        "unjudged",
+        "line 11: no field 'gold'; did you mean 'golds'?",
+    ),
+    (
+        json.dumps({"kind": "math", "gold": 5, "answer": "5"}),
+        "unjudged",
+        "line 12: 'gold' is not text; put it in quotes",
+    ),
+    (_item(r"\boxed{9^{9^{9^{9}}}}"), "unjudged", "time limit 1 s"),
+    ('{"x": NaN}', "unjudged", "line 14: not JSON (NaN is none of its numbers)"),
+    ("[" * 100_000, "unjudged", None),
+    (_item("#### 5"), "right", ""),
+]
+
+
+def test_every_line_is_answered_in_order_with_all_that_it_held():
+    stdin = "\n".join(line for line, _, _ in LINES).encode() + b"\n\xff\xff"
+    command = [*COMMAND, "--timeout_s=1", "--workers=1"]
+    done = subprocess.run(command, input=stdin, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    *outputs, not_utf8 = map(json.loads, done.stdout.splitlines())
+    for (line, verdict, reason), output in zip(LINES, outputs, strict=True):
+        assert output["verdict"] == verdict, line
+        assert reason in (output["reason"], None), line
+        held = json.loads(line) if line.startswith('{"kind') else {}
+        assert output == held | {"verdict": verdict, "reason": output["reason"]}
+    assert not_utf8["reason"].startswith("line 17: not JSON ('utf-8' codec")
+
+
+def test_an_answer_does_not_wait_for_the_end_of_input():
+    with subprocess.Popen(
+        COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as run:
+        assert run.stdin is not None
+        assert run.stdout is not None
+        for answer, verdict in (("#### 5", "right"), ("#### 6", "wrong")):
+            run.stdin.write(_item(answer).encode() + b"\n")
+            run.stdin.flush()
+            assert json.loads(run.stdout.readline())["verdict"] == verdict
+        run.stdin.close()
+        assert run.stdout.read() == b""
+        assert run.wait() == 0
+
+
+def test_a_caller_may_write_everything_before_it_reads():
+    count = 5_000  # 500 kB a side, several times what a pipe holds
+    with subprocess.Popen(
+        COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as run:
+        assert run.stdin is not None
+        assert run.stdout is not None
+        for i in range(count):
+            line = _item("a", gold="a", kind="exact", id=i, padding="x" * 50)
+            run.stdin.write(line.encode() + b"\n")
+        run.stdin.close()
+        assert [json.loads(line)["id"] for line in run.stdout] == list(range(count))
+
+
+def test_a_reader_may_leave_early():
+    with subprocess.Popen(
+        COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as run:
+        assert run.stdin is not None
+        assert run.stdout is not None
+        assert run.stderr is not None
+        run.stdout.close()
+        run.stdin.write(_item("#### 5").encode() + b"\n")
+        run.stdin.flush()
+        assert run.wait() == 0
+        assert run.stderr.read() == b""
+
+
+@pytest.mark.parametrize(
+    ("argument", "complaint"),
+    [
+        ("--worker=2", "worker'. Did you mean: workers"),
+        ("--workers=0", "workers=0; it must be at least 1"),
+        ("--timeout_s=-1", "timeout_s=-1.0; it must be positive"),
+        ("--timeout_s=soon", "timeout_s=soon"),
+        ("file.jsonl", "unexpected argument 'file.jsonl'; the lines go to stdin"),
+    ],
+)
+def test_bad_usage_is_one_clear_line_and_exit_2(capsys, argument, complaint):
+    assert verify.main([argument]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert complaint in printed.err
+    assert printed.err.count("\n") == 1
+
+
+def test_help_names_every_kind_and_flag(capsys):
+    assert verify.main(["--help"]) == 0
+    printed = capsys.readouterr().out
+    for word in (
+        "math",
+        "exact",
+        "finite_field",
+        "--workers",
+        "--timeout_s",
+        "unjudged",
+    ):
+        assert word in printed
