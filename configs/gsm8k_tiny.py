@@ -20,6 +20,7 @@ from rlvr_jax.config import (
     Config,
     EvalConfig,
     JsonLinesConfig,
+    LogConfig,
     ModelConfig,
     OptimizerConfig,
     SamplingConfig,
@@ -37,12 +38,12 @@ def get_config() -> Config:
             train_path="data/gsm8k/train.jsonl", eval_path="data/gsm8k/test.jsonl"
         ),
         tokenizer=TokenizerConfig(kind="sentencepiece", vocab_size=512),
-        model=ModelConfig(max_length=640),
-        warmup=WarmupConfig(steps=200, batch_size=32),
+        model=ModelConfig(layers=2, max_length=640),
+        warmup=WarmupConfig(steps=60, batch_size=16),
         train=TrainConfig(
-            steps=10,
+            steps=6,
             prompts_per_step=8,
-            samples_per_prompt=8,
+            samples_per_prompt=4,
             optimizer=OptimizerConfig(learning_rate=1e-4, warmup_steps=2),
             sampling=SamplingConfig(max_new_tokens=256),
         ),
@@ -52,4 +53,8 @@ def get_config() -> Config:
             k=(1, 2, 4),
             sampling=SamplingConfig(max_new_tokens=256),
         ),
+        log=LogConfig(rollouts_every=2, progress_every=2, alarm_window=5),
+        # Few, wide buckets: a program for each pair of lengths met takes seconds.
+        prompt_bucket=128,
+        completion_bucket=128,
     )

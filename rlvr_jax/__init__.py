@@ -1,1 +1,34 @@
-"""Reinforcement learning with verifiable rewards in JAX; see the README."""
+"""Reinforcement learning with verifiable rewards in JAX: the table of contents.
+
+`import rlvr_jax` costs nothing; each module below is imported when it is first named.
+Axes are spelled B T D as in docs/notation.md; the commands are in the README.
+"""
+
+import importlib
+from types import ModuleType
+
+__all__ = [
+    # The words of the rest: every setting and its default, and the records that flow.
+    "config",
+    "types",
+    # Where problems come from, and who judges answers.
+    "tasks",
+    "tokenizer",
+    "verifiers",
+    # The policy, and what it answers.
+    "models",
+    "sampler",
+    # Learning from rewards: advantages, losses, optimizer steps.
+    "learn",
+    # What was learnt: pass@k and maj@k, with intervals; the report.
+    "evaluate",
+    "statistics",
+    "analysis",
+]
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Returns a module of the table, imported now."""
+    if name not in __all__:
+        raise AttributeError(f"module 'rlvr_jax' has no attribute {name!r}")
+    return importlib.import_module(f"rlvr_jax.{name}")

@@ -14,24 +14,42 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
-from rlvr_jax.config import CheckpointConfig
+from rlvr_jax.config import CheckpointConfig, ConfigError
 
 
-class CheckpointShapeError(ValueError):
+class CheckpointShapeError(ConfigError):
     """A checkpoint that does not hold what the config describes."""
+
+
+class CheckpointReadError(RuntimeError):
+    """A checkpoint whose files are damaged. The message says how to go on."""
+
+
+def latest_step(directory: pathlib.Path) -> int | None:
+    """Returns the step of the newest complete checkpoint, None where there is none.
+
+    Orbax names a checkpoint by its step once it is complete, and not before.
+    """
+    steps = [int(p.name) for p in directory.glob("*") if p.name.isdigit()]
+    return max(steps, default=None)
 
 
 class StageCheckpoints:
     """The checkpoints of one stage, in `workdir/checkpoints/STAGE/STEP`.
 
-    A step's checkpoint is the state *after* that many steps.
+    A step's checkpoint is the state *after* that many steps. Without a config they are
+    only read, and a run that writes beside it is not disturbed.
     """
 
-    def __init__(self, directory: pathlib.Path, config: CheckpointConfig):
+    def __init__(self, directory: pathlib.Path, config: CheckpointConfig | None = None):
         self._directory = directory
         options = ocp.CheckpointManagerOptions(
-            max_to_keep=config.keep, enable_async_checkpointing=True
+            read_only=True, create=False, save_interval_steps=0
         )
+        if config:
+            options = ocp.CheckpointManagerOptions(
+                max_to_keep=config.keep, cleanup_tmp_directories=True
+            )
         self._manager = ocp.CheckpointManager(
             directory.absolute(),
             options=options,
@@ -44,7 +62,7 @@ class StageCheckpoints:
     @property
     def latest_step(self) -> int | None:
         """Returns the step of the newest complete checkpoint, None without one."""
-        return self._manager.latest_step()
+        return latest_step(self._directory)
 
     def save(self, step: int, state: Any, host_state: dict[str, Any]) -> None:
         """Starts saving; the device state is copied before this returns."""
@@ -59,32 +77,37 @@ class StageCheckpoints:
     def restore(self, step: int, like: Any) -> tuple[Any, dict[str, Any]]:
         """Returns state and host state of a step, a tree like `like` and laid out so.
 
-        Raises CheckpointShapeError, naming the first array whose shape or type differs.
+        The leaves of `like` may be abstract. Raises CheckpointShapeError, naming the
+        first array that differs, and CheckpointReadError.
         """
-        restored = self._manager.restore(
-            step,
-            args=ocp.args.Composite(
-                state=self._restore_args(step, like), host=ocp.args.JsonRestore()
-            ),
-        )
+        restored = self._read(step, like, host=ocp.args.JsonRestore())
         return _like(like, restored.state), restored.host
 
     def restore_params(self, step: int, like: Any) -> Any:
-        """Returns only the parameters of a step, a tree like `like`."""
+        """Returns only the parameters of a step, else as `restore`."""
         wanted = {"params": like}
-        restored = self._manager.restore(
-            step, args=ocp.args.Composite(state=self._restore_args(step, wanted))
-        )
-        return _like(wanted, restored.state)["params"]
+        return _like(wanted, self._read(step, wanted).state)["params"]
 
-    def _restore_args(self, step: int, like: Any) -> ocp.args.PyTreeRestore:
-        """Returns what orbax is to read: the arrays of `like`, laid out as they are."""
-        self._check(step, like)
-        return ocp.args.PyTreeRestore(
-            item=_to_dict(jax.tree.map(_abstract, like)),
-            restore_args=_to_dict(jax.tree.map(_laid_out, like)),
-            partial_restore=True,
-        )
+    def _read(self, step: int, like: Any, **more: ocp.args.CheckpointArgs) -> Any:
+        """Returns what orbax reads: the arrays of `like` laid out so, and `more`."""
+        try:
+            saved = self._manager.item_metadata(step).state
+            self._check(step, dict(_named(saved)), like)
+            state = ocp.args.PyTreeRestore(
+                item=_to_dict(jax.tree.map(_abstract, like)),
+                restore_args=_to_dict(jax.tree.map(_laid_out, like)),
+                partial_restore=True,
+            )
+            args = ocp.args.Composite(state=state, **more)
+            return self._manager.restore(step, args=args)
+        except CheckpointShapeError:
+            raise
+        except (KeyError, OSError, ValueError) as error:
+            raise CheckpointReadError(
+                f"checkpoint {self._directory}/{step} cannot be read "
+                f"({str(error).splitlines()[0]:.200}); remove it, and the run goes on "
+                "from the one before"
+            ) from error
 
     def wait(self) -> None:
         """Returns when every save is on disk."""
@@ -108,32 +131,36 @@ class StageCheckpoints:
         """Closes, whatever happened."""
         self.close()
 
-    def _check(self, step: int, like: Any) -> None:
-        saved = self._manager.item_metadata(step).state
-        found = {_name(path): leaf for path, leaf in _leaves(saved)}
-        for path, leaf in _leaves(like):
-            name = _name(path)
-            if name not in found:
+    def _check(self, step: int, found: dict[str, Any], like: Any) -> None:
+        wanted = dict(_named(like))
+        sections = {name.split("/")[0] for name in wanted}
+        where = f"checkpoint {self._directory}/{step}"
+        for name in [*wanted, *found]:
+            there, here = found.get(name), wanted.get(name)
+            if there is None:
                 raise CheckpointShapeError(
-                    f"checkpoint {self._directory}/{step} has no {name}; it was "
+                    f"{where} has no {name}; it was written by another model or "
+                    "optimizer"
+                )
+            if here is None and name.split("/")[0] in sections:
+                raise CheckpointShapeError(
+                    f"{where} holds {name}, of which the config knows nothing; it was "
                     "written by another model or optimizer"
                 )
-            there, here = found[name], leaf
-            if tuple(there.shape) != tuple(here.shape) or there.dtype != here.dtype:
+            if here is not None and _form(there) != _form(here):
                 raise CheckpointShapeError(
-                    f"checkpoint {self._directory}/{step} holds {name} as "
-                    f"{there.dtype}{list(there.shape)} where the config asks for "
-                    f"{here.dtype}{list(here.shape)}; use the config it was made with, "
-                    "or another workdir"
+                    f"{where} holds {name} as {_form(there)} where the config asks for "
+                    f"{_form(here)}; use the config it was made with, or another "
+                    "workdir"
                 )
 
 
 def digest(params: Any) -> str:
     """Returns the SHA-256 of all parameters: names, types, shapes and bytes."""
     sha = hashlib.sha256()
-    for path, leaf in sorted(_leaves(params), key=lambda item: _name(item[0])):
+    for name, leaf in sorted(_named(params)):
         array = np.asarray(jax.device_get(leaf))
-        sha.update(f"{_name(path)} {array.dtype} {array.shape}\n".encode())
+        sha.update(f"{name} {array.dtype} {array.shape}\n".encode())
         sha.update(np.ascontiguousarray(array).tobytes())
     return sha.hexdigest()
 
@@ -141,8 +168,8 @@ def digest(params: Any) -> str:
 def _to_dict(tree: Any) -> dict[str, Any]:
     """Returns the tree as nested dicts: what a reader of the checkpoint will see."""
     root: dict[str, Any] = {}
-    for path, leaf in _leaves(tree):
-        *parents, last = _name(path).split("/")
+    for name, leaf in _named(tree):
+        *parents, last = name.split("/")
         node = root
         for parent in parents:
             node = node.setdefault(parent, {})
@@ -152,22 +179,26 @@ def _to_dict(tree: Any) -> dict[str, Any]:
 
 def _like(tree: Any, nested: dict[str, Any]) -> Any:
     """Returns the arrays of `_to_dict`'s form in the form of `tree`."""
-    arrays = {_name(path): leaf for path, leaf in _leaves(nested)}
-    names = [_name(path) for path, _ in _leaves(tree)]
-    return jax.tree.structure(tree).unflatten([arrays[name] for name in names])
+    arrays = dict(_named(nested))
+    leaves = [arrays[name] for name, _ in _named(tree)]
+    return jax.tree.unflatten(jax.tree.structure(tree), leaves)
 
 
-def _leaves(tree: Any) -> list[tuple[Any, Any]]:
-    return jax.tree_util.tree_flatten_with_path(tree)[0]
+def _named(tree: Any) -> list[tuple[str, Any]]:
+    """Returns the leaves with their paths, such as "params/layers/0/scale"."""
+    return [
+        (jax.tree_util.keystr(path, simple=True, separator="/"), leaf)
+        for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]
+    ]
 
 
-def _name(path: tuple[Any, ...]) -> str:
-    return jax.tree_util.keystr(path, simple=True, separator="/")
+def _form(leaf: Any) -> str:
+    return f"{leaf.dtype}{list(leaf.shape)}"
 
 
-def _abstract(leaf: jax.Array) -> jax.ShapeDtypeStruct:
+def _abstract(leaf: Any) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding)
 
 
-def _laid_out(leaf: jax.Array) -> ocp.ArrayRestoreArgs:
+def _laid_out(leaf: Any) -> ocp.ArrayRestoreArgs:
     return ocp.ArrayRestoreArgs(sharding=leaf.sharding, dtype=leaf.dtype)

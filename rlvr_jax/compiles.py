@@ -13,7 +13,7 @@ class CompileCounter:
         self.seconds = 0.0
         jax.monitoring.register_event_duration_secs_listener(self._listen)
 
-    def _listen(self, event: str, duration: float, **_: object) -> None:
+    def _listen(self, event: str, duration_secs: float, **_: str | int) -> None:
         if event == _EVENT:
             self.count += 1
-            self.seconds += duration
+            self.seconds += duration_secs

@@ -25,10 +25,10 @@ _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31)
 _NOT_EMPTY = Bound("name at least one", bool)
 
 CountOrAll = Annotated[int, Bound("be positive, or -1", lambda n: n > 0 or n == -1)]
+PositiveShare = Annotated[float, Bound("lie in (0, 1]", lambda x: 0 < x <= 1)]
 Decay = Annotated[float, Bound("lie within [0, 1)", lambda x: 0 <= x < 1)]
 Prime = Annotated[int, Bound(f"be one of {_PRIMES}", lambda n: n in _PRIMES)]
 Seed = Annotated[int, Bound("lie within 0..2**32-1", lambda n: 0 <= n < 2**32)]
-TopP = Annotated[float, Bound("lie in (0, 1]", lambda p: 0 < p <= 1)]
 ProblemType = Literal["evaluation", "inversion", "composition"]
 Strategy = Literal["forward", "backward"]
 
@@ -51,6 +51,7 @@ class ModelConfig(Section):
     rope_base: Positive = 10_000.0
     norm_eps: Positive = 1e-6
     tie_embeddings: bool = True
+    scale_embeddings: bool = False  # the stream starts at embedding * sqrt(width)
     init_scale: Positive = 1.0  # weights start at std init_scale / sqrt(fan_in)
     compute_dtype: Literal["float32", "bfloat16"] = "float32"
     param_dtype: Literal["float32", "bfloat16"] = "float32"
@@ -85,6 +86,9 @@ class ChainMix(Section):
         ),
     ] = (2, 3, 4, 5)
     step_weights: tuple[float, ...] = ()  # share of each length; () is uniform
+    operand_decay: PositiveShare = (
+        1.0  # operand n+1 is this often drawn for one n; 1: alike
+    )
     strategies: Annotated[tuple[Strategy, ...], _NOT_EMPTY] = ("forward", "backward")
 
     def __post_init__(self) -> None:
@@ -162,7 +166,7 @@ class MeshConfig(Section):
     data: CountOrAll = -1  # -1: all devices that the other axes leave
     fsdp: Count = 1
     tensor: Count = 1
-    cpu_devices: CountOrAll = -1  # virtual ones, when JAX runs on CPU; -1: one per core
+    cpu_devices: CountOrAll = -1  # virtual ones, on CPU; -1: one per core, at most 8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -206,7 +210,7 @@ class SamplingConfig(Section):
 
     max_new_tokens: Count = 96
     temperature: NonNegative = 1.0  # 0: greedy
-    top_p: TopP = 1.0  # 1: off
+    top_p: PositiveShare = 1.0  # 1: off
     top_k: Whole = 0  # 0: off
     min_new_tokens: Whole = 0  # end-of-sequence is barred before this length
 
@@ -301,6 +305,11 @@ class TrainConfig(Section):
             f"overlong_buffer={self.overlong_buffer} is longer than a completion of "
             f"sampling.max_new_tokens={self.sampling.max_new_tokens}; lower it",
         )
+
+    @property
+    def optimizer_steps(self) -> int:
+        """Returns the optimizer steps of the whole stage."""
+        return self.steps * self.epochs * self.minibatches
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,20 +1,32 @@
-"""Held-out evaluation: pass@k and maj@k, by level, by type, by strategy."""
+"""Held-out evaluation: pass@k and maj@k, by level, by type, by strategy.
+
+Also a command, of a checkpoint: `python -m rlvr_jax.evaluate --config --checkpoint`.
+"""
 
 import collections
 import dataclasses
+import json
+import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
+from absl import flags
 
 from rlvr_jax import behaviour
+from rlvr_jax.checkpoint import CheckpointReadError, StageCheckpoints, latest_step
+from rlvr_jax.config import Config, ConfigError
 from rlvr_jax.data.loader import encode_prompts
+from rlvr_jax.flags import UsageError, command_flags, read_command
+from rlvr_jax.metrics import Progress
 from rlvr_jax.models.distribution import Sampling
-from rlvr_jax.run import Run
+from rlvr_jax.run import Run, open_run, start_jax
 from rlvr_jax.sampler import sample
 from rlvr_jax.statistics import ProblemResult, majority_at_k, pass_at_k, summarise
 from rlvr_jax.types import Problem, Rollouts, Verdict
+from rlvr_jax.workdir import TOKENIZER_FILE
 
 __all__ = ["Judged", "evaluate_policy", "majority_at_k", "pass_at_k", "summarise"]
 
@@ -82,6 +94,7 @@ def evaluate_policy(
     params: Any,
     problems: Sequence[Problem],
     *,
+    weight_version: int,
     on_batch: Callable[[int, int], None],
 ) -> tuple[dict[str, Any], list[Judged]]:
     """Returns the summary of `statistics.summarise` and every judged completion.
@@ -104,7 +117,7 @@ def evaluate_policy(
             run.place(prompts),
             sampling,
             key=run.key("eval"),
-            weight_version=np.int32(0),
+            weight_version=np.int32(weight_version),
             samples_per_prompt=config.samples_per_problem,
             max_new_tokens=config.sampling.max_new_tokens,
         )
@@ -135,3 +148,78 @@ def _results(judged: Sequence[Judged]) -> list[ProblemResult]:
         )
         for name, group in groups.items()
     ]
+
+
+_USAGE = """\
+usage: python -m rlvr_jax.evaluate --config=FILE --checkpoint=DIR [--config.a.b=v ...]
+
+Samples the held-out problems of a config (eval.*) from a checkpoint, and prints pass@k,
+maj@k and what goes with them, with 95 % intervals, as JSON. DIR is one checkpoint of a
+run, WORKDIR/checkpoints/STAGE/STEP; of WORKDIR/checkpoints/STAGE the newest is taken,
+of WORKDIR the newest of train, else of warmup. FILE may be WORKDIR/config.json.
+"""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Returns the exit code: 0 done, 1 failed, 2 bad usage or config."""
+    values = command_flags()
+    flags.DEFINE_string(
+        "checkpoint", None, "the checkpoint to evaluate; see above", flag_values=values
+    )
+    try:
+        _, config = read_command(argv, values, usage=_USAGE)
+        if not values.checkpoint:
+            raise UsageError("--checkpoint=DIR is missing; see --help")
+        directory, step = _find_checkpoint(Path(values.checkpoint))
+        summary = _evaluate_checkpoint(config, directory, step)
+    except (UsageError, ConfigError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except CheckpointReadError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print(json.dumps(summary, indent=2))
+    return 0
+
+
+def _find_checkpoint(path: Path) -> tuple[Path, int]:
+    """Returns the directory of a stage's checkpoints, and the step that is meant."""
+    if path.name.isdigit() and (path / "state").is_dir():
+        return path.parent, int(path.name)
+    for inner in (".", "checkpoints/train", "checkpoints/warmup"):
+        if (step := latest_step(path / inner)) is not None:
+            return path / inner, step
+    raise UsageError(
+        f"no complete checkpoint in {path}; give WORKDIR/checkpoints/STAGE, or one of "
+        "the steps in it"
+    )
+
+
+def _evaluate_checkpoint(config: Config, directory: Path, step: int) -> dict[str, Any]:
+    tokenizer = directory.resolve().parents[1] / TOKENIZER_FILE
+    if config.tokenizer.kind == "sentencepiece" and not tokenizer.is_file():
+        raise UsageError(
+            f"no {tokenizer}: the checkpoint's tokenizer lies in its workdir"
+        )
+    start_jax(config)
+    run = open_run(config, tokenizer, stages=("eval",))
+    for line in run.left_out():
+        print(line, file=sys.stderr)
+    problems = run.problems("eval", config.eval.problems)
+    progress = Progress("eval", len(problems), every=1)
+    with jax.set_mesh(run.mesh), run.judge:
+        with StageCheckpoints(directory) as checkpoints:
+            params = checkpoints.restore_params(step, run.abstract_params())
+        summary, _ = evaluate_policy(
+            run,
+            params,
+            problems,
+            weight_version=step,
+            on_batch=lambda done, tokens: progress.update(done, {}, tokens=tokens),
+        )
+    progress.close()
+    return summary
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

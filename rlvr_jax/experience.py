@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import Bool, Float
 
 from rlvr_jax import evaluate
 from rlvr_jax.config import TrainConfig
@@ -25,14 +26,14 @@ from rlvr_jax.types import Problem, Rollouts
 class Experience:
     """What a step learns from, on the host. Written by `gather`, read by the loop.
 
-    `split_P` tells which groups hold a preference by their verdicts alone.
+    `split` tells which groups hold a preference by their verdicts alone.
     """
 
     rollouts: Rollouts
     judged: list[Judged]
-    rewards_PG: np.ndarray
-    advantages_PG: np.ndarray
-    split_P: np.ndarray
+    rewards: Float[np.ndarray, " P G"]
+    advantages: Float[np.ndarray, " P G"]
+    split: Bool[np.ndarray, " P"]
 
 
 def gather(
@@ -67,9 +68,9 @@ def gather(
     return Experience(
         rollouts=rollouts,
         judged=judged,
-        rewards_PG=rewards_PG,
-        advantages_PG=advantages_PG,
-        split_P=split_P,
+        rewards=rewards_PG,
+        advantages=advantages_PG,
+        split=split_P,
     )
 
 

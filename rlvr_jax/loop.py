@@ -7,15 +7,17 @@ eval     held-out problems, before (warmup's policy) and after (train's)
 
 import dataclasses
 import functools
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from rlvr_jax import doctor, throughput
-from rlvr_jax.checkpoint import StageCheckpoints, digest
-from rlvr_jax.config import ConfigError
+from rlvr_jax.checkpoint import StageCheckpoints, digest, latest_step
+from rlvr_jax.compiles import CompileCounter
+from rlvr_jax.config import Config, ConfigError
+from rlvr_jax.config_io import to_json
 from rlvr_jax.data.loader import Loader, encode_prompts, pad_rows
 from rlvr_jax.evaluate import Judged, evaluate_policy
 from rlvr_jax.experience import Experience, gather
@@ -27,11 +29,11 @@ from rlvr_jax.learn.update import (
     policy_objective,
     supervised_objective,
 )
-from rlvr_jax.metrics import MetricsWriter, Progress
+from rlvr_jax.metrics import METRICS_FILE, MetricsWriter, Progress, read_metrics
 from rlvr_jax.models.distribution import Sampling
-from rlvr_jax.run import Run
+from rlvr_jax.run import Run, device_name
 from rlvr_jax.stage import StageSteps, StopSignal
-from rlvr_jax.telemetry import rollout_metrics
+from rlvr_jax.telemetry import rollout_metrics, run_summary
 from rlvr_jax.throughput import Clock
 from rlvr_jax.types import Batch
 from rlvr_jax.workdir import Workdir
@@ -45,6 +47,7 @@ class Loop:
     workdir: Workdir
     writer: MetricsWriter
     stop: StopSignal
+    compiles: CompileCounter
 
     def steps(self, name: str, total: int) -> StageSteps:
         """Returns the bookkeeping of one stage's steps."""
@@ -57,6 +60,24 @@ class Loop:
             stop=self.stop,
         )
 
+    def summarise(self, values: Mapping[str, Any]) -> None:
+        """Merges `values` into summary.json, beside what holds for the whole run."""
+        config = self.run.config
+        rows = read_metrics(self.workdir.path / METRICS_FILE)
+        self.workdir.update_summary(
+            {
+                "config": to_json(config),
+                "seed": config.seed,
+                "device": device_name(),
+                "compile_count": self.compiles.count,
+                "too_long": self.run.too_long,
+                **run_summary(rows, config),
+                "probe_overhead": None,
+                "rfgo": None,
+                **values,
+            }
+        )
+
 
 def warmup(loop: Loop) -> None:
     """Fits the policy to worked solutions; its last checkpoint is where `train` starts.
@@ -65,6 +86,7 @@ def warmup(loop: Loop) -> None:
     """
     run, config = loop.run, loop.run.config.warmup
     if config.steps == 0:
+        loop.summarise({"stages": {"warmup": 0.0}})
         return
     loader = Loader(
         run.sources["warmup"], batch_size=config.batch_size, seed=run.config.seed
@@ -102,18 +124,20 @@ def warmup(loop: Loop) -> None:
                 tokens=int(batch.lengths.sum()),
                 skipped=bool(report.skipped),
             )
-        loop.workdir.update_summary({"stages": {"warmup": steps.seconds}})
+    loop.summarise({"stages": {"warmup": steps.seconds}})
 
 
 def train(loop: Loop) -> None:
     """Reinforcement learning: the page that the rest of the package serves."""
     run, config = loop.run, loop.run.config.train
-    start = policy_after(loop, "warmup")
+    _check_ended(loop, "warmup")
+    # Updates donate their state, so a reference is an array of its own.
+    reference = policy_after(loop, "warmup") if config.loss.kl_coef else None
     updater = Updater(
         run.graphdef,
         policy_objective(config.loss),
         optimizer=config.optimizer,
-        total_steps=config.steps * config.epochs * config.minibatches,
+        total_steps=config.optimizer_steps,
         logit_chunk=config.logit_chunk,
     )
     loader = Loader(
@@ -123,8 +147,7 @@ def train(loop: Loop) -> None:
     step_key = jax.jit(functools.partial(jax.random.fold_in, run.key("train")))
     with loop.steps("train", config.steps) as steps:
         steps.begin(
-            # A copy, for updates donate their state and `start` is the reference.
-            lambda: updater.init(jax.tree.map(jnp.copy, start)),
+            lambda: updater.init(policy_after(loop, "warmup")),
             host={"doctor": doctor.new_state(), "speed": throughput.nothing()},
         )
         for step in steps:
@@ -142,26 +165,28 @@ def train(loop: Loop) -> None:
                 updater,
                 steps.state,
                 rollouts=experience.rollouts,
-                advantages_PG=experience.advantages_PG,
-                reference=start,
+                advantages_PG=experience.advantages,
+                reference=reference,
                 sampling=sampling,
                 place=run.place,
             )
             clock.lap("update")
             steps.state = result.state
-            _end_step(loop, steps, step, experience=experience, result=result, clock=clock)
-        speed = throughput.summary(
-            steps.host["speed"],
-            model=run.config.model,
-            vocab_size=run.tokenizer.vocab_size,
-        )
-        loop.workdir.update_summary(
-            {"stages": {"train": steps.seconds}, "throughput": speed}
-        )
+            _end_step(
+                loop, steps, step, experience=experience, result=result, clock=clock
+            )
+    speed = throughput.summary(
+        steps.host["speed"],
+        model=run.config.model,
+        vocab_size=run.tokenizer.vocab_size,
+    )
+    loop.summarise({"stages": {"train": steps.seconds}, "throughput": speed})
 
 
 def evaluation(loop: Loop) -> None:
     """Evaluates the policy before and after RL on the same problems and draws."""
+    train = loop.run.config.train
+    _check_ended(loop, "warmup", "train")
     done = loop.workdir.read_summary().get("eval", {})
     for name, stage in (("before", "warmup"), ("after", "train")):
         if name in done:
@@ -169,10 +194,16 @@ def evaluation(loop: Loop) -> None:
         loop.stop.check()
         params = policy_after(loop, stage)
         clock = Clock()
-        summary, judged = _evaluated(loop, params, f"eval {name}")
+        summary, judged = _evaluated(
+            loop,
+            params,
+            f"eval {name}",
+            weight_version=train.optimizer_steps if stage == "train" else 0,
+            between=loop.stop.check,
+        )
         clock.lap("eval")
         _save_rollouts(loop, f"eval_{name}", 0, judged)
-        loop.workdir.update_summary(
+        loop.summarise(
             {
                 "eval": {name: summary},
                 "stages": {f"eval_{name}": clock.seconds["eval_s"]},
@@ -185,23 +216,42 @@ def evaluation(loop: Loop) -> None:
 def policy_after(loop: Loop, stage: str) -> Any:
     """Returns the parameters that a stage ended with.
 
-    Before any stage they are drawn from the seed. Raises ConfigError where the stage
-    has not ended.
+    A stage of no steps leaves what was there before it: in the end, parameters drawn
+    from the seed.
     """
-    run = loop.run
-    initial = run.initial_params()
-    totals = {"warmup": run.config.warmup.steps, "train": run.config.train.steps}
-    if totals[stage] == 0:
-        return initial
+    run, steps = loop.run, _steps(loop.run.config)
+    if stage == "train" and steps["train"] == 0:
+        stage = "warmup"
+    if steps[stage] == 0:
+        return run.initial_params()
     directory = loop.workdir.checkpoints / stage
-    with StageCheckpoints(directory, run.config.checkpoint) as checkpoints:
-        if checkpoints.latest_step != totals[stage]:
+    with StageCheckpoints(directory) as checkpoints:
+        return checkpoints.restore_params(steps[stage], run.abstract_params())
+
+
+def is_done(stage: str, *, config: Config, workdir: Workdir) -> bool:
+    """Returns whether a stage has ended, with what it left still in the workdir."""
+    summary = workdir.read_summary()
+    if stage == "eval":
+        return summary.get("eval", {}).keys() >= {"before", "after"}
+    saved = latest_step(workdir.checkpoints / stage) or 0
+    return saved == _steps(config)[stage] and stage in summary.get("stages", {})
+
+
+def _check_ended(loop: Loop, *stages: str) -> None:
+    """Raises ConfigError where one of the stages has not done all its steps."""
+    for stage in stages:
+        directory = loop.workdir.checkpoints / stage
+        total, done = _steps(loop.run.config)[stage], latest_step(directory) or 0
+        if done != total:
             raise ConfigError(
-                f"stage {stage} has done {checkpoints.latest_step or 0} of "
-                f"{totals[stage]} steps in {directory}; run --stage={stage} or "
-                "--stage=all first"
+                f"stage {stage} has done {done} of {total} steps in {directory}; run "
+                f"--stage={stage} or --stage=all first"
             )
-        return checkpoints.restore_params(totals[stage], initial)
+
+
+def _steps(config: Config) -> dict[str, int]:
+    return {"warmup": config.warmup.steps, "train": config.train.steps}
 
 
 def _solutions(run: Run, loader: Loader, step: int) -> Batch:
@@ -231,12 +281,18 @@ def _end_step(
     tokens = int(experience.rollouts.lengths.sum())
     metrics = result.metrics | rollout_metrics(
         experience.judged,
-        rewards_PG=experience.rewards_PG,
-        advantages_PG=experience.advantages_PG,
-        split_P=experience.split_P,
+        rewards_PG=experience.rewards,
+        advantages_PG=experience.advantages,
+        split_P=experience.split,
     )
     if config.eval.every and (step + 1) % config.eval.every == 0:
-        summary, _ = _evaluated(loop, steps.state.params, f"eval at {step + 1}")
+        summary, _ = _evaluated(
+            loop,
+            steps.state.params,
+            f"eval at {step + 1}",
+            weight_version=int(steps.state.step),
+            between=lambda: None,  # a step that has begun is ended and saved
+        )
         metrics |= {
             f"eval/pass@{k}": found["mean"] for k, found in summary["pass@k"].items()
         }
@@ -249,7 +305,7 @@ def _end_step(
     )
     for alarm in alarms:
         steps.say(str(alarm))
-    if step:  # the first step compiles
+    if step > steps.first:  # the first step compiles
         steps.host["speed"] = throughput.add(steps.host["speed"], clock, tokens)
     if step % config.log.rollouts_every == 0 or step + 1 == config.train.steps:
         _save_rollouts(loop, "train", step, experience.judged)
@@ -263,16 +319,25 @@ def _end_step(
     )
 
 
-def _evaluated(loop: Loop, params: Any, name: str) -> tuple[dict[str, Any], list[Judged]]:
+def _evaluated(
+    loop: Loop,
+    params: Any,
+    name: str,
+    *,
+    weight_version: int,
+    between: Callable[[], None],
+) -> tuple[dict[str, Any], list[Judged]]:
     config = loop.run.config
     problems = loop.run.problems("eval", config.eval.problems)
     progress = Progress(name, len(problems), every=1)
 
     def on_batch(done: int, tokens: int) -> None:
         progress.update(done, {}, tokens=tokens)
-        loop.stop.check()
+        between()
 
-    found = evaluate_policy(loop.run, params, problems, on_batch=on_batch)
+    found = evaluate_policy(
+        loop.run, params, problems, weight_version=weight_version, on_batch=on_batch
+    )
     progress.close()
     return found
 

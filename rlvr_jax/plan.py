@@ -17,7 +17,7 @@ _MIB = 1 << 20
 def text(config: Config) -> str:
     """Returns the plan of a run as text. Raises ConfigError where it could not run."""
     with tempfile.TemporaryDirectory() as scratch:
-        run = open_run(config, Path(scratch))
+        run = open_run(config, Path(scratch) / "tokenizer.model")
         return _describe(run)
 
 
@@ -38,9 +38,7 @@ def _describe(run: Run) -> str:
         f"  {part:<22}{size / _MIB:10.1f} MiB"
         for part, size in memory_by_part(run).items()
     ]
-    for stage, dropped in run.too_long.items():
-        lines.append(f"{stage} problems left out as too long: {dropped}")
-    return "\n".join(lines)
+    return "\n".join([*lines, *run.left_out()])
 
 
 def memory_by_part(run: Run) -> dict[str, float]:
@@ -61,7 +59,7 @@ def memory_by_part(run: Run) -> dict[str, float]:
         "parameters": weights,
         "gradients": 4 * numbers,
         "optimizer": 2 * weights,
-        "reference": weights,
+        "reference": weights if train.loss.kl_coef else 0,
         "completion cache": rows * train.sampling.max_new_tokens * per_token,
         "logits": 4.0 * rows * run.tokenizer.vocab_size,
     }

@@ -1,24 +1,34 @@
 """What every stage of a run needs, opened once: mesh, tokenizer, policy, judge."""
 
 import dataclasses
+import logging
 import os
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 from flax import nnx
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding
 
 from rlvr_jax.config import Config
 from rlvr_jax.data.loader import Fitting, ProblemSource, fitting
-from rlvr_jax.mesh import batch_sharding, check_batch, make_mesh, replicated, shardings
-from rlvr_jax.models.transformer import Transformer, logical_axes
-from rlvr_jax.tasks import problem_source
+from rlvr_jax.mesh import (
+    batch_sharding,
+    check_batch,
+    configure_cpu,
+    make_mesh,
+    replicated,
+    shardings,
+)
+from rlvr_jax.models import Transformer, logical_axes
+from rlvr_jax.tasks import Stage, problem_source
 from rlvr_jax.tasks.finite_field import vocabulary
 from rlvr_jax.tokenizer import SentencePieceTokenizer, SymbolTokenizer, Tokenizer
 from rlvr_jax.types import Problem
 from rlvr_jax.verifiers import Judge
-from rlvr_jax.workdir import Workdir
+
+STAGES: tuple[Stage, ...] = ("warmup", "train", "eval")  # those that ask problems
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,8 +40,8 @@ class Run:
     tokenizer: Tokenizer
     graphdef: Any
     judge: Judge
-    sources: dict[str, Fitting]
-    too_long: dict[str, int]
+    sources: dict[Stage, Fitting]
+    too_long: dict[Stage, int]
 
     def initial_params(self) -> Any:
         """Returns freshly drawn parameters, a function of the config's seed, laid out.
@@ -45,8 +55,18 @@ class Run:
         return jax.jit(draw, out_shardings=self.params_layout())()
 
     def abstract_params(self) -> Any:
-        """Returns the parameters' shapes and types."""
-        return nnx.state(_abstract_policy(self.config, self.tokenizer))
+        """Returns the parameters' shapes, types and layout."""
+
+        def laid_out(layout: NamedSharding, param: Any) -> Any:
+            return jax.tree.map(
+                lambda leaf: jax.ShapeDtypeStruct(
+                    leaf.shape, leaf.dtype, sharding=layout
+                ),
+                param,
+            )
+
+        params = nnx.state(_abstract_policy(self.config, self.tokenizer))
+        return jax.tree.map(laid_out, self.params_layout(), params)
 
     def params_layout(self) -> Any:
         """Returns each parameter's sharding on the mesh."""
@@ -66,32 +86,69 @@ class Run:
         number = {"train": 0, "eval": 1}[stream]
         return jax.random.fold_in(jax.random.key(self.config.seed), number)
 
-    def problems(self, stage: str, count: int) -> list[Problem]:
+    def problems(self, stage: Stage, count: int) -> list[Problem]:
         """Returns the first problems of a stage, at most `count`."""
         source = self.sources[stage]
         return [source[i] for i in range(min(count, len(source)))]
 
+    def left_out(self) -> list[str]:
+        """Returns a line for each stage of whose problems some are too long."""
+        lines = []
+        for stage, count in self.too_long.items():
+            prompt, solution = _limits(self.config, stage)
+            limits = f"a prompt of more than {prompt} tokens"
+            if solution is not None:
+                limits += f" or a solution of more than {solution}"
+            total = count + len(self.sources[stage])
+            if count:
+                lines.append(f"{stage}: {count} of {total} problems left out: {limits}")
+        return lines
 
-def open_run(config: Config, workdir: pathlib.Path) -> Run:
-    """Returns the run, every refusal made: data, lengths and batches are checked here.
 
-    Raises ConfigError.
+def start_jax(config: Config) -> None:
+    """Sets up devices, compilation cache and logs; call before JAX starts.
+
+    JAX_COMPILATION_CACHE_DIR has its say; without it programs are kept under the
+    user's cache directory.
+    """
+    configure_cpu(config.mesh)
+    cache = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        directory = str(pathlib.Path(cache) / "rlvr_jax")
+        jax.config.update("jax_compilation_cache_dir", directory)
+    # Orbax says at every step what it is about to do; what it failed at, it raises.
+    logging.getLogger("absl").setLevel(logging.ERROR)
+
+
+def open_run(
+    config: Config, tokenizer_path: pathlib.Path, *, stages: Sequence[Stage] = STAGES
+) -> Run:
+    """Returns the run, with data, lengths and batches of `stages` checked.
+
+    A tokenizer that has to be learnt is read from `tokenizer_path`, or else learnt from
+    the train problems and written there. Raises ConfigError.
     """
     mesh = make_mesh(config.mesh)
-    _check_batches(config, mesh)
+    _check_batches(config, mesh, stages)
     raw = {
         stage: problem_source(config.task, stage, seed=config.seed)
-        for stage in ("warmup", "train", "eval")
+        for stage in stages
         if stage != "warmup" or config.warmup.steps
     }
-    tokenizer = _tokenizer(config, raw["train"], workdir)
+    if config.task.kind == "finite_field":
+        tokenizer: Tokenizer = SymbolTokenizer(vocabulary(config.task.modulus))
+    elif tokenizer_path.exists():
+        tokenizer = SentencePieceTokenizer(tokenizer_path)
+    else:
+        tokenizer = _learnt_tokenizer(config, raw["train"], tokenizer_path)
     sources, too_long = {}, {}
     for stage, source in raw.items():
+        max_prompt, max_solution = _limits(config, stage)
         sources[stage], too_long[stage] = fitting(
             source,
             tokenizer,
-            max_prompt=config.model.max_length - _max_new_tokens(config, stage),
-            max_solution=_max_new_tokens(config, stage) if stage == "warmup" else None,
+            max_prompt=max_prompt,
+            max_solution=max_solution,
             what=f"{stage} problems",
         )
     return Run(
@@ -105,19 +162,19 @@ def open_run(config: Config, workdir: pathlib.Path) -> Run:
     )
 
 
-def _max_new_tokens(config: Config, stage: str) -> int:
-    """Returns the room for completions; worked solutions get what RL will have."""
-    stage_config = config.eval if stage == "eval" else config.train
-    return stage_config.sampling.max_new_tokens
+def _limits(config: Config, stage: Stage) -> tuple[int, int | None]:
+    """Returns the tokens of the longest prompt and, for warmup, worked solution.
+
+    Worked solutions get the room that completions will have in RL.
+    """
+    sampling = config.eval.sampling if stage == "eval" else config.train.sampling
+    room = sampling.max_new_tokens
+    return config.model.max_length - room, room if stage == "warmup" else None
 
 
-def _tokenizer(config: Config, source: ProblemSource, workdir: pathlib.Path) -> Tokenizer:
-    """Returns the task's tokenizer; a learnt one is kept in the workdir."""
-    if config.task.kind == "finite_field":
-        return SymbolTokenizer(vocabulary(config.task.modulus))
-    path = workdir / "tokenizer.model"
-    if path.exists():
-        return SentencePieceTokenizer(path)
+def _learnt_tokenizer(
+    config: Config, source: ProblemSource, path: pathlib.Path
+) -> Tokenizer:
     problems = (source[i] for i in range(len(source)))
     texts = (text for p in problems for text in (p.prompt, p.solution) if text)
     return SentencePieceTokenizer.train(
@@ -125,16 +182,22 @@ def _tokenizer(config: Config, source: ProblemSource, workdir: pathlib.Path) -> 
     )
 
 
-def _check_batches(config: Config, mesh: Mesh) -> None:
+def _check_batches(config: Config, mesh: Mesh, stages: Sequence[Stage]) -> None:
     """Raises ConfigError where a stage's rows do not divide over the mesh."""
-    train = config.train
-    parts = train.minibatches * train.micro_batches
-    for rows, what in (
-        (config.warmup.batch_size // config.warmup.micro_batches, "problems in one warmup micro-batch"),
-        (train.prompts_per_step, "train.prompts_per_step"),
-        (train.prompts_per_step // parts, "prompts in one train micro-batch"),
-        (config.eval.batch_size, "eval.batch_size"),
-    ):
+    warmup, train = config.warmup, config.train
+    parts = {
+        "warmup": (
+            warmup.batch_size // warmup.micro_batches,
+            "warmup.batch_size / warmup.micro_batches",
+        ),
+        "train": (
+            train.prompts_per_step // (train.minibatches * train.micro_batches),
+            "train.prompts_per_step / (train.minibatches x train.micro_batches)",
+        ),
+        "eval": (config.eval.batch_size, "eval.batch_size"),
+    }
+    for stage in stages:
+        rows, what = parts[stage]
         check_batch(rows, mesh, what)
 
 

@@ -47,7 +47,7 @@ class StopSignal:
 
 
 class StageSteps:
-    """Iterates over a stage's steps, from wherever an earlier attempt stopped.
+    """Iterates over a stage's steps, from wherever an earlier attempt stopped: `first`.
 
     Use as a context manager; give `end` the state after every step.
     """
@@ -72,26 +72,23 @@ class StageSteps:
         self._checkpoints = StageCheckpoints(
             workdir.checkpoints / name, config.checkpoint
         )
+        self.first = self._checkpoints.latest_step or 0
+        self._progress = Progress(
+            name, total, every=config.log.progress_every, start=self.first
+        )
         self._started = time.monotonic()
 
     def begin(self, fresh: Callable[[], Any], host: dict[str, Any]) -> None:
         """Sets `state` and `host`: from the newest checkpoint, else as given."""
         self.state, self.host = fresh(), {"seconds": 0.0, **host}
-        self._first = self._checkpoints.latest_step or 0
-        if self._first:
-            self.state, self.host = self._checkpoints.restore(self._first, self.state)
+        if self.first:
+            self.state, self.host = self._checkpoints.restore(self.first, self.state)
         self._earlier = self.host["seconds"]
-        self._writer.rewind(self.name, self._first)
-        self._progress = Progress(
-            self.name,
-            self.total,
-            every=self._config.log.progress_every,
-            start=self._first,
-        )
+        self._writer.rewind(self.name, self.first)
 
     def __iter__(self) -> Iterator[int]:
         """Yields the steps that are still to do."""
-        yield from range(self._first, self.total)
+        yield from range(self.first, self.total)
 
     def end(
         self,
@@ -104,9 +101,11 @@ class StageSteps:
     ) -> None:
         """Records a step that is done, with `state` and `host` as it left them.
 
-        A skipped optimizer step may report values that are not finite. Raises StoppedError after a checkpoint if a signal came meanwhile.
+        A skipped optimizer step may report values that are not finite. Raises
+        StoppedError after a checkpoint if a signal came meanwhile.
         """
-        self._writer.write(self.name, step, metrics, nullable=metrics if skipped else ())
+        nullable = metrics if skipped else ()
+        self._writer.write(self.name, step, metrics, nullable=nullable)
         done = step + 1
         values = {name.split("/")[-1]: metrics[name] for name in shown}
         self._progress.update(done, values, tokens=tokens)
@@ -124,7 +123,7 @@ class StageSteps:
 
     @property
     def seconds(self) -> float:
-        """Returns the seconds that the stage has been at work, all attempts together."""
+        """Returns the stage's seconds of work, all attempts together."""
         return self._earlier + time.monotonic() - self._started
 
     def __enter__(self) -> Self:
@@ -139,5 +138,4 @@ class StageSteps:
     ) -> None:
         """Waits for saves under way and leaves the progress line standing."""
         self._checkpoints.close()
-        if self.state is not None:
-            self._progress.close()
+        self._progress.close()

@@ -1,11 +1,17 @@
-"""One training step in numbers: overall, by level, by type, by strategy."""
+"""A training step in numbers: overall, by level, type and strategy; and a whole run."""
 
 import collections
-from collections.abc import Iterable, Sequence
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
+from rlvr_jax import doctor
+from rlvr_jax.config import Config
 from rlvr_jax.evaluate import Judged
+
+_STATUSES = ("right", "wrong", "unjudged")
 
 
 def rollout_metrics(
@@ -30,7 +36,7 @@ def rollout_metrics(
         "rollout/truncated": _share(not one.finished for one in judged),
         **{
             f"verdict/{status}": _share(one.verdict.status == status for one in judged)
-            for status in ("right", "wrong", "unjudged")
+            for status in _STATUSES
         },
         **_groups_by_cause(groups, split_P),
     }
@@ -46,6 +52,36 @@ def rollout_metrics(
             f"level_{level}/advantage_mass": float(mass_P[at_P].sum()) / total_mass,
         }
     return metrics | _by_type(judged)
+
+
+def run_summary(rows: Sequence[Mapping[str, Any]], config: Config) -> dict[str, Any]:
+    """Returns what summary.json says of a run's training steps, from metrics.jsonl.
+
+    The gap between sampler and scorer is a mean over steps, in nats a token; a skipped
+    step has none. Verdicts count the completions that were learnt from.
+    """
+    steps = [row for row in rows if row["stage"] == "train"]
+    gaps = {
+        name: [row[key] for row in steps if row[key] is not None]
+        for name, key in (("mean", "logprob_gap/mean"), ("max", "logprob_gap/max"))
+    }
+    completions = config.train.prompts_per_step * config.train.samples_per_prompt
+    alarms = doctor.review(
+        steps,
+        window=config.log.alarm_window,
+        max_logprob_gap=config.train.max_logprob_gap,
+    )
+    return {
+        "logprob_gap": {
+            "mean": float(np.mean(gaps["mean"])) if gaps["mean"] else None,
+            "max": max(gaps["max"], default=None),
+        },
+        "verdicts": {
+            status: sum(round(row[f"verdict/{status}"] * completions) for row in steps)
+            for status in _STATUSES
+        },
+        "alarms": [dataclasses.asdict(alarm) for alarm in alarms],
+    }
 
 
 def _groups_by_cause(

@@ -15,9 +15,7 @@ _PARTS = ("rollout", "judge", "update")
 
 def nothing() -> dict[str, float]:
     """Returns the counts before the first step: plain JSON, fit for a checkpoint."""
-    return dict.fromkeys(
-        ("steps", "tokens", *(f"{part}_s" for part in _PARTS)), 0.0
-    )
+    return dict.fromkeys(("steps", "tokens", *(f"{part}_s" for part in _PARTS)), 0.0)
 
 
 class Clock:

@@ -6,12 +6,13 @@ group-major: row `p * G + g` is sample g of prompt p.
 """
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, UInt32
+from jaxtyping import Bool, Float, Int, UInt32
 
+Array = Any  # JAX's on a device, NumPy's on the host: a record travels between both
 VerdictStatus = Literal["right", "wrong", "unjudged"]
 
 

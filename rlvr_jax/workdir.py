@@ -13,6 +13,9 @@ from typing import Any
 from rlvr_jax.config import Config, ConfigError
 from rlvr_jax.config_io import diff, from_json, to_json
 
+SUMMARY_FILE = "summary.json"
+TOKENIZER_FILE = "tokenizer.model"
+
 _LIBRARIES = ("rlvr_jax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain")
 
 # Sections that say how a run is executed and watched, not what it computes.
@@ -24,9 +27,14 @@ class WorkdirError(ConfigError):
 
 
 class Workdir:
-    """One run's directory. Opening it writes config.json or checks it."""
+    """One run's directory.
 
-    def __init__(self, path: pathlib.Path, config: Config, *, device: str):
+    Opening it refuses a directory that cannot be written or that holds a run of
+    another config. A run is recorded in it once everything else has been checked, so
+    that a refused one leaves no trace that the mended one would trip over.
+    """
+
+    def __init__(self, path: pathlib.Path, config: Config):
         self.path = path
         try:
             (path / "rollouts").mkdir(parents=True, exist_ok=True)
@@ -39,11 +47,24 @@ class Workdir:
                 f"workdir {path} cannot be written ({error.strerror}); choose another "
                 "with --workdir"
             ) from error
-        record = path / "config.json"
-        if record.exists():
-            _refuse_other_config(path, config)
+        if self._record.exists():
+            _refuse_other_config(self._record, config)
         else:
-            _write_json(record, _provenance(config, device))
+            self.tokenizer.unlink(missing_ok=True)
+
+    def record(self, config: Config, *, device: str) -> None:
+        """Writes config.json, unless an earlier attempt has."""
+        if not self._record.exists():
+            _write_json(self._record, _provenance(config, device))
+
+    @property
+    def _record(self) -> pathlib.Path:
+        return self.path / "config.json"
+
+    @property
+    def tokenizer(self) -> pathlib.Path:
+        """Returns where a learnt tokenizer is kept."""
+        return self.path / TOKENIZER_FILE
 
     @property
     def checkpoints(self) -> pathlib.Path:
@@ -66,34 +87,37 @@ class Workdir:
 
     def read_summary(self) -> dict[str, Any]:
         """Returns summary.json as it stands, {} before the first stage has ended."""
-        path = self.path / "summary.json"
+        path = self.path / SUMMARY_FILE
         return json.loads(path.read_text()) if path.exists() else {}
 
     def update_summary(self, values: Mapping[str, Any]) -> None:
         """Writes summary.json with these values merged in, section by section."""
-        _write_json(self.path / "summary.json", _merged(self.read_summary(), values))
+        _write_json(self.path / SUMMARY_FILE, _merged(self.read_summary(), values))
 
 
 def _merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     """Returns `old` with `new` on top; sections found in both are merged likewise."""
-    both = dict(old)
-    for name, value in new.items():
-        inner = both.get(name)
-        if isinstance(value, Mapping) and isinstance(inner, Mapping):
-            value = _merged(inner, value)
-        both[name] = value
+    both = {**old, **new}
+    for name in old.keys() & new.keys():
+        if isinstance(old[name], Mapping) and isinstance(new[name], Mapping):
+            both[name] = _merged(old[name], new[name])
     return both
 
 
-def _refuse_other_config(path: pathlib.Path, config: Config) -> None:
-    saved = from_json(json.loads((path / "config.json").read_text())["config"])
-    changed = [
-        line for line in diff(saved, config) if not line.startswith(_MAY_CHANGE)
-    ]
+def _refuse_other_config(record: pathlib.Path, config: Config) -> None:
+    try:
+        saved = from_json(json.loads(record.read_text())["config"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise WorkdirError(
+            f"{record} is not the record of a run of this version ({error}); use "
+            "another --workdir"
+        ) from error
+    changed = [line for line in diff(saved, config) if not line.startswith(_MAY_CHANGE)]
     if changed:
         raise WorkdirError(
-            f"workdir {path} holds a run of another config ({'; '.join(changed)}); "
-            "use another --workdir, or the config it was made with"
+            f"workdir {record.parent} holds a run of another config "
+            f"({'; '.join(changed)}); use another --workdir, or the config it was made "
+            "with"
         )
 
 

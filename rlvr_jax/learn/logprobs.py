@@ -20,7 +20,7 @@ _LOGITS_AT_ONCE = 1 << 24
 
 
 @jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Scores:
     """What a scoring pass says of every completion token; rubbish beyond the lengths.
 
@@ -48,6 +48,7 @@ def token_scores(
     last_P1D = jnp.take_along_axis(prompt.hidden, last_P11, axis=1)
     G = batch.tokens.shape[0] // batch.prompt_tokens.shape[0]
     first_B1D = jnp.repeat(last_P1D, G, axis=0)
+    # The hidden state of one token scores the next; the last token's scores nothing.
     rest = policy.extend(batch.tokens[:, :-1], prefix, layers=layers)
     hidden_BTD = jnp.concatenate([first_B1D, rest.hidden], axis=1)
     return _in_chunks(policy, hidden_BTD, batch.tokens, sampling=sampling, chunk=chunk)
@@ -92,9 +93,11 @@ def _score(
     B, T = tokens_BT.shape
     logits_CV = policy.logits(hidden_BTD).reshape(B * T, -1)
     index_C = jnp.broadcast_to(index_T[None], (B, T)).reshape(-1)
-    kept_CV = sampling_logits(logits_CV, index_C, sampling, eos_ids=policy.eos_ids)
-    normaliser_C1 = jax.nn.logsumexp(kept_CV, axis=-1, keepdims=True)
-    logprob_CV = kept_CV - normaliser_C1
-    chosen_C1 = jnp.take_along_axis(logprob_CV, tokens_BT.reshape(-1, 1), axis=-1)
+    token_C = tokens_BT.reshape(-1)
+    kept_CV = sampling_logits(
+        logits_CV, index_C, sampling, eos_ids=policy.eos_ids, drawn=token_C
+    )
+    logprob_CV = jax.nn.log_softmax(kept_CV)
+    drawn_C1 = jnp.take_along_axis(logprob_CV, token_C[:, None], axis=-1)
     entropy_C = -(jnp.exp(logprob_CV) * logprob_CV).sum(axis=-1)
-    return Scores(chosen_C1.reshape(B, T), entropy_C.reshape(B, T))
+    return Scores(logprobs=drawn_C1.reshape(B, T), entropies=entropy_C.reshape(B, T))

@@ -102,7 +102,10 @@ def _gap(scored_BT: np.ndarray, rollouts: Rollouts) -> dict[str, float]:
     index_T = np.arange(rollouts.tokens.shape[1])
     inside_BT = index_T[None] < rollouts.lengths[:, None]
     gaps = np.abs(scored_BT - rollouts.logprobs)[inside_BT]
-    return {"logprob_gap/mean": float(gaps.mean()), "logprob_gap/max": float(gaps.max())}
+    return {
+        "logprob_gap/mean": float(gaps.mean()),
+        "logprob_gap/max": float(gaps.max()),
+    }
 
 
 def _first_gap(parts: LossParts) -> dict[str, float]:

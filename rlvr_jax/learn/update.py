@@ -18,6 +18,7 @@ from jaxtyping import Array, Float, Int
 from rlvr_jax.config import LossConfig, OptimizerConfig
 from rlvr_jax.learn.logprobs import Scores, token_scores
 from rlvr_jax.learn.losses import policy_loss
+from rlvr_jax.models import laid_out
 from rlvr_jax.models.distribution import Sampling
 from rlvr_jax.types import Batch, LossParts
 
@@ -58,7 +59,7 @@ class StepReport:
 
 
 def loss_metrics(parts: LossParts) -> dict[str, float]:
-    """Returns the parts (on the host) by metric name: the loss, and means over tokens."""
+    """Returns the parts (on the host) by metric name; all but the loss are means."""
     tokens = max(float(parts.tokens), 1.0)
     means = {
         name: float(value) / tokens
@@ -75,7 +76,7 @@ class DivergedError(RuntimeError):
 
 
 def check_finite(report: StepReport, max_skipped: int) -> None:
-    """Raises DivergedError where more than `max_skipped` steps in a row were skipped."""
+    """Raises DivergedError after more than `max_skipped` skipped steps in a row."""
     if report.skipped > max_skipped:
         raise DivergedError(
             f"{int(report.skipped)} optimizer steps in a row had a non-finite gradient "
@@ -88,6 +89,10 @@ def policy_objective(config: LossConfig) -> Objective:
     """Returns the policy loss as a function of scores and batch."""
 
     def objective(scores: Scores, batch: Batch) -> tuple[Array, LossParts]:
+        entropies = scores.entropies
+        if config.entropy_coef == 0:
+            # Only reported: without this, backward would walk all logits times 0.
+            entropies = jax.lax.stop_gradient(entropies)
         return policy_loss(
             scores.logprobs,
             batch.old_logprobs,
@@ -96,7 +101,7 @@ def policy_objective(config: LossConfig) -> Objective:
             lengths=batch.lengths,
             config=config,
             ref_logprobs=batch.ref_logprobs,
-            entropies=scores.entropies,
+            entropies=entropies,
         )
 
     return objective
@@ -135,13 +140,15 @@ def schedule(config: OptimizerConfig, total_steps: int) -> optax.Schedule:
     }[config.schedule]
     # Step 0 of a ramp from 0 would be an optimizer step that moves nothing.
     start = peak / (ramp + 1)
-    return optax.join_schedules([optax.linear_schedule(start, peak, ramp), after], [ramp])
+    return optax.join_schedules(
+        [optax.linear_schedule(start, peak, ramp), after], [ramp]
+    )
 
 
 def make_optimizer(
     config: OptimizerConfig, total_steps: int
 ) -> optax.GradientTransformation:
-    """Returns AdamW behind a global-norm clip; norms and biases are not decayed."""
+    """Returns AdamW behind a global-norm clip; the scales of norms are not decayed."""
     return optax.chain(
         optax.clip_by_global_norm(config.clip_norm),
         optax.adamw(
@@ -150,17 +157,22 @@ def make_optimizer(
             b2=config.b2,
             eps=config.eps,
             weight_decay=config.weight_decay,
-            mask=lambda params: jax.tree_util.tree_map_with_path(_is_matrix, params),
+            mask=lambda params: jax.tree_util.tree_map_with_path(_is_decayed, params),
         ),
     )
 
 
-def _is_matrix(path: tuple, _: Array) -> bool:
+def _is_decayed(path: tuple, _: Array) -> bool:
     return not any("norm" in str(part) for part in path)
 
 
 class Updater:
-    """The jitted programs of one stage's optimizer steps."""
+    """The jitted programs of one stage's optimizer steps.
+
+    Gradients, moments and the update are float32 whatever the parameters are. All of
+    them lie on the mesh as the parameters do, so a step's buffers are reused by the
+    next and no device holds more than its share.
+    """
 
     def __init__(
         self,
@@ -171,49 +183,24 @@ class Updater:
         total_steps: int,
         logit_chunk: int,
     ):
+        self._graphdef = graphdef
+        self._objective = objective
         self._optimizer = make_optimizer(optimizer, total_steps)
         self._schedule = schedule(optimizer, total_steps)
-
-        def loss(params: Any, batch: Batch, sampling: Sampling) -> Any:
-            policy = nnx.merge(graphdef, params)
-            scores = token_scores(policy, batch, sampling, chunk=logit_chunk)
-            return objective(scores, batch)
-
-        def accumulate(
-            total: tuple[Any, LossParts], params: Any, batch: Batch, sampling: Sampling
-        ) -> tuple[Any, LossParts]:
-            grads, parts = jax.grad(loss, has_aux=True)(params, batch, sampling)
-            summed = jax.tree.map(
-                lambda so_far, g: so_far + g.astype(jnp.float32), total[0], grads
-            )
-            return summed, total[1] + parts
-
-        def nothing(params: Any) -> tuple[Any, LossParts]:
-            zeros = jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), params)
-            names = [field.name for field in dataclasses.fields(LossParts)]
-            return zeros, LossParts(**dict.fromkeys(names, jnp.float32(0.0)))
-
-        def logprobs(params: Any, batch: Batch, sampling: Sampling) -> Array:
-            policy = nnx.merge(graphdef, params)
-            return token_scores(policy, batch, sampling, chunk=logit_chunk).logprobs
-
-        self._logprobs = jax.jit(logprobs)
-        self._nothing = jax.jit(nothing)
-        self._accumulate = jax.jit(accumulate, donate_argnums=0)
-        self._apply = jax.jit(self._apply_gradients, donate_argnums=(0, 1))
+        self._logit_chunk = logit_chunk
+        self._opened = jax.jit(self._opening_state)
+        self._scored = jax.jit(self._scores)
+        self._nothing = jax.jit(self._no_gradient)
+        self._accumulate = jax.jit(self._with_gradient, donate_argnums=0)
+        self._apply = jax.jit(self._applied, donate_argnums=0)
 
     def init(self, params: Any) -> TrainState:
         """Returns the state before the first step; the parameters are taken over."""
-        return TrainState(
-            params=params,
-            opt_state=jax.jit(self._optimizer.init)(params),
-            step=jnp.int32(0),
-            skipped=jnp.int32(0),
-        )
+        return dataclasses.replace(self._opened(params), params=params)
 
     def logprobs(self, params: Any, batch: Batch, sampling: Sampling) -> np.ndarray:
         """Returns the scorer's log-probabilities [B, T], 0 beyond each length."""
-        scored_BT = jax.device_get(self._logprobs(params, batch, sampling))
+        scored_BT = jax.device_get(self._scored(params, batch, sampling).logprobs)
         index_T = np.arange(scored_BT.shape[1])
         lengths_B = jax.device_get(batch.lengths)
         return np.where(index_T[None] < lengths_B[:, None], scored_BT, np.float32(0))
@@ -224,7 +211,7 @@ class Updater:
         """Returns the state after one optimizer step on the sum of the micro-batches.
 
         A step whose gradient is not finite changes neither parameters nor optimizer
-        state; it is counted in `skipped`.
+        state; it is counted in `skipped`. The state given is used up.
         """
         total = self._nothing(state.params)
         for batch in micro_batches:
@@ -233,16 +220,47 @@ class Updater:
         state, report = self._apply(state, grads)
         return state, parts, report
 
-    def _apply_gradients(
-        self, state: TrainState, grads: Any
-    ) -> tuple[TrainState, StepReport]:
-        norm = optax.global_norm(grads)
-        finite = jnp.isfinite(norm)
-        safe = jax.tree.map(lambda g: jnp.where(finite, g, 0.0), grads)
-        updates, opt_state = self._optimizer.update(
-            safe, state.opt_state, state.params
+    def _opening_state(self, params: Any) -> TrainState:
+        opt_state = self._optimizer.init(_wide(params))
+        zero = jnp.int32(0)
+        return laid_out(
+            TrainState(params=None, opt_state=opt_state, step=zero, skipped=zero)
         )
-        params = optax.apply_updates(state.params, updates)
+
+    def _scores(self, params: Any, batch: Batch, sampling: Sampling) -> Scores:
+        policy = nnx.merge(self._graphdef, params)
+        return token_scores(policy, batch, sampling, chunk=self._logit_chunk)
+
+    def _no_gradient(self, params: Any) -> tuple[Any, LossParts]:
+        zeros = jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), params)
+        names = [field.name for field in dataclasses.fields(LossParts)]
+        return laid_out((zeros, LossParts(**dict.fromkeys(names, jnp.float32(0.0)))))
+
+    def _with_gradient(
+        self,
+        total: tuple[Any, LossParts],
+        params: Any,
+        batch: Batch,
+        sampling: Sampling,
+    ) -> tuple[Any, LossParts]:
+        def loss(params: Any) -> tuple[Array, LossParts]:
+            return self._objective(self._scores(params, batch, sampling), batch)
+
+        grads, parts = jax.grad(loss, has_aux=True)(params)
+        summed = jax.tree.map(jnp.add, total[0], _wide(grads))
+        return laid_out((summed, total[1] + parts))
+
+    def _applied(self, state: TrainState, grads: Any) -> tuple[TrainState, StepReport]:
+        norm = optax.tree.norm(grads)
+        finite = jnp.isfinite(norm)
+        updates, opt_state = self._optimizer.update(
+            grads, state.opt_state, _wide(state.params)
+        )
+        params = jax.tree.map(
+            lambda p, u: (p.astype(jnp.float32) + u).astype(p.dtype),
+            state.params,
+            updates,
+        )
 
         def keep(new: Array, old: Array) -> Array:
             return jnp.where(finite, new, old)
@@ -254,7 +272,12 @@ class Updater:
             step=state.step + 1,
             skipped=skipped,
         )
-        rate = jnp.asarray(self._schedule(state.step), jnp.float32)
-        return new_state, StepReport(
-            grad_norm=norm, learning_rate=rate, skipped=skipped
-        )
+        # The schedule stands still in a skipped step, as the rest of the optimizer.
+        done = optax.tree.get(state.opt_state, "ScaleByScheduleState").count
+        rate = jnp.asarray(self._schedule(done), jnp.float32)
+        report = StepReport(grad_norm=norm, learning_rate=rate, skipped=skipped)
+        return laid_out((new_state, report))
+
+
+def _wide(tree: Any) -> Any:
+    return jax.tree.map(lambda x: x.astype(jnp.float32), tree)

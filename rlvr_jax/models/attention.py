@@ -10,17 +10,28 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from rlvr_jax.mesh import constrain
+
 # Finite, so that a row without any visible key gives a uniform mix and not NaN.
 _HIDDEN = -1e30
 
 
 @jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class KeyValues:
     """One layer's keys and values for some positions."""
 
     keys: Float[Array, " B K S H"]
     values: Float[Array, " B K S H"]
+
+    @classmethod
+    def of(cls, key_BSKH: jax.Array, value_BSKH: jax.Array) -> "KeyValues":
+        """Returns projections as they are stored, laid out on the mesh."""
+
+        def stored(x_BSKH: jax.Array) -> jax.Array:
+            return constrain(x_BSKH.swapaxes(1, 2), "batch", "kv_heads", None, None)
+
+        return cls(keys=stored(key_BSKH), values=stored(value_BSKH))
 
 
 def rope_tables(
@@ -29,23 +40,21 @@ def rope_tables(
     """Returns cosine and sine of every position's angles, both halves alike.
 
     Pair i turns by position / base^(2i/H); pairs are (i, i + H/2), Hugging Face's
-    layout. https://arxiv.org/abs/2104.09864
+    layout (arXiv 2104.09864).
     """
     half = head_width // 2
-    exponent_I = jnp.arange(half, dtype=jnp.float32) / half
-    angle_BTI = positions[..., None].astype(jnp.float32) * base ** -exponent_I[None, None]
+    speed_I = base ** -(jnp.arange(half, dtype=jnp.float32) / half)
+    angle_BTI = positions[..., None].astype(jnp.float32) * speed_I[None, None]
     angle_BT1H = jnp.concatenate([angle_BTI, angle_BTI], axis=-1)[:, :, None, :]
     return jnp.cos(angle_BT1H), jnp.sin(angle_BT1H)
 
 
-def rotate(
-    x_BTNH: jax.Array, cos_BT1H: jax.Array, sin_BT1H: jax.Array
-) -> jax.Array:
+def rotate(x_BTNH: jax.Array, cos_BT1H: jax.Array, sin_BT1H: jax.Array) -> jax.Array:
     """Returns the heads turned by their position's angles."""
-    first, second = jnp.split(x_BTNH.astype(jnp.float32), 2, axis=-1)
+    wide_BTNH = x_BTNH.astype(jnp.float32)
+    first, second = jnp.split(wide_BTNH, 2, axis=-1)
     turned_BTNH = jnp.concatenate([-second, first], axis=-1)
-    out_BTNH = x_BTNH.astype(jnp.float32) * cos_BT1H + turned_BTNH * sin_BT1H
-    return out_BTNH.astype(x_BTNH.dtype)
+    return (wide_BTNH * cos_BT1H + turned_BTNH * sin_BT1H).astype(x_BTNH.dtype)
 
 
 def attend(
@@ -58,51 +67,58 @@ def attend(
 ) -> Float[Array, " B T N H"]:
     """Returns softmax(q k / sqrt(H)) v over the shared prefix and the own positions.
 
-    The prefix's [P, K, S, H] serve B = P G rows: its scores are one product of
-    G T R queries against S keys for each prompt and head. `own_mask` may have
-    a leading 1 for rows that see alike. Scores and softmax are float32.
+    The prefix's [P, K, S, H] serve B = P G rows: its scores are one product of the
+    group's queries against S keys for each prompt and head. `own_mask` may have a
+    leading 1 for rows that see alike. Scores and softmax are float32.
     """
     B, T, N, H = queries.shape
     K = own.keys.shape[1]
     R = N // K
-    q_BKRTH = queries.reshape(B, T, K, R, H).transpose(0, 2, 3, 1, 4) * jnp.asarray(
-        H**-0.5, queries.dtype
-    )
-    scores_BKRTS = _product("bkqh,bksh->bkqs", q_BKRTH.reshape(B, K, R * T, H), own.keys)
-    scores_BKRTS = scores_BKRTS.reshape(B, K, R, T, -1)
-    scores_BKRTS = jnp.where(own_mask[:, None, None], scores_BKRTS, _HIDDEN)
+    # The R query heads of one key head stand one behind the other: Q = R T.
+    query_BKQH = queries.reshape(B, T, K, R, H).transpose(0, 2, 3, 1, 4)
+    query_BKQH = query_BKQH.reshape(B, K, R * T, H)
+    own_mask_B1QS = jnp.tile(own_mask[:, None], (1, 1, R, 1))
+    own_BKQS = _scores(query_BKQH, own.keys, own_mask_B1QS)
     if prefix is None or prefix_mask is None:
-        weights_BKRTS = jax.nn.softmax(scores_BKRTS).astype(queries.dtype)
-        return _mix(weights_BKRTS, own.values, queries.dtype)
-
-    P, _, S, _ = prefix.keys.shape
-    G = B // P
-    q_PKQH = q_BKRTH.reshape(P, G, K, R * T, H).swapaxes(1, 2).reshape(P, K, -1, H)
-    prefix_PKQS = _product("pkqh,pksh->pkqs", q_PKQH, prefix.keys)
-    prefix_PKQS = jnp.where(prefix_mask[:, None, None], prefix_PKQS, _HIDDEN)
-    prefix_BKRTS = (
-        prefix_PKQS.reshape(P, K, G, R * T, S).swapaxes(1, 2).reshape(B, K, R, T, S)
-    )
-    weights_BKRTS = jax.nn.softmax(
-        jnp.concatenate([prefix_BKRTS, scores_BKRTS], axis=-1)
-    ).astype(queries.dtype)
-    mixed_BTNH = _mix(weights_BKRTS[..., S:], own.values, queries.dtype)
-    shared_PKQS = (
-        weights_BKRTS[..., :S].reshape(P, G, K, R * T, S).swapaxes(1, 2)
-    ).reshape(P, K, -1, S)
-    shared_PKQH = _product("pkqs,pksh->pkqh", shared_PKQS, prefix.values)
-    shared_BKRTH = shared_PKQH.reshape(P, K, G, R, T, H).swapaxes(1, 2)
-    shared_BTNH = shared_BKRTH.reshape(B, N, T, H).swapaxes(1, 2)
-    return mixed_BTNH + shared_BTNH.astype(queries.dtype)
+        mixed_BKQH = _mix(_softmax(own_BKQS, queries.dtype), own.values)
+    else:
+        P, _, S, _ = prefix.keys.shape
+        prefix_mask_P11S = prefix_mask[:, None, None]
+        prefix_PKQS = _scores(_by_prompt(query_BKQH, P), prefix.keys, prefix_mask_P11S)
+        scores_BKQS = jnp.concatenate([_by_row(prefix_PKQS, B), own_BKQS], axis=-1)
+        weights_BKQS = _softmax(scores_BKQS, queries.dtype)
+        shared_PKQH = _mix(_by_prompt(weights_BKQS[..., :S], P), prefix.values)
+        mixed_BKQH = _mix(weights_BKQS[..., S:], own.values) + _by_row(shared_PKQH, B)
+    mixed_BTKRH = mixed_BKQH.reshape(B, K, R, T, H).transpose(0, 3, 1, 2, 4)
+    return mixed_BTKRH.reshape(B, T, N, H).astype(queries.dtype)
 
 
-def _mix(weights_BKRTS: jax.Array, values_BKSH: jax.Array, dtype: jnp.dtype) -> jax.Array:
-    B, K, R, T, S = weights_BKRTS.shape
-    mixed_BKQH = _product(
-        "bkqs,bksh->bkqh", weights_BKRTS.reshape(B, K, R * T, S), values_BKSH
-    )
-    return mixed_BKQH.reshape(B, K * R, T, -1).swapaxes(1, 2).astype(dtype)
+def _scores(query_BKQH: jax.Array, keys_BKSH: jax.Array, mask: jax.Array) -> jax.Array:
+    scores_BKQS = _product("bkqh,bksh->bkqs", query_BKQH, keys_BKSH)
+    return jnp.where(mask, scores_BKQS * query_BKQH.shape[-1] ** -0.5, _HIDDEN)
+
+
+def _softmax(scores_BKQS: jax.Array, dtype: jnp.dtype) -> jax.Array:
+    return jax.nn.softmax(scores_BKQS).astype(dtype)
+
+
+def _mix(weights_BKQS: jax.Array, values_BKSH: jax.Array) -> jax.Array:
+    return _product("bkqs,bksh->bkqh", weights_BKQS, values_BKSH)
 
 
 def _product(formula: str, a: jax.Array, b: jax.Array) -> jax.Array:
     return jnp.einsum(formula, a, b, preferred_element_type=jnp.float32)
+
+
+def _by_prompt(x_BKQX: jax.Array, P: int) -> jax.Array:
+    """Returns the queries of a group side by side: [P, K, G Q, X]."""
+    B, K, Q, X = x_BKQX.shape
+    x_PKGQX = x_BKQX.reshape(P, B // P, K, Q, X).swapaxes(1, 2)
+    return x_PKGQX.reshape(P, K, B // P * Q, X)
+
+
+def _by_row(x_PKQX: jax.Array, B: int) -> jax.Array:
+    """Returns each completion's queries by themselves again: [B, K, Q, X]."""
+    P, K, Q, X = x_PKQX.shape
+    G = B // P
+    return x_PKQX.reshape(P, K, G, Q // G, X).swapaxes(1, 2).reshape(B, K, Q // G, X)

@@ -5,19 +5,20 @@ ended. A row's tokens depend on the key, its prompt's uid, its sample number and
 tokens, never on its neighbours in the batch.
 """
 
+import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jaxtyping import Array, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 
 from rlvr_jax.config import SamplingConfig
 from rlvr_jax.mesh import constrain
-from rlvr_jax.models.distribution import Sampling, draw, sampling_logits
+from rlvr_jax.models.distribution import Sampling, draw, is_end, sampling_logits
 from rlvr_jax.models.transformer import Transformer
 from rlvr_jax.types import Prompts, Rollouts
 
@@ -49,12 +50,13 @@ def generate(
     top_k: int = 0,
     min_new_tokens: int = 0,
     samples_per_prompt: int = 1,
-    key: Key[Array, ""] | int = 0,
+    key: Key[Array, ""] | UInt32[Array, " 2"] | int = 0,
 ) -> Rollouts:
     """Returns `samples_per_prompt` completions of each prompt.
 
     `prompts` are records, or lists of token ids (then a prompt's uid is its position).
-    Raises ConfigError on settings out of range.
+    `key` is a JAX key, of either style, or a seed. Raises ConfigError on settings out
+    of range.
     """
     if not isinstance(prompts, Prompts):
         prompts = pad_prompts(prompts, uids=range(len(prompts)), bucket=16)
@@ -71,11 +73,20 @@ def generate(
         params,
         prompts,
         Sampling.of(config),
-        key=jax.random.key(key) if isinstance(key, int) else key,
+        key=_typed(key),
         weight_version=jnp.int32(0),
         samples_per_prompt=samples_per_prompt,
         max_new_tokens=max_new_tokens,
     )
+
+
+def _typed(key: Array | int) -> Key[Array, ""]:
+    """Returns a new-style key."""
+    if isinstance(key, int):
+        return jax.random.key(key)
+    if jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+        return key
+    return jax.random.wrap_key_data(key)
 
 
 @functools.partial(
@@ -95,56 +106,101 @@ def sample(
     """Returns rollouts of the policy (graphdef, params); `key` is the step's key."""
     policy: Transformer = nnx.merge(graphdef, params)
     layers = policy.layers()
-    P, S = prompts.tokens.shape
-    B, T = P * samples_per_prompt, max_new_tokens
-    mask_PS = jnp.arange(S, dtype=jnp.int32)[None] < prompts.lengths[:, None]
+    index_S = jnp.arange(prompts.tokens.shape[1], dtype=jnp.int32)
+    mask_PS = index_S[None] < prompts.lengths[:, None]
     activations, prefix = policy.prefill(prompts.tokens, mask_PS, layers=layers)
-    last_PD = _at(activations.hidden, prompts.lengths - 1)
-    keys_B = row_keys(key, prompts.uid, samples_per_prompt)
-
-    def step(carry: tuple) -> tuple:
-        index, hidden_BD, cache, tokens_BT, logprobs_BT, lengths_B, done_B = carry
-        logits_BV = policy.logits(hidden_BD[:, None])[:, 0]
-        kept_BV = sampling_logits(
-            logits_BV, jnp.broadcast_to(index, B), sampling, eos_ids=policy.eos_ids
-        )
-        uniform_B = jax.vmap(lambda k: jax.random.uniform(jax.random.fold_in(k, index)))(
-            keys_B
-        )
-        token_B, logprob_B = draw(kept_BV, uniform_B)
-        token_B = jnp.where(done_B, 0, token_B)
-        tokens_BT = _write(tokens_BT, token_B, index)
-        logprobs_BT = _write(logprobs_BT, jnp.where(done_B, 0.0, logprob_B), index)
-        lengths_B = lengths_B + jnp.where(done_B, 0, 1)
-        done_B = done_B | is_end(token_B, policy.eos_ids)
-        hidden_BD, cache = policy.decode(
-            token_B, index, prefix, cache=cache, layers=layers
-        )
-        return index + 1, hidden_BD, cache, tokens_BT, logprobs_BT, lengths_B, done_B
-
-    def unfinished(carry: tuple) -> jax.Array:
-        return (carry[0] < T) & ~jnp.all(carry[-1])
-
-    rows = constrain
-    carry = (
-        jnp.int32(0),
-        rows(jnp.repeat(last_PD, samples_per_prompt, axis=0), "batch", None),
-        policy.empty_cache(B, T),
-        rows(jnp.zeros((B, T), jnp.int32), "batch", None),
-        rows(jnp.zeros((B, T), jnp.float32), "batch", None),
-        rows(jnp.zeros(B, jnp.int32), "batch"),
-        rows(jnp.zeros(B, bool), "batch"),
+    last_P11 = prompts.lengths[:, None, None] - 1
+    last_PD = jnp.take_along_axis(activations.hidden, last_P11, axis=1)[:, 0]
+    next_token = functools.partial(
+        _next_token,
+        policy,
+        sampling,
+        keys_B=row_keys(key, prompts.uid, samples_per_prompt),
+        advance=functools.partial(policy.decode, prefix=prefix, layers=layers),
     )
-    *_, tokens_BT, logprobs_BT, lengths_B, done_B = jax.lax.while_loop(
-        unfinished, step, carry
+    written = jax.lax.while_loop(
+        lambda written: (written.index < max_new_tokens) & ~written.finished.all(),
+        next_token,
+        _nothing_written(policy, last_PD, samples_per_prompt, max_new_tokens),
     )
     return Rollouts(
         prompts=prompts,
-        tokens=tokens_BT,
-        lengths=lengths_B,
-        logprobs=logprobs_BT,
-        finished=done_B,
+        tokens=written.tokens,
+        lengths=written.lengths,
+        logprobs=written.logprobs,
+        finished=written.finished,
         weight_version=weight_version,
+    )
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Written:
+    """The completions so far, `index` tokens wide.
+
+    `hidden` is the final hidden state that token `index` is drawn from, `cache` the
+    keys and values of every layer.
+    """
+
+    index: Int[Array, ""]
+    hidden: Float[Array, " B D"]
+    cache: Any
+    tokens: Int[Array, " B T"]
+    logprobs: Float[Array, " B T"]
+    lengths: Int[Array, " B"]
+    finished: Bool[Array, " B"]
+
+
+def _nothing_written(
+    policy: Transformer, last_PD: jax.Array, G: int, T: int
+) -> _Written:
+    """Returns G completions of each prompt before their first token, on the mesh."""
+    hidden_BD = jnp.repeat(last_PD, G, axis=0)
+    B = hidden_BD.shape[0]
+    return _Written(
+        index=jnp.int32(0),
+        hidden=constrain(hidden_BD, "batch", None),
+        cache=policy.empty_cache(B, T),
+        tokens=constrain(jnp.zeros((B, T), jnp.int32), "batch", None),
+        logprobs=constrain(jnp.zeros((B, T), jnp.float32), "batch", None),
+        lengths=constrain(jnp.zeros(B, jnp.int32), "batch"),
+        finished=constrain(jnp.zeros(B, bool), "batch"),
+    )
+
+
+def _next_token(
+    policy: Transformer,
+    sampling: Sampling,
+    written: _Written,
+    *,
+    keys_B: jax.Array,
+    advance: Callable[..., tuple[jax.Array, Any]],
+) -> _Written:
+    """Returns the completions with one more token; those that ended get zeros."""
+    index, ended_B = written.index, written.finished
+    logits_BV = policy.logits(written.hidden[:, None])[:, 0]
+    kept_BV = sampling_logits(
+        logits_BV,
+        jnp.broadcast_to(index, ended_B.shape),
+        sampling,
+        eos_ids=policy.eos_ids,
+    )
+    token_B, logprob_B = draw(kept_BV, _uniform(keys_B, index))
+    token_B = jnp.where(ended_B, 0, token_B)
+    logprob_B = jnp.where(ended_B, 0.0, logprob_B)
+    hidden_BD, cache = advance(token_B, index, cache=written.cache)
+
+    def write(buffer_BT: jax.Array, column_B: jax.Array) -> jax.Array:
+        return jax.lax.dynamic_update_index_in_dim(buffer_BT, column_B, index, axis=1)
+
+    return _Written(
+        index=index + 1,
+        hidden=hidden_BD,
+        cache=cache,
+        tokens=write(written.tokens, token_B),
+        logprobs=write(written.logprobs, logprob_B),
+        lengths=written.lengths + jnp.where(ended_B, 0, 1),
+        finished=ended_B | is_end(token_B, policy.eos_ids),
     )
 
 
@@ -159,16 +215,8 @@ def row_keys(key: jax.Array, uid_P: jax.Array, samples_per_prompt: int) -> jax.A
     return jax.vmap(of_prompt)(uid_P).reshape(-1)
 
 
-def is_end(tokens_B: jax.Array, eos_ids: tuple[int, ...]) -> jax.Array:
-    """Returns where a token ends its completion."""
-    return jnp.isin(tokens_B, jnp.array(eos_ids, jnp.int32))
-
-
-def _at(hidden_PSD: jax.Array, index_P: jax.Array) -> jax.Array:
-    return jnp.take_along_axis(hidden_PSD, index_P[:, None, None], axis=1)[:, 0]
-
-
-def _write(buffer_BT: jax.Array, column_B: jax.Array, index: jax.Array) -> jax.Array:
-    return jax.lax.dynamic_update_slice_in_dim(
-        buffer_BT, column_B[:, None].astype(buffer_BT.dtype), index, 1
+def _uniform(keys_B: jax.Array, index: jax.Array) -> jax.Array:
+    """Returns each row's random number for completion token `index`."""
+    return jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, index)))(
+        keys_B
     )

@@ -6,12 +6,14 @@ from rlvr_jax.config import TaskConfig
 from rlvr_jax.tasks.finite_field import ChainSource
 from rlvr_jax.tasks.jsonl import JsonLinesSource
 
+Stage = Literal["warmup", "train", "eval"]
+
 # One fixed held-out set, whatever the run's seed: runs are compared on equal questions.
 _EVAL_SEED = 0
 
 
 def problem_source(
-    task: TaskConfig, stage: Literal["warmup", "train", "eval"], *, seed: int
+    task: TaskConfig, stage: Stage, *, seed: int
 ) -> ChainSource | JsonLinesSource:
     """Returns the problems that a stage sees. Raises ConfigError on unusable data."""
     if task.kind == "jsonl":

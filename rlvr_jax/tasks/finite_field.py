@@ -67,11 +67,16 @@ class ChainSource:
         self._split = split
         self._symbols = numerals(config.modulus)
         self._operations = tuple(itertools.product(UNDO, range(1, config.modulus)))
+        self._cum_operations = tuple(
+            itertools.accumulate(
+                mix.operand_decay ** (operand - 1) for _, operand in self._operations
+            )
+        )
         weights = mix.step_weights or (1.0,) * len(mix.steps)
         self._cum_weights = tuple(itertools.accumulate(weights))
         # Worked solutions are no part of the id: mixes that differ in strategies alone
         # ask the same questions.
-        asked = repr((config.symbols, mix.types, mix.steps, weights))
+        asked = repr((config.symbols, mix.types, mix.steps, weights, mix.operand_decay))
         tag = hashlib.blake2b(asked.encode(), digest_size=4).hexdigest()
         self._id = f"gf{config.modulus}-{tag}-{split}-{seed}"
         lengths = [n for n, w in zip(mix.steps, weights, strict=True) if w > 0]
@@ -133,9 +138,12 @@ class ChainSource:
         self, rng: random.Random, type_: ProblemType, steps: int
     ) -> tuple[Chain, ...]:
         offset = rng.randrange(len(LABELS))
+        operations = rng.choices(
+            self._operations, cum_weights=self._cum_operations, k=steps
+        )
         drawn = [
             Step(LABELS[(offset + i) % len(LABELS)], op, operand)
-            for i, (op, operand) in enumerate(rng.choices(self._operations, k=steps))
+            for i, (op, operand) in enumerate(operations)
         ]
         given = rng.randrange(self._config.modulus)
         if type_ != "composition":

@@ -3,12 +3,14 @@
 A forward trace starts from the start value and follows the steps; a backward trace
 starts from the result and undoes them, the last first. One of the two ends is given
 and the other asked, so each kind of chain has a strategy that only has to calculate
-(forward evaluation, backward inversion) and one that begins with a guess.
+(forward evaluation, backward inversion) and one that begins with a guess. Each step
+restates the running value, so that it is a closed piece of arithmetic.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from rlvr_jax.config import Strategy
 from rlvr_jax.tasks.chains import (
@@ -22,7 +24,8 @@ from rlvr_jax.tasks.chains import (
     parse_prompt,
 )
 
-_STEP_WORDS = 5  # label, operation, operand, `=`, value
+_STEP_WORDS = 6  # label, running value, operation, operand, `=`, new value
+_CALCULATES = {"evaluation": "forward", "inversion": "backward"}  # the other guesses
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,12 +34,13 @@ class TraceReport:
 
     `strategy` is "mixed" where the two parts of a composition differ and "none" where
     no part begins like a trace. `steps` holds one truth value per written step: it
-    restates the prompt's step (undone, if backward) and its value follows from the
-    value written before it, so a step after a slip can be right again. `first_error`
-    is the position of the first step that is wrong, missing or too many; all before it
-    are right. `consistent_start`: every part starts from the value that the prompt
-    gives (for `!`, the answer that the part before arrived at), not from a guess.
-    `complete`: no step of the question is missing. `answer` follows the last `answer`.
+    restates the prompt's step (undone, if backward) and the value written before it
+    (the first step: any), from which its own follows. So a step after a slip can be
+    right again. `first_error` is the position of the first step that is wrong, missing
+    or too many; all before it are right. `consistent_start`: the first step of every
+    part starts from the value that the prompt gives (for `!`, the answer that the part
+    before arrived at), not from a guess. `complete`: no step of the question is
+    missing. `answer` follows the last `answer`.
     """
 
     strategy: Literal["forward", "backward", "mixed", "none"]
@@ -47,13 +51,25 @@ class TraceReport:
     answer: str | None
 
 
+class _Worked(NamedTuple):
+    """A step as written: `k e3 + e2 = e5` takes 3 to 5."""
+
+    step: Step
+    before: int
+    after: int
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Part:
     """One part of a completion: its header, then the steps up to the first non-step."""
 
     strategy: Strategy
-    start: int
-    steps: tuple[tuple[Step, int], ...]  # each with the value written after it
+    steps: tuple[_Worked, ...]
+
+    @property
+    def start(self) -> int | None:
+        """Returns the value that the first step begins with, None without a step."""
+        return self.steps[0].before if self.steps else None
 
 
 def write_trace(
@@ -62,17 +78,17 @@ def write_trace(
     """Returns the worked solution of a question, every part by the same strategy.
 
     `solved` is `chains.solve(question)`. Worked example, GF(7), forward:
-    `forward : e3 k + e2 = e5 l * e4 = e6 answer e6` for `evaluate : e3 k + e2 l * e4
-    = ?`.
+    `forward : k e3 + e2 = e5 l e5 * e4 = e6 answer e6` for `evaluate : e3 k + e2 l *
+    e4 = ?`.
     """
     symbols = question.symbols
     parts = []
     for chain, values in zip(question.chains, solved, strict=True):
         line = list(values) if strategy == "forward" else values[::-1]
-        words = [f"{strategy} : {symbols[line[0]]}"]
-        for step, value in zip(_expected(chain, strategy), line[1:], strict=True):
-            operand = symbols[step.operand]
-            words.append(f"{step.label} {step.op} {operand} = {symbols[value]}")
+        words = [strategy, ":"]
+        steps = zip(_expected(chain, strategy), itertools.pairwise(line), strict=True)
+        for (label, op, operand), (before, after) in steps:
+            words += [label, symbols[before], op, symbols[operand], "=", symbols[after]]
         parts.append(" ".join(words))
     last = symbols[answer(question.chains[-1], solved[-1])]
     return f"{' then '.join(parts)} answer {last}"
@@ -136,59 +152,60 @@ def _split(words: list[str], separator: str) -> list[list[str]]:
 
 
 def _read_part(words: list[str], value_of: dict[str, int]) -> _Part | None:
-    """Returns a part as far as it is readable, None without a header and a start."""
+    """Returns a part as far as it is readable, None without a header."""
     match words:
-        case ["forward" | "backward" as strategy, ":", start, *rest]:
-            if start not in value_of:
-                return None
+        case ["forward", ":", *rest]:
+            strategy: Strategy = "forward"
+        case ["backward", ":", *rest]:
+            strategy = "backward"
         case _:
             return None
     steps = []
     for at in range(0, len(rest) - _STEP_WORDS + 1, _STEP_WORDS):
-        label, op, operand, equals, value = rest[at : at + _STEP_WORDS]
+        label, before, op, operand, equals, after = rest[at : at + _STEP_WORDS]
         if not (
             len(label) == 1
             and label in LABELS
             and op in ("+", "*", "-", "/")
-            and operand in value_of
             and equals == "="
-            and value in value_of
+            and {before, operand, after} <= value_of.keys()
         ):
             break
-        steps.append((Step(label, op, value_of[operand]), value_of[value]))
-    return _Part(
-        strategy="forward" if strategy == "forward" else "backward",
-        start=value_of[start],
-        steps=tuple(steps),
-    )
+        step = Step(label, op, value_of[operand])
+        steps.append(_Worked(step, value_of[before], value_of[after]))
+    return _Part(strategy=strategy, steps=tuple(steps))
 
 
 def _check_steps(part: _Part, chain: Chain | None, modulus: int) -> list[bool]:
-    """Returns, per written step, whether it is the expected one and its value right."""
+    """Returns, per written step, whether it is the expected one, rightly worked."""
     expected = _expected(chain, part.strategy) if chain else ()
-    marks, before = [], part.start
-    for index, (step, value) in enumerate(part.steps):
+    marks, running = [], part.start
+    for index, (step, before, after) in enumerate(part.steps):
         marks.append(
             index < len(expected)
             and step == expected[index]
-            and value == apply(before, step.op, step.operand, modulus)
+            and before == running
+            and after == apply(before, step.op, step.operand, modulus)
         )
-        before = value
+        running = after
     return marks
 
 
 def _starts_from(part: _Part | None, chain: Chain, given: int | None) -> bool:
-    calculates = "forward" if chain.kind == "evaluation" else "backward"
-    return part is not None and part.strategy == calculates and part.start == given
+    """Returns whether a part starts from `given`: None only after an earlier False."""
+    return (
+        part is not None
+        and part.strategy == _CALCULATES[chain.kind]
+        and part.start == given
+    )
 
 
 def _arrived(part: _Part | None, chain: Chain) -> int | None:
     """Returns the answer of a part by its own values, None if it has none."""
-    if part is None:
+    if part is None or not part.steps:
         return None
-    asked = "forward" if chain.kind == "evaluation" else "backward"
-    if part.strategy == asked and part.steps:
-        return part.steps[-1][1]
+    if part.strategy == _CALCULATES[chain.kind]:
+        return part.steps[-1].after
     return part.start
 
 

@@ -258,6 +258,22 @@ def test_lengths_types_and_strategies_come_in_their_shares():
     assert all(within(golds[f"e{value}"], draws, 1 / 7) for value in range(7))
 
 
+def test_operands_decay_by_their_ratio():
+    # In GF(5) with a ratio of 1/2 the shares are 8, 4, 2 and 1 fifteenths.
+    problems = source(modulus=5, steps=(3,), types=("evaluation",), operand_decay=0.5)
+    draws = 1000
+    chains = [
+        chain
+        for index in range(draws)
+        for chain in parse_prompt(problems[index].prompt, modulus=5).chains
+    ]
+    counts = collections.Counter(
+        step.operand for chain in chains for step in chain.steps
+    )
+    for operand, share in ((1, 8 / 15), (2, 4 / 15), (3, 2 / 15), (4, 1 / 15)):
+        assert within(counts[operand], 3 * draws, share)
+
+
 def test_every_permutation_of_the_symbols_comes_equally_often():
     draws = 3000
     problems = source(3, "permuted")

@@ -34,17 +34,27 @@ def report(
 @pytest.mark.parametrize(
     ("prompt", "modulus", "strategy", "trace"),
     [
-        (EVALUATE, 7, "forward", "e3 k + e2 = e5 l * e4 = e6 m + e1 = e0 answer e0"),
-        (EVALUATE, 7, "backward", "e0 m - e1 = e6 l / e4 = e5 k - e2 = e3 answer e0"),
-        (INVERT, 7, "forward", "e1 k + e2 = e3 l * e4 = e5 answer e1"),
-        (INVERT, 7, "backward", "e5 l / e4 = e3 k - e2 = e1 answer e1"),
+        (
+            EVALUATE,
+            7,
+            "forward",
+            "k e3 + e2 = e5 l e5 * e4 = e6 m e6 + e1 = e0 answer e0",
+        ),
+        (
+            EVALUATE,
+            7,
+            "backward",
+            "m e0 - e1 = e6 l e6 / e4 = e5 k e5 - e2 = e3 answer e0",
+        ),
+        (INVERT, 7, "forward", "k e1 + e2 = e3 l e3 * e4 = e5 answer e1"),
+        (INVERT, 7, "backward", "l e5 / e4 = e3 k e3 - e2 = e1 answer e1"),
         (
             COMPOSE,
             7,
             "backward",
-            "e5 k - e2 = e3 then backward : e5 l / e4 = e3 answer e5",
+            "k e5 - e2 = e3 then backward : l e5 / e4 = e3 answer e5",
         ),
-        (PERMUTED, 5, "forward", "e0 a + e3 = e1 b * e4 = e3 answer e3"),
+        (PERMUTED, 5, "forward", "a e0 + e3 = e1 b e1 * e4 = e3 answer e3"),
     ],
 )
 def test_a_worked_trace_reads_as_on_paper(prompt, modulus, strategy, trace):
@@ -83,91 +93,104 @@ def test_every_worked_solution_is_right_in_every_step(
         # a wrong value; what follows is right by the values written
         (
             EVALUATE,
-            "forward : e3 k + e2 = e5 l * e4 = e3 m + e1 = e4 answer e4",
+            "forward : k e3 + e2 = e5 l e5 * e4 = e3 m e3 + e1 = e4 answer e4",
             report("forward", "+-+", first_error=1, answer="e4"),
         ),
-        # a wrong value amid right ones: the next step does not follow from it
+        # a wrong value amid right ones: the next step does not restate it
         (
             EVALUATE,
-            "forward : e3 k + e2 = e4 l * e4 = e6 m + e1 = e0 answer e0",
+            "forward : k e3 + e2 = e4 l e5 * e4 = e6 m e6 + e1 = e0 answer e0",
             report("forward", "--+", first_error=0, answer="e0"),
+        ),
+        # a value restated wrongly, though what is written follows from it
+        (
+            EVALUATE,
+            "forward : k e3 + e2 = e5 l e4 * e4 = e2 m e2 + e1 = e3 answer e3",
+            report("forward", "+-+", first_error=1, answer="e3"),
+        ),
+        # ... and what is written would follow from the value before
+        (
+            EVALUATE,
+            "forward : k e3 + e2 = e5 l e4 * e4 = e6 m e6 + e1 = e0 answer e0",
+            report("forward", "+-+", first_error=1, answer="e0"),
         ),
         # a step left out
         (
             EVALUATE,
-            "forward : e3 k + e2 = e5 m + e1 = e6 answer e6",
+            "forward : k e3 + e2 = e5 m e5 + e1 = e6 answer e6",
             report("forward", "+-", first_error=1, complete=False, answer="e6"),
         ),
         # the last step not written
         (
             EVALUATE,
-            "forward : e3 k + e2 = e5 l * e4 = e6",
+            "forward : k e3 + e2 = e5 l e5 * e4 = e6",
             report("forward", "++", first_error=2, complete=False),
         ),
         # cut within a step
         (
             EVALUATE,
-            "forward : e3 k + e2 = e5 l * e4 =",
+            "forward : k e3 + e2 = e5 l e5 * e4 =",
             report("forward", "+", first_error=1, complete=False),
         ),
         # a step too many
         (
             EVALUATE,
-            "forward : e3 k + e2 = e5 l * e4 = e6 m + e1 = e0 n + e1 = e1 answer e1",
+            "forward : k e3 + e2 = e5 l e5 * e4 = e6 m e6 + e1 = e0 n e0 + e1 = e1"
+            " answer e1",
             report("forward", "+++-", first_error=3, answer="e1"),
         ),
         # right arithmetic with another operand, then with another label
         (
             EVALUATE,
-            "forward : e3 k + e3 = e6 z * e4 = e3 m + e1 = e4 answer e4",
+            "forward : k e3 + e3 = e6 z e6 * e4 = e3 m e3 + e1 = e4 answer e4",
             report("forward", "--+", first_error=0, answer="e4"),
         ),
         # a start copied wrongly: every step follows, but not from what was given
         (
             EVALUATE,
-            "forward : e2 k + e2 = e4 l * e4 = e2 m + e1 = e3 answer e3",
+            "forward : k e2 + e2 = e4 l e4 * e4 = e2 m e2 + e1 = e3 answer e3",
             report("forward", "+++", consistent=False, answer="e3"),
         ),
         # backward that does not undo
         (
             INVERT,
-            "backward : e5 l * e4 = e6 k + e2 = e1 answer e1",
+            "backward : l e5 * e4 = e6 k e6 + e2 = e1 answer e1",
             report("backward", "--", first_error=0, answer="e1"),
         ),
         # backward in the order of the prompt
         (
             INVERT,
-            "backward : e5 k - e2 = e3 l / e4 = e6 answer e6",
+            "backward : k e5 - e2 = e3 l e3 / e4 = e6 answer e6",
             report("backward", "--", first_error=0, answer="e6"),
         ),
         # a forward guess that happens to be right is a guess
         (
             INVERT,
-            "forward : e1 k + e2 = e3 l * e4 = e5 answer e1",
+            "forward : k e1 + e2 = e3 l e3 * e4 = e5 answer e1",
             report("forward", "++", consistent=False, answer="e1"),
         ),
         # each part from its given end
         (
             COMPOSE,
-            "backward : e5 k - e2 = e3 then forward : e3 l * e4 = e5 answer e5",
+            "backward : k e5 - e2 = e3 then forward : l e3 * e4 = e5 answer e5",
             report("mixed", "++", answer="e5"),
         ),
         # the second part does not start from the first part's answer
         (
             COMPOSE,
-            "backward : e5 k - e2 = e3 then forward : e2 l * e4 = e1 answer e1",
+            "backward : k e5 - e2 = e3 then forward : l e2 * e4 = e1 answer e1",
             report("mixed", "++", consistent=False, answer="e1"),
         ),
         # ... and does, though that answer is wrong
         (
             COMPOSE,
-            "backward : e5 k - e2 = e2 then forward : e2 l * e4 = e1 answer e1",
+            "backward : k e5 - e2 = e2 then forward : l e2 * e4 = e1 answer e1",
             report("mixed", "-+", first_error=0, answer="e1"),
         ),
         # the second part is missing
         (
             COMPOSE,
-            "backward : e5 k - e2 = e3 answer e3",
+            "backward : k e5 - e2 = e3 answer e3",
             report(
                 "backward",
                 "+",
@@ -177,14 +200,15 @@ def test_every_worked_solution_is_right_in_every_step(
                 answer="e3",
             ),
         ),
-        # the first part has no steps, so the first error comes before step 0
+        # the first part has no steps: no start, and an error before step 0
         (
             COMPOSE,
-            "backward : e5 then forward : e5 l * e4 = e6 answer e6",
+            "backward : then forward : l e5 * e4 = e6 answer e6",
             report(
                 "mixed",
                 "+",
                 first_error=0,
+                consistent=False,
                 complete=False,
                 answer="e6",
             ),
@@ -192,7 +216,7 @@ def test_every_worked_solution_is_right_in_every_step(
         # a part nobody asked for
         (
             INVERT,
-            "backward : e5 l / e4 = e3 k - e2 = e1 then forward : e1 k + e2 = e3",
+            "backward : l e5 / e4 = e3 k e3 - e2 = e1 then forward : k e1 + e2 = e3",
             report("mixed", "++-", first_error=2),
         ),
         # an answer and no trace
@@ -211,14 +235,14 @@ def test_every_worked_solution_is_right_in_every_step(
         # the last answer word counts, and none follows it
         (
             INVERT,
-            "backward : e5 l / e4 = e3 k - e2 = e1 answer e1 answer",
+            "backward : l e5 / e4 = e3 k e3 - e2 = e1 answer e1 answer",
             report("backward", "++"),
         ),
-        # a numeral of another field
+        # a numeral of another field is no step; a header without any has no start
         (
             INVERT,
-            "backward : e5 l / e4 = e10 k - e2 = e1 answer e1",
-            report("backward", "", first_error=0, complete=False, answer="e1"),
+            "backward : l e10 / e4 = e3 k e3 - e2 = e1",
+            report("backward", "", first_error=0, consistent=False, complete=False),
         ),
     ],
 )
@@ -244,6 +268,7 @@ def test_a_wrong_value_at_step_i_is_found_at_i(strategy, symbols):
         seen = read_trace(problem.prompt, " ".join(words), modulus=11)
         assert seen.first_error == slip
         assert seen.steps[:slip] == (True,) * slip
+        assert all(seen.steps[slip + 2 :])  # judged by the values written before them
         assert seen.complete
 
 
@@ -361,7 +386,7 @@ def test_any_text_is_read_and_judged_and_the_two_agree():
 
 
 def test_a_very_long_completion_is_read_to_its_end():
-    completion = "forward : e3 " + "k + e2 = e5 " * 20_000 + "answer e5"
+    completion = "forward : " + "k e3 + e2 = e5 " * 20_000 + "answer e5"
     seen = read_trace(EVALUATE, completion, modulus=7)
     assert len(seen.steps) == 20_000
     assert seen.first_error == 1

@@ -16,7 +16,7 @@ PROBLEM = Problem(
     ("completion", "status", "reason", "answer"),
     [
         ("answer e5", "right", "", "e5"),
-        ("backward : e0 k - e2 = e5 answer e5", "right", "", "e5"),
+        ("backward : k e0 - e2 = e5 answer e5", "right", "", "e5"),
         ("  answer\te5\n", "right", "", "e5"),
         ("answer e3 answer e5", "right", "", "e5"),
         ("answer e3", "wrong", "answered e3, gold is e5", "e3"),

@@ -1,0 +1,89 @@
+"""Worker, peers' environment: Hugging Face `generate` on the same model and prompts.
+
+The first argument is the dtype. The faster of dynamic and static cache, and of one
+thread and one per core, is found in trials and then measured.
+"""
+
+import itertools
+import os
+import sys
+import time
+
+import torch
+import transformers
+
+from benchmarks.channel import Channel, peak_rss_bytes
+from benchmarks.job import Job
+from benchmarks.qwen2 import qwen2
+
+_TRIALS = 2
+
+
+class Generation:
+    """One model and its prompts."""
+
+    def __init__(self, job: Job, dtype: torch.dtype):
+        self._job = job
+        self._model = qwen2(job).to(dtype).eval()
+        ids = {word: i for i, word in enumerate(job.vocabulary)}
+        self._prompts_PS = torch.tensor(
+            [[ids[word] for word in text.split()] for text in job.prompt_texts()]
+        )
+
+    def step(self, threads: int, cache: str) -> dict[str, float]:
+        """Returns the seconds of sampling, and its completion tokens."""
+        torch.set_num_threads(threads)
+        start = time.perf_counter()
+        out_BT = self._model.generate(
+            self._prompts_PS,
+            attention_mask=torch.ones_like(self._prompts_PS),
+            do_sample=True,
+            temperature=1.0,
+            top_k=0,
+            top_p=1.0,
+            num_return_sequences=self._job.samples,
+            max_new_tokens=self._job.new_tokens,
+            eos_token_id=self._job.eos_id,
+            pad_token_id=self._job.eos_id,
+            cache_implementation=cache,
+        )
+        seconds = time.perf_counter() - start
+        tokens = out_BT.numel() - self._prompts_PS.numel() * self._job.samples
+        return {"rollout_s": seconds, "tokens": tokens}
+
+
+def main() -> None:
+    """Warms up and chooses, then samples whenever asked."""
+    channel = Channel()
+    dtype = {"float32": torch.float32, "bfloat16": torch.bfloat16}[sys.argv[1]]
+    generation = Generation(channel.job(), dtype)
+    start = time.perf_counter()
+    cores = len(os.sched_getaffinity(0))
+    generation.step(cores, "dynamic")
+    first_step_s = time.perf_counter() - start
+    trials = {
+        (threads, cache): min(
+            generation.step(threads, cache)["rollout_s"] for _ in range(_TRIALS)
+        )
+        for threads, cache in itertools.product(
+            sorted({1, cores}), ("dynamic", "static")
+        )
+    }
+    threads, cache = min(trials, key=trials.__getitem__)
+    channel.tell(
+        {
+            "versions": {
+                one.__name__: one.__version__ for one in (torch, transformers)
+            },
+            "chosen": {"threads": threads, "cache": cache},
+            "trials": [[*variant, seconds] for variant, seconds in trials.items()],
+            "first_step_s": first_step_s,
+        }
+    )
+    while channel.asked():
+        channel.tell(generation.step(threads, cache))
+    channel.tell({"peak_rss_bytes": peak_rss_bytes()})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""Prints what this machine can do at best, by the library that we run on."""
+
+import json
+import statistics
+import time
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec
+
+from rlvr_jax.config import MeshConfig
+from rlvr_jax.mesh import configure_cpu
+from rlvr_jax.run import device_name
+from rlvr_jax.throughput import peak_flops
+
+_TRIES = 5
+_COPIED = 1 << 26  # float32 numbers, 256 MiB: beyond any cache
+
+
+def main() -> None:
+    """Measures on the devices of our default mesh."""
+    configure_cpu(MeshConfig())
+    measured = {
+        "device": device_name(),
+        "peak_flops": max(peak_flops("float32") for _ in range(_TRIES)),
+        "bytes_per_s": _bytes_per_s(),
+    }
+    print(json.dumps(measured))
+
+
+def _bytes_per_s() -> float:
+    """Returns the rate of a large array's reads and writes together, on all devices."""
+    mesh = jax.make_mesh((jax.device_count(),), ("device",))
+    rows = NamedSharding(mesh, PartitionSpec("device"))
+    step = jax.jit(lambda x: x + 1, donate_argnums=0, out_shardings=rows)
+    # In place: a new array would measure the operating system's page faults.
+    x = jax.jit(lambda: jnp.zeros(_COPIED, jnp.float32), out_shardings=rows)()
+    x = jax.block_until_ready(step(x))
+    seconds = []
+    for _ in range(_TRIES):
+        start = time.perf_counter()
+        x = jax.block_until_ready(step(x))
+        seconds.append(time.perf_counter() - start)
+    return 2 * x.nbytes / statistics.median(seconds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,305 @@
+"""`python -m benchmarks.run [--sizes=3M,24M] [--peers=hf,trl --peer_python=PATH]`.
+
+Every side is a process of its own, warmed up before anything counts. Then the sides
+take turns, one step each, `--repeats` rounds long, so that whatever else the machine
+does falls on all of them; figures are medians over the rounds. Standard output holds
+JSON lines, standard error progress and a table.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import platform
+import statistics
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchmarks.channel import ROOT, Worker, environment
+from benchmarks.counts import decode_bytes, forward_flops, parameters, update_flops
+from benchmarks.job import JOBS, Job
+
+_PARTS = ("rollout_s", "judge_s", "update_s")
+_PEERS = {
+    "hf": {
+        "hf float32": ["benchmarks.hf_generate", "float32"],
+        "hf bfloat16": ["benchmarks.hf_generate", "bfloat16"],
+    },
+    "trl": {"trl float32": ["benchmarks.trl_grpo"]},
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What the command line asks for."""
+
+    sizes: list[str]
+    peers: list[str]
+    peer_python: str
+    repeats: int
+
+    def commands(self) -> dict[str, list[str]]:
+        """Returns how each side's worker is started, ours first."""
+        ours = {"ours float32": [sys.executable, "-m", "benchmarks.ours"]}
+        theirs = {
+            side: [self.peer_python, "-m", *command]
+            for peer in self.peers
+            for side, command in _PEERS[peer].items()
+        }
+        return ours | theirs
+
+
+def parse(argv: Sequence[str]) -> Asked:
+    """Returns the command line, understood; exits 2 where it is not."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.run", description=__doc__, allow_abbrev=False
+    )
+    parser.add_argument("--sizes", default="3M,24M", help=f"of {', '.join(JOBS)}")
+    parser.add_argument("--peers", default="", help=f"of {', '.join(_PEERS)}")
+    parser.add_argument(
+        "--peer_python", default="", help="python of make_peer_env.sh's environment"
+    )
+    parser.add_argument("--repeats", type=int, default=7, help="rounds, at least 5")
+    parser.add_argument(
+        "--quick", action="store_true", help="3M and 5 rounds: a minute, two with peers"
+    )
+    flags = parser.parse_args(argv)
+    sizes, peers = _names(flags.sizes), _names(flags.peers)
+    for given, known in ((sizes, JOBS), (peers, _PEERS)):
+        for name in set(given) - set(known):
+            parser.error(f"{name!r} is none of {', '.join(known)}")
+    if peers and not flags.peer_python:
+        parser.error("peers need --peer_python; benchmarks/make_peer_env.sh makes it")
+    if flags.repeats < 1:
+        parser.error(f"--repeats={flags.repeats} measures nothing; give at least 1")
+    return Asked(
+        sizes=["3M"] if flags.quick else sizes,
+        peers=peers,
+        peer_python=flags.peer_python,
+        repeats=5 if flags.quick else flags.repeats,
+    )
+
+
+def _names(listed: str) -> list[str]:
+    return [name for name in listed.split(",") if name]
+
+
+def main(argv: Sequence[str]) -> int:
+    """Returns the exit code of the command."""
+    asked = parse(argv)
+    machine = _machine()
+    _emit(machine)
+    rows = []
+    for size in asked.sizes:
+        work = _work(size, JOBS[size])
+        _emit(work)
+        for result in compare(JOBS[size], asked.commands(), asked.repeats):
+            rows.append({"size": size, **result, **_shares(result, work, machine)})
+            _emit(rows[-1])
+    print(table(rows), file=sys.stderr)
+    return 0
+
+
+def compare(
+    job: Job, commands: Mapping[str, Sequence[str]], repeats: int
+) -> list[dict[str, Any]]:
+    """Returns each side's figures over `repeats` rounds of one step a side."""
+    with contextlib.ExitStack() as stack:
+        workers = {}
+        for side, command in commands.items():
+            _say(f"warming up {side}")
+            workers[side] = stack.enter_context(Worker(command, job))
+        steps: dict[str, list[dict[str, float]]] = {side: [] for side in workers}
+        for round_number in range(repeats):
+            _say(f"round {round_number + 1} of {repeats}")
+            for side, worker in workers.items():
+                steps[side].append(worker.repeat())
+        ours = next(iter(steps))
+        return [
+            {
+                "side": side,
+                **worker.facts,
+                **figures(steps[side]),
+                "times_ours": times(steps[side], steps[ours]),
+                **worker.end(),
+            }
+            for side, worker in workers.items()
+        ]
+
+
+def figures(steps: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+    """Returns the medians of a side's steps; a part that it lacks is left out.
+
+    Rates are completion tokens per second. `range` is least and most seconds. Raises
+    ValueError where steps differ in tokens, for then they are not the same work.
+    """
+    tokens = _tokens(steps)
+    seconds = _seconds(steps)
+    medians = {part: statistics.median(values) for part, values in seconds.items()}
+    return {
+        "tokens": tokens,
+        "repeats": len(steps),
+        **medians,
+        **{
+            f"{part}_tokens_per_s": tokens / medians[f"{part}_s"]
+            for part in ("rollout", "update")
+            if f"{part}_s" in medians
+        },
+        "range": {part: [min(values), max(values)] for part, values in seconds.items()},
+    }
+
+
+def times(
+    theirs: Sequence[Mapping[str, float]], ours: Sequence[Mapping[str, float]]
+) -> dict[str, float]:
+    """Returns how many times our seconds they took: the median of the rounds' ratios.
+
+    The two steps of one round are neighbours in time, so a slow spell cancels.
+    """
+    _tokens([*theirs, *ours])
+    our_seconds = _seconds(ours)
+    return {
+        part: statistics.median(
+            their / our for their, our in zip(values, our_seconds[part], strict=True)
+        )
+        for part, values in _seconds(theirs).items()
+    }
+
+
+def _seconds(steps: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
+    """Returns every part's seconds by round; the whole step's if there are several."""
+    parts = [part for part in _PARTS if part in steps[0]]
+    seconds = {part: [step[part] for step in steps] for part in parts}
+    if len(parts) > 1:
+        seconds["step_s"] = [sum(step[part] for part in parts) for step in steps]
+    return seconds
+
+
+def _tokens(steps: Sequence[Mapping[str, float]]) -> float:
+    """Returns the tokens that every step made."""
+    tokens = {step["tokens"] for step in steps}
+    if len(tokens) != 1:
+        raise ValueError(f"steps of {sorted(tokens)} tokens are not the same work")
+    return tokens.pop()
+
+
+def _machine() -> dict[str, Any]:
+    """Returns what is measured on, and its peaks."""
+    _say("measuring the machine")
+    measured = subprocess.run(
+        [sys.executable, "-m", "benchmarks.machine"],
+        cwd=ROOT,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    return {
+        "cpu": _cpu_name(),
+        "cores": len(os.sched_getaffinity(0)),
+        "python": platform.python_version(),
+        "commit": _commit(),
+        "load": os.getloadavg()[0],  # above 0.5 or so, others are at work here
+        **json.loads(measured.stdout),
+    }
+
+
+def _cpu_name() -> str:
+    """Returns the processor's name as Linux gives it, else its architecture."""
+    cpuinfo = pathlib.Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    names = [line.split(":")[1] for line in lines if line.startswith("model name")]
+    return names[0].strip() if names else platform.machine()
+
+
+def _commit() -> str:
+    """Returns the commit, "+" behind it where tracked files differ from it."""
+    described = subprocess.run(
+        ["git", "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return described.stdout.strip() or "unknown"
+
+
+def _work(size: str, job: Job) -> dict[str, Any]:
+    """Returns what the job needs, counted."""
+    return {
+        "size": size,
+        "job": dataclasses.asdict(job),
+        "parameters": parameters(job),
+        "rollout_flops": forward_flops(job),
+        "update_flops": update_flops(job),
+        "decode_bytes": decode_bytes(job),
+    }
+
+
+def _shares(
+    result: Mapping[str, Any], work: Mapping[str, Any], machine: Mapping[str, Any]
+) -> dict[str, float]:
+    """Returns the parts' shares of the machine's peaks, in the work that they need.
+
+    Work and peaks are float32's, so a side in bfloat16 has none.
+    """
+    if not result["side"].endswith("float32"):
+        return {}
+    peak, bandwidth = machine["peak_flops"], machine["bytes_per_s"]
+    rollout_s, update_s = result["rollout_s"], result.get("update_s")
+    shares = {
+        "rollout_share_of_flops": work["rollout_flops"] / rollout_s / peak,
+        "rollout_share_of_bandwidth": work["decode_bytes"] / rollout_s / bandwidth,
+    }
+    if update_s is not None:
+        shares["update_share_of_flops"] = work["update_flops"] / update_s / peak
+    return shares
+
+
+_COLUMNS = {
+    "rollout tok/s": ("rollout_tokens_per_s", "{:,.0f}"),
+    "update tok/s": ("update_tokens_per_s", "{:,.0f}"),
+    "rollout s": ("rollout_s", "{:.3f}"),
+    "judge s": ("judge_s", "{:.3f}"),
+    "update s": ("update_s", "{:.3f}"),
+    "step s": ("step_s", "{:.3f}"),
+    "first step s": ("first_step_s", "{:.1f}"),
+    "rollout FLOP/s": ("rollout_share_of_flops", "{:.1%}"),
+    "rollout B/s": ("rollout_share_of_bandwidth", "{:.1%}"),
+    "update FLOP/s": ("update_share_of_flops", "{:.1%}"),
+    "peak RSS": ("peak_rss_mib", "{:,.0f} MiB"),
+    "rollout time": ("rollout_times_ours", "{:.2f} x ours"),
+    "step time": ("step_times_ours", "{:.2f} x ours"),
+}
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Returns the results as a Markdown table."""
+    lines = ["| size | side | " + " | ".join(_COLUMNS) + " |"]
+    lines.append("|---|---|" + "--:|" * len(_COLUMNS))
+    for row in rows:
+        shown = {
+            **row,
+            "peak_rss_mib": row["peak_rss_bytes"] / 2**20,
+            "rollout_times_ours": row["times_ours"]["rollout_s"],
+            "step_times_ours": row["times_ours"].get("step_s"),
+        }
+        values = [(shown.get(name), form) for name, form in _COLUMNS.values()]
+        cells = ["-" if value is None else form.format(value) for value, form in values]
+        lines.append("| " + " | ".join([row["size"], row["side"], *cells]) + " |")
+    return "\n".join(lines)
+
+
+def _emit(record: Mapping[str, Any]) -> None:
+    print(json.dumps(record), flush=True)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

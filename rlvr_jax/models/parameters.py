@@ -1,0 +1,62 @@
+"""Parameters: how they are drawn, and the logical axes that each one carries.
+
+The axes travel with the parameter into whatever tree is shaped like the parameters
+(gradients, optimizer moments), so one function lays all of them out.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from rlvr_jax.config import ModelConfig
+from rlvr_jax.mesh import constrain
+
+
+def normal(
+    rngs: nnx.Rngs,
+    shape: tuple[int, ...],
+    axes: tuple[str, ...],
+    *,
+    fan_in: int,
+    config: ModelConfig,
+) -> nnx.Param:
+    """Returns a parameter drawn with standard deviation init_scale / sqrt(fan_in)."""
+    std = config.init_scale * fan_in**-0.5
+    value = std * jax.random.normal(rngs.params(), shape)
+    return nnx.Param(value.astype(config.param_dtype), axes=axes)
+
+
+def ones(
+    shape: tuple[int, ...], axes: tuple[str, ...], *, config: ModelConfig
+) -> nnx.Param:
+    """Returns a parameter that starts at 1."""
+    return nnx.Param(jnp.ones(shape, config.param_dtype), axes=axes)
+
+
+def logical_axes(model: nnx.Module) -> Any:
+    """Returns a tree like the parameters' with each one's logical axes."""
+    return jax.tree.map(_axes, nnx.state(model), is_leaf=_is_parameter)
+
+
+def laid_out(tree: Any) -> Any:
+    """Returns the tree on the current mesh, if there is one.
+
+    Whatever is shaped like a parameter lies as that parameter does; the rest is whole
+    on every device.
+    """
+
+    def place(node: Any) -> Any:
+        axes = _axes(node) if _is_parameter(node) else ()
+        return jax.tree.map(lambda x: constrain(x, *axes), node)
+
+    return jax.tree.map(place, tree, is_leaf=_is_parameter)
+
+
+def _is_parameter(node: Any) -> bool:
+    return isinstance(node, nnx.Param)
+
+
+def _axes(param: nnx.Param) -> tuple[str, ...]:
+    return param.get_metadata()["axes"]

@@ -1,1 +1,0 @@
-"""Temporal sparse autoencoders; knows nothing of RL."""

@@ -1,0 +1,138 @@
+"""Batches: whole groups, no token lost, weights made before anything is cut."""
+
+import jax
+import numpy as np
+import pytest
+
+from rlvr_jax.learn.batches import (
+    micro_batches,
+    minibatches,
+    rollout_batch,
+    solution_batch,
+    take_groups,
+    trim,
+    weighted,
+)
+from rlvr_jax.types import Batch, Prompts, Rollouts
+
+P, G, S, T = 4, 2, 3, 10
+# The longest of each group: 9, 2, 4, 10.
+LENGTHS = np.array([9, 1, 2, 2, 3, 4, 10, 5], np.int32)
+MASK = np.arange(T) < LENGTHS[:, None]
+
+
+def _batch() -> Batch:
+    """Returns a batch every number of which tells its row, and column where it has."""
+    rows_B, columns_T = np.arange(P * G), np.arange(T)
+    labels_BT = np.where(MASK, 100 * rows_B[:, None] + columns_T, 0)
+    prompts = Prompts(
+        tokens=np.repeat(np.arange(P, dtype=np.int32)[:, None], S, axis=1),
+        lengths=np.array([3, 1, 2, 3], np.int32),
+        uid=np.arange(P, dtype=np.uint32),
+    )
+    rollouts = Rollouts(
+        prompts=prompts,
+        tokens=labels_BT.astype(np.int32),
+        lengths=LENGTHS,
+        logprobs=-labels_BT.astype(np.float32),
+        finished=np.ones(P * G, bool),
+        weight_version=np.int32(0),
+    )
+    return rollout_batch(rollouts, rows_B.astype(np.float32))
+
+
+def _tokens(batch: Batch) -> set[int]:
+    mask = np.arange(batch.tokens.shape[1]) < batch.lengths[:, None]
+    return set(batch.tokens[mask].tolist())
+
+
+def _aligned(batch: Batch) -> bool:
+    """Returns whether every record of each row is that row's own."""
+    rows_B = batch.advantages.astype(int)
+    mask = np.arange(batch.tokens.shape[1]) < batch.lengths[:, None]
+    return (
+        (batch.lengths == LENGTHS[rows_B]).all()
+        and (np.repeat(batch.prompt_tokens[:, 0], G) == rows_B // G).all()
+        and (batch.tokens // 100 == np.where(mask, rows_B[:, None], 0)).all()
+        and (batch.old_logprobs == -batch.tokens).all()
+    )
+
+
+def test_minibatches_are_whole_groups_in_the_order_they_stand():
+    parts = list(minibatches(_batch(), 2))
+    assert [part.advantages.tolist() for part in parts] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert all(map(_aligned, parts))
+
+
+@pytest.mark.parametrize(
+    ("count", "bucket", "widths"),
+    [
+        (1, 4, [10]),  # 12 is the next multiple, but there are 10 columns
+        (2, 4, [4, 10]),
+        (2, 1, [4, 10]),
+        (4, 1, [2, 4, 9, 10]),
+        (4, 4, [4, 4, 10, 10]),
+        (4, 5, [5, 5, 10, 10]),
+    ],
+)
+def test_micro_batches_are_as_wide_as_their_longest_completion(count, bucket, widths):
+    batch = _batch()
+    parts = list(micro_batches(batch, count, bucket=bucket))
+    assert [part.tokens.shape for part in parts] == [
+        (P * G // count, w) for w in widths
+    ]
+    assert all(map(_aligned, parts))
+    assert sum(len(_tokens(part)) for part in parts) == LENGTHS.sum()
+    assert set.union(*map(_tokens, parts)) == _tokens(batch)
+
+
+@pytest.mark.parametrize(
+    "aggregation",
+    ["token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "constant"],
+)
+def test_token_weights_survive_every_cut(aggregation):
+    """What a token weighs is the minibatch's affair, not the micro-batch's."""
+    whole = weighted(_batch(), aggregation=aggregation, max_length=T)
+    expected = {
+        "token_mean": 1 / LENGTHS.sum(),
+        "seq_mean_token_mean": 1 / (P * G * LENGTHS[:, None]),
+        "seq_mean_token_sum": 1 / (P * G),
+        "constant": 1 / (P * G * T),
+    }[aggregation]
+    np.testing.assert_allclose(whole.token_weights, expected * MASK, rtol=1e-6)
+    for part in micro_batches(whole, 4, bucket=1):
+        rows = part.advantages.astype(int)
+        width = part.tokens.shape[1]
+        np.testing.assert_array_equal(
+            part.token_weights, whole.token_weights[rows, :width]
+        )
+
+
+def test_groups_can_be_taken_in_any_order():
+    taken = take_groups(_batch(), np.array([3, 1]))
+    assert taken.advantages.tolist() == [6, 7, 2, 3]
+    assert taken.prompt_lengths.tolist() == [3, 1]
+    assert _aligned(taken)
+
+
+def test_trimming_cuts_completions_alone():
+    cut = trim(_batch(), 4)
+    assert {array.shape for array in jax.tree.leaves(cut) if array.ndim == 2} == {
+        (P, S),
+        (P * G, 4),
+    }
+
+
+def test_a_worked_solution_is_a_completion_that_nothing_is_compared_with():
+    prompts = Prompts(
+        tokens=np.ones((2, S), np.int32),
+        lengths=np.array([1, 3], np.int32),
+        uid=np.arange(2, dtype=np.uint32),
+    )
+    tokens = np.array([[5, 1, 0], [6, 7, 1]], np.int32)
+    batch = solution_batch(prompts, tokens, np.array([2, 3], np.int32))
+    batch = weighted(batch, aggregation="token_mean", max_length=1)
+    np.testing.assert_array_equal(batch.tokens, tokens)
+    np.testing.assert_allclose(batch.token_weights, 0.2 * (tokens > 0), rtol=1e-6)
+    for unread in (batch.advantages, batch.old_logprobs, batch.ref_logprobs):
+        assert not unread.any()

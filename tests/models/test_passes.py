@@ -1,0 +1,229 @@
+"""One decoder, many ways through it: all must compute the same function."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from policies import TINY, VOCAB_SIZE, named, random_tokens, tiny_policy
+
+from rlvr_jax.models import Transformer
+
+P, G, S, T = 2, 3, 5, 4
+PROMPT_LENGTHS = np.array([5, 2], np.int32)
+PROMPTS = random_tokens(P, S, seed=1)
+COMPLETIONS = random_tokens(P * G, T, seed=2)
+
+each_loop = pytest.mark.parametrize("layer_loop", ["unrolled", "scan"])
+
+
+def _compiled(policy: Transformer, function):
+    """Returns function(policy, *args), jitted, as a function of args."""
+    graphdef, params = nnx.split(policy)
+    jitted = jax.jit(lambda params, *args: function(nnx.merge(graphdef, params), *args))
+    return functools.partial(jitted, params)
+
+
+def _mask(lengths: np.ndarray, width: int) -> np.ndarray:
+    return np.arange(width) < lengths[:, None]
+
+
+def _prefix(policy: Transformer):
+    return policy.prefill(jnp.asarray(PROMPTS), jnp.asarray(_mask(PROMPT_LENGTHS, S)))[
+        1
+    ]
+
+
+def _extended(policy: Transformer, tokens: jax.Array) -> jax.Array:
+    return policy.extend(tokens, _prefix(policy)).hidden
+
+
+def _decoded(policy: Transformer, tokens: jax.Array) -> jax.Array:
+    """Returns the completions' hidden states, one token after the other."""
+    prefix, layers = _prefix(policy), policy.layers()
+
+    def step(cache, given):
+        index, column = given
+        hidden_BD, cache = policy.decode(
+            column, index, prefix, cache=cache, layers=layers
+        )
+        return cache, hidden_BD
+
+    columns = (jnp.arange(T, dtype=jnp.int32), tokens.T)
+    _, hidden_TBD = jax.lax.scan(step, policy.empty_cache(P * G, T), columns)
+    return hidden_TBD.swapaxes(0, 1)
+
+
+def _whole(policy: Transformer, tokens: jax.Array, mask: jax.Array) -> jax.Array:
+    return policy.prefill(tokens, mask)[0].hidden
+
+
+@functools.cache
+def _decoded_one_by_one(layer_loop: str, compute_dtype: str) -> np.ndarray:
+    policy = tiny_policy(layer_loop=layer_loop, compute_dtype=compute_dtype)
+    return _compiled(policy, _decoded)(COMPLETIONS)
+
+
+@each_loop
+def test_reading_in_parts_is_reading_the_whole(layer_loop):
+    """Prompt and completion in one row, prompt then completion, token after token."""
+    policy = tiny_policy(layer_loop=layer_loop)
+    joined, mask = np.zeros((P * G, S + T), np.int32), np.zeros((P * G, S + T), bool)
+    for row, completion in enumerate(COMPLETIONS):
+        prompt = PROMPTS[row // G, : PROMPT_LENGTHS[row // G]]
+        true = np.concatenate([prompt, completion])
+        joined[row, : len(true)], mask[row, : len(true)] = true, True
+    whole_BTD = np.asarray(_compiled(policy, _whole)(joined, mask))
+    extended_BTD = np.asarray(_compiled(policy, _extended)(COMPLETIONS))
+    decoded_BTD = _decoded_one_by_one(layer_loop, "float32")
+    for row in range(P * G):
+        start = PROMPT_LENGTHS[row // G]
+        np.testing.assert_allclose(
+            extended_BTD[row], whole_BTD[row, start : start + T], rtol=0, atol=1e-5
+        )
+    np.testing.assert_allclose(decoded_BTD, extended_BTD, rtol=0, atol=1e-5)
+
+
+def _loss(policy: Transformer, tokens: jax.Array) -> jax.Array:
+    """Returns a smooth function of everything that a pass computes."""
+    mask = jnp.ones(tokens.shape, bool)
+    logits_BTV = policy.logits(_whole(policy, tokens, mask))
+    return jnp.square(jax.nn.log_softmax(logits_BTV)).mean()
+
+
+@functools.cache
+def _value_and_gradient(layer_loop: str, remat: str) -> tuple[float, dict]:
+    policy = tiny_policy(layer_loop=layer_loop, remat=remat)
+    value, gradient = _compiled(policy, jax.value_and_grad(_loss))(PROMPTS)
+    return float(value), named(nnx.state(gradient))
+
+
+@pytest.mark.parametrize(
+    ("layer_loop", "remat"), [("scan", "none"), ("scan", "dots"), ("unrolled", "block")]
+)
+def test_layer_loop_and_rematerialisation_change_neither_value_nor_gradient(
+    layer_loop, remat
+):
+    value, gradient = _value_and_gradient("unrolled", "none")
+    other_value, other_gradient = _value_and_gradient(layer_loop, remat)
+    assert other_value == pytest.approx(value, rel=1e-6)
+    for name, expected in gradient.items():
+        scale = np.abs(expected).max()
+        assert scale > 0, name
+        np.testing.assert_allclose(
+            other_gradient[name], expected, rtol=0, atol=1e-5 * scale, err_msg=name
+        )
+
+
+@pytest.mark.parametrize(
+    ("remat", "least", "most"), [("none", 3, 99), ("dots", 2, 2), ("block", 0, 0)]
+)
+def test_rematerialisation_keeps_what_it_says(remat, least, most):
+    """Of arrays as wide as the MLP: gate and up are products, the rest follows."""
+    graphdef, params = nnx.split(tiny_policy(layers=1, remat=remat))
+
+    def pullback(params):
+        def loss(params):
+            return _loss(nnx.merge(graphdef, params), jnp.asarray(PROMPTS))
+
+        return jax.vjp(loss, params)[1]
+
+    wide = [
+        leaf
+        for leaf in jax.tree.leaves(jax.eval_shape(pullback, params))
+        if leaf.shape == (P, S, TINY.mlp_width)
+    ]
+    assert least <= len(wide) <= most
+
+
+@each_loop
+def test_a_tap_is_the_stream_after_its_layer(layer_loop):
+    """Cutting the model off behind a layer leaves that layer's stream as the last."""
+
+    def tapped(taps, policy, tokens):
+        passed = policy.extend(tokens, _prefix(policy), taps=taps)
+        return passed, tuple(map(policy.final_norm, passed.taps))
+
+    deep = tiny_policy(layer_loop=layer_loop)
+    passed, (last_BTD, first_BTD) = _compiled(deep, functools.partial(tapped, (1, 0)))(
+        COMPLETIONS
+    )
+    np.testing.assert_allclose(last_BTD, passed.hidden, rtol=0, atol=1e-5)
+    params = nnx.state(deep)
+    params["blocks"] = jax.tree.map(lambda stack: stack[:1], params["blocks"])
+    cut = tiny_policy(layers=1, layer_loop=layer_loop)
+    nnx.update(cut, params)
+    cut_passed, _ = _compiled(cut, functools.partial(tapped, (0,)))(COMPLETIONS)
+    np.testing.assert_allclose(passed.taps[1], cut_passed.taps[0], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(first_BTD, cut_passed.hidden, rtol=0, atol=1e-5)
+
+
+@each_loop
+def test_a_pass_without_taps_carries_and_returns_no_stream_but_the_last(layer_loop):
+    policy = tiny_policy(layer_loop=layer_loop)
+
+    def streams(taps):
+        """Returns how many [B, T, D] arrays leave the pass, and how many its scan."""
+
+        def run(tokens):
+            return policy.extend(tokens, _prefix(policy), taps=taps)
+
+        jaxpr = jax.make_jaxpr(run)(jnp.asarray(COMPLETIONS)).jaxpr
+        carried = [
+            sum(v.aval.shape == (P * G, T, TINY.width) for v in equation.outvars)
+            for equation in jaxpr.eqns
+            if equation.primitive.name == "scan"
+        ]
+        leaving = sum(v.aval.shape == (P * G, T, TINY.width) for v in jaxpr.outvars)
+        return leaving, max(carried, default=0)
+
+    scanned = layer_loop == "scan"
+    assert streams(()) == (1, 1 if scanned else 0)
+    assert streams((0, 1)) == (3, 3 if scanned else 0)
+
+
+@pytest.mark.parametrize("tap", [-1, 2])
+def test_a_tap_that_no_layer_has_is_refused(tap):
+    with pytest.raises(ValueError, match=rf"taps=\({tap},\) of layers 0..1"):
+        tiny_policy().prefill(
+            jnp.asarray(PROMPTS), jnp.ones(PROMPTS.shape, bool), taps=(tap,)
+        )
+
+
+@each_loop
+def test_bfloat16_is_close_to_float32(layer_loop):
+    """8 bits of mantissa: 0.4 % a rounding, some tens of roundings deep."""
+    expected = _decoded_one_by_one(layer_loop, "float32")
+    close = _decoded_one_by_one(layer_loop, "bfloat16")
+    assert close.dtype == jnp.bfloat16
+    error = np.abs(close.astype(np.float32) - expected).mean()
+    assert 0 < error < 0.03 * expected.std()
+
+
+def test_bfloat16_gradients_add_up_in_the_parameters_dtype():
+    """A token that occurs n times gets n times its share, however large n is.
+
+    Added up in bfloat16, 512 equal gradients would stop growing at 256.
+    """
+    tokens = jnp.full((512, 1), 5, jnp.int32)
+
+    def stream(policy, share_B):
+        passed, _ = policy.prefill(tokens, jnp.ones(tokens.shape, bool), taps=(0,))
+        return (passed.taps[0].astype(jnp.float32).sum(axis=(1, 2)) * share_B).sum()
+
+    policy = tiny_policy(layers=1, compute_dtype="bfloat16")
+    gradient = _compiled(policy, jax.grad(stream))
+    shares = {"one": np.eye(512)[0], "all": np.ones(512)}
+    one, all_ = (
+        named(nnx.state(gradient(share.astype(np.float32))))["embedding"][5]
+        for share in shares.values()
+    )
+    np.testing.assert_allclose(all_, 512 * one, rtol=1e-2, atol=1.0)
+
+
+def test_logits_are_float32_whatever_the_compute_dtype():
+    policy = tiny_policy(layers=1, compute_dtype="bfloat16")
+    shapes = jax.eval_shape(policy, jnp.asarray(PROMPTS), jnp.ones(PROMPTS.shape, bool))
+    assert shapes == jax.ShapeDtypeStruct((P, S, VOCAB_SIZE), jnp.float32)

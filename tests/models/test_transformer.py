@@ -1,0 +1,137 @@
+"""The policy's logits: padding, and two other implementations."""
+
+import json
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from golden.llama_weights import SIZES, TOKENS, VOCAB_SIZE, llama_weights
+from policies import TINY, filled, forward, named, random_tokens, tiny_policy
+
+from rlvr_jax.config import ModelConfig
+from rlvr_jax.models import Transformer
+
+GOLDEN = json.loads(
+    (pathlib.Path(__file__).parents[1] / "golden" / "llama_logits.json").read_text()
+)
+
+each_loop = pytest.mark.parametrize("layer_loop", ["unrolled", "scan"])
+each_kind = pytest.mark.parametrize(
+    ("layer_loop", "tied"), [("unrolled", True), ("scan", False)]
+)
+
+
+def _reference(parameters: dict, config: ModelConfig, tokens: np.ndarray) -> np.ndarray:
+    """Returns the logits [T, V] of one sequence, in float64, from the formulas."""
+    w = {name: np.asarray(array, np.float64) for name, array in parameters.items()}
+    half = config.head_width // 2
+    angle_TI = np.arange(len(tokens))[:, None] / config.rope_base ** (
+        np.arange(half) / half
+    )
+    cos_TI, sin_TI = np.cos(angle_TI)[:, None], np.sin(angle_TI)[:, None]
+
+    def norm(x, scale):
+        return x / np.sqrt((x**2).mean(-1, keepdims=True) + config.norm_eps) * scale
+
+    def turn(x_TNH):
+        a, b = x_TNH[..., :half], x_TNH[..., half:]
+        return np.concatenate([a * cos_TI - b * sin_TI, b * cos_TI + a * sin_TI], -1)
+
+    x_TD = w["embedding"][tokens]
+    for layer in range(config.layers):
+        block = {k.removeprefix("blocks."): v[layer] for k, v in w.items() if "b" in k}
+        normed_TD = norm(x_TD, block["attention_norm.scale"])
+        query_TNH, key_TKH, value_TKH = (
+            np.einsum("td,dnh->tnh", normed_TD, block[name])
+            for name in ("query", "key", "value")
+        )
+        query_TNH, key_TKH = turn(query_TNH), turn(key_TKH)
+        for head in range(config.heads):
+            shared = head * config.kv_heads // config.heads
+            scores_TS = query_TNH[:, head] @ key_TKH[:, shared].T
+            scores_TS = np.exp(scores_TS / np.sqrt(config.head_width))
+            weights_TS = np.tril(scores_TS)
+            weights_TS /= weights_TS.sum(-1, keepdims=True)
+            x_TD = x_TD + weights_TS @ value_TKH[:, shared] @ block["out"][head]
+        normed_TD = norm(x_TD, block["mlp_norm.scale"])
+        gate_TF = normed_TD @ block["gate"]
+        silu_TF = gate_TF / (1 + np.exp(-gate_TF))
+        x_TD = x_TD + silu_TF * (normed_TD @ block["up"]) @ block["down"]
+    head_VD = w["head"] if "head" in w else w["embedding"]
+    return norm(x_TD, w["final_norm.scale"]) @ head_VD.T
+
+
+@each_loop
+def test_padding_on_either_side_changes_no_logit_of_a_true_token(layer_loop):
+    """One sequence cut to n tokens, in the middle of padding's choices.
+
+    By causality the first n logits of the whole sequence are those of the cut one.
+    """
+    sequence = random_tokens(1, 9)[0]
+    rows, masks, truths = [], [], []
+    for length in (9, 6, 3, 1):
+        for true in (slice(9 - length, None), slice(length)):
+            rows.append(np.full(9, 7))
+            masks.append(np.zeros(9, bool))
+            rows[-1][true], masks[-1][true] = sequence[:length], True
+            truths.append(true)
+    graphdef, params = nnx.split(tiny_policy(layer_loop=layer_loop))
+    logits_BTV = np.asarray(forward(graphdef, params, np.stack(rows), np.stack(masks)))
+    assert logits_BTV.dtype == np.float32
+    assert np.isfinite(logits_BTV).all()
+    for logits_TV, mask_T, true in zip(logits_BTV, masks, truths, strict=True):
+        expected_TV = logits_BTV[0, : mask_T.sum()]
+        np.testing.assert_allclose(logits_TV[true], expected_TV, rtol=0, atol=1e-5)
+
+
+@each_kind
+def test_float64_formulas_agree(layer_loop, tied):
+    policy = tiny_policy(layer_loop=layer_loop, tie_embeddings=tied)
+    tokens = random_tokens(3, 6)
+    graphdef, params = nnx.split(policy)
+    logits_BTV = forward(graphdef, params, tokens, np.ones(tokens.shape, bool))
+    for logits_TV, row in zip(logits_BTV, tokens, strict=True):
+        expected_TV = _reference(named(params), policy.config, row)
+        np.testing.assert_allclose(logits_TV, expected_TV, rtol=0, atol=1e-4)
+
+
+@each_kind
+def test_hugging_faces_llama_agrees(layer_loop, tied):
+    config = ModelConfig(**SIZES, tie_embeddings=tied, layer_loop=layer_loop)
+    weights = llama_weights(tied=tied)
+    policy = filled(
+        config, VOCAB_SIZE, lambda path, shape: weights[path].reshape(shape)
+    )
+    graphdef, params = nnx.split(policy)
+    assert named(params).keys() == weights.keys()
+    tokens = np.array(TOKENS)
+    logits_BTV = forward(graphdef, params, tokens, np.ones(tokens.shape, bool))
+    expected_BTV = GOLDEN["logits"]["tied" if tied else "untied"]
+    np.testing.assert_allclose(logits_BTV, expected_BTV, rtol=0, atol=1e-4)
+
+
+def test_numpy_and_jax_arrays_serve_alike():
+    policy = tiny_policy(layers=1)
+    tokens = random_tokens(2, 3)
+    mask = np.ones(tokens.shape, bool)
+    from_numpy = policy(tokens.astype(np.int64), mask)
+    from_jax = policy(jnp.asarray(tokens), jnp.asarray(mask))
+    assert isinstance(from_numpy, jax.Array)
+    np.testing.assert_array_equal(from_numpy, from_jax)
+
+
+def test_weights_are_drawn_from_the_seed_at_the_scale_of_their_fan_in():
+    @jax.jit
+    def weights(seed):
+        return nnx.state(Transformer(TINY, 29, nnx.Rngs(jax.random.key(seed))))
+
+    drawn, other = named(weights(0)), named(weights(1))
+    assert not np.array_equal(drawn["embedding"], other["embedding"])
+    layers = drawn["blocks.down"]
+    assert not np.array_equal(layers[0], layers[1])
+    # 2 * 48 * 32 numbers of variance 1/48: their std has a standard error of 1.3 %.
+    assert layers.std() == pytest.approx(48**-0.5, rel=0.05)
+    assert (drawn["blocks.mlp_norm.scale"] == 1).all()

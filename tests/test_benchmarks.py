@@ -1,0 +1,197 @@
+"""The benchmark counts rightly, gives every side its turn, and runs our side."""
+
+import dataclasses
+import sys
+
+import jax
+import pytest
+from flax import nnx
+
+from benchmarks.counts import (
+    decode_bytes,
+    forward_flops,
+    model_config,
+    parameters,
+    update_flops,
+)
+from benchmarks.job import JOBS, Job, reward
+from benchmarks.ours import Ours
+from benchmarks.run import compare, figures, parse, table, times
+from rlvr_jax.compiles import CompileCounter
+from rlvr_jax.config import MeshConfig
+from rlvr_jax.mesh import make_mesh
+from rlvr_jax.models import Transformer
+
+# Small enough to count by hand: P=2, G=3, S=2, T=3, D=4, F=3, N=2, K=1, H=2, V=5.
+_BY_HAND = Job(
+    layers=1,
+    width=4,
+    mlp_width=3,
+    heads=2,
+    kv_heads=1,
+    head_width=2,
+    vocab_size=5,
+    prompts=2,
+    samples=3,
+    prompt_tokens=2,
+    new_tokens=3,
+)
+
+# Answers every step in one second, after writing its name into a file.
+_LOGGING_SIDE = """
+import pathlib, sys
+from benchmarks.channel import Channel
+channel = Channel()
+print("what a library says goes elsewhere")
+name, path = sys.argv[1:]
+channel.tell({"job": channel.job().width})
+while channel.asked():
+    with pathlib.Path(path).open("a") as file:
+        file.write(name)
+    channel.tell({"rollout_s": 1.0, "tokens": 4})
+channel.tell({"peak_rss_bytes": 1})
+"""
+
+
+def test_work_of_a_job_small_enough_to_count_by_hand():
+    # A layer: 4 * (2*2 + 1*2 + 1*2 + 2*2) + 3*4*3 = 84 weights; the head: 5 * 4 = 20.
+    # Norms: three of width 4.
+    assert parameters(_BY_HAND) == 84 + 20 + 12
+    # 2 prompts of 2 tokens, and 6 completions of which 2 tokens are read: 16 tokens.
+    # Logits at 6 * 3 positions. A prompt's tokens see 1 + 2 keys, a completion's 3 + 4.
+    products = 2 * 84 * 16 + 2 * 20 * 18
+    attention = 4 * 2 * 2 * (2 * 3 + 6 * 7)
+    assert forward_flops(_BY_HAND) == products + attention
+    assert update_flops(_BY_HAND) == 3 * (products + attention)
+    # Two decoded tokens read 104 weights each, the first one the head. A position has
+    # 2 * 2 numbers: each time 2 prompts of 2; own positions 1, then 2, in 6 rows.
+    assert decode_bytes(_BY_HAND) == 4 * (2 * 104 + 20 + 4 * (2 * 4 + 6 * 3))
+
+
+@pytest.mark.parametrize(("size", "millions"), [("3M", 3.1), ("24M", 23.9)])
+def test_a_size_holds_the_parameters_that_our_model_has(size, millions):
+    job = JOBS[size]
+    policy = nnx.eval_shape(
+        lambda: Transformer(
+            model_config(job), job.vocab_size, nnx.Rngs(jax.random.key(0))
+        )
+    )
+    count = sum(leaf.size for leaf in jax.tree.leaves(nnx.state(policy)))
+    assert parameters(job) == count
+    assert round(count / 1e6, 1) == millions
+
+
+def test_every_side_reads_the_same_prompts_and_none_can_end_early():
+    job = JOBS["3M"]
+    texts = job.prompt_texts()
+    assert texts == job.prompt_texts()
+    assert [len(text.split()) for text in texts] == [64] * 8
+    assert job.vocabulary.index("<eos>") == job.eos_id == job.vocab_size
+    assert "<eos>" not in " ".join(texts)
+
+
+def test_the_reward_splits_groups_by_the_last_word():
+    assert [reward(text) for text in ("w1 w20", "w2 w7")] == [1.0, 0.0]
+
+
+def test_figures_are_medians_and_rates_follow_them():
+    steps = [
+        {"rollout_s": seconds, "judge_s": 1.0, "update_s": 4.0, "tokens": 8}
+        for seconds in (2.0, 9.0, 1.0)
+    ]
+    found = figures(steps)
+    assert (found["rollout_s"], found["step_s"]) == (2.0, 7.0)
+    assert found["rollout_tokens_per_s"] == 4.0
+    assert found["update_tokens_per_s"] == 2.0
+    assert found["range"]["rollout_s"] == [1.0, 9.0]
+    sampling_alone = figures([{"rollout_s": 2.0, "tokens": 8}])
+    assert sampling_alone.keys().isdisjoint({"step_s", "update_tokens_per_s"})
+
+
+def test_a_slow_spell_over_a_whole_round_does_not_move_the_ratio():
+    ours = [{"rollout_s": seconds, "tokens": 8} for seconds in (1.0, 50.0, 1.0)]
+    theirs = [{"rollout_s": seconds, "tokens": 8} for seconds in (3.0, 150.0, 3.0)]
+    assert times(theirs, ours) == {"rollout_s": 3.0}
+
+
+def test_steps_of_unequal_work_are_not_compared():
+    ours, theirs = ([{"rollout_s": 1.0, "tokens": tokens}] for tokens in (8, 9))
+    with pytest.raises(ValueError, match=r"\[8, 9\] tokens are not the same work"):
+        times(theirs, ours)
+
+
+def test_sides_take_turns(tmp_path):
+    path = tmp_path / "turns"
+    commands = {
+        name: [sys.executable, "-c", _LOGGING_SIDE, name, str(path)] for name in "AB"
+    }
+    results = compare(_BY_HAND, commands, 3)
+    assert path.read_text() == "ABABAB"
+    assert [result["side"] for result in results] == ["A", "B"]
+    assert [result["job"] for result in results] == [_BY_HAND.width] * 2
+    assert results[1]["times_ours"] == {"rollout_s": 1.0}
+
+
+def test_a_side_that_dies_is_named():
+    commands = {"broken": [sys.executable, "-c", "raise SystemExit(3)"]}
+    with pytest.raises(RuntimeError, match=r"no answer from `.*SystemExit\(3\)`"):
+        compare(_BY_HAND, commands, 1)
+
+
+def test_our_side_does_the_whole_job_and_compiles_nothing_once_warm():
+    job = JOBS["tiny"]
+    mesh = make_mesh(MeshConfig())
+    # optax raises a float to an integer power, which strict promotion refuses.
+    with jax.set_mesh(mesh), jax.numpy_dtype_promotion("standard"):
+        ours = Ours(job, mesh)
+        ours.begin()
+        ours.step()
+        compiles = CompileCounter()
+        steps = [ours.step(), ours.step()]
+    assert compiles.count == 0
+    assert figures(steps)["tokens"] == job.prompts * job.samples * job.new_tokens
+
+
+def test_the_table_marks_what_a_side_lacks():
+    row = {
+        "size": "3M",
+        "side": "hf float32",
+        "rollout_tokens_per_s": 4096.0,
+        "rollout_s": 1.0,
+        "rollout_share_of_flops": 0.125,
+        "times_ours": {"rollout_s": 2.0},
+        "peak_rss_bytes": 3 << 20,
+    }
+    header, _, line = table([row]).splitlines()
+    cells = dict(zip(header.split(" | "), line.split(" | "), strict=True))
+    assert cells["rollout tok/s"] == "4,096"
+    assert cells["update tok/s"] == "-"
+    assert cells["rollout FLOP/s"] == "12.5%"
+    assert cells["peak RSS"] == "3 MiB"
+    assert cells["rollout time"] == "2.00 x ours"
+
+
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("--sizes=3M,7T", "'7T' is none of tiny, 3M, 24M"),
+        ("--peers=tunix", "'tunix' is none of hf, trl"),
+        ("--peers=hf", "--peer_python"),
+        ("--repeats=0", "give at least 1"),
+    ],
+)
+def test_bad_usage_is_refused_in_plain_words(flag, message, capsys):
+    with pytest.raises(SystemExit) as exit_code:
+        parse([flag])
+    assert exit_code.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_peers_run_by_their_own_python():
+    asked = parse(["--peers=hf,trl", "--peer_python=other/python", "--quick"])
+    assert asked.sizes == ["3M"]
+    ours, *theirs = asked.commands().values()
+    assert ours[0] == sys.executable
+    assert {command[0] for command in theirs} == {"other/python"}
+    assert len(theirs) == 3
+    assert dataclasses.replace(asked, peers=[]).commands().keys() == {"ours float32"}

@@ -1,0 +1,85 @@
+"""Telemetry of a step: numbers worked out by hand on three groups of two."""
+
+import numpy as np
+import pytest
+
+from rlvr_jax.evaluate import Judged
+from rlvr_jax.telemetry import rollout_metrics
+from rlvr_jax.types import Problem, Verdict
+
+
+def judged(
+    status: str,
+    *,
+    level: int = 1,
+    type_: str = "evaluation",
+    strategy: str = "forward",
+    finished: bool = True,
+    length: int = 10,
+) -> Judged:
+    return Judged(
+        problem=Problem(
+            id="p", prompt="", gold="", kind="", source="", level=level, type=type_
+        ),
+        completion="",
+        verdict=Verdict(status=status),
+        length=length,
+        finished=finished,
+        strategy=strategy,
+        weight_version=0,
+    )
+
+
+def metrics(*groups: list[Judged], advantages: list[list[float]]) -> dict[str, float]:
+    rights = np.array([[one.verdict.status == "right" for one in g] for g in groups])
+    return rollout_metrics(
+        [one for group in groups for one in group],
+        rewards_PG=rights.astype(np.float32),
+        advantages_PG=np.array(advantages, np.float32),
+        split_P=rights.std(axis=1) > 0,
+    )
+
+
+def test_levels_and_types_get_their_own_numbers():
+    found = metrics(
+        [judged("right", level=2, length=8), judged("wrong", level=2, length=12)],
+        [judged("right", level=3), judged("right", level=3)],
+        [
+            judged("wrong", level=3, type_="inversion"),
+            judged("right", level=3, type_="inversion", strategy="backward"),
+        ],
+        advantages=[[3, -3], [0, 0], [-1, 1]],
+    )
+    assert found["reward/mean"] == pytest.approx(4 / 6)
+    assert found["level_2/pass"] == 0.5
+    assert found["level_2/length"] == 10
+    assert found["level_2/advantage_mass"] == pytest.approx(6 / 8)
+    assert found["level_3/pass"] == 0.75
+    assert found["level_3/split"] == 0.5
+    assert found["level_3/advantage_mass"] == pytest.approx(2 / 8)
+    assert found["type_inversion/pass"] == 0.5
+    assert found["strategy_inversion/forward"] == 0.5
+    assert found["strategy_inversion/forward_pass"] == 0
+    assert found["strategy_inversion/backward_pass"] == 1
+    assert "strategy_evaluation/backward" not in found
+
+
+@pytest.mark.parametrize(
+    ("group", "cause"),
+    [
+        ([judged("right"), judged("right")], "all_right"),
+        ([judged("wrong"), judged("wrong")], "all_wrong"),
+        ([judged("right"), judged("wrong")], "split"),
+        ([judged("wrong"), judged("unjudged")], "unjudged"),
+        (
+            [judged("wrong", finished=False), judged("wrong", finished=False)],
+            "truncated",
+        ),
+        ([judged("wrong", finished=False), judged("wrong")], "all_wrong"),
+    ],
+)
+def test_every_group_has_one_cause(group, cause):
+    found = metrics(group, advantages=[[0, 0]])
+    causes = {name: value for name, value in found.items() if name[:7] == "groups/"}
+    assert causes[f"groups/{cause}"] == 1
+    assert sum(causes.values()) == 1
