@@ -63,7 +63,9 @@ def parse(argv: Sequence[str]) -> Asked:
     parser.add_argument(
         "--peer_python", default="", help="python of make_peer_env.sh's environment"
     )
-    parser.add_argument("--repeats", type=int, default=7, help="rounds, at least 5")
+    parser.add_argument(
+        "--repeats", type=int, default=7, help="rounds; quote nothing under 5"
+    )
     parser.add_argument(
         "--quick", action="store_true", help="3M and 5 rounds: a minute, two with peers"
     )

@@ -1,10 +1,9 @@
-r"""GSM8K with a policy of a million parameters: the real-data pipeline, not a result.
+r"""GSM8K with a policy of half a million parameters: the real-data pipeline, no result.
 
 A tokenizer of 512 pieces learnt from the train split, a short warm start on the worked
-solutions, a few steps of GRPO graded by math-verify, evaluation on the test split. A
-policy this small, started from nothing, learns the shape of a worked solution and
-solves next to none of the problems: most groups fail whole and carry no signal, which
-the run doctor says. What the recipe is for is to run every stage on real problems.
+solutions, a few steps of GRPO graded by math-verify, evaluation on the test split. What
+the recipe is for is to run every stage on real problems. A policy this small, started
+from nothing, learns the outline of a worked solution and solves next to nothing.
 
 Data: https://github.com/openai/grade-school-math (MIT); all 7,473 + 1,319 lines
 are checked before anything starts. In pieces of this tokenizer, prompt and worked
@@ -14,6 +13,17 @@ Command:
     python -m rlvr_jax.main --config=configs/gsm8k_tiny.py --workdir=DIR \
         --config.task.train_path=PATH/train.jsonl \
         --config.task.eval_path=PATH/test.jsonl
+
+Measured with seed 0 on 2 CPU cores, JAX 0.10.2, nothing compiled before:
+    time        214 s beside other work on the same cores, 206 s of CPU: warm start 119,
+                RL 60, evaluations 27, the rest imports, tokenizer and report
+    left out    warm start 597 of 7,473 (prompt over 384 tokens or solution over 256);
+                RL 8 of 7,473 and evaluation 1 of 1,319 (prompt over 384)
+    warm start  loss 6.8 -> 4.0 nats a token
+    verdicts    of 192 RL completions 1 right, 191 wrong, 0 unjudged
+    signal      1 of 48 groups split
+    pass@1      0.8 % [0.0, 2.0] before RL and after it (64 problems x 4 samples)
+The run doctor says after 5 steps that there is no learning signal: all wrong.
 """
 
 from rlvr_jax.config import (
@@ -53,7 +63,7 @@ def get_config() -> Config:
             k=(1, 2, 4),
             sampling=SamplingConfig(max_new_tokens=256),
         ),
-        log=LogConfig(rollouts_every=2, progress_every=2, alarm_window=5),
+        log=LogConfig(rollouts_every=2, progress_every=5, alarm_window=5),
         # Few, wide buckets: a program for each pair of lengths met takes seconds.
         prompt_bucket=128,
         completion_bucket=128,

@@ -4,7 +4,7 @@ import dataclasses
 import logging
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -135,12 +135,7 @@ def open_run(
         for stage in stages
         if stage != "warmup" or config.warmup.steps
     }
-    if config.task.kind == "finite_field":
-        tokenizer: Tokenizer = SymbolTokenizer(vocabulary(config.task.modulus))
-    elif tokenizer_path.exists():
-        tokenizer = SentencePieceTokenizer(tokenizer_path)
-    else:
-        tokenizer = _learnt_tokenizer(config, raw["train"], tokenizer_path)
+    tokenizer = _tokenizer(config, raw, tokenizer_path)
     sources, too_long = {}, {}
     for stage, source in raw.items():
         max_prompt, max_solution = _limits(config, stage)
@@ -172,9 +167,16 @@ def _limits(config: Config, stage: Stage) -> tuple[int, int | None]:
     return config.model.max_length - room, room if stage == "warmup" else None
 
 
-def _learnt_tokenizer(
-    config: Config, source: ProblemSource, path: pathlib.Path
+def _tokenizer(
+    config: Config, sources: Mapping[Stage, ProblemSource], path: pathlib.Path
 ) -> Tokenizer:
+    """Returns the tokenizer; one that has to be learnt is kept at `path`."""
+    if config.tokenizer.kind == "symbols":
+        assert config.task.kind == "finite_field"  # Config refuses any other pair
+        return SymbolTokenizer(vocabulary(config.task.modulus))
+    if path.exists():
+        return SentencePieceTokenizer(path)
+    source = sources["train"]
     problems = (source[i] for i in range(len(source)))
     texts = (text for p in problems for text in (p.prompt, p.solution) if text)
     return SentencePieceTokenizer.train(

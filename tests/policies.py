@@ -21,7 +21,9 @@ TINY = ModelConfig(
 )
 
 
-def tiny_policy(*, eos_ids: tuple[int, ...] = (EOS,), **changes: Any) -> Transformer:
+def tiny_policy(
+    *, vocab_size: int = VOCAB_SIZE, eos_ids: tuple[int, ...] = (EOS,), **changes: Any
+) -> Transformer:
     """Returns a policy whose weights are functions of their paths and shapes.
 
     Matrices have standard deviation 1/sqrt(D), scales of norms lie around 1.
@@ -33,7 +35,7 @@ def tiny_policy(*, eos_ids: tuple[int, ...] = (EOS,), **changes: Any) -> Transfo
         noise = np.random.RandomState(seed).standard_normal(shape)
         return 1 + 0.2 * noise if "norm" in path else noise * config.width**-0.5
 
-    return filled(config, VOCAB_SIZE, weight, eos_ids=eos_ids)
+    return filled(config, vocab_size, weight, eos_ids=eos_ids)
 
 
 def filled(

@@ -253,9 +253,13 @@ class Updater:
     def _applied(self, state: TrainState, grads: Any) -> tuple[TrainState, StepReport]:
         norm = optax.tree.norm(grads)
         finite = jnp.isfinite(norm)
-        updates, opt_state = self._optimizer.update(
-            grads, state.opt_state, _wide(state.params)
-        )
+        # The schedule stands still in a skipped step, as the rest of the optimizer.
+        done = optax.tree.get(state.opt_state, "ScaleByScheduleState").count
+        with jax.numpy_dtype_promotion("standard"):  # optax: 0.9 ** an integer
+            updates, opt_state = self._optimizer.update(
+                grads, state.opt_state, _wide(state.params)
+            )
+            rate = jnp.asarray(self._schedule(done), jnp.float32)
         params = jax.tree.map(
             lambda p, u: (p.astype(jnp.float32) + u).astype(p.dtype),
             state.params,
@@ -272,9 +276,6 @@ class Updater:
             step=state.step + 1,
             skipped=skipped,
         )
-        # The schedule stands still in a skipped step, as the rest of the optimizer.
-        done = optax.tree.get(state.opt_state, "ScaleByScheduleState").count
-        rate = jnp.asarray(self._schedule(done), jnp.float32)
         report = StepReport(grad_norm=norm, learning_rate=rate, skipped=skipped)
         return laid_out((new_state, report))
 

@@ -247,8 +247,9 @@ class Transformer(nnx.Module):
         def block(state: Any, x_BTD: jax.Array, given: Any) -> tuple[jax.Array, Any]:
             return step(nnx.merge(graphdef, state), x_BTD, given)
 
-        # Gathered, then cast: the gradient adds up in the parameters' dtype.
-        x_BTD = self.embedding[...][tokens_BT].astype(config.compute_dtype)
+        # Cast after the look-up: the gradient adds up in the parameters' dtype.
+        table_VD = constrain(self.embedding[...], "vocab", None)
+        x_BTD = table_VD[tokens_BT].astype(config.compute_dtype)
         if config.scale_embeddings:
             x_BTD = x_BTD * jnp.asarray(config.width**0.5, x_BTD.dtype)
         x_BTD = constrain(x_BTD, "batch", None, None)

@@ -1,0 +1,165 @@
+"""One rollout batch's optimizer steps: their order, their numbers, their refusals."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from rlvr_jax.config import Config, LossConfig, SamplingConfig, TrainConfig
+from rlvr_jax.learn.optimize import LogprobGapError, StaleRolloutsError, optimize
+from rlvr_jax.learn.update import DivergedError, StepReport, TrainState
+from rlvr_jax.models.distribution import Sampling
+from rlvr_jax.types import LossParts, Prompts, Rollouts
+
+P, G, T = 4, 2, 4
+LENGTHS = np.array([4, 1, 2, 3, 4, 4, 1, 2], np.int32)
+MASK = np.arange(T) < LENGTHS[:, None]
+LOGPROBS = np.where(MASK, np.float32(-1.0), np.float32(0.0))
+ADVANTAGES = np.arange(P * G, dtype=np.float32).reshape(P, G)
+VERSION = 3
+
+
+class Recorder:
+    """Stands in for an Updater: keeps what it is given, moves logprobs by 0.25 a step.
+
+    Its scorer finds `offset` more than the sampler did.
+    """
+
+    def __init__(self, *, offset: float = 0.0, skipped: tuple[int, ...] = ()):
+        self.steps = []
+        self.offset = offset
+        self.skipped = skipped
+
+    def logprobs(self, params, batch, sampling):
+        return np.where(MASK, batch.old_logprobs + np.float32(self.offset), 0.0)
+
+    def step(self, state, micro_batches, sampling):
+        parts, number = list(micro_batches), len(self.steps)
+        self.steps.append(parts)
+        tokens = float(sum(part.lengths.sum() for part in parts))
+        gap = self.offset + 0.25 * number
+        losses = LossParts(
+            loss=float(number),
+            tokens=tokens,
+            ratio=tokens,
+            clip_low=0.0,
+            clip_high=0.0,
+            kl=0.0,
+            entropy=2.0 * tokens / (number + 1),
+            logprob_gap=gap * tokens,
+            logprob_gap_max=2 * gap,
+        )
+        report = StepReport(
+            grad_norm=1.0, learning_rate=0.1, skipped=int(number in self.skipped)
+        )
+        return dataclasses.replace(state, step=state.step + 1), losses, report
+
+
+def _rollouts(version: int = VERSION) -> Rollouts:
+    prompts = Prompts(
+        tokens=np.ones((P, 2), np.int32),
+        lengths=np.full(P, 2, np.int32),
+        uid=np.arange(P, dtype=np.uint32),
+    )
+    return Rollouts(
+        prompts=prompts,
+        tokens=np.where(MASK, 5, 0).astype(np.int32),
+        lengths=LENGTHS,
+        logprobs=LOGPROBS,
+        finished=np.ones(P * G, bool),
+        weight_version=np.int32(version),
+    )
+
+
+def _optimize(updater: Recorder, *, version: int = VERSION, **train):
+    config = Config(
+        train=TrainConfig(
+            prompts_per_step=P,
+            samples_per_prompt=G,
+            sampling=SamplingConfig(max_new_tokens=T),
+            **train,
+        ),
+        completion_bucket=1,
+    )
+    return optimize(
+        config,
+        updater,
+        TrainState(params=None, opt_state=None, step=VERSION, skipped=0),
+        rollouts=_rollouts(version),
+        advantages_PG=ADVANTAGES,
+        reference=None,
+        sampling=Sampling.plain(),
+        place=lambda batch: batch,
+    )
+
+
+def test_each_epoch_passes_every_group_once_a_minibatch_at_a_time():
+    updater = Recorder()
+    result = _optimize(updater, minibatches=2, epochs=2, micro_batches=2)
+    rows = [[p.advantages.astype(int).tolist() for p in step] for step in updater.steps]
+    # Within a minibatch the group with the shorter longest completion goes first.
+    first, second = [[2, 3], [0, 1]], [[6, 7], [4, 5]]
+    assert rows == [first, second, first, second]
+    assert result.state.step == VERSION + 4
+    for step in updater.steps:
+        assert sum(part.token_weights.sum() for part in step) == pytest.approx(1.0)
+
+
+def test_metrics_are_means_over_the_steps_and_skips_add_up():
+    metrics = _optimize(Recorder(skipped=(1,)), minibatches=4).metrics
+    assert metrics["loss/total"] == pytest.approx((0 + 1 + 2 + 3) / 4)
+    assert metrics["optimizer/skipped"] == 1
+    assert metrics["optimizer/learning_rate"] == pytest.approx(0.1)
+    # Entropy per token by step: 2, 1, 2/3, 1/2. The sampling policy's is the first.
+    assert metrics["loss/entropy"] == pytest.approx(25 / 24)
+    assert metrics["rollout/entropy"] == pytest.approx(2.0)
+
+
+def test_rollouts_of_other_weights_are_refused():
+    updater = Recorder()
+    with pytest.raises(StaleRolloutsError, match="version 2, the update has version 3"):
+        _optimize(updater, version=2)
+    assert not updater.steps
+
+
+@pytest.mark.parametrize("old_logprobs", ["sampler", "scorer"])
+def test_the_gap_is_that_of_the_weights_that_sampled(old_logprobs):
+    """Later minibatches differ because the policy moved: they are not asked."""
+    metrics = _optimize(
+        Recorder(offset=0.125), minibatches=4, old_logprobs=old_logprobs
+    ).metrics
+    assert metrics["logprob_gap/mean"] == pytest.approx(0.125)
+    largest = {"sampler": 0.25, "scorer": 0.125}[old_logprobs]
+    assert metrics["logprob_gap/max"] == pytest.approx(largest)
+
+
+@pytest.mark.parametrize("old_logprobs", ["sampler", "scorer"])
+def test_a_gap_beyond_the_limit_stops_the_run(old_logprobs):
+    with pytest.raises(LogprobGapError, match=r"0\.3 nats.*max_logprob_gap=0\.2"):
+        _optimize(Recorder(offset=0.3), max_logprob_gap=0.2, old_logprobs=old_logprobs)
+
+
+def test_the_ratio_divides_by_what_the_config_names():
+    for name, expected in (("sampler", -1.0), ("scorer", -0.75)):
+        updater = Recorder(offset=0.25)
+        _optimize(updater, old_logprobs=name)
+        (batch,) = updater.steps[0]
+        assert (batch.old_logprobs[MASK] == expected).all()
+        assert not batch.old_logprobs[~MASK].any()
+
+
+def test_a_reference_is_scored_only_where_the_loss_reads_it():
+    for kl_coef, expected in ((0.0, 0.0), (0.1, -0.75)):
+        updater = Recorder(offset=0.25)
+        _optimize(updater, loss=LossConfig(kl_coef=kl_coef))
+        (batch,) = updater.steps[0]
+        assert (batch.ref_logprobs[MASK] == expected).all()
+
+
+def test_too_many_skipped_steps_end_the_run():
+    config = TrainConfig().optimizer
+    with pytest.raises(DivergedError):
+        _optimize(
+            Recorder(skipped=(0,)),
+            optimizer=dataclasses.replace(config, max_skipped=0),
+        )

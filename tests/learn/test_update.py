@@ -1,0 +1,398 @@
+"""Optimizer steps: one gradient however the minibatch is cut, and what AdamW does."""
+
+import dataclasses
+import functools
+import math
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+from policies import EOS, TINY, named, random_tokens, tiny_policy
+
+from rlvr_jax.config import LossConfig, OptimizerConfig
+from rlvr_jax.learn.batches import micro_batches, take_groups, weighted
+from rlvr_jax.learn.logprobs import Scores
+from rlvr_jax.learn.losses import policy_loss
+from rlvr_jax.learn.update import (
+    DivergedError,
+    StepReport,
+    Updater,
+    check_finite,
+    loss_metrics,
+    make_optimizer,
+    policy_objective,
+    schedule,
+    supervised_objective,
+)
+from rlvr_jax.models import Transformer
+from rlvr_jax.models.distribution import Sampling
+from rlvr_jax.types import Batch, LossParts
+
+# Two prompt and three completion columns more than the longest rows need.
+P, G, S, T = 4, 2, 7, 11
+LENGTHS = np.array([3, 2, 8, 1, 4, 4, 7, 5], np.int32)
+PROMPT_LENGTHS = np.array([5, 2, 1, 3], np.int32)
+MASK = np.arange(T) < LENGTHS[:, None]
+LOSS = LossConfig(
+    clip_low=0.1, clip_high=0.15, kl_coef=0.3, kl_estimator="k3", entropy_coef=0.2
+)
+# A clip that never acts, so that the first moment tells the gradient.
+OPTIMIZER = OptimizerConfig(clip_norm=1e9, warmup_steps=3)
+POLICY = tiny_policy(layers=1)
+
+
+def _batch() -> Batch:
+    """Returns a weighted minibatch; padding holds what would show if it were read."""
+    random = np.random.RandomState(0)
+    logprobs = -3 + random.standard_normal((2, P * G, T)).astype(np.float32)
+    batch = Batch(
+        prompt_tokens=random_tokens(P, S, seed=1),
+        prompt_lengths=PROMPT_LENGTHS,
+        tokens=random_tokens(P * G, T, seed=2),
+        lengths=LENGTHS,
+        token_weights=np.zeros((P * G, T), np.float32),
+        advantages=np.float32([1.5, -0.8, 0.0, 0.6, -1.2, 0.9, 2.0, -0.3]),
+        old_logprobs=np.where(MASK, logprobs[0], np.float32(np.nan)),
+        ref_logprobs=np.where(MASK, logprobs[1], np.float32(np.inf)),
+    )
+    return weighted(batch, aggregation="seq_mean_token_mean", max_length=T)
+
+
+@functools.cache
+def _updater() -> Updater:
+    return Updater(
+        nnx.graphdef(POLICY),
+        policy_objective(LOSS),
+        optimizer=OPTIMIZER,
+        total_steps=10,
+        logit_chunk=3,
+    )
+
+
+def _params(policy: Transformer = POLICY):
+    """Returns a copy, for an update uses its state up."""
+    return jax.tree.map(jnp.copy, nnx.state(policy))
+
+
+def _gradient(parts: list[Batch]) -> tuple[LossParts, dict[str, np.ndarray]]:
+    """Returns one step's loss parts and gradient: Adam's first moment is 0.1 of it."""
+    updater = _updater()
+    state, losses, report = updater.step(
+        updater.init(_params()), parts, Sampling.plain()
+    )
+    assert not report.skipped
+    moment = optax.tree.get(state.opt_state, "mu")
+    gradient = {k: v / (1 - OPTIMIZER.b1) for k, v in named(moment).items()}
+    norm = math.sqrt(sum((g**2).sum() for g in gradient.values()))
+    assert float(report.grad_norm) == pytest.approx(norm, rel=1e-5)
+    return jax.device_get(losses), gradient
+
+
+@functools.cache
+def _expected() -> tuple[float, dict[str, np.ndarray]]:
+    """Returns loss and gradient of the whole, prompts and completions joined."""
+    batch = _batch()
+    starts = PROMPT_LENGTHS.repeat(G)
+    longest = (starts + LENGTHS).max()
+    joined = np.zeros((P * G, longest), np.int32)
+    for row, (start, length) in enumerate(zip(starts, LENGTHS, strict=True)):
+        joined[row, :start] = batch.prompt_tokens[row // G, :start]
+        joined[row, start : start + length] = batch.tokens[row, :length]
+    mask = np.arange(longest) < (starts + LENGTHS)[:, None]
+    before = np.minimum(starts[:, None] - 1 + np.arange(T), longest - 1)
+    graphdef, params = nnx.split(POLICY)
+
+    def loss(params):
+        logits_BSV = nnx.merge(graphdef, params)(joined, mask)
+        logprobs_BTV = jax.nn.log_softmax(logits_BSV)[np.arange(P * G)[:, None], before]
+        chosen = jnp.take_along_axis(logprobs_BTV, batch.tokens[..., None], axis=-1)
+        return policy_loss(
+            chosen[..., 0],
+            jnp.asarray(batch.old_logprobs),
+            jnp.asarray(batch.advantages),
+            jnp.asarray(batch.token_weights),
+            lengths=jnp.asarray(batch.lengths),
+            config=LOSS,
+            ref_logprobs=jnp.asarray(batch.ref_logprobs),
+            entropies=-(jnp.exp(logprobs_BTV) * logprobs_BTV).sum(axis=-1),
+        )[0]
+
+    value, gradient = jax.jit(jax.value_and_grad(loss))(params)
+    return float(value), named(gradient)
+
+
+def _cuts() -> dict[str, list[Batch]]:
+    """Returns the minibatch whole, in another order, and cut to its completions."""
+    batch = _batch()
+    cuts = {
+        "whole": [batch],
+        "other order": [take_groups(batch, np.array([2, 0, 3, 1]))],
+        "two widths": list(micro_batches(batch, 2, bucket=4)),
+    }
+    assert [part.tokens.shape[1] for part in cuts["two widths"]] == [4, 8]
+    return cuts
+
+
+@pytest.mark.parametrize("name", ["whole", "other order", "two widths"])
+def test_no_cut_order_or_padding_changes_loss_or_gradient(name):
+    parts, gradient = _gradient(_cuts()[name])
+    loss, expected = _expected()
+    assert parts.loss == pytest.approx(loss, rel=1e-5)
+    assert parts.tokens == LENGTHS.sum()
+    for path, array in expected.items():
+        scale = np.abs(array).max()
+        assert scale > 0, path
+        np.testing.assert_allclose(
+            gradient[path], array, rtol=0, atol=1e-5 * scale, err_msg=path
+        )
+
+
+def test_what_is_reported_adds_up_over_micro_batches():
+    cuts = _cuts()
+    (whole, _), (cut, _) = _gradient(cuts["whole"]), _gradient(cuts["two widths"])
+    for field, value in vars(whole).items():
+        assert vars(cut)[field] == pytest.approx(value, rel=1e-5), field
+    scored = _updater().logprobs(_params(), _batch(), Sampling.plain())
+    gaps = np.abs(scored - _batch().old_logprobs)[MASK]
+    assert whole.logprob_gap == pytest.approx(gaps.sum(), rel=1e-5)
+    assert whole.logprob_gap_max == pytest.approx(gaps.max(), rel=1e-5)
+
+
+def test_scored_logprobs_are_zero_beyond_each_length():
+    scored = _updater().logprobs(_params(), _batch(), Sampling.plain())
+    assert (scored[MASK] < 0).all()
+    assert not scored[~MASK].any()
+
+
+def test_a_gradient_that_is_not_finite_changes_nothing_and_is_counted():
+    """The rate stands still too: 1/4 of the peak, then 2/4 until a step is taken."""
+    updater, plain = _updater(), Sampling.plain()
+    good = _batch()
+    bad = dataclasses.replace(good, advantages=np.full(P * G, np.nan, np.float32))
+    state, _, report = updater.step(updater.init(_params()), [good], plain)
+    assert report.learning_rate == pytest.approx(OPTIMIZER.learning_rate / 4)
+    before = jax.device_get(state)
+    for count in (1, 2):
+        state, _, report = updater.step(state, [bad], plain)
+        assert not np.isfinite(report.grad_norm)
+        assert report.skipped == state.skipped == count
+        assert report.metrics()["optimizer/skipped"] == 1
+        assert report.learning_rate == pytest.approx(OPTIMIZER.learning_rate / 2)
+    after = jax.device_get(state)
+    jax.tree.map(np.testing.assert_array_equal, after.params, before.params)
+    jax.tree.map(np.testing.assert_array_equal, after.opt_state, before.opt_state)
+    assert after.step == before.step + 2
+    state, _, report = updater.step(state, [good], plain)
+    assert report.skipped == state.skipped == 0
+    assert report.metrics()["optimizer/skipped"] == 0
+    assert report.learning_rate == pytest.approx(OPTIMIZER.learning_rate / 2)
+    moved = jax.tree.map(
+        lambda a, b: not np.array_equal(a, b),
+        jax.device_get(state.params),
+        after.params,
+    )
+    assert all(jax.tree.leaves(moved))
+
+
+def test_too_many_skipped_steps_in_a_row_end_the_run():
+    report = StepReport(grad_norm=np.nan, learning_rate=1e-3, skipped=5)
+    check_finite(report, max_skipped=5)
+    with pytest.raises(DivergedError, match=r"5 optimizer steps .*max_skipped=4"):
+        check_finite(report, max_skipped=4)
+
+
+def test_stopping_is_learnt():
+    """A rewarded completion of its end alone moves the policy, and towards the end."""
+    updater, plain = _updater(), Sampling.plain()
+    row = int(LENGTHS.argmin())
+    assert LENGTHS[row] == 1
+    batch = _batch()
+    tokens, weights = batch.tokens.copy(), np.zeros_like(batch.token_weights)
+    tokens[row, 0], weights[row, 0] = EOS, 1.0
+    batch = dataclasses.replace(
+        batch,
+        tokens=tokens,
+        token_weights=weights,
+        advantages=np.full(P * G, 3.0, np.float32),
+    )
+    before = updater.logprobs(_params(), batch, plain)
+    batch = dataclasses.replace(batch, old_logprobs=before, ref_logprobs=before)
+    state, _, report = updater.step(updater.init(_params()), [batch], plain)
+    assert report.grad_norm > 0.1
+    after = updater.logprobs(state.params, batch, plain)
+    assert after[row, 0] > before[row, 0]
+
+
+def test_supervised_loss_is_the_likelihood_of_completions_alone():
+    inside = np.array([[True, True, False], [True, False, False]])
+    scores = Scores(
+        logprobs=jnp.float32([[-1.0, -2.0, jnp.nan], [-3.0, -jnp.inf, 5.0]]),
+        entropies=jnp.float32([[0.5, 0.25, jnp.nan], [1.0, jnp.inf, 5.0]]),
+    )
+    batch = dataclasses.replace(
+        take_groups(_batch(), np.array([0])), token_weights=np.float32(inside) / 3
+    )
+
+    def loss(logprobs):
+        return supervised_objective(
+            dataclasses.replace(scores, logprobs=logprobs), batch
+        )
+
+    gradient, parts = jax.grad(loss, has_aux=True)(scores.logprobs)
+    assert float(parts.loss) == pytest.approx(2.0)
+    assert float(parts.tokens) == 3
+    assert float(parts.entropy) == pytest.approx(1.75)
+    np.testing.assert_allclose(gradient, -np.float32(inside) / 3)
+
+
+def test_the_optimizer_is_the_plain_chain():
+    """Clipping, Adam, decay of all but norms, the rate: against its parts in a row."""
+    config = OptimizerConfig(
+        learning_rate=0.1, warmup_steps=2, weight_decay=0.3, clip_norm=0.5, eps=1e-6
+    )
+    params = {"norm": {"scale": jnp.ones(3)}, "query": jnp.full((2, 2), 2.0)}
+    chain = optax.chain(
+        optax.clip_by_global_norm(0.5),
+        optax.scale_by_adam(b1=0.9, b2=0.95, eps=1e-6),
+        optax.add_decayed_weights(0.3, mask={"norm": {"scale": False}, "query": True}),
+        optax.scale_by_learning_rate(
+            lambda step: 0.1 * jnp.minimum(1.0, (step + 1) / 3)
+        ),
+    )
+    ours = make_optimizer(config, 10)
+    states = ours.init(params), chain.init(params)
+    updates = jax.jit(ours.update), jax.jit(chain.update)
+    random = np.random.RandomState(0)
+    with jax.numpy_dtype_promotion("standard"):
+        for _ in range(4):
+            grads = jax.tree.map(
+                lambda p: jnp.float32(random.standard_normal(p.shape)), params
+            )
+            found, mine = updates[0](grads, states[0], params)
+            expected, theirs = updates[1](grads, states[1], params)
+            states = mine, theirs
+            for a, b in zip(
+                jax.tree.leaves(found), jax.tree.leaves(expected), strict=True
+            ):
+                np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+def test_the_first_step_of_adam_is_the_rate_times_the_gradients_sign():
+    updater = _updater()
+    state, _, report = updater.step(
+        updater.init(_params()), [_batch()], Sampling.plain()
+    )
+    _, gradient = _expected()
+    before, after = named(nnx.state(POLICY)), named(state.params)
+    for name, array in gradient.items():
+        clear = np.abs(array) > 1e-3 * np.abs(array).max()
+        step = -float(report.learning_rate) * np.sign(array)
+        np.testing.assert_allclose(
+            (after[name] - before[name])[clear], step[clear], rtol=0.01
+        )
+
+
+def test_the_schedule_ramps_and_then_holds_or_falls():
+    config = OptimizerConfig(learning_rate=1.0, warmup_steps=3, final_fraction=0.2)
+    constant = schedule(config, 11)
+    np.testing.assert_allclose(
+        [constant(n) for n in range(6)], [0.25, 0.5, 0.75, 1, 1, 1], rtol=1e-6
+    )
+    cosine = schedule(dataclasses.replace(config, schedule="cosine"), 11)
+    # 8 steps from 1 to 0.2: halfway stands at their mean.
+    np.testing.assert_allclose(
+        [cosine(n) for n in (0, 3, 7, 11, 50)], [0.25, 1, 0.6, 0.2, 0.2], rtol=1e-6
+    )
+    none = schedule(dataclasses.replace(config, warmup_steps=0), 11)
+    np.testing.assert_allclose([none(0), none(1)], [1, 1])
+
+
+def test_bfloat16_parameters_have_a_float32_optimizer():
+    """And nothing changes its type in a step, which would compile the next anew."""
+    policy = tiny_policy(layers=1, param_dtype="bfloat16")
+    updater = Updater(
+        nnx.graphdef(policy),
+        supervised_objective,
+        optimizer=OptimizerConfig(weight_decay=0.1),
+        total_steps=10,
+        logit_chunk=0,
+    )
+    state = updater.init(nnx.state(policy))
+    grads = jax.tree.map(lambda p: jnp.ones(p.shape), state.params)
+    stepped, _ = jax.eval_shape(updater._applied, state, grads)
+
+    def kinds(tree):
+        return jax.tree.map(lambda x: x.dtype, tree)
+
+    assert kinds(stepped) == kinds(state)
+    assert set(jax.tree.leaves(kinds(stepped.params))) == {np.dtype(jnp.bfloat16)}
+    for moment in ("mu", "nu"):
+        found = jax.tree.leaves(kinds(optax.tree.get(stepped.opt_state, moment)))
+        assert set(found) == {np.dtype(np.float32)}
+
+
+def test_metrics_are_means_over_tokens():
+    parts = LossParts(
+        loss=0.5,
+        tokens=4.0,
+        ratio=4.4,
+        clip_low=1.0,
+        clip_high=2.0,
+        kl=0.2,
+        entropy=8.0,
+        logprob_gap=1.0,
+        logprob_gap_max=1.0,
+    )
+    assert loss_metrics(parts) == pytest.approx(
+        {
+            "loss/total": 0.5,
+            "loss/ratio": 1.1,
+            "loss/clip_low": 0.25,
+            "loss/clip_high": 0.5,
+            "loss/kl": 0.05,
+            "loss/entropy": 2.0,
+        }
+    )
+
+
+def test_the_compiled_update_has_no_room_for_all_logits():
+    """B T V float32 are 134 MB; the whole program's temporaries stay below them."""
+    B, T, V = 16, 64, 2**15
+    config = dataclasses.replace(TINY, layers=1, width=16, heads=2, kv_heads=1)
+    graphdef, params = nnx.split(
+        nnx.eval_shape(lambda: Transformer(config, V, nnx.Rngs(0)))
+    )
+
+    def shape(*sizes, dtype=jnp.float32):
+        return jax.ShapeDtypeStruct(sizes, dtype)
+
+    batch = Batch(
+        prompt_tokens=shape(B // 4, S, dtype=jnp.int32),
+        prompt_lengths=shape(B // 4, dtype=jnp.int32),
+        tokens=shape(B, T, dtype=jnp.int32),
+        lengths=shape(B, dtype=jnp.int32),
+        token_weights=shape(B, T),
+        advantages=shape(B),
+        old_logprobs=shape(B, T),
+        ref_logprobs=shape(B, T),
+    )
+
+    updater = Updater(
+        graphdef,
+        policy_objective(LOSS),
+        optimizer=OPTIMIZER,
+        total_steps=10,
+        logit_chunk=4,
+    )
+    total = jax.eval_shape(updater._nothing, params)
+    program = updater._accumulate.lower(
+        total, params, batch, Sampling.plain()
+    ).compile()
+    shapes = re.findall(r"\w+\[([\d,]+)\]", program.as_text())
+    largest = max(math.prod(map(int, sizes.split(","))) for sizes in shapes)
+    assert 4 * B * V <= largest < B * T * V
+    assert program.memory_analysis().temp_size_in_bytes < 4 * B * T * V

@@ -1,0 +1,164 @@
+"""Checkpoints: all or nothing, bit for bit, and never of another model."""
+
+import shutil
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as Spec
+
+from rlvr_jax.checkpoint import (
+    CheckpointReadError,
+    CheckpointShapeError,
+    StageCheckpoints,
+    digest,
+    latest_step,
+)
+from rlvr_jax.config import CheckpointConfig
+
+CONFIG = CheckpointConfig(keep=2)
+
+
+def state(seed=0, *, width=64, dtype=jnp.bfloat16):
+    key = jax.random.key(seed)
+    return {
+        "params": {
+            "embed": jax.random.normal(key, (8, width)),
+            "out": jax.random.normal(key, (width, 8)).astype(dtype),
+        },
+        "opt_state": (jnp.int32(seed), {"mu": jax.random.normal(key, (8, width))}),
+        "step": jnp.int32(seed),
+    }
+
+
+def saved(directory, *steps, **form):
+    with StageCheckpoints(directory, CONFIG) as checkpoints:
+        for step in steps:
+            checkpoints.save(step, state(step, **form), {"note": f"after {step}"})
+    return directory
+
+
+def same(one, other):
+    assert jax.tree.structure(one) == jax.tree.structure(other)
+    return all(
+        a.dtype == b.dtype and np.array_equal(a, b)
+        for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+    )
+
+
+def test_what_is_restored_is_what_was_saved(tmp_path):
+    saved(tmp_path, 3)
+    with StageCheckpoints(tmp_path) as checkpoints:
+        restored, host = checkpoints.restore(3, state(0))
+        params = checkpoints.restore_params(3, state(0)["params"])
+    assert same(restored, state(3))
+    assert same(params, state(3)["params"])
+    assert host == {"note": "after 3"}
+
+
+def test_buffers_donated_while_a_save_is_under_way_do_not_reach_the_disk(tmp_path):
+    add_one = jax.jit(lambda x: x + 1, donate_argnums=0)
+    with StageCheckpoints(tmp_path, CONFIG) as checkpoints:
+        weights = jnp.zeros((1024, 1024))
+        for step in (1, 2):
+            checkpoints.save(step, {"params": weights}, {})
+            weights = add_one(weights)
+            jax.block_until_ready(weights)
+    like = {"params": jnp.zeros((1024, 1024))}
+    with StageCheckpoints(tmp_path) as checkpoints:
+        for step in (1, 2):
+            restored, _ = checkpoints.restore(step, like)
+            assert np.unique(restored["params"]).tolist() == [step - 1]
+
+
+def test_another_layout_reads_the_same_numbers(tmp_path):
+    mesh = jax.make_mesh((4, 2), ("a", "b"), axis_types=(AxisType.Auto,) * 2)
+    rows, columns = (NamedSharding(mesh, Spec(*axes)) for axes in (("a",), (None, "b")))
+    weights = jnp.arange(64.0).reshape(8, 8)
+    with StageCheckpoints(tmp_path, CONFIG) as checkpoints:
+        checkpoints.save(1, {"params": jax.device_put(weights, rows)}, {})
+    abstract = jax.ShapeDtypeStruct((8, 8), jnp.float32, sharding=columns)
+    with StageCheckpoints(tmp_path) as checkpoints:
+        restored = checkpoints.restore_params(1, abstract)
+    assert restored.sharding == columns
+    assert np.array_equal(restored, weights)
+
+
+def test_the_newest_complete_one_counts_and_the_last_n_are_kept(tmp_path):
+    assert latest_step(tmp_path / "none") is None
+    saved(tmp_path, 1, 2, 10)
+    unfinished = tmp_path / "11.orbax-checkpoint-tmp"
+    shutil.copytree(tmp_path / "10", unfinished)
+    assert latest_step(tmp_path) == 10
+    assert {p.name for p in tmp_path.iterdir()} == {"2", "10", unfinished.name}
+    with StageCheckpoints(tmp_path) as reader:
+        assert reader.latest_step == 10
+    # A reader may look on while another process is saving.
+    assert unfinished.exists()
+    saved(tmp_path, 11)
+    assert {p.name for p in tmp_path.iterdir()} == {"10", "11"}
+
+
+def one_parameter_less():
+    return state() | {"params": {"embed": state()["params"]["embed"]}}
+
+
+@pytest.mark.parametrize(
+    ("like", "message"),
+    [
+        (
+            lambda: state(width=32),
+            r"1 holds opt_state/1/mu as float32\[8, 64\] where the config asks for "
+            r"float32\[8, 32\]; use the config it was made with, or another workdir",
+        ),
+        (
+            lambda: state(dtype=jnp.float32),
+            r"params/out as bfloat16\[64, 8\] where the config asks for float32",
+        ),
+        (lambda: state() | {"skipped": jnp.int32(0)}, "1 has no skipped"),
+        (one_parameter_less, "holds params/out, of which the config knows nothing"),
+    ],
+)
+def test_another_model_is_refused_by_name(tmp_path, like, message):
+    with (
+        StageCheckpoints(saved(tmp_path, 1)) as checkpoints,
+        pytest.raises(CheckpointShapeError, match=message),
+    ):
+        checkpoints.restore(1, like())
+
+
+@pytest.mark.parametrize("part", ["state/manifest.ocdbt", "state", "host"])
+def test_a_damaged_one_is_named_with_the_way_out(tmp_path, part):
+    victim = saved(tmp_path, 1, 2) / "2" / part
+    if victim.is_dir():
+        shutil.rmtree(victim)
+    else:
+        victim.write_bytes(victim.read_bytes()[:7])
+    with StageCheckpoints(tmp_path) as checkpoints:
+        with pytest.raises(CheckpointReadError, match=r"2 cannot be read.* remove it"):
+            checkpoints.restore(2, state())
+        shutil.rmtree(tmp_path / "2")
+        restored, _ = checkpoints.restore(checkpoints.latest_step, state())
+    assert same(restored, state(1))
+
+
+def test_the_digest_tells_names_types_shapes_and_bytes_apart():
+    zeros = np.zeros((2, 3), np.float32)
+    trees = [
+        {"a": zeros},
+        {"b": zeros},
+        {"a": zeros.T},
+        {"a": zeros.view(np.int32)},
+        {"a": -zeros},  # equal numbers, other bits
+        {"a": zeros, "b": zeros},
+    ]
+    assert len({digest(tree) for tree in trees}) == len(trees)
+
+
+def test_the_digest_does_not_depend_on_layout_or_order():
+    values = np.arange(16, dtype=np.float32)
+    mesh = jax.make_mesh((8,), ("a",), axis_types=(AxisType.Auto,))
+    spread = jax.device_put(values, NamedSharding(mesh, Spec("a")))
+    assert digest({"a": spread, "b": values}) == digest({"b": values, "a": values})
