@@ -18,7 +18,7 @@ from rlvr_jax.checkpoint import StageCheckpoints, digest, latest_step
 from rlvr_jax.compiles import CompileCounter
 from rlvr_jax.config import Config, ConfigError
 from rlvr_jax.config_io import to_json
-from rlvr_jax.data.loader import Loader, encode_prompts, pad_rows
+from rlvr_jax.data.loader import Loader, encode_prompts
 from rlvr_jax.evaluate import Judged, evaluate_policy
 from rlvr_jax.experience import Experience, gather
 from rlvr_jax.learn.batches import micro_batches, solution_batch, weighted
@@ -35,6 +35,7 @@ from rlvr_jax.run import Run, device_name
 from rlvr_jax.stage import StageSteps, StopSignal
 from rlvr_jax.telemetry import rollout_metrics, run_summary
 from rlvr_jax.throughput import Clock
+from rlvr_jax.tokenizer import pad_rows
 from rlvr_jax.types import Batch
 from rlvr_jax.workdir import Workdir
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
 import sentencepiece
 
 from rlvr_jax.config import ConfigError
@@ -34,6 +35,23 @@ class Tokenizer(Protocol):
     def decode(self, ids: Sequence[int]) -> str:
         """Returns the text of `ids`, special tokens left out."""
         ...
+
+
+def pad_rows(
+    rows: Sequence[Sequence[int]], *, bucket: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns ids [B, T] padded on the right, T a multiple of `bucket`, and lengths.
+
+    Raises ValueError on an empty row.
+    """
+    lengths_B = np.array([len(row) for row in rows], np.int32)
+    if lengths_B.size == 0 or lengths_B.min() == 0:
+        raise ValueError("every row needs at least one token")
+    width = -(-int(lengths_B.max()) // bucket) * bucket
+    tokens_BT = np.full((len(rows), width), PAD_ID, np.int32)
+    for target, row in zip(tokens_BT, rows, strict=True):
+        target[: len(row)] = row
+    return tokens_BT, lengths_B
 
 
 class SymbolTokenizer:

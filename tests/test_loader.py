@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from rlvr_jax.config import ChainMix, ConfigError, FiniteFieldConfig
-from rlvr_jax.data.loader import Loader, encode_prompts, fitting, pad_rows
+from rlvr_jax.data.loader import Loader, encode_prompts, fitting
 from rlvr_jax.tasks.finite_field import ChainSource, vocabulary
-from rlvr_jax.tokenizer import SymbolTokenizer
+from rlvr_jax.tokenizer import SymbolTokenizer, pad_rows
 from rlvr_jax.types import Problem
 
 TOKENIZER = SymbolTokenizer(vocabulary(7))

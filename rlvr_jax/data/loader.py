@@ -12,7 +12,7 @@ import grain
 import numpy as np
 
 from rlvr_jax.config import ConfigError
-from rlvr_jax.tokenizer import PAD_ID, Tokenizer
+from rlvr_jax.tokenizer import Tokenizer, pad_rows
 from rlvr_jax.types import Problem, Prompts
 
 # Sources up to this length are read through before the first step; longer ones are
@@ -124,20 +124,3 @@ def encode_prompts(
         name = f"{problem.id}#{seen[problem.id]}".encode()
         uids.append(int.from_bytes(hashlib.blake2b(name, digest_size=4).digest()))
     return Prompts(tokens=tokens_PS, lengths=lengths_P, uid=np.array(uids, np.uint32))
-
-
-def pad_rows(
-    rows: Sequence[Sequence[int]], *, bucket: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns ids [B, T] padded on the right, T a multiple of `bucket`, and lengths.
-
-    Raises ValueError on an empty row.
-    """
-    lengths_B = np.array([len(row) for row in rows], np.int32)
-    if lengths_B.size == 0 or lengths_B.min() == 0:
-        raise ValueError("every row needs at least one token")
-    width = -(-int(lengths_B.max()) // bucket) * bucket
-    tokens_BT = np.full((len(rows), width), PAD_ID, np.int32)
-    for target, row in zip(tokens_BT, rows, strict=True):
-        target[: len(row)] = row
-    return tokens_BT, lengths_B

@@ -20,6 +20,7 @@ from rlvr_jax.config import SamplingConfig
 from rlvr_jax.mesh import constrain
 from rlvr_jax.models.distribution import Sampling, draw, is_end, sampling_logits
 from rlvr_jax.models.transformer import Transformer
+from rlvr_jax.tokenizer import pad_rows
 from rlvr_jax.types import Prompts, Rollouts
 
 
@@ -30,13 +31,7 @@ def pad_prompts(
 
     Raises ValueError on an empty prompt, which has no last token to go on from.
     """
-    lengths_P = np.array([len(ids) for ids in token_ids], np.int32)
-    if lengths_P.size == 0 or lengths_P.min() == 0:
-        raise ValueError("every prompt needs at least one token")
-    S = -(-int(lengths_P.max()) // bucket) * bucket
-    tokens_PS = np.zeros((len(token_ids), S), np.int32)
-    for row, ids in zip(tokens_PS, token_ids, strict=True):
-        row[: len(ids)] = ids
+    tokens_PS, lengths_P = pad_rows(token_ids, bucket=bucket)
     return Prompts(tokens=tokens_PS, lengths=lengths_P, uid=np.array(uids, np.uint32))
 
 
