@@ -1,4 +1,30 @@
-"""The finite-field world on a laptop: learn two strategies, then learn to choose."""
+"""The finite-field world on a laptop: learn two strategies, then learn to choose.
+
+A policy of 0.86M parameters is shown worked solutions of 2-8 steps in GF(7),
+evaluations and inversions alike, each solved forward or backward by the toss of a coin:
+one of the two has to guess. It learns both and picks blindly. GRPO on 5-8 steps,
+rewarded by the answer alone, then teaches it which one fits, and to slip less often.
+
+Command: bash launch/quickstart.sh [--config.seed=1 --workdir=runs/quickstart_1]
+
+Measured on 2 CPU cores, JAX 0.10.2, 256 held-out problems of 5-8 steps x 8 samples,
+uniform operands, [95 % interval over problems]:
+
+    seed   pass@1 before          pass@1 after           pass@8 before, after
+    0      54.5 % [51.9, 57.2]    95.9 % [95.0, 96.8]    98.8 %, 100 %
+    1      44.7 % [41.8, 47.2]    93.1 % [91.1, 94.9]    94.1 %, 98.8 %
+    2      39.0 % [36.2, 41.5]    93.2 % [91.5, 94.8]    94.5 %, 99.2 %
+
+The gain over the three seeds is 48.0 points on average, 95 % t-interval [32, 64].
+
+Seed 0, evaluation and inversion: the fitting strategy is chosen 52 % and 47 % of the
+time before, 99 % after, and is right once chosen 94 % and 89 % before, 98 % and 96 %
+after. It took 468 s from a fresh clone with nothing compiled, installation (about a
+minute) included, beside other work on the same cores: warm start 198, RL 194,
+evaluations 15. Peak memory 1.5 GiB; 37 programs compiled.
+
+What failed on the way stands in docs/log.md.
+"""
 
 from rlvr_jax.config import (
     ChainMix,
