@@ -30,9 +30,8 @@ from rlvr_jax.mesh import (
     configure_cpu,
     make_mesh,
     replicated,
-    shardings,
 )
-from rlvr_jax.models import Transformer, logical_axes
+from rlvr_jax.models import Transformer, shardings
 from rlvr_jax.models.distribution import Sampling
 from rlvr_jax.sampler import pad_prompts, sample
 from rlvr_jax.throughput import Clock
@@ -136,7 +135,7 @@ def _policy(job: Job, mesh: jax.sharding.Mesh) -> tuple[Any, Any]:
         return Transformer(config, job.vocab_size, rngs, eos_ids=(job.eos_id,))
 
     policy = nnx.eval_shape(new)
-    layout = shardings(logical_axes(policy), mesh)
+    layout = shardings(policy, mesh)
     params = jax.jit(lambda: nnx.state(new()), out_shardings=layout)()
     return nnx.graphdef(policy), jax.block_until_ready(params)
 

@@ -11,6 +11,7 @@ import jax
 
 from rlvr_jax import loop, plan
 from rlvr_jax.analysis.report import REPORT_FILE, write_report
+from rlvr_jax.analysis.workdir import NotAWorkdirError
 from rlvr_jax.checkpoint import CheckpointReadError
 from rlvr_jax.compiles import CompileCounter
 from rlvr_jax.config import Config, ConfigError
@@ -52,7 +53,7 @@ def main(argv: Sequence[str]) -> int:
             workdir = Workdir(invocation.workdir, invocation.config)
             _run(invocation.config, workdir, stage=invocation.stage)
         return _DONE
-    except (UsageError, ConfigError) as error:
+    except (UsageError, ConfigError, NotAWorkdirError) as error:
         print(f"error: {error}", file=sys.stderr)
         return _BAD_USAGE
     except _FAILURES as error:

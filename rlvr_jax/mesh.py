@@ -1,11 +1,12 @@
 """The device mesh and the one table that lays logical axes on it."""
 
+import math
 import os
 import sys
-from typing import Any
+from collections.abc import Sequence
 
 import jax
-from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as Spec
 
 from rlvr_jax.config import ConfigError, MeshConfig
@@ -67,41 +68,46 @@ def make_mesh(config: MeshConfig) -> Mesh:
     return jax.make_mesh(shape, AXES, axis_types=(AxisType.Auto,) * len(AXES))
 
 
-def spec(*logical_axes: str | None) -> Spec:
-    """Returns the partition of an array with these logical axes.
+def partition(
+    shape: Sequence[int], logical_axes: Sequence[str | None], mesh: Mesh | AbstractMesh
+) -> Spec:
+    """Returns how an array of this shape with these logical axes lies on the mesh.
 
-    Raises ValueError where two of its axes would lie on one mesh axis.
+    An axis whose size does not divide over its devices is whole on each of them: two
+    key/value heads on four tensor-parallel devices, say. Raises ValueError where two
+    axes would lie on one mesh axis.
     """
     taken = [axis for name in logical_axes for axis in RULES[name]]
     if len(taken) != len(set(taken)):
         raise ValueError(f"logical axes {logical_axes} share a mesh axis: {taken}")
-    return Spec(*(RULES[name] or None for name in logical_axes))
+
+    def lies_on(size: int, name: str | None) -> tuple[str, ...] | None:
+        parts = math.prod(mesh.shape[axis] for axis in RULES[name])
+        return RULES[name] if parts > 1 and size % parts == 0 else None
+
+    return Spec(*map(lies_on, shape, logical_axes))
 
 
 def constrain(x: jax.Array, *logical_axes: str | None) -> jax.Array:
-    """Returns x laid out by its logical axes on the current mesh, if there is one."""
-    if jax.sharding.get_abstract_mesh().empty:
+    """Returns x laid out by its logical axes on the current mesh, if there is one.
+
+    No axes at all: x is whole on every device.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    if mesh.empty:
         return x
-    return jax.lax.with_sharding_constraint(x, spec(*logical_axes))
+    axes = logical_axes or (None,) * x.ndim
+    return jax.lax.with_sharding_constraint(x, partition(x.shape, axes, mesh))
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
     """Returns the layout of arrays whose first axis is the batch (P or B)."""
-    return NamedSharding(mesh, spec("batch"))
+    return NamedSharding(mesh, Spec(RULES["batch"]))
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
     """Returns the layout of arrays that every device holds whole."""
     return NamedSharding(mesh, Spec())
-
-
-def shardings(logical_axes: Any, mesh: Mesh) -> Any:
-    """Returns a tree of layouts for a tree of logical-axis tuples."""
-    return jax.tree.map(
-        lambda axes: NamedSharding(mesh, spec(*axes)),
-        logical_axes,
-        is_leaf=lambda node: isinstance(node, tuple),
-    )
 
 
 def check_batch(rows: int, mesh: Mesh, what: str) -> None:

@@ -19,9 +19,8 @@ from rlvr_jax.mesh import (
     configure_cpu,
     make_mesh,
     replicated,
-    shardings,
 )
-from rlvr_jax.models import Transformer, logical_axes
+from rlvr_jax.models import Transformer, shardings
 from rlvr_jax.tasks import Stage, problem_source
 from rlvr_jax.tasks.finite_field import vocabulary
 from rlvr_jax.tokenizer import SentencePieceTokenizer, SymbolTokenizer, Tokenizer
@@ -71,7 +70,7 @@ class Run:
     def params_layout(self) -> Any:
         """Returns each parameter's sharding on the mesh."""
         policy = _abstract_policy(self.config, self.tokenizer)
-        return shardings(logical_axes(policy), self.mesh)
+        return shardings(policy, self.mesh)
 
     def place(self, batch: Any) -> Any:
         """Returns the record's arrays on the mesh, split over the batch axes."""

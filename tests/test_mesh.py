@@ -27,11 +27,10 @@ from rlvr_jax.mesh import (
     batch_sharding,
     check_batch,
     make_mesh,
+    partition,
     replicated,
-    shardings,
-    spec,
 )
-from rlvr_jax.models import Transformer, logical_axes
+from rlvr_jax.models import Transformer, shardings
 from rlvr_jax.models.distribution import Sampling
 from rlvr_jax.sampler import pad_prompts, sample
 from rlvr_jax.types import LossParts, Rollouts
@@ -57,11 +56,12 @@ def _laid_out(mesh: Mesh):
     """Returns (graphdef, params) of the tiny policy on the mesh."""
     policy = _policy()
     graphdef, params = nnx.split(policy)
-    return graphdef, jax.device_put(params, shardings(logical_axes(policy), mesh))
+    return graphdef, jax.device_put(params, shardings(policy, mesh))
 
 
 @functools.cache
 def _sampled(shape: tuple[int, int, int]) -> Rollouts:
+    """Returns the rollouts that the mesh draws."""
     mesh = _mesh(shape)
     prompts = pad_prompts(
         [random_tokens(1, 1 + p % 4, seed=p)[0] for p in range(P)],
@@ -133,7 +133,7 @@ def _updated(shape: tuple[int, int, int]) -> Updated:
 each_shape = pytest.mark.parametrize("shape", SHAPES, ids=str)
 
 
-@each_shape
+@pytest.mark.parametrize("shape", [*SHAPES, (1, 2, 4)], ids=str)
 def test_rollouts_are_the_same_token_for_token(shape):
     one, many = _sampled(ONE), _sampled(shape)
     np.testing.assert_array_equal(many.tokens, one.tokens)
@@ -164,7 +164,7 @@ def test_losses_gradients_and_parameters_are_the_same(shape):
 def test_a_step_keeps_every_layout_so_that_the_next_compiles_nothing(shape):
     """Parameters and moments alike lie as the logical axes say, before and after."""
     updated = _updated(shape)
-    expected = jax.tree.leaves(shardings(logical_axes(_policy()), _mesh(shape)))
+    expected = jax.tree.leaves(shardings(_policy(), _mesh(shape)))
     ranks = [param.ndim for param in jax.tree.leaves(nnx.state(_policy()))]
     for layout in updated.layouts:
         moments = (optax.tree.get(layout.opt_state, name) for name in ("mu", "nu"))
@@ -202,12 +202,21 @@ def test_each_device_holds_the_share_that_the_logical_axes_say():
     assert found == {name: {shape} for name, shape in SHARDS.items()}
 
 
+def test_an_axis_that_does_not_divide_is_whole_on_every_device():
+    """Two key/value heads and 23 tokens on four devices; four query heads divide."""
+    mesh = _mesh((1, 2, 4))
+    layout = shardings(tiny_policy(layers=1, vocab_size=23), mesh)
+    blocks = layout["blocks"]
+    assert layout["embedding"].spec == Spec(None, ("fsdp",))
+    assert blocks["key"].spec == Spec(None, ("fsdp",), None, None)
+    assert blocks["query"].spec == Spec(None, ("fsdp",), ("tensor",), None)
+
+
 def test_logical_axes_lie_where_the_table_says():
-    assert spec("batch", None) == Spec(("data", "fsdp"), None)
-    assert spec("layers", "embed", "heads", "head_width") == Spec(
-        None, ("fsdp",), ("tensor",), None
-    )
-    assert spec() == Spec()
+    mesh = _mesh((2, 2, 2))
+    assert partition((8, 3), ("batch", None), mesh) == Spec(("data", "fsdp"), None)
+    assert partition((6, 3), ("batch", None), mesh) == Spec(None, None)
+    assert partition((), (), mesh) == Spec()
 
 
 @pytest.mark.parametrize(
@@ -215,7 +224,7 @@ def test_logical_axes_lie_where_the_table_says():
 )
 def test_two_axes_of_an_array_cannot_lie_on_one_mesh_axis(axes):
     with pytest.raises(ValueError, match="share a mesh axis"):
-        spec(*axes)
+        partition((8, 8), axes, _mesh((2, 2, 2)))
 
 
 def test_the_mesh_takes_what_the_other_axes_leave():

@@ -6,7 +6,6 @@ neither run reads is a knob that turns nothing.
 """
 
 import json
-import signal
 
 import pytest
 from recording import knobs, record_reads
@@ -31,11 +30,11 @@ from rlvr_jax.config import (
 from rlvr_jax.config_io import to_json
 from rlvr_jax.main import main
 
-SAMPLING = SamplingConfig(max_new_tokens=24, top_k=5, top_p=0.9, min_new_tokens=2)
-OPTIMIZER = OptimizerConfig(schedule="cosine", weight_decay=0.1)
+SAMPLING = SamplingConfig(max_new_tokens=24)
+OPTIMIZER = OptimizerConfig(schedule="cosine")
 
 
-def config(task, *, loss, **sections):
+def config(task, **sections):
     return Config(
         task=task,
         model=ModelConfig(
@@ -47,24 +46,21 @@ def config(task, *, loss, **sections):
             steps=1,
             prompts_per_step=8,
             samples_per_prompt=2,
-            overlong_buffer=8,
-            old_logprobs="scorer",
             optimizer=OPTIMIZER,
-            loss=loss,
+            loss=LossConfig(kl_coef=0.1, entropy_coef=0.01),
             sampling=SAMPLING,
         ),
         eval=EvalConfig(
             problems=8,
             samples_per_problem=2,
             k=(1, 2),
-            every=1,
             batch_size=8,
             bootstrap=20,
             sampling=SAMPLING,
         ),
         checkpoint=CheckpointConfig(every=1),
         log=LogConfig(rollouts_every=1),
-        prompt_bucket=64,
+        prompt_bucket=32,
         completion_bucket=24,
         **sections,
     )
@@ -75,19 +71,10 @@ def word_problems(tmp_path):
     path = tmp_path / "words.jsonl"
     questions = [(a, b) for a in range(4) for b in range(4)]
     records = [
-        {"question": f"{a} plus {b}?", "answer": f"{a}+{b}\n#### {a + b}"}
-        for a, b in questions
+        {"question": f"{a}+{b}?", "answer": f"{a}\n#### {a + b}"} for a, b in questions
     ]
     path.write_text("\n".join(map(json.dumps, records)))
     return str(path)
-
-
-@pytest.fixture
-def restored_signals():
-    handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
-    yield
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
 
 
 @pytest.mark.usefixtures("restored_signals")
@@ -99,11 +86,9 @@ def test_every_field_of_the_config_is_read(
     configs = {
         "chains": config(
             FiniteFieldConfig(modulus=5, warmup=mix, train=mix, eval=mix),
-            loss=LossConfig(kl_coef=0.1, entropy_coef=0.01),
         ),
         "words": config(
             JsonLinesConfig(train_path=word_problems, eval_path=word_problems),
-            loss=LossConfig(clipping="cispo", clip_low=1.0, clip_high=4.0),
             tokenizer=TokenizerConfig(kind="sentencepiece", vocab_size=290),
         ),
     }

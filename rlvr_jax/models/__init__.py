@@ -1,6 +1,6 @@
 """The policy."""
 
-from rlvr_jax.models.parameters import laid_out, logical_axes
+from rlvr_jax.models.parameters import laid_out, shardings
 from rlvr_jax.models.transformer import Activations, Prefix, Transformer
 
-__all__ = ["Activations", "Prefix", "Transformer", "laid_out", "logical_axes"]
+__all__ = ["Activations", "Prefix", "Transformer", "laid_out", "shardings"]

@@ -9,9 +9,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.sharding import Mesh, NamedSharding
 
 from rlvr_jax.config import ModelConfig
-from rlvr_jax.mesh import constrain
+from rlvr_jax.mesh import constrain, partition
 
 
 def normal(
@@ -35,9 +36,13 @@ def ones(
     return nnx.Param(jnp.ones(shape, config.param_dtype), axes=axes)
 
 
-def logical_axes(model: nnx.Module) -> Any:
-    """Returns a tree like the parameters' with each one's logical axes."""
-    return jax.tree.map(_axes, nnx.state(model), is_leaf=_is_parameter)
+def shardings(model: nnx.Module, mesh: Mesh) -> Any:
+    """Returns a tree like the parameters' with each one's layout on the mesh."""
+
+    def layout(param: nnx.Param) -> NamedSharding:
+        return NamedSharding(mesh, partition(param.shape, _axes(param), mesh))
+
+    return jax.tree.map(layout, nnx.state(model), is_leaf=_is_parameter)
 
 
 def laid_out(tree: Any) -> Any:

@@ -4,11 +4,10 @@ import dataclasses
 import gzip
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,19 +78,32 @@ class Command:
     def cut(self, line: str, number: signal.Signals, *args: object) -> Ended:
         """Returns how the command ended that got a signal at a line of its progress.
 
-        The line is the first that begins with a match of the pattern `line`.
+        The line is the first that begins so.
         """
+        ended = self._cut(lambda seen: seen[-1].startswith(line), number, *args)
+        assert f"\n{line}" in f"\n{ended.err}", ended.err
+        return ended
+
+    def cut_after(self, lines: int, number: signal.Signals, *args: object) -> Ended:
+        """Returns how the command ended that got a signal at so many lines, if ever."""
+        return self._cut(lambda seen: len(seen) == lines, number, *args)
+
+    def _cut(
+        self,
+        is_time: Callable[[list[str]], bool],
+        number: signal.Signals,
+        *args: object,
+    ) -> Ended:
         process = self.start(*args)
         assert process.stderr is not None
-        seen = ""
+        seen: list[str] = []
         for text in process.stderr:
-            seen += text
-            if re.match(line, text):
+            seen.append(text)
+            if is_time(seen):
                 process.send_signal(number)
                 break
         out, rest = process.communicate()
-        assert re.search(rf"^{line}", seen, re.MULTILINE), seen
-        return Ended(process.returncode, out, seen + rest)
+        return Ended(process.returncode, out, "".join(seen) + rest)
 
 
 def tiny(workdir: Path, *more: str) -> list[str]:

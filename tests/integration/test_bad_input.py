@@ -1,4 +1,7 @@
-"""Bad input: one clear line, the right exit code, nothing started."""
+"""Bad input: one clear line, the right exit code, nothing started.
+
+These runs are refused before anything is compiled, so they share this process.
+"""
 
 import json
 import shutil
@@ -6,44 +9,55 @@ import shutil
 import pytest
 from command import ROOT, overrides, tiny
 
+from rlvr_jax import evaluate
+from rlvr_jax.main import main
+
 WORDS = [
     {"question": f"What is {a} plus {b}?", "answer": f"{a}+{b}={a + b}\n#### {a + b}"}
     for a in range(5)
     for b in range(5)
 ]
+LONG = {"question": "word " * 600, "answer": "1\n#### 1"}
 
 
-def write(path, lines):
-    path.write_text("".join(line + "\n" for line in lines))
-    return path
+@pytest.fixture(autouse=True)
+def apart(monkeypatch, tmp_path, restored_signals):
+    """Keeps the command from changing this process."""
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "programs"))
 
 
 @pytest.fixture
-def words(tmp_path):
-    return write(tmp_path / "words.jsonl", map(json.dumps, WORDS))
+def refusal(capsys):
+    """Returns the one line that the command is refused with."""
+
+    def refuse(args, *, command=main):
+        assert command([*args, "--config.mesh.cpu_devices=8"]) == 2
+        shown = capsys.readouterr()
+        assert shown.out == ""
+        assert shown.err.startswith("error: ")
+        assert shown.err.count("\n") == 1
+        return shown.err
+
+    return refuse
 
 
-def word_run(workdir, path, **more):
-    """The arguments of a run on word problems."""
+def lines(path, records):
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def word_run(workdir, path, *, eval_path="", **more):
+    """Returns the arguments of a run on the word problems of a file."""
     return [
         f"--config={ROOT / 'configs' / 'gsm8k_tiny.py'}",
         f"--workdir={workdir}",
         *overrides(
             task__train_path=path,
-            task__eval_path=path,
+            task__eval_path=eval_path or path,
             tokenizer__vocab_size=300,
             **more,
         ),
     ]
-
-
-def refusal(command, *args):
-    """The one line on standard error of a command that was refused."""
-    ended = command.run(*args)
-    assert ended.code == 2, ended.err
-    assert ended.err.startswith("error: ")
-    assert ended.err.count("\n") == 1, ended.err
-    return ended.err
 
 
 @pytest.mark.parametrize(
@@ -51,80 +65,120 @@ def refusal(command, *args):
     [
         ("--config.train.setps=3", "did you mean 'train.steps'"),
         ("--config.train.steps=ten", "train.steps expects an int, got 'ten'"),
-        ("--config.train.samples_per_prompt=1", "samples_per_prompt=1"),
-        ("--config.train.prompts_per_step=9", "not divisible by the mesh"),
+        ("--config.train.samples_per_prompt=1", "train.samples_per_prompt=1 leaves"),
+        ("--config.train.prompts_per_step=9", "=9 is not divisible by the mesh's 8"),
+        ("--config.train.micro_batches=2", "=4 is not divisible by the mesh's 8"),
+        ("--config.warmup.batch_size=12", "=12 is not divisible by the mesh's 8"),
+        ("--config.eval.batch_size=4", "=4 is not divisible by the mesh's 8"),
+        ("--config.mesh.data=3", "mesh data=3 x fsdp=1 x tensor=1 does not use the 8"),
         ("--stage=trian", "trian"),
+        ("--wrokdir=x", "did you mean '--workdir'"),
     ],
 )
-def test_a_bad_setting(command, tmp_path, override, message):
-    extra = ("--config.mesh.cpu_devices=2", override)
-    assert message in refusal(command, *tiny(tmp_path / "w", *extra))
+def test_a_setting_that_cannot_be(refusal, tmp_path, override, message):
+    assert message in refusal(tiny(tmp_path / "w", override))
+    assert not (tmp_path / "w" / "config.json").exists()
 
 
 @pytest.mark.parametrize(
-    ("lines", "message"),
+    ("text", "message"),
     [
-        ([], "empty"),
-        ([json.dumps(WORDS[0]), "{not json"], "line 2"),
-        ([json.dumps(WORDS[0]), json.dumps({"question": "?"})], "line 2"),
+        ("", "is empty"),
+        ("\n\n", "is empty"),
+        (json.dumps(WORDS[0]) + "\n{not json\n", "line 2: not JSON at column 2"),
+        (json.dumps(WORDS[0]) + '\n\n{"question": "?"}', "line 3: no field 'answer'"),
+        (None, "cannot read the data file"),
     ],
 )
-def test_a_bad_data_file(command, tmp_path, lines, message):
-    path = write(tmp_path / "bad.jsonl", lines)
-    line = refusal(command, *word_run(tmp_path / "w", path))
-    assert str(path) in line
-    assert message in line
+def test_a_data_file_that_cannot_be_used(refusal, tmp_path, text, message):
+    good, bad = lines(tmp_path / "good.jsonl", WORDS), tmp_path / "bad.jsonl"
+    if text is not None:
+        bad.write_text(text)
+    for args in (
+        word_run(tmp_path / "w", bad),
+        word_run(tmp_path / "w", good, eval_path=bad),
+    ):
+        line = refusal(args)
+        assert message in line
+        assert str(bad) in line
+    # Nothing is left that a run with the mended path would trip over.
+    assert not (tmp_path / "w" / "config.json").exists()
 
 
-def test_a_missing_data_file(command, tmp_path):
-    line = refusal(command, *word_run(tmp_path / "w", tmp_path / "none.jsonl"))
-    assert "none.jsonl" in line
+def test_a_prompt_too_long_is_left_out_counted_and_reported(tmp_path, capsys):
+    path = lines(tmp_path / "long.jsonl", [*WORDS, LONG])
+    left_out = "1 of 26 problems left out: a prompt of more than 384 tokens"
+    args = word_run(tmp_path / "w", path, mesh__cpu_devices=8, warmup__steps=0)
+    assert main([*args, "--dry_run"]) == 0
+    shown = capsys.readouterr().out
+    assert f"train: {left_out}" in shown
+    assert f"eval: {left_out}" in shown
+    assert not (tmp_path / "w").exists()
+    # A stage of no steps: the run opens, and says what it opened with.
+    assert main([*args, "--stage=warmup"]) == 0
+    assert f"train: {left_out}\neval: {left_out}\n" in capsys.readouterr().err
+    summary = json.loads((tmp_path / "w" / "summary.json").read_text())
+    assert summary["too_long"] == {"train": 1, "eval": 1}
 
 
-def test_a_prompt_too_long_is_counted_and_never_cut(command, tmp_path):
-    long = {"question": "word " * 600, "answer": "1\n#### 1"}
-    path = write(tmp_path / "long.jsonl", map(json.dumps, [*WORDS, long]))
-    ended = command.run(*word_run(tmp_path / "w", path), "--dry_run")
-    assert ended.code == 0, ended.err
-    assert "1 of 26" in ended.out + ended.err
+def test_only_prompts_too_long(refusal, tmp_path):
+    path = lines(tmp_path / "words.jsonl", [LONG, LONG])
+    line = refusal(word_run(tmp_path / "w", path))
+    assert "none of 2 problems fits: the first has a prompt of" in line
+    assert "raise model.max_length" in line
 
 
-def test_only_prompts_too_long(command, tmp_path, words):
-    args = word_run(tmp_path / "w", words, model__max_length=200)
-    small = overrides(
-        train__sampling__max_new_tokens=199, eval__sampling__max_new_tokens=199
-    )
-    assert "none of 25 problems fits" in refusal(command, *args, *small)
+def test_a_workdir_of_another_config(refusal, whole):
+    line = refusal(tiny(whole, "--config.train.optimizer.b1=0.5"))
+    assert "(train.optimizer.b1: 0.9 -> 0.5); use another --workdir" in line
 
 
-def test_a_workdir_of_another_config(command, whole):
-    line = refusal(command, *tiny(whole, "--config.train.optimizer.b1=0.5"))
-    assert "train.optimizer.b1: 0.9 -> 0.5" in line
-
-
-def test_a_workdir_that_cannot_be_written(command, tmp_path):
+def test_a_workdir_that_cannot_be_written(refusal, tmp_path):
     (tmp_path / "file").touch()
-    assert "cannot be written" in refusal(command, *tiny(tmp_path / "file" / "w"))
+    assert "cannot be written" in refusal(tiny(tmp_path / "file"))
+    assert "cannot be written" in refusal(tiny(tmp_path / "file" / "w"))
 
 
-def test_a_checkpoint_of_other_shapes(command, whole, tmp_path):
+def test_a_checkpoint_of_other_shapes(refusal, whole, tmp_path):
     workdir = tmp_path / "w"
     shutil.copytree(whole, workdir)
+    wider = "--config.model.mlp_width=24"
+    checkpoint = f"--checkpoint={workdir}"
+    config = f"--config={workdir / 'config.json'}"
+    message = "where the config asks for"
+    assert message in refusal([config, checkpoint, wider], command=evaluate.main)
     record = json.loads((workdir / "config.json").read_text())
     record["config"]["model"]["mlp_width"] = 24
     (workdir / "config.json").write_text(json.dumps(record))
     (workdir / "summary.json").unlink()
-    line = refusal(command, *tiny(workdir, "--config.model.mlp_width=24"))
-    assert "where the config asks for" in line
+    assert message in refusal(tiny(workdir, wider, "--stage=eval"))
 
 
-def test_a_gap_above_the_limit_stops_the_run(command, tmp_path):
-    ended = command.run(
-        *tiny(
-            tmp_path,
-            "--config.train.max_logprob_gap=1e-12",
-            "--config.model.compute_dtype=bfloat16",
-        )
-    )
-    assert ended.code == 1
-    assert "sampler and scorer differ" in ended.err
+@pytest.mark.parametrize(
+    ("stage", "message"),
+    [
+        ("train", "stage warmup has done 0 of 6 steps"),
+        ("eval", "stage warmup has done 0 of 6 steps"),
+        ("report", "holds no config.json: no run started there"),
+    ],
+)
+def test_a_stage_before_its_time(refusal, tmp_path, stage, message):
+    assert message in refusal(tiny(tmp_path, f"--stage={stage}"))
+    assert not (tmp_path / "checkpoints").exists()
+
+
+@pytest.mark.parametrize("inside", [".", "none", "rollouts"])
+def test_no_checkpoint_to_evaluate(refusal, tmp_path, inside):
+    (tmp_path / "rollouts").mkdir()
+    args = [*tiny(tmp_path)[:1], f"--checkpoint={tmp_path / inside}"]
+    line = refusal(args, command=evaluate.main)
+    assert "no complete checkpoint" in line
+
+
+def test_a_dry_run_writes_nothing(tmp_path, capsys):
+    args = tiny(tmp_path / "never", "--config.mesh.cpu_devices=8", "--dry_run")
+    assert main(args) == 0
+    shown = capsys.readouterr().out
+    for part in ('"name": "smoke"', "parameters", "mesh        data 8", "optimizer"):
+        assert part in shown
+    assert not (tmp_path / "never").exists()

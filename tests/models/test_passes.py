@@ -61,6 +61,21 @@ def _whole(policy: Transformer, tokens: jax.Array, mask: jax.Array) -> jax.Array
 
 
 @functools.cache
+def _read_whole() -> np.ndarray:
+    """Returns the completions' hidden states, each row read from its prompt on."""
+    joined, mask = np.zeros((P * G, S + T), np.int32), np.zeros((P * G, S + T), bool)
+    starts = PROMPT_LENGTHS.repeat(G)
+    for row, start in enumerate(starts):
+        joined[row, :start] = PROMPTS[row // G, :start]
+        joined[row, start : start + T] = COMPLETIONS[row]
+        mask[row, : start + T] = True
+    hidden_BTD = _compiled(tiny_policy(), _whole)(joined, mask)
+    return np.stack(
+        [hidden_BTD[row, start : start + T] for row, start in enumerate(starts)]
+    )
+
+
+@functools.cache
 def _decoded_one_by_one(layer_loop: str, compute_dtype: str) -> np.ndarray:
     policy = tiny_policy(layer_loop=layer_loop, compute_dtype=compute_dtype)
     return _compiled(policy, _decoded)(COMPLETIONS)
@@ -68,21 +83,11 @@ def _decoded_one_by_one(layer_loop: str, compute_dtype: str) -> np.ndarray:
 
 @each_loop
 def test_reading_in_parts_is_reading_the_whole(layer_loop):
-    """Prompt and completion in one row, prompt then completion, token after token."""
+    """Prompt, then completion, at once or token after token."""
     policy = tiny_policy(layer_loop=layer_loop)
-    joined, mask = np.zeros((P * G, S + T), np.int32), np.zeros((P * G, S + T), bool)
-    for row, completion in enumerate(COMPLETIONS):
-        prompt = PROMPTS[row // G, : PROMPT_LENGTHS[row // G]]
-        true = np.concatenate([prompt, completion])
-        joined[row, : len(true)], mask[row, : len(true)] = true, True
-    whole_BTD = np.asarray(_compiled(policy, _whole)(joined, mask))
-    extended_BTD = np.asarray(_compiled(policy, _extended)(COMPLETIONS))
+    extended_BTD = _compiled(policy, _extended)(COMPLETIONS)
+    np.testing.assert_allclose(extended_BTD, _read_whole(), rtol=0, atol=1e-5)
     decoded_BTD = _decoded_one_by_one(layer_loop, "float32")
-    for row in range(P * G):
-        start = PROMPT_LENGTHS[row // G]
-        np.testing.assert_allclose(
-            extended_BTD[row], whole_BTD[row, start : start + T], rtol=0, atol=1e-5
-        )
     np.testing.assert_allclose(decoded_BTD, extended_BTD, rtol=0, atol=1e-5)
 
 
