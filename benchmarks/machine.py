@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
-from rlvr_jax.config import MeshConfig
-from rlvr_jax.mesh import configure_cpu
+from job_jax.config import MeshConfig
+from job_jax.mesh import configure_cpu
 from rlvr_jax.run import device_name
 from rlvr_jax.throughput import peak_flops
 

@@ -14,23 +14,18 @@ from flax import nnx
 from benchmarks.channel import Channel, peak_rss_bytes
 from benchmarks.counts import model_config
 from benchmarks.job import Job, reward
-from rlvr_jax.compiles import CompileCounter
-from rlvr_jax.config import (
-    Config,
-    MeshConfig,
-    OptimizerConfig,
-    SamplingConfig,
-    TrainConfig,
-)
-from rlvr_jax.learn import group_advantages
-from rlvr_jax.learn.optimize import optimize
-from rlvr_jax.learn.update import Updater, policy_objective
-from rlvr_jax.mesh import (
+from job_jax.compiles import CompileCounter
+from job_jax.config import MeshConfig
+from job_jax.mesh import (
     batch_sharding,
     configure_cpu,
     make_mesh,
     replicated,
 )
+from rlvr_jax.config import Config, OptimizerConfig, SamplingConfig, TrainConfig
+from rlvr_jax.learn import group_advantages
+from rlvr_jax.learn.optimize import optimize
+from rlvr_jax.learn.update import Updater, policy_objective
 from rlvr_jax.models import Transformer, shardings
 from rlvr_jax.models.distribution import Sampling
 from rlvr_jax.sampler import pad_prompts, sample

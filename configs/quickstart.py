@@ -26,9 +26,9 @@ evaluations 15. Peak memory 1.5 GiB; 37 programs compiled.
 What failed on the way stands in docs/log.md.
 """
 
+from job_jax.config import CheckpointConfig
 from rlvr_jax.config import (
     ChainMix,
-    CheckpointConfig,
     Config,
     EvalConfig,
     FiniteFieldConfig,

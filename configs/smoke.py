@@ -5,9 +5,9 @@
 The policy is too small and too briefly trained to learn anything.
 """
 
+from job_jax.config import CheckpointConfig
 from rlvr_jax.config import (
     ChainMix,
-    CheckpointConfig,
     Config,
     EvalConfig,
     FiniteFieldConfig,

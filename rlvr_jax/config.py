@@ -10,32 +10,25 @@ must agree on is their section's `__post_init__`.
 import dataclasses
 from typing import Annotated, Literal
 
-from rlvr_jax.schema import (
+from job_jax.config import CheckpointConfig, Decay, MeshConfig, Seed
+from job_jax.schema import (
     Bound,
-    ConfigError,
     Count,
     NonNegative,
     Positive,
     Section,
     Share,
     Whole,
+    require,
 )
 
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31)
 _NOT_EMPTY = Bound("name at least one", bool)
 
-CountOrAll = Annotated[int, Bound("be positive, or -1", lambda n: n > 0 or n == -1)]
 PositiveShare = Annotated[float, Bound("lie in (0, 1]", lambda x: 0 < x <= 1)]
-Decay = Annotated[float, Bound("lie within [0, 1)", lambda x: 0 <= x < 1)]
 Prime = Annotated[int, Bound(f"be one of {_PRIMES}", lambda n: n in _PRIMES)]
-Seed = Annotated[int, Bound("lie within 0..2**32-1", lambda n: 0 <= n < 2**32)]
 ProblemType = Literal["evaluation", "inversion", "composition"]
 Strategy = Literal["forward", "backward"]
-
-
-def _require(condition: bool, message: str) -> None:
-    if not condition:
-        raise ConfigError(message)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,12 +55,12 @@ class ModelConfig(Section):
     def __post_init__(self) -> None:
         """Refuses sizes that do not fit together."""
         super().__post_init__()
-        _require(
+        require(
             self.heads % self.kv_heads == 0,
             f"heads={self.heads} is not a multiple of kv_heads={self.kv_heads}; choose "
             "kv_heads that divides heads",
         )
-        _require(
+        require(
             self.head_width % 2 == 0,
             f"head_width={self.head_width} is odd; RoPE turns pairs, make it even",
         )
@@ -95,17 +88,17 @@ class ChainMix(Section):
         """Refuses weights that do not fit the lengths, and too short compositions."""
         super().__post_init__()
         weights = self.step_weights
-        _require(
+        require(
             "composition" not in self.types or min(self.steps) > 1,
             f"steps={self.steps} with types={self.types}; a composition splits its "
             "steps between two chains, give lengths within 2..20",
         )
-        _require(
+        require(
             len(weights) in (0, len(self.steps)),
             f"step_weights has {len(weights)} entries for {len(self.steps)} steps; "
             "give one weight a length, or none",
         )
-        _require(
+        require(
             not weights or (min(weights) >= 0 and sum(weights) > 0),
             f"step_weights={weights}; weights are >= 0 and not all 0",
         )
@@ -139,7 +132,7 @@ class JsonLinesConfig(Section):
     def __post_init__(self) -> None:
         """Refuses a template that would drop the question."""
         super().__post_init__()
-        _require(
+        require(
             "{prompt}" in self.prompt_template,
             f"prompt_template={self.prompt_template!r} has no place for the question; "
             "write {prompt} in it",
@@ -157,16 +150,6 @@ class TokenizerConfig(Section):
     vocab_size: Count = (
         512  # sentencepiece only: trained on the spot on the train split
     )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class MeshConfig(Section):
-    """Devices per mesh axis."""
-
-    data: CountOrAll = -1  # -1: all devices that the other axes leave
-    fsdp: Count = 1
-    tensor: Count = 1
-    cpu_devices: CountOrAll = -1  # virtual ones, on CPU; -1: one per core, at most 8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -197,7 +180,7 @@ class WarmupConfig(Section):
     def __post_init__(self) -> None:
         """Refuses a batch that cannot be split as asked."""
         super().__post_init__()
-        _require(
+        require(
             self.batch_size % self.micro_batches == 0,
             f"batch_size={self.batch_size} does not split into micro_batches="
             f"{self.micro_batches}; make it a multiple",
@@ -217,7 +200,7 @@ class SamplingConfig(Section):
     def __post_init__(self) -> None:
         """Refuses a minimum length that the maximum cannot hold."""
         super().__post_init__()
-        _require(
+        require(
             self.min_new_tokens < self.max_new_tokens,
             f"min_new_tokens={self.min_new_tokens} must be below max_new_tokens="
             f"{self.max_new_tokens}",
@@ -283,24 +266,24 @@ class TrainConfig(Section):
     def __post_init__(self) -> None:
         """Refuses batch shapes that cannot be split as asked."""
         super().__post_init__()
-        _require(
+        require(
             self.samples_per_prompt > 1,
             "samples_per_prompt=1 leaves a completion nothing to be compared with, "
             "and every advantage is 0; use at least 2",
         )
         parts = self.minibatches * self.micro_batches
-        _require(
+        require(
             self.prompts_per_step % parts == 0,
             f"prompts_per_step={self.prompts_per_step} does not split into "
             f"minibatches={self.minibatches} x micro_batches={self.micro_batches}; "
             f"make it a multiple of {parts}",
         )
-        _require(
+        require(
             self.sampling.temperature > 0,
             "sampling.temperature=0 samples one completion G times; "
             "use a positive temperature",
         )
-        _require(
+        require(
             self.overlong_buffer <= self.sampling.max_new_tokens,
             f"overlong_buffer={self.overlong_buffer} is longer than a completion of "
             f"sampling.max_new_tokens={self.sampling.max_new_tokens}; lower it",
@@ -330,12 +313,12 @@ class EvalConfig(Section):
     def __post_init__(self) -> None:
         """Refuses a pass@k that has too few samples."""
         super().__post_init__()
-        _require(
+        require(
             max(self.k) <= self.samples_per_problem,
             f"k={self.k} asks for more than samples_per_problem="
             f"{self.samples_per_problem} samples; lower k or draw more",
         )
-        _require(
+        require(
             self.sampling.temperature > 0 or self.samples_per_problem == 1,
             f"samples_per_problem={self.samples_per_problem} draws one completion "
             "again and again, for sampling.temperature=0 is greedy; use 1, or sample",
@@ -348,14 +331,6 @@ class VerifierConfig(Section):
 
     workers: Count = 2
     timeout_s: Positive = 5.0  # per item; over it the verdict is `unjudged`
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CheckpointConfig(Section):
-    """What is kept so that a run can be cut anywhere and go on unchanged."""
-
-    every: Count = 50  # steps between checkpoints, in warm-up and in RL
-    keep: Count = 2  # newest N of each stage
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -389,7 +364,7 @@ class Config(Section):
     def __post_init__(self) -> None:
         """Refuses combinations that no stage could run."""
         super().__post_init__()
-        _require(
+        require(
             (self.tokenizer.kind == "symbols") == (self.task.kind == "finite_field"),
             f"tokenizer.kind={self.tokenizer.kind} does not read task.kind="
             f"{self.task.kind}; pair symbols with finite_field, sentencepiece with "
@@ -397,7 +372,7 @@ class Config(Section):
         )
         samplings = {"train": self.train.sampling, "eval": self.eval.sampling}
         for name, sampling in samplings.items():
-            _require(
+            require(
                 sampling.max_new_tokens < self.model.max_length,
                 f"{name}.sampling.max_new_tokens={sampling.max_new_tokens} leaves no "
                 f"room for a prompt within model.max_length={self.model.max_length}; "

@@ -15,12 +15,12 @@ import jax
 import numpy as np
 from absl import flags
 
+from job_jax.checkpoint import CheckpointReadError, StageCheckpoints, latest_step
+from job_jax.command import UsageError, command_flags, exit_code, read_command
+from job_jax.metrics import Progress
 from rlvr_jax import behaviour
-from rlvr_jax.checkpoint import CheckpointReadError, StageCheckpoints, latest_step
-from rlvr_jax.config import Config, ConfigError
+from rlvr_jax.config import Config
 from rlvr_jax.data.loader import encode_prompts
-from rlvr_jax.flags import UsageError, command_flags, read_command
-from rlvr_jax.metrics import Progress
 from rlvr_jax.models.distribution import Sampling
 from rlvr_jax.run import Run, open_run, start_jax
 from rlvr_jax.sampler import sample
@@ -162,24 +162,19 @@ of WORKDIR the newest of train, else of warmup. FILE may be WORKDIR/config.json.
 
 def main(argv: Sequence[str]) -> int:
     """Returns the exit code: 0 done, 1 failed, 2 bad usage or config."""
+    return exit_code(lambda: _print_summary(argv), (CheckpointReadError,))
+
+
+def _print_summary(argv: Sequence[str]) -> None:
     values = command_flags()
     flags.DEFINE_string(
         "checkpoint", None, "the checkpoint to evaluate; see above", flag_values=values
     )
-    try:
-        _, config = read_command(argv, values, usage=_USAGE)
-        if not values.checkpoint:
-            raise UsageError("--checkpoint=DIR is missing; see --help")
-        directory, step = _find_checkpoint(Path(values.checkpoint))
-        summary = _evaluate_checkpoint(config, directory, step)
-    except (UsageError, ConfigError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except CheckpointReadError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    print(json.dumps(summary, indent=2))
-    return 0
+    _, config = read_command(argv, values, usage=_USAGE, default=Config())
+    if not values.checkpoint:
+        raise UsageError("--checkpoint=DIR is missing; see --help")
+    directory, step = _find_checkpoint(Path(values.checkpoint))
+    print(json.dumps(_evaluate_checkpoint(config, directory, step), indent=2))
 
 
 def _find_checkpoint(path: Path) -> tuple[Path, int]:

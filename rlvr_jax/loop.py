@@ -13,11 +13,14 @@ from typing import Any
 import jax
 import numpy as np
 
+from job_jax.checkpoint import StageCheckpoints, digest, latest_step
+from job_jax.compiles import CompileCounter
+from job_jax.config_io import to_json
+from job_jax.metrics import METRICS_FILE, MetricsWriter, Progress, read_metrics
+from job_jax.schema import ConfigError
+from job_jax.steps import StageSteps, StopSignal
 from rlvr_jax import doctor, throughput
-from rlvr_jax.checkpoint import StageCheckpoints, digest, latest_step
-from rlvr_jax.compiles import CompileCounter
-from rlvr_jax.config import Config, ConfigError
-from rlvr_jax.config_io import to_json
+from rlvr_jax.config import Config
 from rlvr_jax.data.loader import Loader, encode_prompts
 from rlvr_jax.evaluate import Judged, evaluate_policy
 from rlvr_jax.experience import Experience, gather
@@ -29,10 +32,8 @@ from rlvr_jax.learn.update import (
     policy_objective,
     supervised_objective,
 )
-from rlvr_jax.metrics import METRICS_FILE, MetricsWriter, Progress, read_metrics
 from rlvr_jax.models.distribution import Sampling
 from rlvr_jax.run import Run, device_name
-from rlvr_jax.stage import StageSteps, StopSignal
 from rlvr_jax.telemetry import rollout_metrics, run_summary
 from rlvr_jax.throughput import Clock
 from rlvr_jax.tokenizer import pad_rows
@@ -55,8 +56,9 @@ class Loop:
         return StageSteps(
             name,
             total,
-            config=self.run.config,
-            workdir=self.workdir,
+            directory=self.workdir.checkpoints,
+            checkpoint=self.run.config.checkpoint,
+            progress_every=self.run.config.log.progress_every,
             writer=self.writer,
             stop=self.stop,
         )

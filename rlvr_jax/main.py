@@ -9,23 +9,22 @@ from collections.abc import Callable, Sequence
 
 import jax
 
+from job_jax.checkpoint import CheckpointReadError
+from job_jax.command import exit_code
+from job_jax.compiles import CompileCounter
+from job_jax.metrics import MetricsWriter, NonFiniteMetricError
+from job_jax.steps import StopSignal
+from job_jax.workdir import SUMMARY_FILE
 from rlvr_jax import loop, plan
 from rlvr_jax.analysis.report import REPORT_FILE, write_report
-from rlvr_jax.analysis.workdir import NotAWorkdirError
-from rlvr_jax.checkpoint import CheckpointReadError
-from rlvr_jax.compiles import CompileCounter
-from rlvr_jax.config import Config, ConfigError
-from rlvr_jax.flags import UsageError, parse
+from rlvr_jax.config import Config
+from rlvr_jax.flags import parse
 from rlvr_jax.learn.optimize import LogprobGapError, StaleRolloutsError
 from rlvr_jax.learn.update import DivergedError
-from rlvr_jax.metrics import MetricsWriter, NonFiniteMetricError
 from rlvr_jax.run import device_name, open_run, start_jax
-from rlvr_jax.stage import StoppedError, StopSignal
-from rlvr_jax.workdir import SUMMARY_FILE, Workdir
+from rlvr_jax.workdir import Workdir
 
-_DONE, _FAILED, _BAD_USAGE, _STOPPED = 0, 1, 2, 75
-
-# What a user can mend. Anything else is our bug and shows its traceback.
+# What a user can mend.
 _FAILURES = (
     CheckpointReadError,
     DivergedError,
@@ -44,24 +43,17 @@ _STAGES: dict[str, Callable[[loop.Loop], None]] = {
 
 def main(argv: Sequence[str]) -> int:
     """Returns the exit code of the command."""
-    try:
-        invocation = parse(argv)
-        start_jax(invocation.config)
-        if invocation.workdir is None or invocation.dry_run:
-            print(plan.text(invocation.config))
-        else:
-            workdir = Workdir(invocation.workdir, invocation.config)
-            _run(invocation.config, workdir, stage=invocation.stage)
-        return _DONE
-    except (UsageError, ConfigError, NotAWorkdirError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return _BAD_USAGE
-    except _FAILURES as error:
-        print(f"error: {error}", file=sys.stderr)
-        return _FAILED
-    except StoppedError:
-        print("stopped; run the same command again to go on", file=sys.stderr)
-        return _STOPPED
+    return exit_code(lambda: _do(argv), _FAILURES)
+
+
+def _do(argv: Sequence[str]) -> None:
+    invocation = parse(argv)
+    start_jax(invocation.config)
+    if invocation.workdir is None or invocation.dry_run:
+        print(plan.text(invocation.config))
+    else:
+        workdir = Workdir(invocation.workdir, invocation.config)
+        _run(invocation.config, workdir, stage=invocation.stage)
 
 
 def _run(config: Config, workdir: Workdir, *, stage: str) -> None:

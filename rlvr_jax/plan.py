@@ -7,8 +7,8 @@ from pathlib import Path
 
 import jax
 
+from job_jax.config_io import to_json
 from rlvr_jax.config import Config
-from rlvr_jax.config_io import to_json
 from rlvr_jax.run import Run, device_name, open_run
 
 _MIB = 1 << 20

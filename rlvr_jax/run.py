@@ -11,15 +11,15 @@ import jax
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding
 
-from rlvr_jax.config import Config
-from rlvr_jax.data.loader import Fitting, ProblemSource, fitting
-from rlvr_jax.mesh import (
+from job_jax.mesh import (
     batch_sharding,
     check_batch,
     configure_cpu,
     make_mesh,
     replicated,
 )
+from rlvr_jax.config import Config
+from rlvr_jax.data.loader import Fitting, ProblemSource, fitting
 from rlvr_jax.models import Transformer, shardings
 from rlvr_jax.tasks import Stage, problem_source
 from rlvr_jax.tasks.finite_field import vocabulary

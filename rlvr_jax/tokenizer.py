@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 import sentencepiece
 
-from rlvr_jax.config import ConfigError
+from job_jax.schema import ConfigError
 
 PAD_ID = 0  # fills rows beyond their length; masks come from lengths, never from ids
 

@@ -18,8 +18,8 @@ from typing import Any, BinaryIO
 
 from absl import flags
 
+from job_jax.schema import ConfigError, did_you_mean
 from rlvr_jax.config import VerifierConfig
-from rlvr_jax.schema import ConfigError, did_you_mean
 from rlvr_jax.types import Problem, Verdict
 from rlvr_jax.verifiers import exact, finite_field
 from rlvr_jax.verifiers.math import MathVerifier

@@ -6,13 +6,15 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import job_jax
 import rlvr_jax
-from rlvr_jax import config, config_io, flags, schema
-from rlvr_jax.schema import Section, sections
+from job_jax import command, config_io, schema
+from job_jax.schema import Section, sections
+from rlvr_jax import config
 
-PACKAGE = Path(rlvr_jax.__file__).parent
+JOBS, RLVR = (Path(package.__file__).parent for package in (job_jax, rlvr_jax))
 # These handle every field alike, whatever it means: their reads prove nothing.
-_HANDLERS = {Path(module.__file__) for module in (config, config_io, flags, schema)}
+_HANDLERS = {Path(module.__file__) for module in (config, config_io, command, schema)}
 
 
 @contextlib.contextmanager
@@ -28,7 +30,7 @@ def record_reads() -> Iterator[set[tuple[str, str]]]:
         reader = Path(sys._getframe(1).f_code.co_filename)
         if (
             name in type(section).__dataclass_fields__
-            and PACKAGE in reader.parents
+            and not {JOBS, RLVR}.isdisjoint(reader.parents)
             and reader not in _HANDLERS
         ):
             reads.add((type(section).__name__, name))

@@ -17,9 +17,9 @@ from benchmarks.counts import (
 from benchmarks.job import JOBS, Job, reward
 from benchmarks.ours import Ours
 from benchmarks.run import compare, figures, parse, table, times
-from rlvr_jax.compiles import CompileCounter
-from rlvr_jax.config import MeshConfig
-from rlvr_jax.mesh import make_mesh
+from job_jax.compiles import CompileCounter
+from job_jax.config import MeshConfig
+from job_jax.mesh import make_mesh
 from rlvr_jax.models import Transformer
 
 # Small enough to count by hand: P=2, G=3, S=2, T=3, D=4, F=3, N=2, K=1, H=2, V=5.

@@ -6,15 +6,15 @@ from typing import Literal, get_args, get_origin
 
 import pytest
 
+from job_jax.config import MeshConfig
+from job_jax.schema import ConfigError, Section, sections, unwrap, walk
 from rlvr_jax.config import (
     ChainMix,
     Config,
-    ConfigError,
     EvalConfig,
     FiniteFieldConfig,
     JsonLinesConfig,
     LossConfig,
-    MeshConfig,
     ModelConfig,
     OptimizerConfig,
     SamplingConfig,
@@ -23,7 +23,6 @@ from rlvr_jax.config import (
     VerifierConfig,
     WarmupConfig,
 )
-from rlvr_jax.schema import Section, sections, unwrap, walk
 
 JSONL = {
     "task": JsonLinesConfig(train_path="train.jsonl", eval_path="test.jsonl"),

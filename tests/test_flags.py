@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from job_jax.command import UsageError, load_config
+from job_jax.config_io import override, to_json
+from job_jax.schema import walk
 from rlvr_jax.config import Config
-from rlvr_jax.config_io import override, to_json
-from rlvr_jax.flags import STAGES, UsageError, load_config, parse
-from rlvr_jax.schema import walk
+from rlvr_jax.flags import STAGES, parse
 
 RECIPE = """\
 from rlvr_jax.config import Config, JsonLinesConfig, TokenizerConfig, TrainConfig
@@ -49,7 +50,8 @@ def test_a_command_line_is_read_whole(recipe):
     assert asked.stage == "train"
     assert asked.dry_run
     assert asked.config == override(
-        load_config(recipe), {"seed": "3", "train.optimizer.learning_rate": "1e-4"}
+        load_config(recipe, Config),
+        {"seed": "3", "train.optimizer.learning_rate": "1e-4"},
     )
     assert (asked.config.name, asked.config.train.steps) == ("seven", 7)
 
@@ -144,11 +146,15 @@ def test_a_missing_file_is_named_with_its_nearest(recipe):
     ("name", "text", "message"),
     [
         ("a.py", "x = 1\n", ": the file defines no function get_config() -> Config"),
-        ("a.py", "get_config = dict\n", ": get_config() returned dict, not Config"),
+        (
+            "a.py",
+            "get_config = dict\n",
+            ": get_config() returned dict, not rlvr_jax.config.Config",
+        ),
         (
             "a.py",
             "def get_config():\n    pass\n",
-            ": get_config() returned NoneType, not Config",
+            ": get_config() returned NoneType, not rlvr_jax.config.Config",
         ),
         (
             "a.py",

@@ -5,7 +5,8 @@ import collections
 import numpy as np
 import pytest
 
-from rlvr_jax.config import ChainMix, ConfigError, FiniteFieldConfig
+from job_jax.schema import ConfigError
+from rlvr_jax.config import ChainMix, FiniteFieldConfig
 from rlvr_jax.data.loader import Loader, encode_prompts, fitting
 from rlvr_jax.tasks.finite_field import ChainSource, vocabulary
 from rlvr_jax.tokenizer import SymbolTokenizer, pad_rows

@@ -12,17 +12,9 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as Spec
 from policies import named, random_tokens, tiny_policy
 
-from rlvr_jax.compiles import CompileCounter
-from rlvr_jax.config import (
-    ConfigError,
-    LossConfig,
-    MeshConfig,
-    OptimizerConfig,
-    SamplingConfig,
-)
-from rlvr_jax.learn.batches import rollout_batch, weighted
-from rlvr_jax.learn.update import TrainState, Updater, policy_objective
-from rlvr_jax.mesh import (
+from job_jax.compiles import CompileCounter
+from job_jax.config import MeshConfig
+from job_jax.mesh import (
     AXES,
     batch_sharding,
     check_batch,
@@ -30,6 +22,10 @@ from rlvr_jax.mesh import (
     partition,
     replicated,
 )
+from job_jax.schema import ConfigError
+from rlvr_jax.config import LossConfig, OptimizerConfig, SamplingConfig
+from rlvr_jax.learn.batches import rollout_batch, weighted
+from rlvr_jax.learn.update import TrainState, Updater, policy_objective
 from rlvr_jax.models import Transformer, shardings
 from rlvr_jax.models.distribution import Sampling
 from rlvr_jax.sampler import pad_prompts, sample

@@ -10,16 +10,16 @@ import json
 import pytest
 from recording import knobs, record_reads
 
+from job_jax.config import CheckpointConfig, MeshConfig
+from job_jax.config_io import to_json
 from rlvr_jax.config import (
     ChainMix,
-    CheckpointConfig,
     Config,
     EvalConfig,
     FiniteFieldConfig,
     JsonLinesConfig,
     LogConfig,
     LossConfig,
-    MeshConfig,
     ModelConfig,
     OptimizerConfig,
     SamplingConfig,
@@ -27,7 +27,6 @@ from rlvr_jax.config import (
     TrainConfig,
     WarmupConfig,
 )
-from rlvr_jax.config_io import to_json
 from rlvr_jax.main import main
 
 SAMPLING = SamplingConfig(max_new_tokens=24)

@@ -4,10 +4,10 @@ import copy
 import dataclasses
 
 import pytest
-from recording import PACKAGE, knobs, record_reads
+from recording import JOBS, RLVR, knobs, record_reads
 
+from job_jax.config_io import config_digest, diff, override
 from rlvr_jax.config import Config, OptimizerConfig, TrainConfig
-from rlvr_jax.config_io import config_digest, diff, override
 
 
 def _read_in(filename: str, expression: str) -> object:
@@ -19,14 +19,15 @@ def _read_in(filename: str, expression: str) -> object:
 @pytest.mark.parametrize("module", ["loop.py", "learn/update.py"])
 def test_a_read_in_the_program_counts(module):
     with record_reads() as reads:
-        assert _read_in(str(PACKAGE / module), "config.train.steps") == 200
+        assert _read_in(str(RLVR / module), "config.train.steps") == 200
     assert reads == {("Config", "train"), ("TrainConfig", "steps")}
 
 
 @pytest.mark.parametrize(
     "filename",
     [
-        *(str(PACKAGE / f"{n}.py") for n in ("config", "schema", "config_io", "flags")),
+        str(RLVR / "config.py"),
+        *(str(JOBS / f"{n}.py") for n in ("schema", "config_io", "command")),
         "<string>",
         __file__,
     ],
@@ -52,15 +53,15 @@ def test_validation_copies_comparison_and_json_do_not_count():
 
 def test_methods_are_no_fields():
     with record_reads() as reads:
-        _read_in(str(PACKAGE / "loop.py"), "config.__post_init__()")
+        _read_in(str(RLVR / "loop.py"), "config.__post_init__()")
     assert reads == set()
 
 
 def test_recording_ends_with_the_context():
     with pytest.raises(ZeroDivisionError), record_reads() as reads:
-        _read_in(str(PACKAGE / "loop.py"), "1 / config.mesh.fsdp / 0")
+        _read_in(str(RLVR / "loop.py"), "1 / config.mesh.fsdp / 0")
     assert reads == {("Config", "mesh"), ("MeshConfig", "fsdp")}
-    _read_in(str(PACKAGE / "loop.py"), "config.train.steps")
+    _read_in(str(RLVR / "loop.py"), "config.train.steps")
     assert reads == {("Config", "mesh"), ("MeshConfig", "fsdp")}
 
 

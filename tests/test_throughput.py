@@ -4,8 +4,8 @@ import jax
 import pytest
 from flax import nnx
 
+from job_jax.compiles import CompileCounter
 from rlvr_jax import throughput
-from rlvr_jax.compiles import CompileCounter
 from rlvr_jax.config import ModelConfig
 from rlvr_jax.models import Transformer
 

@@ -5,10 +5,12 @@ import json
 
 import pytest
 
+from job_jax.config import CheckpointConfig, MeshConfig
+from job_jax.config_io import override
+from job_jax.workdir import WorkdirError
 from rlvr_jax.analysis.workdir import read_run
-from rlvr_jax.config import CheckpointConfig, Config, LogConfig, MeshConfig
-from rlvr_jax.config_io import override
-from rlvr_jax.workdir import Workdir, WorkdirError
+from rlvr_jax.config import Config, LogConfig
+from rlvr_jax.workdir import Workdir
 
 CONFIG = Config()
 ROWS = [{"prompt": "1 + 1", "completion": "zwei é", "reward": 1.0}] * 3

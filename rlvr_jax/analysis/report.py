@@ -8,10 +8,10 @@ from typing import Any
 
 import jinja2
 
+from job_jax.metrics import short_duration, short_number
 from rlvr_jax.analysis import held_out, training
 from rlvr_jax.analysis.section import interval, percent
 from rlvr_jax.analysis.workdir import Run, read_run
-from rlvr_jax.metrics import short_duration, short_number
 
 REPORT_FILE = "report/index.html"
 

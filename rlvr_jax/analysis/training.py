@@ -3,6 +3,7 @@
 Each function returns its section, or None where the run has no data for it.
 """
 
+from job_jax.metrics import short_duration, short_number
 from rlvr_jax.analysis.figures import AMBER, BLUE, GREEN, GREY, RED, level_colors
 from rlvr_jax.analysis.section import (
     Section,
@@ -16,7 +17,6 @@ from rlvr_jax.analysis.section import (
 )
 from rlvr_jax.analysis.workdir import Run
 from rlvr_jax.doctor import review
-from rlvr_jax.metrics import short_duration, short_number
 
 _CAUSES = {
     "split": ("with signal", GREEN),

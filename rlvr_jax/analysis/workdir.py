@@ -8,14 +8,15 @@ import pathlib
 import re
 from typing import Any
 
-from rlvr_jax.metrics import METRICS_FILE, read_metrics
+from job_jax.command import UsageError
+from job_jax.metrics import METRICS_FILE, read_metrics
 
 CONFIG_FILE = "config.json"
 SUMMARY_FILE = "summary.json"
 ROLLOUTS_DIR = "rollouts"
 
 
-class NotAWorkdirError(ValueError):
+class NotAWorkdirError(UsageError):
     """The directory is missing, or holds no run. The message says which."""
 
 

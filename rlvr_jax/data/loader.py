@@ -11,7 +11,7 @@ from typing import Protocol, cast
 import grain
 import numpy as np
 
-from rlvr_jax.config import ConfigError
+from job_jax.schema import ConfigError
 from rlvr_jax.tokenizer import Tokenizer, pad_rows
 from rlvr_jax.types import Problem, Prompts
 

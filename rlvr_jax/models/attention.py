@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from rlvr_jax.mesh import constrain
+from job_jax.mesh import constrain
 
 # Finite, so that a row without any visible key gives a uniform mix and not NaN.
 _HIDDEN = -1e30

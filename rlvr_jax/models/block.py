@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from job_jax.mesh import constrain
 from rlvr_jax.config import ModelConfig
-from rlvr_jax.mesh import constrain
 from rlvr_jax.models.attention import KeyValues, rotate
 from rlvr_jax.models.parameters import normal, ones
 

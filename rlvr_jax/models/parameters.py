@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding
 
+from job_jax.mesh import constrain, partition
 from rlvr_jax.config import ModelConfig
-from rlvr_jax.mesh import constrain, partition
 
 
 def normal(

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
+from job_jax.mesh import constrain
 from rlvr_jax.config import ModelConfig
-from rlvr_jax.mesh import constrain
 from rlvr_jax.models.attention import KeyValues, attend, rope_tables
 from rlvr_jax.models.block import Block, RMSNorm
 from rlvr_jax.models.parameters import normal

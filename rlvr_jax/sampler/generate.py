@@ -16,8 +16,8 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 
+from job_jax.mesh import constrain
 from rlvr_jax.config import SamplingConfig
-from rlvr_jax.mesh import constrain
 from rlvr_jax.models.distribution import Sampling, draw, is_end, sampling_logits
 from rlvr_jax.models.transformer import Transformer
 from rlvr_jax.tokenizer import pad_rows

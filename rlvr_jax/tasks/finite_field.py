@@ -12,7 +12,8 @@ import random
 from collections.abc import Sequence
 from typing import Literal
 
-from rlvr_jax.config import ChainMix, ConfigError, FiniteFieldConfig, ProblemType
+from job_jax.schema import ConfigError
+from rlvr_jax.config import ChainMix, FiniteFieldConfig, ProblemType
 from rlvr_jax.tasks.chains import (
     LABELS,
     UNDO,

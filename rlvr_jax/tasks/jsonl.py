@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from rlvr_jax.config import ConfigError, JsonLinesConfig
-from rlvr_jax.schema import did_you_mean
+from job_jax.schema import ConfigError, did_you_mean
+from rlvr_jax.config import JsonLinesConfig
 from rlvr_jax.types import Problem
 
 # GSM8K interleaves its prose with "<<48/2=24>>24", meant for a calculator that the

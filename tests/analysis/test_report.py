@@ -10,6 +10,7 @@ import re
 
 import pytest
 
+from job_jax.metrics import MetricsWriter
 from rlvr_jax.analysis import NotAWorkdirError, read_run, write_report
 from rlvr_jax.analysis.__main__ import main
 from rlvr_jax.analysis.figures import (
@@ -24,7 +25,6 @@ from rlvr_jax.analysis.figures import (
 from rlvr_jax.analysis.held_out import pass_curves, strategies
 from rlvr_jax.analysis.report import headline
 from rlvr_jax.analysis.training import difficulty, doctor, learning
-from rlvr_jax.metrics import MetricsWriter
 from rlvr_jax.statistics import ProblemResult, summarise
 
 LEVELS = (4, 5, 6)

@@ -9,7 +9,8 @@ import pytest
 from flax import nnx
 from policies import EOS, VOCAB_SIZE, forward, random_tokens, tiny_policy
 
-from rlvr_jax.config import ConfigError, SamplingConfig
+from job_jax.schema import ConfigError
+from rlvr_jax.config import SamplingConfig
 from rlvr_jax.learn.batches import rollout_batch
 from rlvr_jax.learn.logprobs import token_scores
 from rlvr_jax.models import Transformer

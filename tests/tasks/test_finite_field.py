@@ -10,7 +10,8 @@ import sys
 
 import pytest
 
-from rlvr_jax.config import ChainMix, ConfigError, FiniteFieldConfig
+from job_jax.schema import ConfigError
+from rlvr_jax.config import ChainMix, FiniteFieldConfig
 from rlvr_jax.tasks.chains import parse_prompt, write_prompt
 from rlvr_jax.tasks.finite_field import ChainSource, vocabulary
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_jax.config import ConfigError, JsonLinesConfig
+from job_jax.schema import ConfigError
+from rlvr_jax.config import JsonLinesConfig
 from rlvr_jax.tasks.jsonl import JsonLinesSource
 from rlvr_jax.types import Problem
 

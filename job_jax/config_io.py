@@ -4,10 +4,9 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
-from rlvr_jax.config import Config
-from rlvr_jax.schema import (
+from job_jax.schema import (
     ConfigError,
     Section,
     did_you_mean,
@@ -17,24 +16,26 @@ from rlvr_jax.schema import (
     walk,
 )
 
+AnySection = TypeVar("AnySection", bound=Section)
 
-def to_json(config: Config) -> dict[str, Any]:
+
+def to_json(config: Section) -> dict[str, Any]:
     """Returns the config as JSON: nested objects, tuples as lists."""
     return json.loads(json.dumps(dataclasses.asdict(config)))
 
 
-def from_json(data: Any) -> Config:
+def from_json(kind: type[AnySection], data: Any) -> AnySection:
     """Returns the config that `to_json` wrote. Raises ConfigError on any other keys."""
-    return _section_from_json((Config,), data, "")
+    return _section_from_json((kind,), data, "")
 
 
-def config_digest(config: Config) -> str:
+def config_digest(config: Section) -> str:
     """Returns the SHA-256 of the config's canonical JSON."""
     text = json.dumps(to_json(config), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def diff(old: Config, new: Config) -> list[str]:
+def diff(old: Section, new: Section) -> list[str]:
     """Returns a line "train.steps: 100 -> 200" for every field that differs."""
     before = {path: repr(value) for path, _, value in walk(old)}
     after = {path: repr(value) for path, _, value in walk(new)}
@@ -45,7 +46,7 @@ def diff(old: Config, new: Config) -> list[str]:
     ]
 
 
-def override(config: Config, overrides: Mapping[str, str]) -> Config:
+def override(config: AnySection, overrides: Mapping[str, str]) -> AnySection:
     """Returns `config` with the text of each dotted key read as its field's type.
 
     All fields change at once: a section is made, and so checked, with every override
@@ -65,7 +66,7 @@ def override(config: Config, overrides: Mapping[str, str]) -> Config:
     return _rebuild(config, overrides, "")
 
 
-def alternatives(config: Config) -> Iterator[tuple[str, Section]]:
+def alternatives(config: Section) -> Iterator[tuple[str, Section]]:
     """Returns (path, section) of every class that a config file may choose instead."""
     for path, section in sections(config):
         for field in dataclasses.fields(section):
@@ -74,7 +75,7 @@ def alternatives(config: Config) -> Iterator[tuple[str, Section]]:
                     yield f"{path}{field.name}.", each()
 
 
-def _unknown_key(key: str, config: Config) -> str:
+def _unknown_key(key: str, config: Section) -> str:
     """Returns why `key` cannot be set."""
     known = [path for path, _, _ in walk(config)]
     within = [path for path in known if path.startswith(f"{key}.")]

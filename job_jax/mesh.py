@@ -9,7 +9,8 @@ import jax
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as Spec
 
-from rlvr_jax.config import ConfigError, MeshConfig
+from job_jax.config import MeshConfig
+from job_jax.schema import ConfigError
 
 _MAX_CPU_DEVICES = 8
 

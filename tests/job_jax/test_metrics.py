@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 
-from rlvr_jax.metrics import (
+from job_jax.metrics import (
     MetricsWriter,
     NonFiniteMetricError,
     Progress,

@@ -9,14 +9,14 @@ import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as Spec
 
-from rlvr_jax.checkpoint import (
+from job_jax.checkpoint import (
     CheckpointReadError,
     CheckpointShapeError,
     StageCheckpoints,
     digest,
     latest_step,
 )
-from rlvr_jax.config import CheckpointConfig
+from job_jax.config import CheckpointConfig
 
 CONFIG = CheckpointConfig(keep=2)
 

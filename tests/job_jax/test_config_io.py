@@ -5,17 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from rlvr_jax.config import (
-    ChainMix,
-    Config,
-    ConfigError,
-    FiniteFieldConfig,
-    JsonLinesConfig,
-    OptimizerConfig,
-    TokenizerConfig,
-    TrainConfig,
-)
-from rlvr_jax.config_io import (
+from job_jax.command import load_config
+from job_jax.config_io import (
     alternatives,
     config_digest,
     diff,
@@ -23,8 +14,16 @@ from rlvr_jax.config_io import (
     override,
     to_json,
 )
-from rlvr_jax.flags import load_config
-from rlvr_jax.schema import walk
+from job_jax.schema import ConfigError, walk
+from rlvr_jax.config import (
+    ChainMix,
+    Config,
+    FiniteFieldConfig,
+    JsonLinesConfig,
+    OptimizerConfig,
+    TokenizerConfig,
+    TrainConfig,
+)
 
 DEFAULT = Config()
 JSONL = Config(
@@ -45,7 +44,7 @@ def _text(value):
 
 @pytest.mark.parametrize("config", [DEFAULT, JSONL, MIXED], ids=["gf", "jsonl", "mix"])
 def test_json_is_a_round_trip(config):
-    copy = from_json(json.loads(json.dumps(to_json(config))))
+    copy = from_json(Config, json.loads(json.dumps(to_json(config))))
     assert copy == config
     assert repr(copy) == repr(config)
     assert config_digest(copy) == config_digest(config)
@@ -54,8 +53,8 @@ def test_json_is_a_round_trip(config):
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_every_recipe_is_a_round_trip(path):
-    config = load_config(path)
-    assert from_json(to_json(config)) == config
+    config = load_config(path, Config)
+    assert from_json(Config, to_json(config)) == config
 
 
 def test_json_holds_plain_values():
@@ -131,12 +130,12 @@ def _without(path):
 )
 def test_json_that_is_no_config_is_refused(data, message):
     with pytest.raises(ConfigError) as caught:
-        from_json(data)
+        from_json(Config, data)
     assert str(caught.value) == message
 
 
 def test_a_whole_number_in_json_is_a_float_where_the_field_is():
-    config = from_json(_changed("train.optimizer.clip_norm", 2))
+    config = from_json(Config, _changed("train.optimizer.clip_norm", 2))
     assert to_json(config)["train"]["optimizer"]["clip_norm"] == 2.0
     assert config_digest(config) == config_digest(
         override(DEFAULT, {"train.optimizer.clip_norm": "2.0"})

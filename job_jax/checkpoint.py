@@ -14,7 +14,8 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
-from rlvr_jax.config import CheckpointConfig, ConfigError
+from job_jax.config import CheckpointConfig
+from job_jax.schema import ConfigError
 
 
 class CheckpointShapeError(ConfigError):

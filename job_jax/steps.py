@@ -4,6 +4,7 @@ A stage ends with the same parameters and metrics however often it was cut: what
 needs beside the checkpoint is a function of (config, step).
 """
 
+import pathlib
 import signal
 import threading
 import time
@@ -11,14 +12,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-from rlvr_jax.checkpoint import StageCheckpoints
-from rlvr_jax.config import Config
-from rlvr_jax.metrics import MetricsWriter, Progress
-from rlvr_jax.workdir import Workdir
-
-
-class StoppedError(Exception):
-    """The run was asked to stop and has saved what it needs to go on."""
+from job_jax.checkpoint import StageCheckpoints
+from job_jax.command import StoppedError
+from job_jax.config import CheckpointConfig
+from job_jax.metrics import MetricsWriter, Progress
 
 
 class StopSignal:
@@ -49,6 +46,7 @@ class StopSignal:
 class StageSteps:
     """Iterates over a stage's steps, from wherever an earlier attempt stopped: `first`.
 
+    Its checkpoints stand in `directory/name`.
     Use as a context manager; give `end` the state after every step.
     """
 
@@ -57,8 +55,9 @@ class StageSteps:
         name: str,
         total: int,
         *,
-        config: Config,
-        workdir: Workdir,
+        directory: pathlib.Path,
+        checkpoint: CheckpointConfig,
+        progress_every: int,
         writer: MetricsWriter,
         stop: StopSignal,
     ):
@@ -66,16 +65,12 @@ class StageSteps:
         self.total = total
         self.state: Any = None
         self.host: dict[str, Any] = {}
-        self._config = config
+        self._every = checkpoint.every
         self._writer = writer
         self._stop = stop
-        self._checkpoints = StageCheckpoints(
-            workdir.checkpoints / name, config.checkpoint
-        )
+        self._checkpoints = StageCheckpoints(directory / name, checkpoint)
         self.first = self._checkpoints.latest_step or 0
-        self._progress = Progress(
-            name, total, every=config.log.progress_every, start=self.first
-        )
+        self._progress = Progress(name, total, every=progress_every, start=self.first)
         self._started = time.monotonic()
 
     def begin(self, fresh: Callable[[], Any], host: dict[str, Any]) -> None:
@@ -110,7 +105,7 @@ class StageSteps:
         values = {name.split("/")[-1]: metrics[name] for name in shown}
         self._progress.update(done, values, tokens=tokens)
         stopping = self._stop.asked()
-        due = done % self._config.checkpoint.every == 0
+        due = done % self._every == 0
         if due or done == self.total or stopping:
             self.host["seconds"] = self.seconds
             self._checkpoints.save(done, self.state, self.host)

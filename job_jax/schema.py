@@ -1,7 +1,7 @@
 """What a config section is: frozen, typed, bounded, and checked when it is made.
 
-`rlvr_jax.config` declares the sections and every default; this module is the rule
-they obey. A field's annotation says all there is to check about its value alone:
+A package's `config` declares its sections and every default; this module is the
+rule they obey. A field's annotation says all there is to check about its value alone:
 a type, and where there is one a bound (`Annotated[int, Bound(...)]`). What concerns
 several fields at once stands in the section's own `__post_init__`.
 """
@@ -67,6 +67,12 @@ class Section:
             if bound and not bound.accepts(value):
                 raise ConfigError(f"{field.name}={value!r}; it must {bound.text}")
             object.__setattr__(self, field.name, value)
+
+
+def require(condition: bool, message: str) -> None:
+    """Raises ConfigError with the message unless the condition holds."""
+    if not condition:
+        raise ConfigError(message)
 
 
 def unwrap(kind: Any) -> tuple[Any, Bound | None]:

@@ -1,0 +1,144 @@
+"""The files that every job keeps: config.json, checkpoints/, summary.json."""
+
+import importlib.metadata
+import json
+import os
+import pathlib
+import platform
+import subprocess
+from collections.abc import Mapping
+from typing import Any
+
+from job_jax.config_io import diff, from_json, to_json
+from job_jax.schema import ConfigError, Section
+
+SUMMARY_FILE = "summary.json"
+
+_LIBRARIES = ("rlvr_jax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain")
+
+
+class WorkdirError(ConfigError):
+    """A workdir that cannot be used. The message names it and the mend."""
+
+
+class Workdir:
+    """One job's directory.
+
+    Opening it refuses a directory that cannot be written or that holds a job of another
+    config. A job is recorded in it once everything else has been checked, so that a
+    refused one leaves no trace that the mended one would trip over. `may_change` names
+    the sections that say how a job is executed and watched, not what it computes
+    ("mesh.", "log."): they may differ when it goes on.
+    """
+
+    def __init__(
+        self,
+        path: pathlib.Path,
+        config: Section,
+        *,
+        may_change: tuple[str, ...],
+        folders: tuple[str, ...] = (),
+    ):
+        self.path = path
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            for folder in folders:
+                (path / folder).mkdir(exist_ok=True)
+            probe = path / ".writable"
+            probe.touch()
+            probe.unlink()
+        except OSError as error:
+            raise WorkdirError(
+                f"workdir {path} cannot be written ({error.strerror}); choose another "
+                "with --workdir"
+            ) from error
+        if self.recorded:
+            _refuse_other_config(self._record, config, may_change)
+
+    @property
+    def recorded(self) -> bool:
+        """Returns whether a job has been recorded here."""
+        return self._record.exists()
+
+    def record(self, config: Section, *, device: str) -> None:
+        """Writes config.json, unless an earlier attempt has."""
+        if not self.recorded:
+            _write_json(self._record, _provenance(config, device))
+
+    @property
+    def _record(self) -> pathlib.Path:
+        return self.path / "config.json"
+
+    @property
+    def checkpoints(self) -> pathlib.Path:
+        """Returns the directory that holds one directory of checkpoints a stage."""
+        return self.path / "checkpoints"
+
+    def read_summary(self) -> dict[str, Any]:
+        """Returns summary.json as it stands, {} before the first stage has ended."""
+        path = self.path / SUMMARY_FILE
+        return json.loads(path.read_text()) if path.exists() else {}
+
+    def update_summary(self, values: Mapping[str, Any]) -> None:
+        """Writes summary.json with these values merged in, section by section."""
+        _write_json(self.path / SUMMARY_FILE, _merged(self.read_summary(), values))
+
+
+def _merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns `old` with `new` on top; sections found in both are merged likewise."""
+    both = {**old, **new}
+    for name in old.keys() & new.keys():
+        if isinstance(old[name], Mapping) and isinstance(new[name], Mapping):
+            both[name] = _merged(old[name], new[name])
+    return both
+
+
+def _refuse_other_config(
+    record: pathlib.Path, config: Section, may_change: tuple[str, ...]
+) -> None:
+    try:
+        saved = from_json(type(config), json.loads(record.read_text())["config"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise WorkdirError(
+            f"{record} is not the record of a run of this version ({error}); use "
+            "another --workdir"
+        ) from error
+    changed = [line for line in diff(saved, config) if not line.startswith(may_change)]
+    if changed:
+        raise WorkdirError(
+            f"workdir {record.parent} holds a run of another config "
+            f"({'; '.join(changed)}); use another --workdir, or the config it was made "
+            "with"
+        )
+
+
+def _provenance(config: Section, device: str) -> dict[str, Any]:
+    return {
+        "config": to_json(config),
+        "seed": vars(config)["seed"],
+        "device": device,
+        "versions": {
+            "python": platform.python_version(),
+            **{name: importlib.metadata.version(name) for name in _LIBRARIES},
+        },
+        "git_commit": _git_commit(),
+    }
+
+
+def _git_commit() -> str | None:
+    """Returns the commit of the source tree, None where it is not under git."""
+    source = pathlib.Path(__file__).parent
+    found = subprocess.run(
+        ["git", "-C", str(source), "rev-parse", "HEAD"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return found.stdout.strip() or None
+
+
+def _write_json(path: pathlib.Path, value: Any) -> None:
+    """Replaces the file in one step: a reader sees the old text or the new."""
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(value, indent=2) + "\n")
+    os.replace(partial, path)
