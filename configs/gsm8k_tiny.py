@@ -29,7 +29,7 @@ The run doctor says after 5 steps that there is no learning signal: all wrong.
 from rlvr_jax.config import (
     Config,
     EvalConfig,
-    JsonLinesConfig,
+    FilesConfig,
     LogConfig,
     ModelConfig,
     OptimizerConfig,
@@ -44,7 +44,7 @@ def get_config() -> Config:
     """Returns the recipe."""
     return Config(
         name="gsm8k_tiny",
-        task=JsonLinesConfig(
+        task=FilesConfig(
             train_path="data/gsm8k/train.jsonl", eval_path="data/gsm8k/test.jsonl"
         ),
         tokenizer=TokenizerConfig(kind="sentencepiece", vocab_size=512),

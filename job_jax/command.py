@@ -132,8 +132,10 @@ def help_text(values: flags.FlagValues, *, usage: str, config: Section) -> str:
     for path, section in sections(config):
         lines += _section_help(path, section, path.rstrip(".") or "config")
     for path, section in alternatives(config):
-        title = f"{path}kind={vars(section)['kind']}, where FILE chooses it"
-        lines += _section_help(path, section, title)
+        chosen = f"{path}kind={vars(section)['kind']}, where FILE chooses it"
+        for inner, each in sections(section, path):
+            title = chosen if each is section else f"{inner.rstrip('.')} of {chosen}"
+            lines += _section_help(inner, each, title)
     return "\n".join(lines)
 
 

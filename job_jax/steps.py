@@ -96,6 +96,8 @@ class StageSteps:
     ) -> None:
         """Records a step that is done, with `state` and `host` as it left them.
 
+        What is costly to write as JSON stands in `host` as a function that returns it.
+
         A skipped optimizer step may report values that are not finite. Raises
         StoppedError after a checkpoint if a signal came meanwhile.
         """
@@ -108,7 +110,8 @@ class StageSteps:
         due = done % self._every == 0
         if due or done == self.total or stopping:
             self.host["seconds"] = self.seconds
-            self._checkpoints.save(done, self.state, self.host)
+            host = {n: v() if callable(v) else v for n, v in self.host.items()}
+            self._checkpoints.save(done, self.state, host)
         if stopping and done < self.total:
             raise StoppedError
 

@@ -21,6 +21,7 @@ from job_jax.schema import (
     Whole,
     require,
 )
+from rlvr_jax.types import AnswerForm, Band
 
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31)
 _NOT_EMPTY = Bound("name at least one", bool)
@@ -29,6 +30,7 @@ PositiveShare = Annotated[float, Bound("lie in (0, 1]", lambda x: 0 < x <= 1)]
 Prime = Annotated[int, Bound(f"be one of {_PRIMES}", lambda n: n in _PRIMES)]
 ProblemType = Literal["evaluation", "inversion", "composition"]
 Strategy = Literal["forward", "backward"]
+RewardName = Literal["verdict", "format", "confidence", "random", "wrong_label"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,6 +85,7 @@ class ChainMix(Section):
         1.0  # operand n+1 is this often drawn for one n; 1: alike
     )
     strategies: Annotated[tuple[Strategy, ...], _NOT_EMPTY] = ("forward", "backward")
+    backward_share: Share = 0.0  # of problems asked the other way round
 
     def __post_init__(self) -> None:
         """Refuses weights that do not fit the lengths, and too short compositions."""
@@ -117,29 +120,62 @@ class FiniteFieldConfig(Section):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class JsonLinesConfig(Section):
-    """Word problems from JSON lines, one object a line (GSM8K's layout by default)."""
+class RecordConfig(Section):
+    """How a record of a data set becomes a problem (GSM8K's layout by default)."""
 
-    kind: Literal["jsonl"] = "jsonl"
-    train_path: str = ""  # also the source of worked solutions for the warm start
-    eval_path: str = ""
     prompt_field: str = "question"
     answer_field: str = "answer"
     answer_marker: str = "####"  # the gold follows its last occurrence; "": whole field
+    solution_field: str = ""  # worked solution; "": what stands before answer_marker
+    level_field: str = ""  # a whole number, or text that ends in one; "": level 0
+    type_field: str = ""  # what telemetry is cut by, such as the subject; "": none
+    id_field: str = ""  # "": the record's number in its file or split
+    parent_field: str = ""  # id of the problem that this one was made from; "": none
     prompt_template: str = "Question: {prompt}\nAnswer:"
-    verifier: Literal["math", "exact"] = "math"
+    chat_template: str = ""  # Jinja, as Hugging Face's, around the prompt; "": none
+    system_prompt: str = ""  # first message of a chat_template; "": none
+    verifier: Literal["math", "numeric", "exact"] = "math"
+    answer_form: AnswerForm = "any"  # where completions must state their answer
 
     def __post_init__(self) -> None:
-        """Refuses a template that would drop the question."""
+        """Refuses a template that would drop the question, and an unused message."""
         super().__post_init__()
         require(
             "{prompt}" in self.prompt_template,
             f"prompt_template={self.prompt_template!r} has no place for the question; "
             "write {prompt} in it",
         )
+        require(
+            bool(self.chat_template) or not self.system_prompt,
+            f"system_prompt={self.system_prompt!r} has no chat_template to stand in; "
+            "set one, or write it into prompt_template",
+        )
 
 
-TaskConfig = FiniteFieldConfig | JsonLinesConfig
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FilesConfig(Section):
+    """Word problems from files: JSON lines (.jsonl, .json) or .parquet."""
+
+    kind: Literal["files"] = "files"
+    train_path: str = ""  # also the source of worked solutions for the warm start
+    eval_path: str = ""
+    record: RecordConfig = RecordConfig()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HubConfig(Section):
+    """Word problems from Hugging Face `datasets`, from the hub or a local folder."""
+
+    kind: Literal["hub"] = "hub"
+    path: str = ""  # name on the hub, or a folder
+    subset: str = ""  # the configuration of a data set that has several; "": its only
+    revision: str = ""  # commit or tag of the hub's repository; "": the newest
+    train_split: str = "train"  # also the source of worked solutions
+    eval_split: str = "test"
+    record: RecordConfig = RecordConfig()
+
+
+TaskConfig = FiniteFieldConfig | FilesConfig | HubConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -213,6 +249,49 @@ class AdvantageConfig(Section):
 
     baseline: Literal["group_mean", "leave_one_out"] = "group_mean"
     scale: Literal["group_std", "batch_std", "none"] = "group_std"
+    guard: Literal["off", "cap", "shrink"] = "off"  # against luck on over-hard problems
+    guard_cap: Positive = 1.0  # cap: no advantage of an over-hard group is larger
+
+    def __post_init__(self) -> None:
+        """Refuses a cap that nothing would be held against."""
+        super().__post_init__()
+        require(
+            self.guard == "cap" or self.guard_cap == 1.0,
+            f"guard_cap={self.guard_cap} does nothing with guard={self.guard}; set "
+            "guard=cap",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RewardConfig(Section):
+    """What a completion earns: the sum of named parts, each times its weight.
+
+    | part        | value                                                          |
+    |-------------|----------------------------------------------------------------|
+    | verdict     | 1 right, 0 wrong                                               |
+    | format      | 1 where the answer stands in the form asked for, else 0        |
+    | confidence  | -(q - 1[right])^2, q the confidence that the completion states |
+    | random      | 0 or 1 by a coin: a control                                    |
+    | wrong_label | 1 where the answer agrees with a gold made wrong: a control    |
+
+    verdict and confidence at weight 1 are RLCR.
+    """
+
+    names: Annotated[tuple[RewardName, ...], _NOT_EMPTY] = ("verdict",)
+    weights: tuple[float, ...] = (1.0,)  # one a name
+
+    def __post_init__(self) -> None:
+        """Refuses weights that do not fit the names, and a name told twice."""
+        super().__post_init__()
+        require(
+            len(self.weights) == len(self.names),
+            f"weights has {len(self.weights)} entries for names={self.names}; give "
+            "one weight a name",
+        )
+        require(
+            len(set(self.names)) == len(self.names),
+            f"names={self.names} tells a part twice; add up its weights",
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -259,6 +338,7 @@ class TrainConfig(Section):
     overlong_buffer: Whole = 0  # DAPO's soft penalty over the last N tokens; 0: off
     old_logprobs: Literal["sampler", "scorer"] = "sampler"  # what the ratio divides by
     optimizer: OptimizerConfig = OptimizerConfig(learning_rate=3e-4)
+    reward: RewardConfig = RewardConfig()
     advantage: AdvantageConfig = AdvantageConfig()
     loss: LossConfig = LossConfig()
     sampling: SamplingConfig = SamplingConfig()
@@ -296,6 +376,116 @@ class TrainConfig(Section):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class DifficultyConfig(Section):
+    """What is known of each train problem: a posterior of its pass rate.
+
+    With the default cuts a problem of 8 samples is hard at 0 right, easy at 8.
+    """
+
+    samples: Whole = 0  # of the policy before RL, per problem; 0: no such stage
+    pool: Whole = 0  # first train problems with a posterior; 0: all, or 1024 of a world
+    hard_below: PositiveShare = 0.0625  # pass rate
+    easy_above: Share = 0.9375  # pass rate
+    confidence: PositiveShare = 0.8  # posterior mass that a band needs; else unknown
+    decay: PositiveShare = 0.7  # weight of the evidence before a visit; 1: keep all
+
+    def __post_init__(self) -> None:
+        """Refuses cuts that overlap."""
+        super().__post_init__()
+        require(
+            self.hard_below <= self.easy_above,
+            f"hard_below={self.hard_below} lies above easy_above={self.easy_above}; "
+            "leave room between them for medium problems",
+        )
+
+
+# The fields that each curriculum reads beside those that all of them do.
+_CURRICULUM_READS: dict[str, tuple[str, ...]] = {
+    "uniform": (),
+    "bucket": ("bucket", "estimate"),
+    "mixture": ("mixture", "mixture_shares", "estimate"),
+    "easy_to_hard": ("window", "estimate"),
+    "target": ("target",),
+    "variance": (),
+    "vcrl": ("vcrl_early", "vcrl_late", "vcrl_early_steps", "vcrl_momentum"),
+    "filter": ("filter_low", "filter_high"),
+    "one_sample": ("problem",),
+    "replay": ("replay_share",),
+}
+_EXPLORING = ("target", "variance", "vcrl", "filter")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CurriculumConfig(Section):
+    """Which of the pool's problems a training step asks (docs/difficulty.md).
+
+    A field that the named curriculum does not read is refused unless left alone.
+    """
+
+    name: Literal[
+        "uniform",
+        "bucket",
+        "mixture",
+        "easy_to_hard",
+        "target",
+        "variance",
+        "vcrl",
+        "filter",
+        "one_sample",
+        "replay",
+    ] = "uniform"
+    refill_rounds: Whole = 0  # more batches a step, to replace groups without signal
+    estimate: Literal["initial", "current"] = "initial"  # initial: before RL, fixed
+    bucket: Band = "medium"
+    mixture: Annotated[tuple[Band, ...], _NOT_EMPTY] = ("easy", "medium")
+    mixture_shares: tuple[float, ...] = ()  # of the batch, by bucket; () is even
+    window: PositiveShare = 0.5  # easy_to_hard: share of the pool, slid over the run
+    target: Share = 0.5  # target: the pass rate to be closest to
+    vcrl_early: Share = 0.3  # least variance score over the first steps
+    vcrl_late: Share = 0.8  # and afterwards
+    vcrl_early_steps: Whole = 20
+    vcrl_momentum: Share = 0.9  # of a problem's score in the memory bank
+    filter_low: Share = 0.2  # filter: least pass rate asked
+    filter_high: Share = 0.8  # filter: greatest
+    problem: Whole = 0  # one_sample: its number within the pool
+    replay_share: Share = 0.25  # replay: of the batch, at most, for forgotten problems
+    explore: Share = 0.1  # target, variance, vcrl, filter: share drawn from all
+
+    def __post_init__(self) -> None:
+        """Refuses fields without effect, and shares that do not fit the buckets."""
+        super().__post_init__()
+        reads = {"name", "refill_rounds", *_CURRICULUM_READS[self.name]}
+        reads |= {"explore"} if self.name in _EXPLORING else set()
+        for field in dataclasses.fields(self):
+            value = vars(self)[field.name]
+            require(
+                field.name in reads or value == field.default,
+                f"{field.name}={value!r} does nothing with name={self.name}; leave it "
+                f"at {field.default!r}, or choose a curriculum that reads it",
+            )
+        require(
+            self.estimate == "current" or "unknown" not in (self.bucket, *self.mixture),
+            "before RL every problem is easy, medium or hard; bucket unknown needs "
+            "estimate=current",
+        )
+        shares = self.mixture_shares
+        require(
+            len(shares) in (0, len(self.mixture)),
+            f"mixture_shares has {len(shares)} entries for mixture={self.mixture}; "
+            "give one share a bucket, or none",
+        )
+        require(
+            not shares or (min(shares) >= 0 and sum(shares) > 0),
+            f"mixture_shares={shares}; shares are >= 0 and not all 0",
+        )
+        require(
+            self.filter_low <= self.filter_high,
+            f"filter_low={self.filter_low} lies above filter_high={self.filter_high}; "
+            "no pass rate lies between them",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class EvalConfig(Section):
     """Held-out evaluation: pass@k, maj@k, by level and by type."""
 
@@ -327,7 +517,7 @@ class EvalConfig(Section):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VerifierConfig(Section):
-    """Worker processes that judge mathematics."""
+    """Worker processes that judge mathematics and numbers."""
 
     workers: Count = 2
     timeout_s: Positive = 5.0  # per item; over it the verdict is `unjudged`
@@ -353,6 +543,8 @@ class Config(Section):
     model: ModelConfig = ModelConfig()
     mesh: MeshConfig = MeshConfig()
     warmup: WarmupConfig = WarmupConfig()
+    difficulty: DifficultyConfig = DifficultyConfig()
+    curriculum: CurriculumConfig = CurriculumConfig()
     train: TrainConfig = TrainConfig()
     eval: EvalConfig = EvalConfig()
     verifier: VerifierConfig = VerifierConfig()
@@ -368,7 +560,16 @@ class Config(Section):
             (self.tokenizer.kind == "symbols") == (self.task.kind == "finite_field"),
             f"tokenizer.kind={self.tokenizer.kind} does not read task.kind="
             f"{self.task.kind}; pair symbols with finite_field, sentencepiece with "
-            "jsonl",
+            "files or hub",
+        )
+        curriculum = self.curriculum
+        require(
+            curriculum.name not in ("bucket", "mixture")
+            or curriculum.estimate == "current"
+            or self.difficulty.samples > 0,
+            f"curriculum.name={curriculum.name} takes its buckets from estimates "
+            "before RL, and difficulty.samples=0 makes none; draw some, or set "
+            "curriculum.estimate=current",
         )
         samplings = {"train": self.train.sampling, "eval": self.eval.sampling}
         for name, sampling in samplings.items():

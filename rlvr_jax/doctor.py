@@ -7,9 +7,11 @@ its length well before its accuracy (https://arxiv.org/abs/2605.28388). It reads
     groups/split, groups/all_right, groups/all_wrong, groups/truncated, groups/unjudged
         shares of all groups: those with a learning signal, and the silent ones by
         cause, each group under one cause, so that the five add up to 1
-    level_{n}/pass, level_{n}/split, level_{n}/length
+    level_{n}/pass, level_{n}/split, level_{n}/length, band_{name}/length
     rollout/length_mean, rollout/entropy, rollout/truncated
     verdict/right, verdict/wrong, verdict/unjudged
+    behaviour/repetition, behaviour/bare_answer, behaviour/skipped_steps,
+    behaviour/forgotten, refill/silent
     logprob_gap/mean, optimizer/skipped
 
 and leaves out what a step does not have.
@@ -32,8 +34,12 @@ _ENTROPY_COLLAPSE = 0.1  # of the first steps' mean
 _GAP_NEAR_LIMIT = 0.5  # of the limit that stops the run
 _MAX_TRUNCATED = 0.25  # of completions
 _MAX_UNJUDGED = 0.05  # of completions
+_MAX_REPETITION = 0.2  # of completions
+_MAX_FORGOTTEN = 0.1  # of completions
+_MORE_SHORTCUTS = 0.2  # of completions, beyond the first steps' share
 
 _LEVEL = re.compile(r"level_(\d+)/(pass|split|length)")
+_BAND = re.compile(r"band_(\w+)/length")
 _NAMES = frozenset(
     {
         "groups/split",
@@ -47,6 +53,11 @@ _NAMES = frozenset(
         "verdict/right",
         "verdict/wrong",
         "verdict/unjudged",
+        "behaviour/repetition",
+        "behaviour/bare_answer",
+        "behaviour/skipped_steps",
+        "behaviour/forgotten",
+        "refill/silent",
         "logprob_gap/mean",
         "optimizer/skipped",
     }
@@ -102,7 +113,8 @@ def examine(
     row = {
         name: float(value)
         for name, value in metrics.items()
-        if value is not None and (name in _NAMES or _LEVEL.fullmatch(name))
+        if value is not None
+        and (name in _NAMES or _LEVEL.fullmatch(name) or _BAND.fullmatch(name))
     }
     seen = state["seen"] + 1
     few = min(_FEW_STEPS, window)
@@ -112,10 +124,12 @@ def examine(
     found = [*_skipped(recent), *_logprob_gap(row, max_logprob_gap)]
     if seen >= window:
         found += [*_no_signal(recent), *_truncated(recent), *_unjudged(recent)]
+        found += [*_repetition(recent), *_forgetting(recent), *_refill(recent)]
     if seen >= 2 * few:
         latest = recent[-few:]
         found += [
             *_length_collapse(first, latest),
+            *_shortcuts(first, latest),
             *_entropy_collapse(first, latest),
         ]
 
@@ -160,6 +174,11 @@ def _levels(rows: Sequence[Row]) -> list[int]:
     return sorted({int(match[1]) for match in matches if match})
 
 
+def _bands(rows: Sequence[Row]) -> list[str]:
+    matches = [_BAND.fullmatch(name) for row in rows for name in row]
+    return sorted({match[1] for match in matches if match})
+
+
 def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
@@ -193,6 +212,7 @@ def _length_collapse(first: Sequence[Row], latest: Sequence[Row]) -> _Found:
     names = {"completions": "rollout/length_mean"} | {
         f"level {level}": f"level_{level}/length" for level in _levels(latest)
     }
+    names |= {f"band {band}": f"band_{band}/length" for band in _bands(latest)}
     fallen = []
     for where, name in names.items():
         before, now = _mean(first, name), _mean(latest, name)
@@ -273,4 +293,59 @@ def _unjudged(recent: Sequence[Row]) -> _Found:
         f"{_percent(means[2] / sum(means))} of completions could not be "
         f"judged over the last {len(recent)} steps.",
         "Read the reasons in rollouts/; check the golds and verifier.timeout_s.",
+    )
+
+
+def _shortcuts(first: Sequence[Row], latest: Sequence[Row]) -> _Found:
+    names = ("behaviour/bare_answer", "behaviour/skipped_steps")
+    before, now = (
+        sum(_mean(rows, n) or 0.0 for n in names) for rows in (first, latest)
+    )
+    if now - before <= _MORE_SHORTCUTS:
+        return
+    yield (
+        "shortcuts",
+        f"{_percent(now)} of completions answer without the steps, "
+        f"{_percent(before)} at the start.",
+        "A right answer pays however it was found, and accuracy tends to fall next: "
+        "leave out the problems that reward it (curriculum.name), or guard against "
+        "luck (train.advantage.guard).",
+    )
+
+
+def _repetition(recent: Sequence[Row]) -> _Found:
+    share = _mean(recent, "behaviour/repetition")
+    if share is None or share <= _MAX_REPETITION:
+        return
+    yield (
+        "repetition",
+        f"{_percent(share)} of completions repeat themselves over the last "
+        f"{len(recent)} steps.",
+        "Lower train.optimizer.learning_rate, or punish length with "
+        "train.overlong_buffer.",
+    )
+
+
+def _forgetting(recent: Sequence[Row]) -> _Found:
+    share = _mean(recent, "behaviour/forgotten")
+    if share is None or share <= _MAX_FORGOTTEN:
+        return
+    yield (
+        "forgetting",
+        f"{_percent(share)} of completions over the last {len(recent)} steps are wrong "
+        "on problems that were solved when last asked.",
+        "Lower train.optimizer.learning_rate, or set curriculum.name=replay.",
+    )
+
+
+def _refill(recent: Sequence[Row]) -> _Found:
+    share = _mean(recent, "refill/silent") or 0.0
+    if share == 0.0:
+        return
+    yield (
+        "refill_short",
+        f"After all refills {_percent(share)} of groups over the last {len(recent)} "
+        "steps still held no signal; the run goes on with them.",
+        "Raise curriculum.refill_rounds, or choose a curriculum that asks what the "
+        "policy can half do.",
     )

@@ -42,6 +42,8 @@ class Judged:
     finished: bool
     strategy: str | None
     weight_version: int
+    flags: tuple[str, ...] = ()  # of behaviour.FLAGS
+    band: str | None = None  # its problem's before it was asked; None where not kept
 
     def row(self, stage: str, step: int) -> dict[str, Any]:
         """Returns the completion as a line of rollouts/."""
@@ -60,6 +62,8 @@ class Judged:
             "finished": self.finished,
             "weight_version": self.weight_version,
             **({"strategy": self.strategy} if self.strategy else {}),
+            **({"band": self.band} if self.band else {}),
+            **({"flags": list(self.flags)} if self.flags else {}),
         }
 
 
@@ -69,12 +73,17 @@ def completions(
     """Returns the first P problems' completions (in NumPy) read, judged, classified."""
     G = len(rollouts.lengths) // len(rollouts.prompts.lengths)
     asked = [problem for problem in problems for _ in range(G)]
-    texts = [
-        run.tokenizer.decode(rollouts.tokens[b, : rollouts.lengths[b]].tolist())
-        for b in range(len(asked))
+    tokens = [
+        rollouts.tokens[b, : rollouts.lengths[b]].tolist() for b in range(len(asked))
     ]
+    texts = [run.tokenizer.decode(each) for each in tokens]
     verdicts = run.judge(asked, texts)
-    strategies = behaviour.strategies(run.config.task, asked, texts)
+    observed = [
+        behaviour.observe(run.config.task, problem, text, tokens=each, verdict=verdict)
+        for problem, text, each, verdict in zip(
+            asked, texts, tokens, verdicts, strict=True
+        )
+    ]
     return [
         Judged(
             problem=asked[b],
@@ -82,8 +91,9 @@ def completions(
             verdict=verdicts[b],
             length=int(rollouts.lengths[b]),
             finished=bool(rollouts.finished[b]),
-            strategy=strategies[b] if strategies else None,
+            strategy=observed[b].strategy,
             weight_version=int(rollouts.weight_version),
+            flags=observed[b].flags,
         )
         for b in range(len(asked))
     ]

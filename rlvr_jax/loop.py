@@ -1,27 +1,23 @@
 """The loop: the stages of a run, in order.
 
-warmup   worked solutions -> a policy that solves some problems
-train    problems -> rollouts -> verdicts -> advantages -> optimizer steps
-eval     held-out problems, before (warmup's policy) and after (train's)
+warmup      worked solutions -> a policy that solves some problems
+difficulty  that policy's completions of the train problems -> how hard each is for it
+train       problems -> rollouts -> verdicts -> advantages -> optimizer steps
+eval        held-out problems, before (warmup's policy) and after (train's)
 """
 
-import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import jax
-import numpy as np
 
-from job_jax.checkpoint import StageCheckpoints, digest, latest_step
-from job_jax.compiles import CompileCounter
-from job_jax.config_io import to_json
-from job_jax.metrics import METRICS_FILE, MetricsWriter, Progress, read_metrics
-from job_jax.schema import ConfigError
-from job_jax.steps import StageSteps, StopSignal
+from job_jax.checkpoint import digest
+from job_jax.metrics import Progress
+from job_jax.steps import StageSteps
 from rlvr_jax import doctor, throughput
-from rlvr_jax.config import Config
-from rlvr_jax.data.loader import Loader, encode_prompts
+from rlvr_jax.data import Difficulty, Loader, Pool, difficulty, encode_prompts
+from rlvr_jax.estimate import known_before_rl, learnt, restored, write_difficulty
 from rlvr_jax.evaluate import Judged, evaluate_policy
 from rlvr_jax.experience import Experience, gather
 from rlvr_jax.learn.batches import micro_batches, solution_batch, weighted
@@ -33,53 +29,12 @@ from rlvr_jax.learn.update import (
     supervised_objective,
 )
 from rlvr_jax.models.distribution import Sampling
-from rlvr_jax.run import Run, device_name
-from rlvr_jax.telemetry import rollout_metrics, run_summary
+from rlvr_jax.run import Run
+from rlvr_jax.stage import Loop, check_ended, policy_after
+from rlvr_jax.telemetry import rollout_metrics
 from rlvr_jax.throughput import Clock
 from rlvr_jax.tokenizer import pad_rows
 from rlvr_jax.types import Batch
-from rlvr_jax.workdir import Workdir
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Loop:
-    """What the stages of a run share."""
-
-    run: Run
-    workdir: Workdir
-    writer: MetricsWriter
-    stop: StopSignal
-    compiles: CompileCounter
-
-    def steps(self, name: str, total: int) -> StageSteps:
-        """Returns the bookkeeping of one stage's steps."""
-        return StageSteps(
-            name,
-            total,
-            directory=self.workdir.checkpoints,
-            checkpoint=self.run.config.checkpoint,
-            progress_every=self.run.config.log.progress_every,
-            writer=self.writer,
-            stop=self.stop,
-        )
-
-    def summarise(self, values: Mapping[str, Any]) -> None:
-        """Merges `values` into summary.json, beside what holds for the whole run."""
-        config = self.run.config
-        rows = read_metrics(self.workdir.path / METRICS_FILE)
-        self.workdir.update_summary(
-            {
-                "config": to_json(config),
-                "seed": config.seed,
-                "device": device_name(),
-                "compile_count": self.compiles.count,
-                "too_long": self.run.too_long,
-                **run_summary(rows, config),
-                "probe_overhead": None,
-                "rfgo": None,
-                **values,
-            }
-        )
 
 
 def warmup(loop: Loop) -> None:
@@ -133,7 +88,7 @@ def warmup(loop: Loop) -> None:
 def train(loop: Loop) -> None:
     """Reinforcement learning: the page that the rest of the package serves."""
     run, config = loop.run, loop.run.config.train
-    _check_ended(loop, "warmup")
+    check_ended(loop, "warmup", "difficulty")
     # Updates donate their state, so a reference is an array of its own.
     reference = policy_after(loop, "warmup") if config.loss.kl_coef else None
     updater = Updater(
@@ -143,23 +98,24 @@ def train(loop: Loop) -> None:
         total_steps=config.optimizer_steps,
         logit_chunk=config.logit_chunk,
     )
-    loader = Loader(
-        run.sources["train"], batch_size=config.prompts_per_step, seed=run.config.seed
-    )
+    pool = Pool(run.sources["train"], run.config)
     sampling = run.replicate(Sampling.of(config.sampling))
-    step_key = jax.jit(functools.partial(jax.random.fold_in, run.key("train")))
+    draw_key = jax.jit(functools.partial(jax.random.fold_in, run.key("train")))
     with loop.steps("train", config.steps) as steps:
         steps.begin(
             lambda: updater.init(policy_after(loop, "warmup")),
             host={"doctor": doctor.new_state(), "speed": throughput.nothing()},
         )
+        known = restored(steps) or known_before_rl(loop, pool)
         for step in steps:
             clock = Clock()
             experience = gather(
                 run,
-                loader.problems(step),
                 steps.state,
-                key=step_key(np.uint32(step)),
+                pool,
+                known,
+                step=step,
+                draw_key=draw_key,
                 sampling=sampling,
                 clock=clock,
             )
@@ -167,17 +123,33 @@ def train(loop: Loop) -> None:
                 run.config,
                 updater,
                 steps.state,
-                rollouts=experience.rollouts,
+                rollouts=experience.groups.rollouts,
                 advantages_PG=experience.advantages,
+                bands_P=experience.bands,
                 reference=reference,
                 sampling=sampling,
                 place=run.place,
             )
             clock.lap("update")
             steps.state = result.state
-            _end_step(
-                loop, steps, step, experience=experience, result=result, clock=clock
+            known = learnt(
+                loop,
+                steps,
+                known,
+                experience.visits,
+                step=step,
+                draws=experience.draws,
             )
+            _end_step(
+                loop,
+                steps,
+                step,
+                known=known,
+                experience=experience,
+                result=result,
+                clock=clock,
+            )
+    write_difficulty(loop, pool, known)
     speed = throughput.summary(
         steps.host["speed"],
         model=run.config.model,
@@ -189,7 +161,7 @@ def train(loop: Loop) -> None:
 def evaluation(loop: Loop) -> None:
     """Evaluates the policy before and after RL on the same problems and draws."""
     train = loop.run.config.train
-    _check_ended(loop, "warmup", "train")
+    check_ended(loop, "warmup", "train")
     done = loop.workdir.read_summary().get("eval", {})
     for name, stage in (("before", "warmup"), ("after", "train")):
         if name in done:
@@ -216,47 +188,6 @@ def evaluation(loop: Loop) -> None:
         )
 
 
-def policy_after(loop: Loop, stage: str) -> Any:
-    """Returns the parameters that a stage ended with.
-
-    A stage of no steps leaves what was there before it: in the end, parameters drawn
-    from the seed.
-    """
-    run, steps = loop.run, _steps(loop.run.config)
-    if stage == "train" and steps["train"] == 0:
-        stage = "warmup"
-    if steps[stage] == 0:
-        return run.initial_params()
-    directory = loop.workdir.checkpoints / stage
-    with StageCheckpoints(directory) as checkpoints:
-        return checkpoints.restore_params(steps[stage], run.abstract_params())
-
-
-def is_done(stage: str, *, config: Config, workdir: Workdir) -> bool:
-    """Returns whether a stage has ended, with what it left still in the workdir."""
-    summary = workdir.read_summary()
-    if stage == "eval":
-        return summary.get("eval", {}).keys() >= {"before", "after"}
-    saved = latest_step(workdir.checkpoints / stage) or 0
-    return saved == _steps(config)[stage] and stage in summary.get("stages", {})
-
-
-def _check_ended(loop: Loop, *stages: str) -> None:
-    """Raises ConfigError where one of the stages has not done all its steps."""
-    for stage in stages:
-        directory = loop.workdir.checkpoints / stage
-        total, done = _steps(loop.run.config)[stage], latest_step(directory) or 0
-        if done != total:
-            raise ConfigError(
-                f"stage {stage} has done {done} of {total} steps in {directory}; run "
-                f"--stage={stage} or --stage=all first"
-            )
-
-
-def _steps(config: Config) -> dict[str, int]:
-    return {"warmup": config.warmup.steps, "train": config.train.steps}
-
-
 def _solutions(run: Run, loader: Loader, step: int) -> Batch:
     problems = loader.problems(step)
     prompts = encode_prompts(problems, run.tokenizer, bucket=run.config.prompt_bucket)
@@ -275,19 +206,27 @@ def _end_step(
     steps: StageSteps,
     step: int,
     *,
+    known: Difficulty,
     experience: Experience,
     result: Optimized,
     clock: Clock,
 ) -> None:
     """Logs a training step, asks the doctor, and keeps what has to be kept."""
     config = loop.run.config
-    tokens = int(experience.rollouts.lengths.sum())
+    tokens = int(experience.groups.rollouts.lengths.sum())
     metrics = result.metrics | rollout_metrics(
-        experience.judged,
+        experience.groups.judged,
         rewards_PG=experience.rewards,
         advantages_PG=experience.advantages,
         split_P=experience.split,
+        k=config.eval.k,
     )
+    metrics |= experience.notes | difficulty.drift(known, config.difficulty)
+    if len(experience.reward_parts) > 1:
+        metrics |= {
+            f"reward/{name}": float(part_PG.mean())
+            for name, part_PG in experience.reward_parts.items()
+        }
     if config.eval.every and (step + 1) % config.eval.every == 0:
         summary, _ = _evaluated(
             loop,
@@ -311,7 +250,7 @@ def _end_step(
     if step > steps.first:  # the first step compiles
         steps.host["speed"] = throughput.add(steps.host["speed"], clock, tokens)
     if step % config.log.rollouts_every == 0 or step + 1 == config.train.steps:
-        _save_rollouts(loop, "train", step, experience.judged)
+        _save_rollouts(loop, "train", step, experience.groups.judged)
     timings = {f"time/{name}": value for name, value in clock.seconds.items()}
     steps.end(
         step,

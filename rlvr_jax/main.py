@@ -15,13 +15,14 @@ from job_jax.compiles import CompileCounter
 from job_jax.metrics import MetricsWriter, NonFiniteMetricError
 from job_jax.steps import StopSignal
 from job_jax.workdir import SUMMARY_FILE
-from rlvr_jax import loop, plan
+from rlvr_jax import estimate, loop, plan
 from rlvr_jax.analysis.report import REPORT_FILE, write_report
 from rlvr_jax.config import Config
 from rlvr_jax.flags import parse
 from rlvr_jax.learn.optimize import LogprobGapError, StaleRolloutsError
 from rlvr_jax.learn.update import DivergedError
 from rlvr_jax.run import device_name, open_run, start_jax
+from rlvr_jax.stage import Loop, is_done
 from rlvr_jax.workdir import Workdir
 
 # What a user can mend.
@@ -34,8 +35,9 @@ _FAILURES = (
     StaleRolloutsError,
 )
 
-_STAGES: dict[str, Callable[[loop.Loop], None]] = {
+_STAGES: dict[str, Callable[[Loop], None]] = {
     "warmup": loop.warmup,
+    "difficulty": estimate.estimation,
     "train": loop.train,
     "eval": loop.evaluation,
 }
@@ -59,9 +61,7 @@ def _do(argv: Sequence[str]) -> None:
 def _run(config: Config, workdir: Workdir, *, stage: str) -> None:
     """Does what is left of a stage, or of all of them."""
     asked = [name for name in _STAGES if stage in ("all", name)]
-    left = [
-        name for name in asked if not loop.is_done(name, config=config, workdir=workdir)
-    ]
+    left = [name for name in asked if not is_done(name, config=config, workdir=workdir)]
     if left:
         _work(config, workdir, left)
     if stage == "report" or (stage == "all" and _report_is_old(workdir)):
@@ -79,7 +79,7 @@ def _work(config: Config, workdir: Workdir, stages: Sequence[str]) -> None:
     for line in run.left_out():
         print(line, file=sys.stderr)
     with jax.set_mesh(run.mesh), run.judge, MetricsWriter(workdir.path) as writer:
-        shared = loop.Loop(
+        shared = Loop(
             run=run, workdir=workdir, writer=writer, stop=stop, compiles=compiles
         )
         for stage in stages:

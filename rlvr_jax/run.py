@@ -18,14 +18,20 @@ from job_jax.mesh import (
     make_mesh,
     replicated,
 )
+from job_jax.schema import ConfigError
 from rlvr_jax.config import Config
 from rlvr_jax.data.loader import Fitting, ProblemSource, fitting
 from rlvr_jax.models import Transformer, shardings
 from rlvr_jax.tasks import Stage, problem_source
 from rlvr_jax.tasks.finite_field import vocabulary
+from rlvr_jax.tasks.records import RecordSource
 from rlvr_jax.tokenizer import SentencePieceTokenizer, SymbolTokenizer, Tokenizer
 from rlvr_jax.types import Problem
 from rlvr_jax.verifiers import Judge
+
+# Long enough that a busy machine leaves out no gold that a quiet one would keep: a run
+# that goes on must see the same problems.
+_AUDIT_LIMIT_S = 60.0
 
 STAGES: tuple[Stage, ...] = ("warmup", "train", "eval")  # those that ask problems
 
@@ -41,6 +47,7 @@ class Run:
     judge: Judge
     sources: dict[Stage, Fitting]
     too_long: dict[Stage, int]
+    unreadable: dict[Stage, dict[str, str]]  # id -> why its gold cannot be judged by
 
     def initial_params(self) -> Any:
         """Returns freshly drawn parameters, a function of the config's seed, laid out.
@@ -82,7 +89,7 @@ class Run:
 
     def key(self, stream: str) -> jax.Array:
         """Returns the key of one stream of random numbers, apart from all others."""
-        number = {"train": 0, "eval": 1}[stream]
+        number = {"train": 0, "eval": 1, "difficulty": 2}[stream]
         return jax.random.fold_in(jax.random.key(self.config.seed), number)
 
     def problems(self, stage: Stage, count: int) -> list[Problem]:
@@ -91,8 +98,16 @@ class Run:
         return [source[i] for i in range(min(count, len(source)))]
 
     def left_out(self) -> list[str]:
-        """Returns a line for each stage of whose problems some are too long."""
+        """Returns lines on the problems that stages go without, and why."""
         lines = []
+        for stage, golds in self.unreadable.items():
+            if golds:
+                total = len(golds) + self.too_long[stage] + len(self.sources[stage])
+                lines.append(
+                    f"{stage}: {len(golds)} of {total} problems left out: golds that "
+                    "the verifier cannot read"
+                )
+                lines += [f"  {name}: {reason}" for name, reason in golds.items()]
         for stage, count in self.too_long.items():
             prompt, solution = _limits(self.config, stage)
             limits = f"a prompt of more than {prompt} tokens"
@@ -135,8 +150,11 @@ def open_run(
         if stage != "warmup" or config.warmup.steps
     }
     tokenizer = _tokenizer(config, raw, tokenizer_path)
+    auditor = dataclasses.replace(config.verifier, timeout_s=_AUDIT_LIMIT_S)
+    with Judge(auditor) as judge:
+        readable, unreadable = _readable(raw, judge)
     sources, too_long = {}, {}
-    for stage, source in raw.items():
+    for stage, source in readable.items():
         max_prompt, max_solution = _limits(config, stage)
         sources[stage], too_long[stage] = fitting(
             source,
@@ -153,7 +171,32 @@ def open_run(
         judge=Judge(config.verifier),
         sources=sources,
         too_long=too_long,
+        unreadable=unreadable,
     )
+
+
+def _readable(
+    sources: Mapping[Stage, ProblemSource], judge: Judge
+) -> tuple[dict[Stage, ProblemSource], dict[Stage, dict[str, str]]]:
+    """Returns the sources without problems whose golds cannot be read, and those golds.
+
+    Generated golds are right by construction; the warm start reads none.
+    """
+    kept = dict(sources)
+    unreadable: dict[Stage, dict[str, str]] = {}
+    for stage, source in sources.items():
+        if stage == "warmup" or not isinstance(source, RecordSource):
+            continue
+        problems = [source[i] for i in range(len(source))]
+        unreadable[stage] = judge.unreadable(problems)
+        indices = [i for i, p in enumerate(problems) if p.id not in unreadable[stage]]
+        if not indices:
+            raise ConfigError(
+                f"{stage} problems: the verifier can read none of {len(problems)} "
+                f"golds, such as {problems[0].gold!r:.60}; see task.record"
+            )
+        kept[stage] = Fitting(source, indices)
+    return kept, unreadable
 
 
 def _limits(config: Config, stage: Stage) -> tuple[int, int | None]:

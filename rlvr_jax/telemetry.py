@@ -1,4 +1,4 @@
-"""A training step in numbers: overall, by level, type and strategy; and a whole run."""
+"""A training step in numbers: overall, by band, level, type and strategy; and a run."""
 
 import collections
 import dataclasses
@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 
 from rlvr_jax import doctor
+from rlvr_jax.behaviour import FLAGS
 from rlvr_jax.config import Config
-from rlvr_jax.evaluate import Judged
+from rlvr_jax.evaluate import Judged, pass_at_k
+from rlvr_jax.types import BANDS
 
 _STATUSES = ("right", "wrong", "unjudged")
+_CAUSES = ("split", "all_right", "all_wrong", "truncated", "unjudged")
 
 
 def rollout_metrics(
@@ -20,11 +23,13 @@ def rollout_metrics(
     rewards_PG: np.ndarray,
     advantages_PG: np.ndarray,
     split_P: np.ndarray,
+    k: Sequence[int],
 ) -> dict[str, float]:
     """Returns the metrics of one step's rollouts, judged in group-major order.
 
-    Levels, types and strategies that the step did not meet are absent. A group's
-    `split` is judged on its verdicts, never on the shaped reward.
+    Bands, levels, types and strategies that the step did not meet are absent, and so is
+    pass@k where no group has k verdicts. A group's `split` is judged on its verdicts,
+    never on the shaped reward. A band is where its problem stood before the step.
     """
     P, G = rewards_PG.shape
     groups = [judged[p * G : (p + 1) * G] for p in range(P)]
@@ -39,6 +44,8 @@ def rollout_metrics(
             for status in _STATUSES
         },
         **_groups_by_cause(groups, split_P),
+        **_pass_curve(groups, k),
+        **_behaviour(judged),
     }
     mass_P = np.abs(advantages_PG).sum(axis=1)
     total_mass = max(float(mass_P.sum()), 1e-9)
@@ -51,7 +58,62 @@ def rollout_metrics(
             f"level_{level}/length": float(np.mean([one.length for one in rows])),
             f"level_{level}/advantage_mass": float(mass_P[at_P].sum()) / total_mass,
         }
+    for band in BANDS:
+        at_P = np.array([group[0].band == band for group in groups])
+        if at_P.any():
+            found = _of_band(
+                [group for group, at in zip(groups, at_P, strict=True) if at],
+                rewards_PG[at_P],
+                split_P[at_P],
+                k=k,
+            )
+            found["share"] = float(at_P.mean())
+            found["advantage_mass"] = float(mass_P[at_P].sum()) / total_mass
+            metrics |= {f"band_{band}/{name}": value for name, value in found.items()}
     return metrics | _by_type(judged)
+
+
+def _of_band(
+    groups: Sequence[Sequence[Judged]],
+    rewards_PG: np.ndarray,
+    split_P: np.ndarray,
+    *,
+    k: Sequence[int],
+) -> dict[str, float]:
+    """Returns the metrics of one band's groups, by their last names."""
+    rows = [one for group in groups for one in group]
+    named = _groups_by_cause(groups, split_P) | _behaviour(rows)
+    named |= _pass_curve(groups, k)
+    return {
+        "reward": float(rewards_PG.mean()),
+        "pass": _share(_is_right(one) for one in rows),
+        "length": float(np.mean([one.length for one in rows])),
+        **{name.split("/")[1]: value for name, value in named.items()},
+    }
+
+
+def _pass_curve(
+    groups: Sequence[Sequence[Judged]], k: Sequence[int]
+) -> dict[str, float]:
+    """Returns pass@k over the groups that have k verdicts, for each such k."""
+    judged = [[one for one in g if one.verdict.status != "unjudged"] for g in groups]
+    n_P = np.array([len(group) for group in judged])
+    c_P = np.array([sum(_is_right(one) for one in group) for group in judged])
+    return {
+        f"rollout/pass@{each}": float(
+            np.mean(pass_at_k(n_P[n_P >= each], c_P[n_P >= each], each))
+        )
+        for each in k
+        if (n_P >= each).any()
+    }
+
+
+def _behaviour(judged: Sequence[Judged]) -> dict[str, float]:
+    """Returns the share of completions that carry each flag."""
+    return {
+        f"behaviour/{flag}": _share(flag in one.flags for one in judged)
+        for flag in FLAGS
+    }
 
 
 def run_summary(rows: Sequence[Mapping[str, Any]], config: Config) -> dict[str, Any]:
@@ -100,8 +162,7 @@ def _groups_by_cause(
             causes["truncated"] += 1
         else:
             causes["all_wrong"] += 1
-    names = ("split", "all_right", "all_wrong", "truncated", "unjudged")
-    return {f"groups/{name}": causes[name] / len(groups) for name in names}
+    return {f"groups/{name}": causes[name] / len(groups) for name in _CAUSES}
 
 
 def _by_type(judged: Sequence[Judged]) -> dict[str, float]:

@@ -26,9 +26,10 @@ class Clock:
         self.seconds: dict[str, float] = {}
 
     def lap(self, part: str) -> None:
-        """Books the time since the last lap on `part`."""
+        """Adds the time since the last lap to that of `part`."""
         now = time.perf_counter()
-        self.seconds[f"{part}_s"] = now - self._last
+        name = f"{part}_s"
+        self.seconds[name] = self.seconds.get(name, 0.0) + now - self._last
         self._last = now
 
 

@@ -6,7 +6,7 @@ group-major: row `p * G + g` is sample g of prompt p.
 """
 
 import dataclasses
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -14,16 +14,21 @@ from jaxtyping import Bool, Float, Int, UInt32
 
 Array = Any  # JAX's on a device, NumPy's on the host: a record travels between both
 VerdictStatus = Literal["right", "wrong", "unjudged"]
+Band = Literal["easy", "medium", "hard", "unknown"]
+BANDS: tuple[Band, ...] = get_args(Band)
+AnswerForm = Literal["any", "boxed", "tagged"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Problem:
     """One verifiable question. Written by `tasks`, read by every later stage.
 
-    `kind` names the verifier that judges answers. `level` is a difficulty grade known
-    beforehand (steps of a chain, MATH level), 0 where there is none; `type` is the
-    group that telemetry is cut by (evaluation, inversion, subject). `solution` is a
-    worked completion for the supervised warm start.
+    `source`, `id` and `parent` are its lineage: the data it came from, its name there,
+    and the id of the problem that it was made from, if any. `kind` names the verifier
+    that judges answers, `answer_form` where it looks for them. `level` is a difficulty
+    grade known beforehand (steps of a chain, MATH level), 0 where there is none; `type`
+    is the group that telemetry is cut by (evaluation, inversion, subject). `solution`
+    is a worked completion for the supervised warm start.
     """
 
     id: str
@@ -31,6 +36,7 @@ class Problem:
     gold: str
     kind: str
     source: str
+    answer_form: AnswerForm = "any"
     level: int = 0
     type: str = ""
     parent: str | None = None
@@ -93,7 +99,8 @@ class Batch:
     Written by `learn.batches`. `token_weights` is the aggregation: it is 0 outside a
     completion and is normalised over the whole minibatch *before* it is split, so the
     sum over micro-batches is the loss whatever the split. `old_logprobs` and
-    `ref_logprobs` are 0 where the loss does not read them.
+    `ref_logprobs` are 0 where the loss does not read them. `bands` are indices into
+    BANDS, by which sums are cut, and -1 in rows of which no account is kept.
     """
 
     prompt_tokens: Int[Array, " P S"]
@@ -104,6 +111,7 @@ class Batch:
     advantages: Float[Array, " B"]
     old_logprobs: Float[Array, " B T"]
     ref_logprobs: Float[Array, " B T"]
+    bands: Int[Array, " B"]
 
 
 @jax.tree_util.register_dataclass
@@ -117,6 +125,7 @@ class LossParts:
     `logprob_gap` is |log pi - log pi_old|: before the first optimizer step on a rollout
     it is the disagreement between sampler and scorer, afterwards the policy's movement.
     `kl` and `entropy` are 0 where the loss was not given what they are made of.
+    `by_band` holds a row a band: tokens, entropy, kl, clipped tokens.
     """
 
     loss: Float[Array, ""]
@@ -128,6 +137,7 @@ class LossParts:
     entropy: Float[Array, ""]
     logprob_gap: Float[Array, ""]
     logprob_gap_max: Float[Array, ""]  # a maximum, not a sum
+    by_band: Float[Array, " Q M"]
 
     def __add__(self, other: "LossParts") -> "LossParts":
         """Returns the parts of the two token sets together."""

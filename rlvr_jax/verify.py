@@ -14,17 +14,18 @@ import queue
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, get_args
 
 from absl import flags
 
 from job_jax.schema import ConfigError, did_you_mean
 from rlvr_jax.config import VerifierConfig
-from rlvr_jax.types import Problem, Verdict
-from rlvr_jax.verifiers import exact, finite_field
-from rlvr_jax.verifiers.math import MathVerifier
+from rlvr_jax.types import AnswerForm, Problem, Verdict
+from rlvr_jax.verifiers import POOLED, judge_here
+from rlvr_jax.verifiers.math import Item, MathVerifier
 
-_KINDS = ("math", "exact", "finite_field")
+_KINDS = (*POOLED, "exact", "finite_field")
+_FORMS = get_args(AnswerForm)
 _CHUNK = 256  # lines, where as many are waiting; enough to keep the workers busy
 
 _USAGE = """\
@@ -32,8 +33,15 @@ usage: python -m rlvr_jax.verify [--workers=N] [--timeout_s=SECONDS] < IN > OUT
 
 IN   one JSON object a line: {"kind": KIND, "gold": TEXT, "answer": TEXT}, with KIND
        math          the final answer and the gold are equal as mathematics
+       numeric       both are one number, with or without a unit, and equal
        exact         answer and gold are equal as text, white space around them aside
        finite_field  the answer ends in "answer X" and X is the gold numeral
+     and, if wanted, "form": where kinds but finite_field look for the answer
+       any           the last <answer>..</answer>, else the last \\boxed{..}, else what
+                     follows the last "####" or "answer is", else the last number;
+                     kind exact takes the whole text (this is the default)
+       boxed         the last complete \\boxed{..} alone
+       tagged        the last complete <answer>..</answer> alone
 OUT  the same objects with "verdict" (right, wrong or unjudged) and "reason"
 
 flags:"""
@@ -71,10 +79,10 @@ def _flags() -> flags.FlagValues:
     default = VerifierConfig()
     values = flags.FlagValues()
     flags.DEFINE_integer(
-        "workers", default.workers, "processes for kind math", flag_values=values
+        "workers", default.workers, "processes for math, numeric", flag_values=values
     )
     flags.DEFINE_float(
-        "timeout_s", default.timeout_s, "limit per item, kind math", flag_values=values
+        "timeout_s", default.timeout_s, "limit per item in them", flag_values=values
     )
     flags.DEFINE_boolean("help", False, "show this and exit", flag_values=values)
     return values
@@ -85,8 +93,12 @@ def _serve(source: BinaryIO, config: VerifierConfig) -> None:
     with MathVerifier(config.workers, config.timeout_s) as verifier:
         for lines in _chunks(source):
             items = [_read(line, number) for number, line in lines]
-            pairs = [(r["gold"], r["answer"]) for r, verdict in items if not verdict]
-            with contextlib.closing(verifier.judge_each(pairs)) as verdicts:
+            pooled = [
+                Item(r["gold"], r["answer"], r.get("form", "any"), r["kind"])
+                for r, verdict in items
+                if not verdict
+            ]
+            with contextlib.closing(verifier.judge_each(pooled)) as verdicts:
                 for record, known in items:
                     verdict = known or next(verdicts)
                     judged = {"verdict": verdict.status, "reason": verdict.reason}
@@ -125,15 +137,18 @@ def _read(line: bytes, number: int) -> tuple[Record, Verdict | None]:
         gold, answer = _text(record, "gold"), _text(record, "answer")
         if kind not in _KINDS:
             raise ConfigError(f"unknown kind {kind!r}{did_you_mean(kind, _KINDS)}")
+        form: Any = _text(record, "form") if "form" in record else _FORMS[0]
+        if form not in _FORMS:
+            raise ConfigError(f"unknown form {form!r}{did_you_mean(form, _FORMS)}")
     except ConfigError as error:
         reason = f"line {number}: {error}"
         return record, Verdict(status="unjudged", reason=reason)
-    if kind == "math":
+    if kind in POOLED:
         return record, None
-    if kind == "exact":
-        return record, exact.judge(gold, answer)
-    problem = Problem(id="", prompt="", gold=gold, kind=kind, source="stdin")
-    return record, finite_field.judge(problem, answer)
+    problem = Problem(
+        id="", prompt="", gold=gold, kind=kind, source="stdin", answer_form=form
+    )
+    return record, judge_here(problem, answer)
 
 
 def _object(line: bytes) -> Record:

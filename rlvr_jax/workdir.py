@@ -1,4 +1,4 @@
-"""The files of a run beside those of every job: rollouts/ and the tokenizer."""
+"""A run's files beside every job's: rollouts/, difficulty.jsonl, the tokenizer."""
 
 import gzip
 import json
@@ -10,6 +10,7 @@ import job_jax.workdir
 from rlvr_jax.config import Config
 
 TOKENIZER_FILE = "tokenizer.model"
+DIFFICULTY_FILE = "difficulty.jsonl"
 
 _MAY_CHANGE = ("mesh.", "log.", "checkpoint.", "verifier.")
 
@@ -28,6 +29,14 @@ class Workdir(job_jax.workdir.Workdir):
     def tokenizer(self) -> pathlib.Path:
         """Returns where a learnt tokenizer is kept."""
         return self.path / TOKENIZER_FILE
+
+    def write_difficulty(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Writes difficulty.jsonl, a line a problem, over what stood there."""
+        partial = self.path / f"{DIFFICULTY_FILE}.partial"
+        with partial.open("w", encoding="utf-8") as file:
+            for row in rows:
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        partial.replace(self.path / DIFFICULTY_FILE)
 
     def write_rollouts(
         self, stage: str, step: int, rows: Iterable[Mapping[str, Any]]

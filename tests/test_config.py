@@ -12,11 +12,12 @@ from rlvr_jax.config import (
     ChainMix,
     Config,
     EvalConfig,
+    FilesConfig,
     FiniteFieldConfig,
-    JsonLinesConfig,
     LossConfig,
     ModelConfig,
     OptimizerConfig,
+    RecordConfig,
     SamplingConfig,
     TokenizerConfig,
     TrainConfig,
@@ -25,7 +26,7 @@ from rlvr_jax.config import (
 )
 
 JSONL = {
-    "task": JsonLinesConfig(train_path="train.jsonl", eval_path="test.jsonl"),
+    "task": FilesConfig(train_path="train.jsonl", eval_path="test.jsonl"),
     "tokenizer": TokenizerConfig(kind="sentencepiece"),
 }
 
@@ -57,8 +58,8 @@ def _refused(section, values):
         (ChainMix, {"strategies": ("up",)}, "strategies expects a tuple of one of for"),
         (TrainConfig, {"loss": 3}, "loss expects a LossConfig, got 3"),
         (TrainConfig, {"loss": ModelConfig()}, "loss expects a LossConfig, got Model"),
-        (Config, {"task": 3}, "task expects a FiniteFieldConfig or JsonLinesConfig, "),
-        (JsonLinesConfig, {"kind": "finite_field"}, "kind expects jsonl, got 'finite"),
+        (Config, {"task": 3}, "task expects a FiniteFieldConfig or FilesConfig or "),
+        (FilesConfig, {"kind": "finite_field"}, "kind expects files, got 'finite"),
     ],
 )
 def test_a_value_of_another_type_is_refused(section, values, message):
@@ -94,7 +95,7 @@ def test_a_value_of_another_type_is_refused(section, values, message):
         (ChainMix, {"steps": (1,), "step_weights": (0.0,)}, "step_weights=(0.0,)"),
         (FiniteFieldConfig, {"modulus": 12}, "modulus=12; it must be one of (2, 3, 5"),
         (
-            JsonLinesConfig,
+            RecordConfig,
             {"prompt_template": "Q:"},
             "prompt_template='Q:' has no place",
         ),
@@ -228,7 +229,7 @@ def test_configs_are_values():
 
 
 @pytest.mark.parametrize(
-    "config", [Config(), Config(**JSONL)], ids=["default", "jsonl"]
+    "config", [Config(), Config(**JSONL)], ids=["default", "files"]
 )
 def test_walk_reaches_every_value_once(config):
     paths = [path for path, _, _ in walk(config)]

@@ -20,6 +20,12 @@ HEALTHY = {
     "verdict/right": 0.5,
     "verdict/wrong": 0.5,
     "verdict/unjudged": 0.0,
+    "behaviour/repetition": 0.01,
+    "behaviour/bare_answer": 0.05,
+    "behaviour/skipped_steps": 0.05,
+    "behaviour/forgotten": 0.02,
+    "refill/silent": 0.0,
+    "band_hard/length": 30.0,
     "logprob_gap/mean": 1e-4,
     "optimizer/skipped": 0.0,
     "level_4/pass": 0.7,
@@ -49,6 +55,14 @@ def test_healthy_run_raises_nothing():
         # The latest 5 steps' mean crosses half of 40 at (5 * 40 - 3 * 36) / 5 = 18.4.
         ({"rollout/length_mean": 4.0}, "length_collapse", 32),
         ({"level_4/length": 2.0}, "length_collapse", 32),
+        ({"band_hard/length": 2.0}, "length_collapse", 32),
+        # 3 of 5 steps at .5 + .05, 2 at .1: .37, which is .27 more than at the start.
+        ({"behaviour/bare_answer": 0.5}, "shortcuts", 32),
+        ({"behaviour/skipped_steps": 0.5}, "shortcuts", 32),
+        # 4 of 20 steps at 1 is 0.2 and a bit; 2 of 20 at 1 is 0.1 and a bit.
+        ({"behaviour/repetition": 1.0}, "repetition", 33),
+        ({"behaviour/forgotten": 1.0}, "forgetting", 31),
+        ({"refill/silent": 0.5}, "refill_short", 30),
         # ... and a tenth of 0.3 at the fifth step at 0.01.
         ({"rollout/entropy": 0.01}, "entropy_collapse", 34),
         ({"logprob_gap/mean": 0.26}, "logprob_gap", 30),
@@ -95,6 +109,24 @@ def test_length_collapse_names_the_level_that_collapses_alone():
     (alarm,) = alarms_of(sick_from(30, {"level_4/length": 2.0}))
     # Three of the latest five steps at 2, two at 30.
     assert "(mean tokens of level 4: 30.0 to 13.2)" in alarm.finding
+
+
+def test_collapse_is_told_by_length_before_accuracy_falls():
+    """The published collapse in shape: 510.7 tokens to 45.7 within 58 steps.
+
+    Length halves by step 14, accuracy starts to fall at step 30.
+    """
+    steps = range(60)
+    lengths = [max(45.7, 510.7 * 0.5 ** (step / 14)) for step in steps]
+    accuracy = [0.5 if step < 30 else 0.5 - 0.01 * (step - 30) for step in steps]
+    rows = [
+        HEALTHY | {"rollout/length_mean": length, "verdict/right": right}
+        for length, right in zip(lengths, accuracy, strict=True)
+    ]
+    first = alarms_of(rows)[0]
+    assert first.code == "length_collapse"
+    # Half of the first five steps' mean, met by the mean of the latest five.
+    assert 14 <= first.step <= 20
 
 
 def test_windowed_alarms_wait_for_a_full_window():

@@ -12,7 +12,7 @@ from rlvr_jax.config import Config
 from rlvr_jax.flags import STAGES, parse
 
 RECIPE = """\
-from rlvr_jax.config import Config, JsonLinesConfig, TokenizerConfig, TrainConfig
+from rlvr_jax.config import Config, FilesConfig, TokenizerConfig, TrainConfig
 
 def get_config():
     return Config(name="seven", train=TrainConfig(steps=7))
@@ -112,7 +112,7 @@ def test_a_resolved_config_is_a_config(recipe, tmp_path):
         ("now", "unexpected argument 'now'; write --flag=value"),
         (
             "--stage=tran",
-            "flag --stage=tran: value should be one of <all|warmup|train|eval|report>",
+            "flag --stage=tran: value should be one of <all|warmup|difficulty|train|eval|report>",
         ),
         ("--nodry_run=3", "--nodry_run=3 does not take an argument"),
         (
@@ -206,7 +206,7 @@ def test_help_names_every_flag_and_every_field(capsys):
         assert f"\n  {flag}" in text
     for path, _, _ in walk(Config()):
         assert f"\n  --config.{path}=" in text
-    assert "--config.task.answer_marker='####'" in text
+    assert "--config.task.record.answer_marker='####'" in text
     lines = {
         line.split()[0]: line.split(maxsplit=1)[-1]
         for line in text.splitlines()

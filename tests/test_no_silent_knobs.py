@@ -1,36 +1,46 @@
 """Every field of the config is read by the program: none does nothing.
 
-Two whole runs in this process, one of generated problems and one of JSON lines, under
-settings that make the optional paths live. What is read is recorded; a field that
-neither run reads is a knob that turns nothing.
+Two whole runs in this process, one of generated problems and one of files, under
+settings that make the optional paths live; a data set of the hub is opened alone. What
+is read is recorded; a field that nothing reads is a knob that turns nothing.
 """
 
 import json
+from typing import get_args
 
+import datasets
 import pytest
 from recording import knobs, record_reads
 
 from job_jax.config import CheckpointConfig, MeshConfig
 from job_jax.config_io import to_json
 from rlvr_jax.config import (
+    AdvantageConfig,
     ChainMix,
     Config,
+    CurriculumConfig,
+    DifficultyConfig,
     EvalConfig,
+    FilesConfig,
     FiniteFieldConfig,
-    JsonLinesConfig,
+    HubConfig,
     LogConfig,
     LossConfig,
     ModelConfig,
     OptimizerConfig,
+    RecordConfig,
     SamplingConfig,
     TokenizerConfig,
     TrainConfig,
     WarmupConfig,
 )
+from rlvr_jax.data import Pool
 from rlvr_jax.main import main
+from rlvr_jax.tasks import problem_source
 
 SAMPLING = SamplingConfig(max_new_tokens=24)
 OPTIMIZER = OptimizerConfig(schedule="cosine")
+DIFFICULTY = DifficultyConfig(samples=2, pool=8)
 
 
 def config(task, **sections):
@@ -41,11 +51,14 @@ def config(task, **sections):
         ),
         mesh=MeshConfig(cpu_devices=8),
         warmup=WarmupConfig(steps=1, batch_size=8, optimizer=OPTIMIZER),
+        difficulty=DIFFICULTY,
+        curriculum=CurriculumConfig(name="bucket", refill_rounds=1),
         train=TrainConfig(
             steps=1,
             prompts_per_step=8,
             samples_per_prompt=2,
             optimizer=OPTIMIZER,
+            advantage=AdvantageConfig(guard="cap"),
             loss=LossConfig(kl_coef=0.1, entropy_coef=0.01),
             sampling=SAMPLING,
         ),
@@ -81,13 +94,22 @@ def test_every_field_of_the_config_is_read(
     tmp_path, monkeypatch, word_problems, capsys
 ):
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "programs"))
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    (tmp_path / "hub").mkdir()
     mix = ChainMix(steps=(1, 2))
     configs = {
         "chains": config(
             FiniteFieldConfig(modulus=5, warmup=mix, train=mix, eval=mix),
         ),
         "words": config(
-            JsonLinesConfig(train_path=word_problems, eval_path=word_problems),
+            FilesConfig(
+                train_path=word_problems,
+                eval_path=word_problems,
+                record=RecordConfig(
+                    chat_template="{% for m in messages %}{{ m.content }} {% endfor %}",
+                    system_prompt="Add.",
+                ),
+            ),
             tokenizer=TokenizerConfig(kind="sentencepiece", vocab_size=290),
         ),
     }
@@ -98,7 +120,17 @@ def test_every_field_of_the_config_is_read(
             record.write_text(json.dumps({"config": to_json(each)}))
             code = main([f"--config={record}", f"--workdir={tmp_path / name}"])
             assert code == 0, capsys.readouterr().err
-    for each in configs.values():
+        hub = HubConfig(path=str(tmp_path / "hub"))
+        for stage, split in (("train", "train"), ("eval", "test")):
+            rows = datasets.Dataset.from_list([{"question": "1?", "answer": "#### 1"}])
+            rows.to_parquet(tmp_path / "hub" / f"{split}.parquet")
+            source = problem_source(hub, stage, seed=0)
+        # A curriculum reads its own fields and refuses the others'.
+        for name in get_args(CurriculumConfig.__annotations__["name"]):
+            chosen = CurriculumConfig(name=name)
+            pool = Pool(source, Config(difficulty=DIFFICULTY, curriculum=chosen))
+            pool.serve(pool.fresh(), 0, 1)
+    for each in (*configs.values(), hub):
         silent |= knobs(each) - reads
     # The report's headline: the report reads config.json, not the config.
     assert silent == {("Config", "name")}

@@ -16,6 +16,8 @@ def judged(
     strategy: str = "forward",
     finished: bool = True,
     length: int = 10,
+    band: str | None = None,
+    flags: tuple[str, ...] = (),
 ) -> Judged:
     return Judged(
         problem=Problem(
@@ -27,6 +29,8 @@ def judged(
         finished=finished,
         strategy=strategy,
         weight_version=0,
+        flags=flags,
+        band=band,
     )
 
 
@@ -37,6 +41,7 @@ def metrics(*groups: list[Judged], advantages: list[list[float]]) -> dict[str, f
         rewards_PG=rights.astype(np.float32),
         advantages_PG=np.array(advantages, np.float32),
         split_P=rights.std(axis=1) > 0,
+        k=(1, 2, 4),
     )
 
 
@@ -83,3 +88,49 @@ def test_every_group_has_one_cause(group, cause):
     causes = {name: value for name, value in found.items() if name[:7] == "groups/"}
     assert causes[f"groups/{cause}"] == 1
     assert sum(causes.values()) == 1
+
+
+def test_bands_get_their_own_numbers():
+    hard, easy = {"band": "hard"}, {"band": "easy"}
+    found = metrics(
+        [
+            judged("right", **hard, length=4, flags=("lucky_guess", "bare_answer")),
+            judged("wrong", **hard, length=8),
+        ],
+        [judged("wrong", **hard), judged("wrong", **hard, flags=("repetition",))],
+        [judged("right", **easy), judged("right", **easy)],
+        [judged("right"), judged("wrong")],
+        advantages=[[3, -3], [0, 0], [0, 0], [1, -1]],
+    )
+    expected = {
+        "share": 0.5,
+        "reward": 0.25,
+        "pass": 0.25,
+        "length": 8,
+        "split": 0.5,
+        "all_wrong": 0.5,
+        "all_right": 0,
+        "advantage_mass": 6 / 8,
+        "lucky_guess": 0.25,
+        "repetition": 0.25,
+        "pass@1": 0.25,
+        "pass@2": 0.5,
+    }
+    for name, value in expected.items():
+        assert found[f"band_hard/{name}"] == pytest.approx(value), name
+    assert found["band_easy/all_right"] == 1
+    assert found["behaviour/bare_answer"] == 1 / 8
+    # Problems of which no account is kept are in no band; a group of two has no pass@4.
+    assert not any(name.startswith("band_unknown") for name in found)
+    assert not any(name.endswith("pass@4") for name in found)
+
+
+def test_pass_at_k_leaves_out_groups_with_too_few_verdicts():
+    found = metrics(
+        [judged("right"), judged("wrong")],
+        [judged("wrong"), judged("unjudged")],
+        advantages=[[1, -1], [0, 0]],
+    )
+    # c / n of 1/2 and 0/1; two verdicts in the first group only, one of them right.
+    assert found["rollout/pass@1"] == 0.25
+    assert found["rollout/pass@2"] == 1.0

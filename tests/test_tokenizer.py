@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from job_jax.schema import ConfigError
-from rlvr_jax.config import JsonLinesConfig
-from rlvr_jax.tasks.jsonl import JsonLinesSource
+from rlvr_jax.config import RecordConfig
+from rlvr_jax.tasks.files import file_source
 from rlvr_jax.tokenizer import PAD_ID, SentencePieceTokenizer
 
 GSM8K = Path(__file__).parents[2] / "shared" / "data" / "gsm8k" / "train.jsonl"
@@ -90,7 +90,7 @@ def test_no_text_is_refused(tmp_path):
 
 @pytest.mark.skipif(not GSM8K.is_file(), reason="no ../shared/data/gsm8k")
 def test_gsm8k_fits_512_pieces_and_comes_back_unchanged(tmp_path):
-    solutions = [p.solution or "" for p in JsonLinesSource(JsonLinesConfig(), GSM8K)]
+    solutions = [p.solution or "" for p in file_source(RecordConfig(), GSM8K)]
     tokenizer = SentencePieceTokenizer.train(
         solutions, vocab_size=512, path=tmp_path / "tokenizer.model"
     )

@@ -46,10 +46,18 @@ LINES = [
         "unjudged",
         "line 12: 'gold' is not text; put it in quotes",
     ),
-    (_item(r"\boxed{9^{9^{9^{9}}}}"), "unjudged", "time limit 1 s"),
+    (_item(r"\boxed{9^{9^{9}}}"), "unjudged", "time limit 1 s"),
     ('{"x": NaN}', "unjudged", "line 14: not JSON (NaN is none of its numbers)"),
     ("[" * 100_000, "unjudged", None),
     (_item("#### 5"), "right", ""),
+    (_item("5 apples", kind="numeric"), "right", ""),
+    (_item("#### 5", form="boxed"), "wrong", "no final answer"),
+    (_item("<answer>b</answer>", gold="b", kind="exact", form="tagged"), "right", ""),
+    (
+        _item("5", form="box"),
+        "unjudged",
+        "line 20: unknown form 'box'; did you mean 'boxed'?",
+    ),
 ]
 
 
@@ -64,7 +72,7 @@ def test_every_line_is_answered_in_order_with_all_that_it_held():
         assert reason in (output["reason"], None), line
         held = json.loads(line) if line.startswith('{"kind') else {}
         assert output == held | {"verdict": verdict, "reason": output["reason"]}
-    assert not_utf8["reason"].startswith("line 17: not JSON ('utf-8' codec")
+    assert not_utf8["reason"].startswith("line 21: not JSON ('utf-8' codec")
 
 
 def test_an_answer_does_not_wait_for_the_end_of_input():
@@ -133,8 +141,10 @@ def test_help_names_every_kind_and_flag(capsys):
     printed = capsys.readouterr().out
     for word in (
         "math",
+        "numeric",
         "exact",
         "finite_field",
+        "tagged",
         "--workers",
         "--timeout_s",
         "unjudged",

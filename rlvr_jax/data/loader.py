@@ -17,7 +17,7 @@ from rlvr_jax.types import Problem, Prompts
 
 # Sources up to this length are read through before the first step; longer ones are
 # generated, and their first problems stand for the rest.
-_READ_THROUGH = 100_000
+READ_THROUGH = 100_000
 _LOOKED_AT = 512
 
 
@@ -89,7 +89,7 @@ def fitting(
                 return f"a solution of {solution} tokens where {max_solution} fit"
         return None
 
-    if len(source) > _READ_THROUGH:
+    if len(source) > READ_THROUGH:
         for index in range(_LOOKED_AT):
             if found := excess(source[index]):
                 raise ConfigError(

@@ -2,13 +2,22 @@
 
 from rlvr_jax.learn.advantages import group_advantages, is_split
 from rlvr_jax.learn.losses import aggregation_weights, policy_loss
-from rlvr_jax.learn.rewards import overlong_penalty, verdict_rewards
+from rlvr_jax.learn.rewards import (
+    compose,
+    confidence_rewards,
+    overlong_penalty,
+    reward_parts,
+    verdict_rewards,
+)
 
 __all__ = [
     "aggregation_weights",
+    "compose",
+    "confidence_rewards",
     "group_advantages",
     "is_split",
     "overlong_penalty",
     "policy_loss",
+    "reward_parts",
     "verdict_rewards",
 ]

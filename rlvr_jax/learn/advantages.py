@@ -63,6 +63,33 @@ def group_advantages(
     return jnp.where(split_P1, scaled_PG, 0.0)
 
 
+def capped(
+    advantages: Float[Array, " P G"], over_hard: Bool[Array, " P"], *, cap: float
+) -> Float[Array, " P G"]:
+    """Returns the advantages, over-hard groups scaled so that none exceeds `cap`.
+
+    A' = A min(1, cap / max_G |A|). One lucky success in eight is worth 2.65 by group
+    std, more than any other outcome, on problems where success says the least. The
+    whole group is scaled, so that it still sums to zero; the others stay as they are,
+    bit for bit (ours; the source names the harm, https://arxiv.org/abs/2605.28388).
+    """
+    largest_P1 = jnp.abs(advantages).max(axis=1, keepdims=True)
+    held_P1 = over_hard[:, None] & (largest_P1 > cap)
+    factor_P1 = cap / jnp.where(held_P1, largest_P1, 1.0)
+    return jnp.where(held_P1, factor_P1 * advantages, advantages)
+
+
+def shrunk(
+    advantages: Float[Array, " P G"], trust: Float[Array, " P"]
+) -> Float[Array, " P G"]:
+    """Returns each group's advantages times its `trust`, a probability.
+
+    Trust is the posterior's mass at pass rates that are not over-hard, before these
+    completions were drawn: what they say must not vouch for itself (ours).
+    """
+    return trust[:, None] * advantages
+
+
 def _from_first(rewards: Float[Array, " P G"]) -> Float[Array, " P G"]:
     """Returns rewards counted from their group's first: equal ones give exact zeros.
 

@@ -15,7 +15,9 @@ from rlvr_jax.learn.losses import aggregation_weights
 from rlvr_jax.types import Batch, Prompts, Rollouts
 
 
-def rollout_batch(rollouts: Rollouts, advantages_B: np.ndarray) -> Batch:
+def rollout_batch(
+    rollouts: Rollouts, advantages_B: np.ndarray, bands_B: np.ndarray | None = None
+) -> Batch:
     """Returns rollouts (in NumPy) as one batch, token weights yet to be set.
 
     The sampler's log-probabilities are the old ones; there are none of a reference.
@@ -30,6 +32,7 @@ def rollout_batch(rollouts: Rollouts, advantages_B: np.ndarray) -> Batch:
         advantages=advantages_B,
         old_logprobs=rollouts.logprobs,
         ref_logprobs=zeros_BT,
+        bands=_no_bands(len(rollouts.lengths)) if bands_B is None else bands_B,
     )
 
 
@@ -47,7 +50,13 @@ def solution_batch(
         advantages=np.zeros(len(lengths_B), np.float32),
         old_logprobs=zeros_BT,
         ref_logprobs=zeros_BT,
+        bands=_no_bands(len(lengths_B)),
     )
+
+
+def _no_bands(rows: int) -> np.ndarray:
+    """Returns the bands of rows of which no account is kept."""
+    return np.full(rows, -1, np.int32)
 
 
 def minibatches(batch: Batch, count: int) -> Iterator[Batch]:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from rlvr_jax.config import LossConfig
-from rlvr_jax.types import LossParts
+from rlvr_jax.types import BANDS, LossParts
 
 # exp(20) = 5e8 is beyond any use, and exp of 89 is infinite in float32: a clipped
 # token's zero gradient times that infinity would be NaN.
@@ -60,6 +60,7 @@ def policy_loss(
     config: LossConfig,
     ref_logprobs: Float[Array, " B T"] | None = None,
     entropies: Float[Array, " B T"] | None = None,
+    bands: Int[Array, " B"] | None = None,
 ) -> tuple[Float[Array, ""], LossParts]:
     """Returns sum(w * (-surrogate + kl_coef * kl - entropy_coef * H)) and its parts.
 
@@ -71,7 +72,7 @@ def policy_loss(
 
     `old_logprobs` and `ref_logprobs` are constants to the gradient. `ref_logprobs` is
     read only if `kl_coef` is positive; `entropies`, where given, are reported even if
-    `entropy_coef` is 0.
+    `entropy_coef` is 0. `bands` cuts the sums of `by_band` and nothing else.
 
     Deviation from the sources: a log-ratio counts as at most 20 in size, so that a
     policy that ran away gives large finite numbers and not NaN. A term that has a
@@ -108,7 +109,25 @@ def policy_loss(
         entropy=entropy_BT.sum(),
         logprob_gap=jnp.abs(log_ratio_BT).sum(),
         logprob_gap_max=jnp.abs(log_ratio_BT).max(),
+        by_band=_by_band(
+            bands, mask_BT, entropy_BT, kl_BT, mask_BT & (low_BT | high_BT)
+        ),
     )
+
+
+def no_sums() -> Float[Array, " Q M"]:
+    """Returns `LossParts.by_band` of no tokens."""
+    return jnp.zeros((len(BANDS), 4), jnp.float32)
+
+
+def _by_band(bands: Int[Array, " B"] | None, *values: Array) -> Float[Array, " Q M"]:
+    """Returns each band's sums of `values`, which are 0 (false) in padding."""
+    if bands is None:
+        return no_sums()
+    columns = [value.sum(axis=1).astype(jnp.float32) for value in values]
+    sums_BM = jax.lax.stop_gradient(jnp.stack(columns, axis=1))
+    is_band_QB = bands[None, :] == jnp.arange(len(BANDS))[:, None]
+    return jnp.where(is_band_QB[:, :, None], sums_BM[None], 0.0).sum(axis=1)
 
 
 def _masked(values: Array, mask: Bool[Array, " B T"]) -> Float[Array, " B T"]:

@@ -14,7 +14,13 @@ from rlvr_jax.learn.batches import (
     rollout_batch,
     weighted,
 )
-from rlvr_jax.learn.update import TrainState, Updater, check_finite, loss_metrics
+from rlvr_jax.learn.update import (
+    TrainState,
+    Updater,
+    band_metrics,
+    check_finite,
+    loss_metrics,
+)
 from rlvr_jax.models.distribution import Sampling
 from rlvr_jax.types import Batch, LossParts, Rollouts
 
@@ -45,9 +51,11 @@ def optimize(
     reference: Any,
     sampling: Sampling,
     place: Callable[[Batch], Batch],
+    bands_P: np.ndarray | None = None,
 ) -> Optimized:
     """Returns the state after every epoch and minibatch of one rollout batch (NumPy).
 
+    Given each group's band (an index into BANDS, or -1), metrics are cut by it as well.
     Raises StaleRolloutsError where the rollouts are not of this state's weights,
     LogprobGapError where sampler and scorer disagree on the first minibatch by more
     than train.max_logprob_gap, and DivergedError after too many non-finite steps.
@@ -66,7 +74,10 @@ def optimize(
         )
         return [place(part) for part in cut]
 
-    batch = rollout_batch(rollouts, advantages_PG.reshape(-1))
+    bands_B = None
+    if bands_P is not None:
+        bands_B = np.repeat(bands_P, advantages_PG.shape[1]).astype(np.int32)
+    batch = rollout_batch(rollouts, advantages_PG.reshape(-1), bands_B)
     if train.loss.kl_coef > 0:
         ref_logprobs_BT = updater.logprobs(reference, place(batch), sampling)
         batch = dataclasses.replace(batch, ref_logprobs=ref_logprobs_BT)
@@ -122,4 +133,4 @@ def _metrics(done: list[Any]) -> dict[str, float]:
     metrics = {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
     metrics["optimizer/skipped"] = sum(row["optimizer/skipped"] for row in rows)
     metrics["rollout/entropy"] = rows[0]["loss/entropy"]
-    return metrics
+    return metrics | band_metrics(sum(losses.by_band for losses, _ in done))

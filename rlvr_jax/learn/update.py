@@ -17,10 +17,10 @@ from jaxtyping import Array, Float, Int
 
 from rlvr_jax.config import LossConfig, OptimizerConfig
 from rlvr_jax.learn.logprobs import Scores, token_scores
-from rlvr_jax.learn.losses import policy_loss
+from rlvr_jax.learn.losses import no_sums, policy_loss
 from rlvr_jax.models import laid_out
 from rlvr_jax.models.distribution import Sampling
-from rlvr_jax.types import Batch, LossParts
+from rlvr_jax.types import BANDS, Batch, LossParts
 
 Objective = Callable[[Scores, Batch], tuple[Array, LossParts]]
 
@@ -71,6 +71,16 @@ def loss_metrics(parts: LossParts) -> dict[str, float]:
     }
 
 
+def band_metrics(by_band_QM: np.ndarray) -> dict[str, float]:
+    """Returns a token's mean entropy, KL and clip share by band, of bands with any."""
+    return {
+        f"band_{band}/{name}": float(value / row[0])
+        for band, row in zip(BANDS, by_band_QM, strict=True)
+        for name, value in zip(("entropy", "kl", "clipped"), row[1:], strict=True)
+        if row[0] > 0
+    }
+
+
 class DivergedError(RuntimeError):
     """Too many optimizer steps in a row had a non-finite gradient."""
 
@@ -102,6 +112,7 @@ def policy_objective(config: LossConfig) -> Objective:
             config=config,
             ref_logprobs=batch.ref_logprobs,
             entropies=entropies,
+            bands=batch.bands,
         )
 
     return objective
@@ -126,6 +137,7 @@ def supervised_objective(scores: Scores, batch: Batch) -> tuple[Array, LossParts
         entropy=jnp.where(inside_BT, scores.entropies, 0.0).sum(),
         logprob_gap=zero,
         logprob_gap_max=zero,
+        by_band=no_sums(),
     )
 
 
@@ -233,8 +245,9 @@ class Updater:
 
     def _no_gradient(self, params: Any) -> tuple[Any, LossParts]:
         zeros = jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), params)
-        names = [field.name for field in dataclasses.fields(LossParts)]
-        return laid_out((zeros, LossParts(**dict.fromkeys(names, jnp.float32(0.0)))))
+        names = {field.name for field in dataclasses.fields(LossParts)} - {"by_band"}
+        parts = dict.fromkeys(names, jnp.float32(0.0))
+        return laid_out((zeros, LossParts(**parts, by_band=no_sums())))
 
     def _with_gradient(
         self,

@@ -104,6 +104,23 @@ def solve(question: Question) -> list[list[int]]:
     return solved
 
 
+def backward(question: Question, solved: Sequence[Sequence[int]]) -> Question:
+    """Returns the question that gives this one's answer and asks what it was given.
+
+    Evaluation and inversion change places; the chains of a composition also change
+    order. Steps are bijections, so the answer is unique, and asking backward twice
+    gives the question itself. Worked example in GF(7): `evaluate : e3 k + e2 = ?`
+    (gold e5) becomes `invert : ? k + e2 = e5` (gold e3).
+    """
+    other: dict[Kind, Kind] = {"evaluation": "inversion", "inversion": "evaluation"}
+    known: int | None = answer(question.chains[-1], solved[-1])
+    chains = []
+    for chain in reversed(question.chains):
+        chains.append(dataclasses.replace(chain, kind=other[chain.kind], given=known))
+        known = None  # the next one is given what this one answers
+    return dataclasses.replace(question, chains=tuple(chains))
+
+
 def write_prompt(question: Question) -> str:
     """Returns the prompt, its words separated by single spaces.
 

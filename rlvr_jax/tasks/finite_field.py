@@ -22,6 +22,7 @@ from rlvr_jax.tasks.chains import (
     Question,
     Step,
     answer,
+    backward,
     numerals,
     solve,
     write_prompt,
@@ -35,6 +36,11 @@ _HELDOUT_SHARE = 8  # one chain in 8 is held out
 # A side that holds any chain at all holds about 1 in 8 of them, so hundreds of draws
 # that miss it mean that it is empty: a handful of chains exist, all on the other side.
 _MAX_DRAWS = 1000
+_BACKWARD: dict[ProblemType, ProblemType] = {
+    "evaluation": "inversion",
+    "inversion": "evaluation",
+    "composition": "composition",
+}
 _KINDS: tuple[Kind, ...] = ("evaluation", "inversion")
 
 
@@ -75,8 +81,8 @@ class ChainSource:
         )
         weights = mix.step_weights or (1.0,) * len(mix.steps)
         self._cum_weights = tuple(itertools.accumulate(weights))
-        # Worked solutions are no part of the id: mixes that differ in strategies alone
-        # ask the same questions.
+        # Worked solutions are no part of the id, nor is the share asked backward: mixes
+        # that differ in these alone draw the same questions.
         asked = repr((config.symbols, mix.types, mix.steps, weights, mix.operand_decay))
         tag = hashlib.blake2b(asked.encode(), digest_size=4).hexdigest()
         self._id = f"gf{config.modulus}-{tag}-{split}-{seed}"
@@ -86,7 +92,9 @@ class ChainSource:
 
     def __repr__(self) -> str:
         """Returns what grain compares before it resumes from a saved position."""
-        return f"ChainSource({self._id}, strategies={self._mix.strategies})"
+        mix = self._mix
+        told = f"strategies={mix.strategies}, backward_share={mix.backward_share}"
+        return f"ChainSource({self._id}, {told})"
 
     def __len__(self) -> int:
         """Returns the number of indices, far more than any run will read."""
@@ -103,8 +111,18 @@ class ChainSource:
         question, solved = self._draw(rng, type_, steps)
         # Drawn last, so that the question does not depend on it.
         strategy = rng.choice(self._mix.strategies)
+        parent = None
+        if rng.random() < self._mix.backward_share:
+            question, parent, name = (
+                backward(question, solved),
+                name,
+                f"{name}-backward",
+            )
+            solved = solve(question)
+            type_ = _BACKWARD[type_]
         return Problem(
             id=name,
+            parent=parent,
             prompt=write_prompt(question),
             gold=question.symbols[answer(question.chains[-1], solved[-1])],
             kind="finite_field",

@@ -7,35 +7,49 @@ from typing import Self
 from rlvr_jax.config import VerifierConfig
 from rlvr_jax.types import Problem, Verdict
 from rlvr_jax.verifiers import exact, finite_field
-from rlvr_jax.verifiers.math import MathVerifier
+from rlvr_jax.verifiers.math import Item, MathVerifier
+from rlvr_jax.verifiers.math_worker import stated_answer
+
+POOLED = ("math", "numeric")  # kinds that worker processes judge
 
 
 class Judge:
     """Judges completions by their problem's kind; mathematics in worker processes."""
 
     def __init__(self, config: VerifierConfig):
-        self._math = MathVerifier(config.workers, config.timeout_s)
+        self._pool = MathVerifier(config.workers, config.timeout_s)
 
     def __call__(
         self, problems: Sequence[Problem], completions: Sequence[str]
     ) -> list[Verdict]:
         """Returns a verdict on each completion of the problem beside it."""
         asked = list(zip(problems, completions, strict=True))
-        of_math = [(p.gold, text) for p, text in asked if p.kind == "math"]
-        math_verdicts = iter(self._math.judge_all(of_math) if of_math else ())
-        verdicts = []
-        for problem, text in asked:
-            if problem.kind == "math":
-                verdicts.append(next(math_verdicts))
-            elif problem.kind == "exact":
-                verdicts.append(exact.judge(problem.gold, text))
-            else:
-                verdicts.append(finite_field.judge(problem, text))
-        return verdicts
+        items = [
+            Item(problem.gold, text, problem.answer_form, problem.kind)
+            for problem, text in asked
+            if problem.kind in POOLED
+        ]
+        pooled = iter(self._pool.judge_all(items) if items else ())
+        return [
+            next(pooled) if problem.kind in POOLED else judge_here(problem, text)
+            for problem, text in asked
+        ]
+
+    def unreadable(self, problems: Sequence[Problem]) -> dict[str, str]:
+        """Returns id -> reason of the problems whose gold cannot be judged against.
+
+        A gold is asked to be right against itself, stated in the problem's own form.
+        """
+        verdicts = self(problems, [_stating(problem) for problem in problems])
+        return {
+            problem.id: verdict.reason or "the gold is not equal to itself"
+            for problem, verdict in zip(problems, verdicts, strict=True)
+            if verdict.status != "right"
+        }
 
     def close(self) -> None:
         """Ends the worker processes."""
-        self._math.close()
+        self._pool.close()
 
     def __enter__(self) -> Self:
         """Returns the judge itself."""
@@ -49,3 +63,22 @@ class Judge:
     ) -> None:
         """Closes, whatever happened."""
         self.close()
+
+
+def judge_here(problem: Problem, completion: str) -> Verdict:
+    """Returns the verdict of a kind that needs no worker process."""
+    if problem.kind == "exact":
+        return exact.judge(problem.gold, completion, problem.answer_form)
+    return finite_field.judge(problem, completion)
+
+
+def _stating(problem: Problem) -> str:
+    """Returns a completion that states the problem's own gold as it asks for it."""
+    gold = stated_answer(problem.gold) or problem.gold
+    if problem.kind == "finite_field":
+        return f"answer {gold}"
+    if problem.answer_form == "tagged":
+        return f"<answer>{gold}</answer>"
+    if problem.kind == "exact" and problem.answer_form == "any":
+        return problem.gold
+    return f"\\boxed{{{gold}}}"

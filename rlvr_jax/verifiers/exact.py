@@ -1,11 +1,18 @@
 """Verdicts by equality of text."""
 
-from rlvr_jax.types import Verdict
+from rlvr_jax.types import AnswerForm, Verdict
+from rlvr_jax.verifiers.math_worker import stated_answer
 
 
-def judge(gold: str, answer: str) -> Verdict:
-    """Returns right where both texts are equal up to white space around them."""
-    gold, answer = gold.strip(), answer.strip()
+def judge(gold: str, answer: str, form: AnswerForm = "any") -> Verdict:
+    """Returns right where both texts are equal up to white space around them.
+
+    With the form "boxed" or "tagged" the answer is what stands there, not all of it.
+    """
+    gold = gold.strip()
     if not gold:
         return Verdict(status="unjudged", reason="gold is empty")
-    return Verdict(status="right" if answer == gold else "wrong", answer=answer)
+    given = answer.strip() if form == "any" else stated_answer(answer, form)
+    if given is None:
+        return Verdict(status="wrong", reason="no final answer")
+    return Verdict(status="right" if given == gold else "wrong", answer=given)

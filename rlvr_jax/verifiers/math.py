@@ -1,4 +1,4 @@
-"""Verdicts on mathematics, from worker processes with a time limit per item.
+"""Verdicts on mathematics and numbers, from worker processes with limits per item.
 
 Sympy can take forever on one expression, inside a single C call that no signal
 interrupts, so the limit is kept from outside: a worker that runs over it is killed and
@@ -17,9 +17,9 @@ import threading
 import time
 from collections.abc import Generator, Sequence
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
-from rlvr_jax.types import Verdict
+from rlvr_jax.types import AnswerForm, Verdict
 
 # Only so much of a completion's end is read: room for the final answer of 4,000 tokens,
 # and a bound on what one item can cost.
@@ -29,6 +29,18 @@ _DEPTH = 2
 _START_LIMIT_S = 60.0  # importing sympy takes a second; more on a crowded machine
 _MAX_FAILED_STARTS = 3  # in a row; then the installation is at fault
 _WORKER_SCRIPT = Path(__file__).with_name("math_worker.py")
+
+
+class Item(NamedTuple):
+    """What is judged: an answer against a gold, where to look for it, and how."""
+
+    gold: str
+    answer: str
+    form: AnswerForm = "any"
+    kind: str = "math"  # or "numeric"
+
+
+Items = Sequence[Item] | Sequence[tuple[str, str]]  # a pair is an Item of the defaults
 
 
 class _Worker:
@@ -94,7 +106,7 @@ class _Worker:
 
 
 class MathVerifier:
-    """Judges (gold, answer) pairs; three verdicts, in order, whatever the items do.
+    """Judges items; three verdicts, in order, whatever the items do.
 
     Workers start with the first items and warm up side by side. Calls may come from
     any thread and take turns.
@@ -127,31 +139,29 @@ class MathVerifier:
         """Returns the process ids of the workers now alive or not yet found dead."""
         return [worker.process.pid for worker in self._workers]
 
-    def judge_all(self, pairs: Sequence[tuple[str, str]]) -> list[Verdict]:
-        """Returns one verdict for each (gold, answer), in order."""
-        return list(self.judge_each(pairs))
+    def judge_all(self, items: Items) -> list[Verdict]:
+        """Returns one verdict for each item, or (gold, answer), in order."""
+        return list(self.judge_each(items))
 
-    def judge_each(self, pairs: Sequence[tuple[str, str]]) -> Generator[Verdict]:
+    def judge_each(self, items: Items) -> Generator[Verdict]:
         """Yields the verdicts of `judge_all`, each as soon as all before it are known.
 
         The verifier serves nobody else until the iterator is exhausted or closed.
         """
         with self._lock:
             verdicts: dict[int, Verdict] = {}
-            queue = collections.deque(range(len(pairs)))
+            queue = collections.deque(range(len(items)))
             try:
-                for index in range(len(pairs)):
+                for index in range(len(items)):
                     while index not in verdicts:
-                        self._hand_out(queue, pairs)
+                        self._hand_out(queue, items)
                         self._collect(queue, verdicts)
-                    yield _with_cut(verdicts.pop(index), pairs[index][1])
+                    yield _with_cut(verdicts.pop(index), items[index][1])
             finally:
                 for worker in [w for w in self._workers if w.items]:
                     self._remove(worker)
 
-    def _hand_out(
-        self, queue: collections.deque[int], pairs: Sequence[tuple[str, str]]
-    ) -> None:
+    def _hand_out(self, queue: collections.deque[int], items: Items) -> None:
         """Fills the workers with items; starts as many workers as there is work for."""
         for worker in [w for w in self._workers if not w.items]:
             if worker.process.poll() is not None:  # died while idle: nothing was lost
@@ -162,8 +172,8 @@ class MathVerifier:
         for depth in range(1, _DEPTH + 1):
             for worker in self._workers:
                 if queue and len(worker.items) < depth:
-                    gold, answer = pairs[queue[0]]
-                    request = json.dumps([gold, answer[-_MAX_CHARACTERS:]])
+                    gold, answer, *how = items[queue[0]]
+                    request = json.dumps([gold, answer[-_MAX_CHARACTERS:], *how])
                     worker.give(queue.popleft(), request.encode() + b"\n")
         for worker in self._workers:
             worker.send()

@@ -121,6 +121,25 @@ def test_a_prompt_too_long_is_left_out_counted_and_reported(tmp_path, capsys):
     assert summary["too_long"] == {"train": 1, "eval": 1}
 
 
+def test_a_gold_that_cannot_be_read_is_listed_and_left_out(tmp_path, capsys):
+    bad = {"question": "What is nothing?", "answer": "#### (("}
+    path = lines(tmp_path / "golds.jsonl", [*WORDS, bad])
+    args = word_run(tmp_path / "w", path, mesh__cpu_devices=8, warmup__steps=0)
+    assert main([*args, "--dry_run"]) == 0
+    shown = capsys.readouterr().out
+    for stage in ("train", "eval"):
+        assert (
+            f"{stage}: 1 of 26 problems left out: golds that the verifier cannot read\n"
+            "  golds.jsonl:26: gold does not parse"
+        ) in shown
+
+
+def test_only_golds_that_cannot_be_read(refusal, tmp_path):
+    path = lines(tmp_path / "golds.jsonl", [w | {"answer": "#### (("} for w in WORDS])
+    line = refusal(word_run(tmp_path / "w", path))
+    assert "the verifier can read none of 25 golds, such as '(('" in line
+
+
 def test_only_prompts_too_long(refusal, tmp_path):
     path = lines(tmp_path / "words.jsonl", [LONG, LONG])
     line = refusal(word_run(tmp_path / "w", path))

@@ -18,23 +18,26 @@ from job_jax.schema import ConfigError, walk
 from rlvr_jax.config import (
     ChainMix,
     Config,
+    FilesConfig,
     FiniteFieldConfig,
-    JsonLinesConfig,
     OptimizerConfig,
+    RecordConfig,
     TokenizerConfig,
     TrainConfig,
 )
 
 DEFAULT = Config()
 JSONL = Config(
-    task=JsonLinesConfig(train_path="données.jsonl", answer_marker=""),
+    task=FilesConfig(
+        train_path="données.jsonl", record=RecordConfig(answer_marker="")
+    ),
     tokenizer=TokenizerConfig(kind="sentencepiece"),
     train=TrainConfig(optimizer=OptimizerConfig(learning_rate=0.1 + 0.2)),
 )
 MIXED = Config(
     task=FiniteFieldConfig(train=ChainMix(steps=(2, 9), step_weights=(1 / 3, 1e-300)))
 )
-RECIPES = sorted((Path(__file__).parents[1] / "configs").glob("*.py"))
+RECIPES = sorted((Path(__file__).parents[2] / "configs").glob("*.py"))
 
 
 def _text(value):
@@ -42,7 +45,7 @@ def _text(value):
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-@pytest.mark.parametrize("config", [DEFAULT, JSONL, MIXED], ids=["gf", "jsonl", "mix"])
+@pytest.mark.parametrize("config", [DEFAULT, JSONL, MIXED], ids=["gf", "files", "mix"])
 def test_json_is_a_round_trip(config):
     copy = from_json(Config, json.loads(json.dumps(to_json(config))))
     assert copy == config
@@ -106,11 +109,11 @@ def _without(path):
         ([], "config expects an object, got []"),
         (
             _changed("task.kind", "json"),
-            "task.kind expects one of finite_field, jsonl, got 'json'",
+            "task.kind expects one of finite_field, files, hub, got 'json'",
         ),
         (
             _without("task.kind"),
-            "task.kind expects one of finite_field, jsonl, got None",
+            "task.kind expects one of finite_field, files, hub, got None",
         ),
         (
             _changed("train.optimizer.learning_rate", float("nan")),
@@ -124,7 +127,7 @@ def _without(path):
         (
             _changed("tokenizer.kind", "sentencepiece"),
             "tokenizer.kind=sentencepiece does not read task.kind=finite_field; pair "
-            "symbols with finite_field, sentencepiece with jsonl",
+            "symbols with finite_field, sentencepiece with files or hub",
         ),
     ],
 )
@@ -142,7 +145,7 @@ def test_a_whole_number_in_json_is_a_float_where_the_field_is():
     )
 
 
-@pytest.mark.parametrize("config", [DEFAULT, JSONL, MIXED], ids=["gf", "jsonl", "mix"])
+@pytest.mark.parametrize("config", [DEFAULT, JSONL, MIXED], ids=["gf", "files", "mix"])
 def test_every_value_can_be_written_as_an_override(config):
     texts = {path: _text(value) for path, _, value in walk(config)}
     assert override(config, texts) == config
@@ -223,14 +226,14 @@ def test_text_becomes_the_type_of_its_field(key, text, value):
         ),
         (
             "task.kind",
-            "jsonl",
+            "files",
             "task.kind cannot be overridden: the config file chose 'finite_field'; to "
-            "have 'jsonl', choose it there",
+            "have 'files', choose it there",
         ),
         (
             "task.train_path",
             "x",
-            "'task.train_path' is a field of task.kind=jsonl; choose it in the file",
+            "'task.train_path' is a field of task.kind=files; choose it in the file",
         ),
     ],
 )
@@ -287,15 +290,17 @@ def test_diff_names_what_changed():
 
 def test_diff_between_two_tasks_names_the_fields_of_both():
     lines = diff(DEFAULT, JSONL)
-    assert "task.kind: 'finite_field' -> 'jsonl'" in lines
+    assert "task.kind: 'finite_field' -> 'files'" in lines
     assert "task.modulus: 7 -> absent" in lines
     assert "task.train_path: absent -> 'données.jsonl'" in lines
 
 
 def test_alternatives_are_what_the_file_did_not_choose():
     assert [(path, vars(s)["kind"]) for path, s in alternatives(DEFAULT)] == [
-        ("task.", "jsonl")
+        ("task.", "files"),
+        ("task.", "hub"),
     ]
     assert [(path, vars(s)["kind"]) for path, s in alternatives(JSONL)] == [
-        ("task.", "finite_field")
+        ("task.", "finite_field"),
+        ("task.", "hub"),
     ]

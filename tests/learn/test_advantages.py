@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlvr_jax.learn.advantages import group_advantages, is_split
+from rlvr_jax.learn.advantages import capped, group_advantages, is_split, shrunk
 
 GOLDEN = json.loads(
     (pathlib.Path(__file__).parents[1] / "golden" / "trl_losses.json").read_text()
@@ -137,3 +137,44 @@ def test_unscaled_advantages_match_trl(baseline, name):
     rewards = jnp.array(GOLDEN["rewards"])
     ours = group_advantages(rewards, baseline=baseline, scale="none")
     np.testing.assert_allclose(ours, GOLDEN["advantages"][name], atol=1e-6)
+
+
+def test_a_cap_holds_the_luckiest_of_an_over_hard_group_and_leaves_the_rest_alone():
+    """One success in eight is worth sqrt(7) and each failure -1 / sqrt(7).
+
+    Scaled to a cap of 1: 1 and -1/7, still zero in sum.
+    """
+    lucky = [0.0, 0, 0, 1, 0, 0, 0, 0]
+    advantages = group_advantages(jnp.array([lucky, lucky]))
+    held = np.asarray(capped(advantages, jnp.array([True, False]), cap=1.0))
+    np.testing.assert_allclose(
+        held[0], np.array([-1 / 7] * 3 + [1] + [-1 / 7] * 4), 1e-6
+    )
+    np.testing.assert_allclose(held[0].sum(), 0.0, atol=1e-6)
+    np.testing.assert_array_equal(held[1], advantages[1])
+
+
+@pytest.mark.parametrize("cap", [0.5, 1.0, 2.0, 5.0])
+def test_a_cap_changes_no_sign_no_order_and_no_group_within_it(cap):
+    advantages = group_advantages(_random_rewards())
+    held = capped(advantages, jnp.ones(5, bool), cap=cap)
+    assert float(jnp.abs(held).max()) <= cap * (1 + 1e-6)
+    ratio = np.asarray(held / advantages)
+    np.testing.assert_allclose(ratio, ratio[:, :1] * np.ones((1, 8)), rtol=1e-5)
+    within = np.asarray(jnp.abs(advantages).max(axis=1)) <= cap
+    np.testing.assert_array_equal(held[within], advantages[within])
+
+
+def test_a_silent_group_stays_silent_under_either_guard():
+    silent = group_advantages(jnp.ones((1, 4)))
+    np.testing.assert_array_equal(capped(silent, jnp.array([True]), cap=1.0), silent)
+    np.testing.assert_array_equal(shrunk(silent, jnp.array([0.3])), silent)
+
+
+def test_shrinkage_is_the_probability_that_success_is_no_accident():
+    advantages = group_advantages(_random_rewards(groups=3))
+    trust = jnp.array([1.0, 0.25, 0.0])
+    less = np.asarray(shrunk(advantages, trust))
+    np.testing.assert_array_equal(less[0], advantages[0])
+    np.testing.assert_allclose(less[1], 0.25 * np.asarray(advantages[1]))
+    np.testing.assert_array_equal(less[2], np.zeros(8))

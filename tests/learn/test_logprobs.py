@@ -41,6 +41,7 @@ def _batch() -> Batch:
         advantages=zeros[:, 0],
         old_logprobs=zeros,
         ref_logprobs=zeros,
+        bands=np.zeros(P * G, np.int32),
     )
 
 
@@ -158,6 +159,7 @@ def test_no_more_logits_exist_at_once_than_asked_for(chunk, positions):
         advantages=shape(B),
         old_logprobs=shape(B, T),
         ref_logprobs=shape(B, T),
+        bands=shape(B, dtype=jnp.int32),
     )
     program = jax.jit(jax.value_and_grad(loss)).lower(params, batch).as_text()
     sizes = [

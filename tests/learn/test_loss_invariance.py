@@ -195,10 +195,35 @@ def test_parts_are_sums_over_tokens_and_the_gap_is_the_largest():
         "entropy": 0,
         "logprob_gap": np.log(2),
         "logprob_gap_max": np.log(2),
+        "by_band": np.zeros((4, 4)),  # no bands were given
     }
     assert vars(parts).keys() == expected.keys()
     for name, value in expected.items():
         np.testing.assert_allclose(vars(parts)[name], value, rtol=1e-6, err_msg=name)
+
+
+def test_bands_cut_the_sums_and_nothing_else():
+    """Two rows of two tokens: one medium, whose first token is clipped, one hard."""
+    inputs = {
+        "logprobs": jnp.array([[jnp.log(2.0), 0.0], [0.0, 5.0]]),
+        "old_logprobs": jnp.zeros((2, 2)),
+        "advantages": jnp.ones(2),
+        "token_weights": jnp.ones((2, 2)),
+        "lengths": jnp.array([2, 1]),
+        "ref_logprobs": jnp.zeros((2, 2)),
+        "entropies": jnp.array([[0.5, 0.25], [2.0, jnp.nan]]),
+        "config": LossConfig(kl_coef=0.1),
+    }
+    loss, parts = policy_loss(**inputs, bands=jnp.array([1, 2]))
+    # k3 of d = -log 2: exp(d) - d - 1 = log 2 - 1/2.
+    expected = [[0] * 4, [2, 0.75, np.log(2) - 0.5, 1], [1, 2, 0, 0], [0] * 4]
+    np.testing.assert_allclose(parts.by_band, expected, rtol=1e-6)
+    np.testing.assert_allclose(parts.by_band[:, 0].sum(), parts.tokens)
+    np.testing.assert_allclose(parts.by_band[:, 2].sum(), parts.kl, rtol=1e-6)
+    assert loss == policy_loss(**inputs)[0]
+    # Rows of no account are in no band.
+    none = policy_loss(**inputs, bands=jnp.array([-1, -1]))[1]
+    np.testing.assert_array_equal(none.by_band, np.zeros((4, 4)))
 
 
 # ---- a plain implementation, one token at a time in float64

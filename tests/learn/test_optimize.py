@@ -48,6 +48,7 @@ class Recorder:
             entropy=2.0 * tokens / (number + 1),
             logprob_gap=gap * tokens,
             logprob_gap_max=2 * gap,
+            by_band=np.outer([0, 1, 0, 3], [tokens, number, 1, 0.5 * tokens]),
         )
         report = StepReport(
             grad_norm=1.0, learning_rate=0.1, skipped=int(number in self.skipped)

@@ -1,10 +1,21 @@
-"""DAPO's overlong penalty on paper values."""
+"""Rewards on paper values: parts, their sum, and DAPO's overlong penalty."""
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlvr_jax.learn.rewards import overlong_penalty
+from rlvr_jax.config import RewardConfig
+from rlvr_jax.learn.rewards import (
+    compose,
+    confidence_rewards,
+    overlong_penalty,
+    reward_parts,
+    verdict_rewards,
+)
+
+RIGHT = jnp.array([[True, False, False, True]])
+JUDGED = jnp.array([[True, True, True, False]])
+NAN = float("nan")
 
 
 def test_penalty_is_flat_then_linear_then_flat():
@@ -24,3 +35,56 @@ def test_buffer_of_the_whole_length_charges_from_the_first_token():
 def test_impossible_buffer_is_refused_with_its_value(buffer):
     with pytest.raises(ValueError, match=f"buffer={buffer} must lie in 1..max_length"):
         overlong_penalty(jnp.array([1]), max_length=20, buffer=buffer)
+
+
+def test_the_default_reward_is_the_verdict_bit_for_bit():
+    config = RewardConfig()
+    parts = reward_parts(RIGHT, JUDGED, {}, config=config)
+    total = compose(parts, config=config)
+    np.testing.assert_array_equal(total, verdict_rewards(RIGHT, JUDGED))
+    np.testing.assert_array_equal(total, np.float32([[1, 0, 0, 1 / 3]]))
+
+
+def test_confidence_costs_its_squared_gap_and_silence_the_most():
+    """(.8 - 1)^2, .5^2, silent, unjudged: the mean of the three."""
+    q = jnp.array([[0.8, 0.5, NAN, 0.1]])
+    reward = confidence_rewards(q, RIGHT, JUDGED)
+    mean = -(0.04 + 0.25 + 1) / 3
+    np.testing.assert_allclose(reward, [[-0.04, -0.25, -1, mean]], rtol=1e-6)
+
+
+def test_verdict_and_confidence_are_rlcr():
+    """R = 1[right] - (q - 1[right])^2: 1 for a sure truth, -1 for a sure error."""
+    config = RewardConfig(names=("verdict", "confidence"), weights=(1, 1))
+    right = jnp.array([[True, True, False, False]])
+    q = jnp.array([[1.0, 0.0, 0.0, 1.0]])
+    parts = reward_parts(right, right | ~right, {"confidence": q}, config=config)
+    np.testing.assert_array_equal(compose(parts, config=config), [[1.0, 0, 0, -1]])
+
+
+@pytest.mark.parametrize("p", [0.0, 0.3, 0.7, 1.0])
+def test_stating_the_true_chance_is_the_best_policy(p):
+    """E R = p - p (q - 1)^2 - (1 - p) q^2 is largest at q = p, where it is p^2."""
+    q_Q = jnp.linspace(0.0, 1.0, 101)[None]
+    yes = confidence_rewards(q_Q, q_Q >= 0, q_Q >= 0)
+    no = confidence_rewards(q_Q, q_Q < 0, q_Q >= 0)
+    expected = p + p * yes + (1 - p) * no
+    assert float(q_Q[0, expected.argmax()]) == pytest.approx(p, abs=1e-6)
+    assert float(expected.max()) == pytest.approx(p * p, abs=1e-6)
+
+
+def test_parts_are_told_apart_and_weighed():
+    names = ("verdict", "format", "random", "wrong_label")
+    config = RewardConfig(names=names, weights=(1.0, 0.5, 0.0, -2.0))
+    signals = {
+        "format": jnp.array([[1.0, 0, 1, 1]]),
+        "random": jnp.array([[0.0, 1, 1, 0]]),
+        "wrong_label": jnp.array([[0.0, 1, NAN, 0]]),
+    }
+    parts = reward_parts(RIGHT, RIGHT | ~RIGHT, signals, config=config)
+    assert list(parts) == list(names)
+    np.testing.assert_array_equal(parts["format"], signals["format"])
+    third = np.float32(1 / 3)
+    np.testing.assert_array_equal(parts["wrong_label"], [[0, 1, third, 0]])
+    total = compose(parts, config=config)
+    np.testing.assert_allclose(total, [[1.5, -2, 0.5 - 2 / 3, 1.5]], rtol=1e-6)

@@ -58,6 +58,7 @@ def _batch() -> Batch:
         advantages=np.float32([1.5, -0.8, 0.0, 0.6, -1.2, 0.9, 2.0, -0.3]),
         old_logprobs=np.where(MASK, logprobs[0], np.float32(np.nan)),
         ref_logprobs=np.where(MASK, logprobs[1], np.float32(np.inf)),
+        bands=np.int32([0, 0, 1, 1, 2, 2, -1, -1]),
     )
     return weighted(batch, aggregation="seq_mean_token_mean", max_length=T)
 
@@ -346,6 +347,7 @@ def test_metrics_are_means_over_tokens():
         entropy=8.0,
         logprob_gap=1.0,
         logprob_gap_max=1.0,
+        by_band=np.zeros((4, 4)),
     )
     assert loss_metrics(parts) == pytest.approx(
         {
@@ -379,6 +381,7 @@ def test_the_compiled_update_has_no_room_for_all_logits():
         advantages=shape(B),
         old_logprobs=shape(B, T),
         ref_logprobs=shape(B, T),
+        bands=shape(B, dtype=jnp.int32),
     )
 
     updater = Updater(

@@ -12,8 +12,9 @@ import pytest
 
 from job_jax.schema import ConfigError
 from rlvr_jax.config import ChainMix, FiniteFieldConfig
-from rlvr_jax.tasks.chains import parse_prompt, write_prompt
+from rlvr_jax.tasks.chains import backward, parse_prompt, solve, write_prompt
 from rlvr_jax.tasks.finite_field import ChainSource, vocabulary
+from rlvr_jax.tasks.traces import read_trace
 
 TYPES = ("evaluation", "inversion", "composition")
 FIELDS = [
@@ -301,3 +302,35 @@ def test_a_side_without_any_chain_is_refused_before_work_starts():
 def test_a_composition_of_one_step_is_refused():
     with pytest.raises(ConfigError, match=r"composition .* 2\.\.20"):
         ChainMix(types=("evaluation", "composition"), steps=(1, 2))
+
+
+@pytest.mark.parametrize("type_", ["evaluation", "inversion", "composition"])
+def test_a_problem_asked_backward_gives_the_answer_and_asks_the_given(type_):
+    plain = source(types=(type_,), steps=(3,))
+    turned = source(types=(type_,), steps=(3,), backward_share=1.0)
+    for index in range(200):
+        parent, child = plain[index], turned[index]
+        assert (child.parent, child.id) == (parent.id, f"{parent.id}-backward")
+        assert (child.level, child.kind, child.source) == (
+            3,
+            "finite_field",
+            parent.source,
+        )
+        asked = parse_prompt(child.prompt, modulus=7)
+        given = parse_prompt(parent.prompt, modulus=7)
+        solved, undone = solve(given), solve(asked)
+        # What was given is asked, what was asked is given, the values between are kept.
+        assert child.gold == given.symbols[given.chains[0].given]
+        assert asked.symbols[asked.chains[0].given] == parent.gold
+        assert undone[::-1] == solved
+        assert backward(asked, undone) == given
+        report = read_trace(child.prompt, child.solution, modulus=7)
+        assert report.first_error is None
+
+
+def test_a_share_is_asked_backward_and_the_rest_is_as_it_was():
+    plain, mixed = source(), source(backward_share=0.3)
+    turned = [mixed[i].parent is not None for i in range(1000)]
+    assert 250 < sum(turned) < 350  # 1,000 draws: std 14.5
+    for index in (i for i in range(1000) if not turned[i]):
+        assert mixed[index] == plain[index]

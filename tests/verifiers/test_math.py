@@ -11,13 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from hostile import hostile_answers
 
 from rlvr_jax.verifiers import exact, math, math_worker
-from rlvr_jax.verifiers.math import MathVerifier
+from rlvr_jax.verifiers.math import Item, MathVerifier
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
-# Twenty nested groups cost the LaTeX grammar a minute or more.
-SLOW = r"\boxed{" + "{" * 20 + "5" + "}" * 20 + "}"
+SLOW = r"\boxed{9^{9^{9}}}"  # 370 million digits
 
 
 @pytest.fixture(scope="module")
@@ -56,11 +56,58 @@ def verifier() -> Iterator[MathVerifier]:
         ("in 1,2,3", "3"),
         ("#### ", ""),
         ("no numbers", ""),
+        ("<answer>1</answer> no: <answer> 2\n</answer> or 3", "2"),
+        (r"<answer>so \boxed{4}</answer> \boxed{5}", "4"),
+        ("<answer>6</answer> <answer>7", "6"),
+        ("</answer> <answer>8", "8"),
+        ("<answer>" * 2000 + "9</answer>", "9"),
         ("", ""),
     ],
 )
-def test_the_last_box_then_the_last_mark_then_the_last_number(text, answer):
+def test_the_last_tag_then_box_then_mark_then_number(text, answer):
     assert math_worker.final_answer(text) == answer
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "answer"),
+    [
+        ("boxed", r"\boxed{1} \boxed{2} #### 3", "2"),
+        ("boxed", r"<answer>1</answer>, that is \boxed{2}", "2"),
+        ("boxed", "#### 3", ""),
+        ("tagged", r"<answer>1</answer> \boxed{2}", "1"),
+        ("tagged", r"\boxed{2} #### 3", ""),
+    ],
+)
+def test_a_form_is_the_only_place_that_is_looked_at(form, text, answer):
+    assert math_worker.final_answer(text, form) == answer
+
+
+NUMBERS = [
+    ("72", "#### 72.0", "right"),
+    ("$1,234.50", "it is 1234.5 dollars", "right"),
+    ("18", r"\boxed{18\text{ dollars}}", "right"),
+    ("0.75", r"\boxed{\frac34}", "right"),
+    ("3/4", "<answer>75%</answer>", "right"),
+    ("-5", "the answer is \u22125", "right"),
+    ("72", "#### 73", "wrong"),
+    ("1/3", "0.333333", "wrong"),
+    ("72", r"\boxed{70 + 2}", "wrong"),
+    ("72", "none", "wrong"),
+    ("72", r"\boxed{x = 72}", "right"),
+    ("72", r"\boxed{x + 72}", "wrong"),
+    ("72", r"\boxed{\sqrt{72}}", "wrong"),
+    ("5", "\u0665", "wrong"),  # an Arabic five
+    ("5", r"\boxed{1/0}", "wrong"),
+    ("x + 1", "2", "unjudged"),
+    ("1/0", "1/0", "unjudged"),
+]
+
+
+def test_numeric_is_equality_of_single_numbers(verifier):
+    items = [Item(gold, answer, kind="numeric") for gold, answer, _ in NUMBERS]
+    verdicts = verifier.judge_all(items)
+    assert [v.status for v in verdicts] == [status for _, _, status in NUMBERS]
+    assert verdicts[8].reason == "final answer is no single number"
 
 
 RIGHT = [
@@ -102,6 +149,9 @@ WRONG = [
     ("5", "\ud800"),
     ("5", r"\boxed{__import__('os').getpid()}"),
     ("5", "the answer is " + "1+" * 300 + "1"),
+    ("5", r"\boxed{" + "{" * 20 + "5" + "}" * 20 + "}"),
+    ("5", r"\boxed{9^{9^{9^{9}}}}"),
+    ("5", r"\boxed{2^{9999999}}"),
 ]
 UNJUDGED = [("((", "(("), ("", "5"), ("  ", "  "), (r"\frac{1", r"\boxed{\frac{1}{2}}")]
 
@@ -153,8 +203,8 @@ def test_threads_may_share_a_verifier(verifier):
 
 
 def test_an_item_over_its_limit_is_unjudged_and_no_other_item_notices():
-    power = r"\boxed{9^{9^{9^{9}}}}"
-    answers = ["#### 5", SLOW, power, "#### 6", "#### 5"]
+    other = r"\boxed{8^{9^{9}}}"
+    answers = ["#### 5", SLOW, other, "#### 6", "#### 5"]
     with MathVerifier(workers=2, timeout_s=1.0) as pool:
         verdicts = pool.judge_all([("5", answer) for answer in answers])
     assert [v.status for v in verdicts] == [
@@ -212,6 +262,21 @@ def test_workers_that_cannot_start_are_an_error_and_no_verdict(monkeypatch, tmp_
         pool.judge_all([("5", "#### 5")])
 
 
+@pytest.mark.parametrize("count", [200, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_hostile_answers_are_judged_one_by_one(count):
+    answers = hostile_answers(count, seed=0)
+    with MathVerifier(workers=2, timeout_s=2.0) as pool:
+        verdicts = pool.judge_all([("5", answer) for answer in answers])
+        # The workers at the end are well: nothing that was fed to them lingers.
+        assert [v.status for v in pool.judge_all([("5", "5")] * 9)] == ["right"] * 9
+    assert len(verdicts) == count
+    unjudged = {v.reason.split(";")[0] for v in verdicts if v.status == "unjudged"}
+    assert unjudged <= {
+        *("time limit 2 s", "worker died", "MemoryError while judging"),
+        *("RecursionError while judging", "OverflowError while judging"),
+    }
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="prlimit is Linux's")
 def test_a_worker_cannot_take_more_than_a_gibibyte(verifier):
     verifier.judge_all([("5", "#### 5")])
@@ -246,13 +311,16 @@ def _records(path: Path) -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize(
-    ("gold", "answer", "status"),
+    ("gold", "answer", "form", "status"),
     [
-        ("b c", " b c\n", "right"),
-        ("b c", "b  c", "wrong"),
-        ("1/2", "0.5", "wrong"),
-        ("", "", "unjudged"),
+        ("b c", " b c\n", "any", "right"),
+        ("b c", "b  c", "any", "wrong"),
+        ("1/2", "0.5", "any", "wrong"),
+        ("", "", "any", "unjudged"),
+        ("b", "a <answer> b </answer> c", "tagged", "right"),
+        ("b", "b", "tagged", "wrong"),
+        ("b", r"\boxed{b}", "boxed", "right"),
     ],
 )
-def test_exact_is_equality_of_text(gold, answer, status):
-    assert exact.judge(gold, answer).status == status
+def test_exact_is_equality_of_text(gold, answer, form, status):
+    assert exact.judge(gold, answer, form).status == status

@@ -1,0 +1,73 @@
+"""Prints how many answers a second the verifiers judge; needs no JAX device.
+
+    python -m benchmarks.verdicts [--workers=2] [--items=20000] > verdicts.jsonl
+
+Answers look like GSM8K's worked solutions and end in "#### N", half of them wrong; no
+two are equal. `math_latex` ends in a boxed fraction, which a grammar has to read.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+
+from absl import flags
+
+from rlvr_jax.verifiers.math import Item, MathVerifier
+
+_WORKED = (
+    "She sold {n}/2 = {half} clips in May, half as many as in April.\n"
+    "Altogether, in April and May, she sold {n} + {half} = {total} clips.\n"
+)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Returns 0 once one JSON line a kind of answer is printed."""
+    values = flags.FlagValues()
+    flags.DEFINE_integer("workers", 2, "worker processes", flag_values=values)
+    flags.DEFINE_integer("items", 20_000, "answers of each kind", flag_values=values)
+    values(["verdicts", *argv])
+    kinds = {
+        "math": _numbers("math", values.items),
+        "numeric": _numbers("numeric", values.items),
+        "math_latex": _fractions(values.items // 20),
+    }
+    with MathVerifier(values.workers, timeout_s=60.0) as verifier:
+        verifier.judge_all([Item("1", "1")] * 2 * values.workers)  # starts the workers
+        for name, items in kinds.items():
+            start = time.perf_counter()
+            verdicts = verifier.judge_all(items)
+            seconds = time.perf_counter() - start
+            right = sum(verdict.status == "right" for verdict in verdicts)
+            if right != (len(items) + 1) // 2:
+                raise RuntimeError(f"{name}: {right} of {len(items)} judged right")
+            measured = {
+                "answers": name,
+                "items": len(items),
+                "workers": values.workers,
+                "cores": os.cpu_count(),
+                "load": os.getloadavg()[0],
+                "items_per_s": len(items) / seconds,
+            }
+            print(json.dumps(measured), flush=True)
+    return 0
+
+
+def _numbers(kind: str, count: int) -> list[Item]:
+    items = []
+    for i in range(count):
+        worked = _WORKED.format(n=2 * i, half=i, total=3 * i)
+        items.append(Item(str(3 * i), f"{worked}#### {3 * i + i % 2}", kind=kind))
+    return items
+
+
+def _fractions(count: int) -> list[Item]:
+    return [
+        Item(rf"\frac{{{i}}}{{7}}", rf"so \boxed{{\frac{{{2 * i}}}{{{14 + i % 2}}}}}")
+        for i in range(2, count + 2)
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

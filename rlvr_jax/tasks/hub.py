@@ -1,0 +1,52 @@
+"""Records from Hugging Face `datasets`: a name on the hub, or a folder.
+
+The only module that imports the library, and only once such a source is asked for.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from job_jax.schema import ConfigError, did_you_mean
+from rlvr_jax.config import HubConfig
+from rlvr_jax.tasks.records import RecordSource
+
+
+def hub_source(config: HubConfig, split: str) -> RecordSource:
+    """Returns the problems of a split. ConfigError where it cannot be had.
+
+    A folder is one that `save_to_disk` wrote, or one of data files.
+    """
+    name = f"{config.path}:{split}"
+    rows = (
+        (f"{name}, row {number}", row)
+        for number, row in enumerate(_split(config, split), start=1)
+    )
+    return RecordSource(config.record, rows, source=name)
+
+
+def _split(config: HubConfig, split: str) -> Any:
+    """Returns the rows of a split, as `datasets` holds them."""
+    import datasets  # noqa: PLC0415 - it loads pandas and more
+
+    folder = Path(config.path)
+    try:
+        if (folder / "dataset_dict.json").is_file():
+            return datasets.load_from_disk(str(folder))[split]
+        return datasets.load_dataset(
+            config.path,
+            config.subset or None,
+            split=split,
+            revision=config.revision or None,
+        )
+    except KeyError as error:
+        known = [each.name for each in folder.iterdir() if each.is_dir()]
+        raise ConfigError(
+            f"{config.path!r} has no split {split!r}; set task.train_split and "
+            f"task.eval_split{did_you_mean(split, known)}"
+        ) from error
+    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+        raise ConfigError(
+            f"cannot load split {split!r} of the data set {config.path!r} "
+            f"({type(error).__name__}: {' '.join(str(error).split()):.300}); check "
+            "task.path, task.subset and the splits"
+        ) from error

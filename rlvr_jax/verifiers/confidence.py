@@ -1,0 +1,66 @@
+"""Confidence that completions state, and how well it is calibrated.
+
+RLCR (https://arxiv.org/abs/2507.16806) rewards 1[right] - (q - 1[right])^2 with q the
+stated confidence: telling the true chance of being right is the best policy.
+"""
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+_STATED = re.compile(
+    r"<confidence>\s*([0-9.]{1,8}\s*\\?%?)\s*</confidence>"
+    r"|\bconfidence(?: is|\s*[:=])\s*([0-9.]{1,8}\s*\\?%?)",
+    re.ASCII | re.IGNORECASE,
+)
+_DECIMAL = re.compile(r"[0-9]+\.?[0-9]*|\.[0-9]+", re.ASCII)
+_BINS = 10  # of equal width, as in RLCR
+_END = 16_384  # characters; what the verifiers read of a completion
+
+
+def stated_confidence(completion: str) -> float | None:
+    """Returns the q of the last statement, None without one that lies in [0, 1].
+
+    A statement is <confidence>q</confidence> or "confidence: q" (also "=" and "is"),
+    with q a decimal or a percentage: 0.8 or 80%. A bare 80 is no q.
+    """
+    found = _STATED.findall(completion[-_END:])
+    if not found:
+        return None
+    text = "".join(found[-1]).rstrip(".")
+    number = text.rstrip("%\\ ")
+    if not _DECIMAL.fullmatch(number):
+        return None
+    q = float(number) / (100 if text.endswith("%") else 1)
+    return q if q <= 1 else None
+
+
+def calibration(
+    confidence: Sequence[float] | np.ndarray, right: Sequence[bool] | np.ndarray
+) -> dict[str, float]:
+    """Returns how stated confidences fit the verdicts; NaN where none was stated.
+
+      stated  share of completions that state one
+      brier   mean (q - 1[right])^2
+      ece     sum over 10 bins of q of the bin's share times |mean q - share right|
+      auroc   chance that a right completion states more than a wrong one, ties half
+
+    All but `stated` are over those that state one, and absent where undefined.
+    """
+    q_B, right_B = np.asarray(confidence, np.float64), np.asarray(right, bool)
+    stated_B = ~np.isnan(q_B)
+    q_N, right_N = q_B[stated_B], right_B[stated_B]
+    metrics = {"stated": float(stated_B.mean())}
+    if len(q_N) == 0:
+        return metrics
+    bin_N = np.minimum((q_N * _BINS).astype(int), _BINS - 1)
+    gaps = [abs((q_N - right_N)[bin_N == b].sum()) for b in range(_BINS)]
+    metrics |= {
+        "brier": float(np.mean((q_N - right_N) ** 2)),
+        "ece": float(sum(gaps)) / len(q_N),
+    }
+    above = q_N[right_N][:, None] - q_N[~right_N][None, :]
+    if above.size:
+        metrics["auroc"] = float(np.mean((above > 0) + 0.5 * (above == 0)))
+    return metrics

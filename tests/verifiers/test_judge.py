@@ -1,0 +1,136 @@
+"""The judge over kinds and forms, the audit of golds, and verdicts on real golds."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rlvr_jax.config import VerifierConfig
+from rlvr_jax.types import Problem
+from rlvr_jax.verifiers import Judge
+from rlvr_jax.verifiers.controls import coin, wrong_label
+from rlvr_jax.verifiers.formats import well_formed
+
+DATA = Path(__file__).parents[3] / "shared" / "data"
+
+
+@pytest.fixture(scope="module")
+def judge() -> Iterator[Judge]:
+    with Judge(VerifierConfig(timeout_s=60.0)) as judge:
+        yield judge
+
+
+def _problem(gold: str, kind: str = "math", form: str = "any", name: str = "a"):
+    return Problem(
+        id=name, prompt="", gold=gold, kind=kind, source="test", answer_form=form
+    )
+
+
+def test_every_kind_and_form_keeps_its_place(judge):
+    asked = [
+        (_problem("1/2"), "so 0.5", "right"),
+        (_problem("e3", "finite_field"), "answer e3", "right"),
+        (_problem("5", "numeric", "tagged"), "<answer>5 cm</answer>", "right"),
+        (_problem("b", "exact"), "b", "right"),
+        (_problem("5", "math", "boxed"), "#### 5", "wrong"),
+        (_problem("((", "math"), "5", "unjudged"),
+    ]
+    verdicts = judge(
+        [problem for problem, _, _ in asked], [text for _, text, _ in asked]
+    )
+    assert [verdict.status for verdict in verdicts] == [
+        status for _, _, status in asked
+    ]
+
+
+def test_golds_that_cannot_be_judged_against_are_named(judge):
+    problems = [
+        _problem("5", name="good"),
+        _problem("((", name="bad"),
+        _problem("x", "numeric", name="letter"),
+        _problem(r"so \boxed{7}", "math", "tagged", name="worked"),
+        _problem("b c", "exact", "boxed", name="words"),
+        _problem("e1", "finite_field", name="field"),
+    ]
+    assert judge.unreadable(problems) == {
+        "bad": "gold does not parse",
+        "letter": "gold is no single number",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "gold", "count"),
+    [
+        ("gsm8k/test", lambda r: r["answer"].rpartition("#### ")[2], 1319),
+        ("math500/test", lambda r: r["answer"], 150),
+        pytest.param(
+            "math500/test", lambda r: r["answer"], 500, marks=pytest.mark.slow
+        ),
+    ],
+)
+@pytest.mark.skipif(not DATA.is_dir(), reason="no ../shared/data with real problems")
+def test_real_golds_are_right_against_themselves_and_wrong_when_changed(
+    judge, name, gold, count
+):
+    lines = (DATA / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()[:count]
+    problems = [
+        _problem(gold(json.loads(line)), name=str(number))
+        for number, line in enumerate(lines)
+    ]
+    assert len(problems) == count
+    assert judge.unreadable(problems) == {}
+    changed = [rf"\boxed{{{wrong_label(problem).gold}}}" for problem in problems]
+    verdicts = judge(problems, changed)
+    assert [
+        (problem.gold, answer, verdict)
+        for problem, answer, verdict in zip(problems, changed, verdicts, strict=True)
+        if verdict.status != "wrong"
+    ] == []
+
+
+@pytest.mark.parametrize(
+    ("gold", "kind", "label"),
+    [
+        ("72", "math", "82"),
+        ("9.5", "numeric", "8.5"),
+        (r"\frac 59", "math", r"\frac 69"),
+        ("x", "math", "1"),
+        (r"2 + 2, so \boxed{4}", "math", "5"),
+        ("e0", "finite_field", "e1"),
+        ("e10", "finite_field", "e9"),
+    ],
+)
+def test_a_wrong_label_is_false_and_always_the_same(gold, kind, label):
+    assert wrong_label(_problem(gold, kind)).gold == label
+
+
+def test_a_coin_is_fair_and_a_function_of_seed_problem_and_sample():
+    tosses = [
+        coin(seed, f"p{n}", g) for seed in (0, 1) for n in range(100) for g in range(10)
+    ]
+    assert 0.45 < sum(tosses) / len(tosses) < 0.55  # 2,000 tosses: std 0.011
+    assert tosses[:1000] != tosses[1000:]
+    assert coin(3, "a", 1) == coin(3, "a", 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "form", "text", "formed"),
+    [
+        ("math", "any", "#### 5", True),
+        ("math", "any", "it is 5", False),
+        ("math", "boxed", r"\boxed{5}", True),
+        ("math", "boxed", r"\boxed{ }", False),
+        ("math", "boxed", "#### 5", False),
+        ("numeric", "tagged", "<answer>no</answer>", True),
+        ("numeric", "tagged", "<answer>5", False),
+        ("exact", "any", "word", True),
+        ("exact", "any", " ", False),
+        ("finite_field", "any", "forward : answer e3 ", True),
+        ("finite_field", "any", "answer e3 ;", False),
+        ("finite_field", "any", "answer forward", False),
+        ("finite_field", "any", "", False),
+    ],
+)
+def test_form_is_apart_from_truth(kind, form, text, formed):
+    assert well_formed(_problem("7", kind, form), text) is formed
