@@ -16,6 +16,7 @@ import numpy as np
 from job_jax.checkpoint import StageCheckpoints, digest, latest_step
 from job_jax.compiles import CompileCounter
 from job_jax.config_io import to_json
+from job_jax.mesh import device_name
 from job_jax.metrics import METRICS_FILE, MetricsWriter, Progress, read_metrics
 from job_jax.schema import ConfigError
 from job_jax.steps import StageSteps, StopSignal
@@ -33,7 +34,7 @@ from rlvr_jax.learn.update import (
     supervised_objective,
 )
 from rlvr_jax.models.distribution import Sampling
-from rlvr_jax.run import Run, device_name
+from rlvr_jax.run import Run
 from rlvr_jax.telemetry import rollout_metrics, run_summary
 from rlvr_jax.throughput import Clock
 from rlvr_jax.tokenizer import pad_rows
