@@ -15,9 +15,9 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
-from benchmarks.job import Job
+Job = TypeVar("Job")
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -29,9 +29,9 @@ class Channel:
         self._answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
-    def job(self) -> Job:
-        """Returns the work to do."""
-        return Job(**json.loads(sys.stdin.readline()))
+    def job(self, kind: type[Job]) -> Job:
+        """Returns the work to do, a dataclass of this kind."""
+        return kind(**json.loads(sys.stdin.readline()))
 
     def tell(self, facts: dict[str, Any]) -> None:
         """Answers the last question."""
@@ -46,7 +46,7 @@ class Channel:
 class Worker:
     """Our end: one side in a process of its own, warm once entered."""
 
-    def __init__(self, command: Sequence[str], job: Job):
+    def __init__(self, command: Sequence[str], job: Any):
         self._command = command
         self._job = job
 

@@ -56,7 +56,7 @@ def main() -> None:
     """Warms up and chooses, then samples whenever asked."""
     channel = Channel()
     dtype = {"float32": torch.float32, "bfloat16": torch.bfloat16}[sys.argv[1]]
-    generation = Generation(channel.job(), dtype)
+    generation = Generation(channel.job(Job), dtype)
     start = time.perf_counter()
     cores = len(os.sched_getaffinity(0))
     generation.step(cores, "dynamic")

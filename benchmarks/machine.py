@@ -9,8 +9,7 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
 from job_jax.config import MeshConfig
-from job_jax.mesh import configure_cpu
-from rlvr_jax.run import device_name
+from job_jax.mesh import configure_cpu, device_name
 from rlvr_jax.throughput import peak_flops
 
 _TRIES = 5

@@ -138,7 +138,7 @@ def _policy(job: Job, mesh: jax.sharding.Mesh) -> tuple[Any, Any]:
 def main() -> None:
     """Warms up, then takes a step whenever asked."""
     channel = Channel()
-    job = channel.job()
+    job = channel.job(Job)
     # One virtual device per core, as far as the prompts divide over them.
     cores = len(os.sched_getaffinity(0))
     config = MeshConfig(cpu_devices=math.gcd(cores, job.prompts))

@@ -23,6 +23,8 @@ from benchmarks.channel import ROOT, Worker, environment
 from benchmarks.counts import decode_bytes, forward_flops, parameters, update_flops
 from benchmarks.job import JOBS, Job
 
+Columns = Mapping[str, tuple[str, str]]
+
 _PARTS = ("rollout_s", "judge_s", "update_s")
 _PEERS = {
     "hf": {
@@ -93,21 +95,21 @@ def _names(listed: str) -> list[str]:
 def main(argv: Sequence[str]) -> int:
     """Returns the exit code of the command."""
     asked = parse(argv)
-    machine = _machine()
-    _emit(machine)
+    measured = machine()
+    emit(measured)
     rows = []
     for size in asked.sizes:
         work = _work(size, JOBS[size])
-        _emit(work)
+        emit(work)
         for result in compare(JOBS[size], asked.commands(), asked.repeats):
-            rows.append({"size": size, **result, **_shares(result, work, machine)})
-            _emit(rows[-1])
+            rows.append({"size": size, **result, **_shares(result, work, measured)})
+            emit(rows[-1])
     print(table(rows), file=sys.stderr)
     return 0
 
 
 def compare(
-    job: Job, commands: Mapping[str, Sequence[str]], repeats: int
+    job: Any, commands: Mapping[str, Sequence[str]], repeats: int
 ) -> list[dict[str, Any]]:
     """Returns each side's figures over `repeats` rounds of one step a side."""
     with contextlib.ExitStack() as stack:
@@ -189,7 +191,7 @@ def _tokens(steps: Sequence[Mapping[str, float]]) -> float:
     return tokens.pop()
 
 
-def _machine() -> dict[str, Any]:
+def machine() -> dict[str, Any]:
     """Returns what is measured on, and its peaks."""
     _say("measuring the machine")
     measured = subprocess.run(
@@ -261,7 +263,7 @@ def _shares(
     return shares
 
 
-_COLUMNS = {
+_COLUMNS: Columns = {
     "rollout tok/s": ("rollout_tokens_per_s", "{:,.0f}"),
     "update tok/s": ("update_tokens_per_s", "{:,.0f}"),
     "rollout s": ("rollout_s", "{:.3f}"),
@@ -278,24 +280,24 @@ _COLUMNS = {
 }
 
 
-def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Returns the results as a Markdown table."""
-    lines = ["| size | side | " + " | ".join(_COLUMNS) + " |"]
-    lines.append("|---|---|" + "--:|" * len(_COLUMNS))
+def table(rows: Sequence[Mapping[str, Any]], columns: Columns = _COLUMNS) -> str:
+    """Returns the results as a Markdown table; `columns` is title -> (figure, form)."""
+    lines = ["| size | side | " + " | ".join(columns) + " |"]
+    lines.append("|---|---|" + "--:|" * len(columns))
     for row in rows:
         shown = {
             **row,
             "peak_rss_mib": row["peak_rss_bytes"] / 2**20,
-            "rollout_times_ours": row["times_ours"]["rollout_s"],
-            "step_times_ours": row["times_ours"].get("step_s"),
+            **{f"{part[:-2]}_times_ours": x for part, x in row["times_ours"].items()},
         }
-        values = [(shown.get(name), form) for name, form in _COLUMNS.values()]
+        values = [(shown.get(name), form) for name, form in columns.values()]
         cells = ["-" if value is None else form.format(value) for value, form in values]
         lines.append("| " + " | ".join([row["size"], row["side"], *cells]) + " |")
     return "\n".join(lines)
 
 
-def _emit(record: Mapping[str, Any]) -> None:
+def emit(record: Mapping[str, Any]) -> None:
+    """Prints a record as a line of the results."""
     print(json.dumps(record), flush=True)
 
 

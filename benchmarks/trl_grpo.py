@@ -112,7 +112,7 @@ class Turns(transformers.TrainerCallback):
 def main() -> None:
     """Warms up and chooses, then takes a step whenever asked."""
     channel = Channel()
-    job = channel.job()
+    job = channel.job(Job)
     turns = Turns(channel)
     with tempfile.TemporaryDirectory() as scratch:
         turns.trainer = TimedTrainer(

@@ -7,6 +7,8 @@ from job_jax.schema import Bound, Count, Section
 
 CountOrAll = Annotated[int, Bound("be positive, or -1", lambda n: n > 0 or n == -1)]
 Decay = Annotated[float, Bound("lie within [0, 1)", lambda x: 0 <= x < 1)]
+NOT_EMPTY = Bound("name at least one", bool)
+PositiveShare = Annotated[float, Bound("lie in (0, 1]", lambda x: 0 < x <= 1)]
 Seed = Annotated[int, Bound("lie within 0..2**32-1", lambda n: 0 <= n < 2**32)]
 
 

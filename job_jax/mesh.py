@@ -1,7 +1,9 @@
 """The device mesh and the one table that lays logical axes on it."""
 
+import logging
 import math
 import os
+import pathlib
 import sys
 from collections.abc import Sequence
 
@@ -27,7 +29,23 @@ RULES: dict[str | None, tuple[str, ...]] = {
     "heads": ("tensor",),
     "kv_heads": ("tensor",),
     "head_width": (),
+    "latents": ("tensor",),
 }
+
+
+def start_jax(config: MeshConfig) -> None:
+    """Sets up devices, compilation cache and logs; call before JAX starts.
+
+    JAX_COMPILATION_CACHE_DIR has its say; without it programs are kept under the
+    user's cache directory.
+    """
+    configure_cpu(config)
+    cache = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        directory = str(pathlib.Path(cache) / "rlvr_jax")
+        jax.config.update("jax_compilation_cache_dir", directory)
+    # Orbax says at every step what it is about to do; what it failed at, it raises.
+    logging.getLogger("absl").setLevel(logging.ERROR)
 
 
 def configure_cpu(config: MeshConfig) -> None:
@@ -120,3 +138,11 @@ def check_batch(rows: int, mesh: Mesh, what: str) -> None:
             f"devices; make it a multiple of {parts}, or shrink the mesh "
             "(mesh.cpu_devices on CPU)"
         )
+
+
+def device_name() -> str:
+    """Returns what JAX runs on: "8 x TPU v5 lite", "2 x cpu on 2 cores"."""
+    devices = jax.devices()
+    kind = devices[0].device_kind
+    cores = f" on {os.cpu_count()} cores" if devices[0].platform == "cpu" else ""
+    return f"{len(devices)} x {kind}{cores}"

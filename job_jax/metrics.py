@@ -213,27 +213,34 @@ class Progress:
         self._line = ""
         self._clock = clock
         self._last = clock()
+        self._done = start
         self._skip_until = start + _COMPILING_STEPS
-        self._recent: collections.deque[tuple[float, int]] = collections.deque(
+        # Of the latest updates: seconds, steps, tokens.
+        self._recent: collections.deque[tuple[float, int, int]] = collections.deque(
             maxlen=_ETA_WINDOW
         )
 
     def update(
         self, step: int, values: Mapping[str, SupportsFloat], *, tokens: int = 0
     ) -> None:
-        """Says that `step` of the stage's steps are done, the last with `tokens`."""
+        """Says that `step` of the stage's steps are done.
+
+        Those since the last update, usually one, went through `tokens` tokens.
+        """
         now = self._clock()
-        if step > self._skip_until:
-            self._recent.append((now - self._last, tokens))
-        self._last = now
+        if self._done >= self._skip_until:
+            self._recent.append((now - self._last, step - self._done, tokens))
+        self._last, self._done = now, step
         parts = [f"{self._stage}  {step}/{self._total}"]
         parts += [f"{name} {short_number(float(v))}" for name, v in values.items()]
-        seconds = sum(s for s, _ in self._recent)
+        seconds, steps, count = (
+            sum(x) for x in zip((0, 0, 0), *self._recent, strict=True)
+        )
         if seconds > 0:
-            rate = sum(n for _, n in self._recent) / seconds
+            rate = count / seconds
             if rate > 0:
                 parts.append(f"{short_number(rate)} tok/s")
-            left = (self._total - step) * seconds / len(self._recent)
+            left = (self._total - step) * seconds / steps
             parts.append(f"ETA {short_duration(left)}")
         self._line = "  ".join(parts)
         if self._in_place:

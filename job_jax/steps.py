@@ -88,7 +88,7 @@ class StageSteps:
     def end(
         self,
         step: int,
-        metrics: Mapping[str, float],
+        metrics: Mapping[str, float] | None,
         *,
         shown: Collection[str],
         tokens: int,
@@ -96,16 +96,17 @@ class StageSteps:
     ) -> None:
         """Records a step that is done, with `state` and `host` as it left them.
 
-        What is costly to write as JSON stands in `host` as a function that returns it.
-
-        A skipped optimizer step may report values that are not finite. Raises
-        StoppedError after a checkpoint if a signal came meanwhile.
+        Without metrics the step goes unreported; `tokens` are those since the last
+        report. What is costly to write as JSON stands in `host` as a function that
+        returns it. A skipped optimizer step may report values that are not finite.
+        Raises StoppedError after a checkpoint if a signal came meanwhile.
         """
-        nullable = metrics if skipped else ()
-        self._writer.write(self.name, step, metrics, nullable=nullable)
         done = step + 1
-        values = {name.split("/")[-1]: metrics[name] for name in shown}
-        self._progress.update(done, values, tokens=tokens)
+        if metrics is not None:
+            nullable = metrics if skipped else ()
+            self._writer.write(self.name, step, metrics, nullable=nullable)
+            values = {name.split("/")[-1]: metrics[name] for name in shown}
+            self._progress.update(done, values, tokens=tokens)
         stopping = self._stop.asked()
         due = done % self._every == 0
         if due or done == self.total or stopping:

@@ -4,13 +4,21 @@ A recipe in `configs/` is a function `get_config()` that returns a `Config`; its
 docstring is the lab record. Values are checked where they are born: constructing a
 config that cannot run raises `ConfigError`, which names the value and the mend. What
 one field may hold is its annotation (`schema.Section` checks it); what several fields
-must agree on is their section's `__post_init__`.
+must agree on is their section's `__post_init__`. The sections of problems and of
+difficulty have modules of their own.
 """
 
 import dataclasses
 from typing import Annotated, Literal
 
-from job_jax.config import CheckpointConfig, Decay, MeshConfig, Seed
+from job_jax.config import (
+    NOT_EMPTY,
+    CheckpointConfig,
+    Decay,
+    MeshConfig,
+    PositiveShare,
+    Seed,
+)
 from job_jax.schema import (
     Bound,
     Count,
@@ -21,15 +29,48 @@ from job_jax.schema import (
     Whole,
     require,
 )
-from rlvr_jax.types import AnswerForm, Band
+from rlvr_jax.config_difficulty import CurriculumConfig, DifficultyConfig
+from rlvr_jax.config_tasks import (
+    ChainMix,
+    FilesConfig,
+    FiniteFieldConfig,
+    HubConfig,
+    ProblemType,
+    RecordConfig,
+    Strategy,
+    TaskConfig,
+    TokenizerConfig,
+)
 
-_PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31)
-_NOT_EMPTY = Bound("name at least one", bool)
+__all__ = [
+    "AdvantageConfig",
+    "ChainMix",
+    "CheckpointConfig",
+    "Config",
+    "CurriculumConfig",
+    "DifficultyConfig",
+    "EvalConfig",
+    "FilesConfig",
+    "FiniteFieldConfig",
+    "HubConfig",
+    "LogConfig",
+    "LossConfig",
+    "MeshConfig",
+    "ModelConfig",
+    "OptimizerConfig",
+    "ProblemType",
+    "RecordConfig",
+    "RewardConfig",
+    "RewardName",
+    "SamplingConfig",
+    "Strategy",
+    "TaskConfig",
+    "TokenizerConfig",
+    "TrainConfig",
+    "VerifierConfig",
+    "WarmupConfig",
+]
 
-PositiveShare = Annotated[float, Bound("lie in (0, 1]", lambda x: 0 < x <= 1)]
-Prime = Annotated[int, Bound(f"be one of {_PRIMES}", lambda n: n in _PRIMES)]
-ProblemType = Literal["evaluation", "inversion", "composition"]
-Strategy = Literal["forward", "backward"]
 RewardName = Literal["verdict", "format", "confidence", "random", "wrong_label"]
 
 
@@ -66,126 +107,6 @@ class ModelConfig(Section):
             self.head_width % 2 == 0,
             f"head_width={self.head_width} is odd; RoPE turns pairs, make it even",
         )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ChainMix(Section):
-    """Which finite-field problems a stage sees."""
-
-    types: Annotated[tuple[ProblemType, ...], _NOT_EMPTY] = ("evaluation", "inversion")
-    steps: Annotated[
-        tuple[int, ...],
-        Bound(
-            "hold at least one chain length, each within 1..20",
-            lambda steps: bool(steps) and all(1 <= n <= 20 for n in steps),
-        ),
-    ] = (2, 3, 4, 5)
-    step_weights: tuple[float, ...] = ()  # share of each length; () is uniform
-    operand_decay: PositiveShare = (
-        1.0  # operand n+1 is this often drawn for one n; 1: alike
-    )
-    strategies: Annotated[tuple[Strategy, ...], _NOT_EMPTY] = ("forward", "backward")
-    backward_share: Share = 0.0  # of problems asked the other way round
-
-    def __post_init__(self) -> None:
-        """Refuses weights that do not fit the lengths, and too short compositions."""
-        super().__post_init__()
-        weights = self.step_weights
-        require(
-            "composition" not in self.types or min(self.steps) > 1,
-            f"steps={self.steps} with types={self.types}; a composition splits its "
-            "steps between two chains, give lengths within 2..20",
-        )
-        require(
-            len(weights) in (0, len(self.steps)),
-            f"step_weights has {len(weights)} entries for {len(self.steps)} steps; "
-            "give one weight a length, or none",
-        )
-        require(
-            not weights or (min(weights) >= 0 and sum(weights) > 0),
-            f"step_weights={weights}; weights are >= 0 and not all 0",
-        )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class FiniteFieldConfig(Section):
-    """Arithmetic in GF(modulus): generated, exact, graded (arXiv 2606.13125)."""
-
-    kind: Literal["finite_field"] = "finite_field"
-    modulus: Prime = 7
-    symbols: Literal["fixed", "permuted"] = "fixed"  # permuted: map given in the prompt
-    warmup: ChainMix = ChainMix()
-    train: ChainMix = ChainMix(steps=(4, 5, 6))
-    eval: ChainMix = ChainMix(steps=(2, 3, 4, 5, 6))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RecordConfig(Section):
-    """How a record of a data set becomes a problem (GSM8K's layout by default)."""
-
-    prompt_field: str = "question"
-    answer_field: str = "answer"
-    answer_marker: str = "####"  # the gold follows its last occurrence; "": whole field
-    solution_field: str = ""  # worked solution; "": what stands before answer_marker
-    level_field: str = ""  # a whole number, or text that ends in one; "": level 0
-    type_field: str = ""  # what telemetry is cut by, such as the subject; "": none
-    id_field: str = ""  # "": the record's number in its file or split
-    parent_field: str = ""  # id of the problem that this one was made from; "": none
-    prompt_template: str = "Question: {prompt}\nAnswer:"
-    chat_template: str = ""  # Jinja, as Hugging Face's, around the prompt; "": none
-    system_prompt: str = ""  # first message of a chat_template; "": none
-    verifier: Literal["math", "numeric", "exact"] = "math"
-    answer_form: AnswerForm = "any"  # where completions must state their answer
-
-    def __post_init__(self) -> None:
-        """Refuses a template that would drop the question, and an unused message."""
-        super().__post_init__()
-        require(
-            "{prompt}" in self.prompt_template,
-            f"prompt_template={self.prompt_template!r} has no place for the question; "
-            "write {prompt} in it",
-        )
-        require(
-            bool(self.chat_template) or not self.system_prompt,
-            f"system_prompt={self.system_prompt!r} has no chat_template to stand in; "
-            "set one, or write it into prompt_template",
-        )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class FilesConfig(Section):
-    """Word problems from files: JSON lines (.jsonl, .json) or .parquet."""
-
-    kind: Literal["files"] = "files"
-    train_path: str = ""  # also the source of worked solutions for the warm start
-    eval_path: str = ""
-    record: RecordConfig = RecordConfig()
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class HubConfig(Section):
-    """Word problems from Hugging Face `datasets`, from the hub or a local folder."""
-
-    kind: Literal["hub"] = "hub"
-    path: str = ""  # name on the hub, or a folder
-    subset: str = ""  # the configuration of a data set that has several; "": its only
-    revision: str = ""  # commit or tag of the hub's repository; "": the newest
-    train_split: str = "train"  # also the source of worked solutions
-    eval_split: str = "test"
-    record: RecordConfig = RecordConfig()
-
-
-TaskConfig = FiniteFieldConfig | FilesConfig | HubConfig
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TokenizerConfig(Section):
-    """Text to ids. `symbols` is the finite-field world's own closed vocabulary."""
-
-    kind: Literal["symbols", "sentencepiece"] = "symbols"
-    vocab_size: Count = (
-        512  # sentencepiece only: trained on the spot on the train split
-    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -277,7 +198,7 @@ class RewardConfig(Section):
     verdict and confidence at weight 1 are RLCR.
     """
 
-    names: Annotated[tuple[RewardName, ...], _NOT_EMPTY] = ("verdict",)
+    names: Annotated[tuple[RewardName, ...], NOT_EMPTY] = ("verdict",)
     weights: tuple[float, ...] = (1.0,)  # one a name
 
     def __post_init__(self) -> None:
@@ -373,116 +294,6 @@ class TrainConfig(Section):
     def optimizer_steps(self) -> int:
         """Returns the optimizer steps of the whole stage."""
         return self.steps * self.epochs * self.minibatches
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DifficultyConfig(Section):
-    """What is known of each train problem: a posterior of its pass rate.
-
-    With the default cuts a problem of 8 samples is hard at 0 right, easy at 8.
-    """
-
-    samples: Whole = 0  # of the policy before RL, per problem; 0: no such stage
-    pool: Whole = 0  # first train problems with a posterior; 0: all, or 1024 of a world
-    hard_below: PositiveShare = 0.0625  # pass rate
-    easy_above: Share = 0.9375  # pass rate
-    confidence: PositiveShare = 0.8  # posterior mass that a band needs; else unknown
-    decay: PositiveShare = 0.7  # weight of the evidence before a visit; 1: keep all
-
-    def __post_init__(self) -> None:
-        """Refuses cuts that overlap."""
-        super().__post_init__()
-        require(
-            self.hard_below <= self.easy_above,
-            f"hard_below={self.hard_below} lies above easy_above={self.easy_above}; "
-            "leave room between them for medium problems",
-        )
-
-
-# The fields that each curriculum reads beside those that all of them do.
-_CURRICULUM_READS: dict[str, tuple[str, ...]] = {
-    "uniform": (),
-    "bucket": ("bucket", "estimate"),
-    "mixture": ("mixture", "mixture_shares", "estimate"),
-    "easy_to_hard": ("window", "estimate"),
-    "target": ("target",),
-    "variance": (),
-    "vcrl": ("vcrl_early", "vcrl_late", "vcrl_early_steps", "vcrl_momentum"),
-    "filter": ("filter_low", "filter_high"),
-    "one_sample": ("problem",),
-    "replay": ("replay_share",),
-}
-_EXPLORING = ("target", "variance", "vcrl", "filter")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CurriculumConfig(Section):
-    """Which of the pool's problems a training step asks (docs/difficulty.md).
-
-    A field that the named curriculum does not read is refused unless left alone.
-    """
-
-    name: Literal[
-        "uniform",
-        "bucket",
-        "mixture",
-        "easy_to_hard",
-        "target",
-        "variance",
-        "vcrl",
-        "filter",
-        "one_sample",
-        "replay",
-    ] = "uniform"
-    refill_rounds: Whole = 0  # more batches a step, to replace groups without signal
-    estimate: Literal["initial", "current"] = "initial"  # initial: before RL, fixed
-    bucket: Band = "medium"
-    mixture: Annotated[tuple[Band, ...], _NOT_EMPTY] = ("easy", "medium")
-    mixture_shares: tuple[float, ...] = ()  # of the batch, by bucket; () is even
-    window: PositiveShare = 0.5  # easy_to_hard: share of the pool, slid over the run
-    target: Share = 0.5  # target: the pass rate to be closest to
-    vcrl_early: Share = 0.3  # least variance score over the first steps
-    vcrl_late: Share = 0.8  # and afterwards
-    vcrl_early_steps: Whole = 20
-    vcrl_momentum: Share = 0.9  # of a problem's score in the memory bank
-    filter_low: Share = 0.2  # filter: least pass rate asked
-    filter_high: Share = 0.8  # filter: greatest
-    problem: Whole = 0  # one_sample: its number within the pool
-    replay_share: Share = 0.25  # replay: of the batch, at most, for forgotten problems
-    explore: Share = 0.1  # target, variance, vcrl, filter: share drawn from all
-
-    def __post_init__(self) -> None:
-        """Refuses fields without effect, and shares that do not fit the buckets."""
-        super().__post_init__()
-        reads = {"name", "refill_rounds", *_CURRICULUM_READS[self.name]}
-        reads |= {"explore"} if self.name in _EXPLORING else set()
-        for field in dataclasses.fields(self):
-            value = vars(self)[field.name]
-            require(
-                field.name in reads or value == field.default,
-                f"{field.name}={value!r} does nothing with name={self.name}; leave it "
-                f"at {field.default!r}, or choose a curriculum that reads it",
-            )
-        require(
-            self.estimate == "current" or "unknown" not in (self.bucket, *self.mixture),
-            "before RL every problem is easy, medium or hard; bucket unknown needs "
-            "estimate=current",
-        )
-        shares = self.mixture_shares
-        require(
-            len(shares) in (0, len(self.mixture)),
-            f"mixture_shares has {len(shares)} entries for mixture={self.mixture}; "
-            "give one share a bucket, or none",
-        )
-        require(
-            not shares or (min(shares) >= 0 and sum(shares) > 0),
-            f"mixture_shares={shares}; shares are >= 0 and not all 0",
-        )
-        require(
-            self.filter_low <= self.filter_high,
-            f"filter_low={self.filter_low} lies above filter_high={self.filter_high}; "
-            "no pass rate lies between them",
-        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

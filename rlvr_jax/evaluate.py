@@ -15,18 +15,18 @@ import jax
 import numpy as np
 from absl import flags
 
-from job_jax.checkpoint import CheckpointReadError, StageCheckpoints, latest_step
+from job_jax.checkpoint import CheckpointReadError
 from job_jax.command import UsageError, command_flags, exit_code, read_command
 from job_jax.metrics import Progress
 from rlvr_jax import behaviour
 from rlvr_jax.config import Config
 from rlvr_jax.data.loader import encode_prompts
 from rlvr_jax.models.distribution import Sampling
-from rlvr_jax.run import Run, open_run, start_jax
+from rlvr_jax.restored import restored_policy
+from rlvr_jax.run import Run
 from rlvr_jax.sampler import sample
 from rlvr_jax.statistics import ProblemResult, majority_at_k, pass_at_k, summarise
 from rlvr_jax.types import Problem, Rollouts, Verdict
-from rlvr_jax.workdir import TOKENIZER_FILE
 
 __all__ = ["Judged", "evaluate_policy", "majority_at_k", "pass_at_k", "summarise"]
 
@@ -183,38 +183,14 @@ def _print_summary(argv: Sequence[str]) -> None:
     _, config = read_command(argv, values, usage=_USAGE, default=Config())
     if not values.checkpoint:
         raise UsageError("--checkpoint=DIR is missing; see --help")
-    directory, step = _find_checkpoint(Path(values.checkpoint))
-    print(json.dumps(_evaluate_checkpoint(config, directory, step), indent=2))
+    summary = _evaluate_checkpoint(config, Path(values.checkpoint))
+    print(json.dumps(summary, indent=2))
 
 
-def _find_checkpoint(path: Path) -> tuple[Path, int]:
-    """Returns the directory of a stage's checkpoints, and the step that is meant."""
-    if path.name.isdigit() and (path / "state").is_dir():
-        return path.parent, int(path.name)
-    for inner in (".", "checkpoints/train", "checkpoints/warmup"):
-        if (step := latest_step(path / inner)) is not None:
-            return path / inner, step
-    raise UsageError(
-        f"no complete checkpoint in {path}; give WORKDIR/checkpoints/STAGE, or one of "
-        "the steps in it"
-    )
-
-
-def _evaluate_checkpoint(config: Config, directory: Path, step: int) -> dict[str, Any]:
-    tokenizer = directory.resolve().parents[1] / TOKENIZER_FILE
-    if config.tokenizer.kind == "sentencepiece" and not tokenizer.is_file():
-        raise UsageError(
-            f"no {tokenizer}: the checkpoint's tokenizer lies in its workdir"
-        )
-    start_jax(config)
-    run = open_run(config, tokenizer, stages=("eval",))
-    for line in run.left_out():
-        print(line, file=sys.stderr)
-    problems = run.problems("eval", config.eval.problems)
-    progress = Progress("eval", len(problems), every=1)
-    with jax.set_mesh(run.mesh), run.judge:
-        with StageCheckpoints(directory) as checkpoints:
-            params = checkpoints.restore_params(step, run.abstract_params())
+def _evaluate_checkpoint(config: Config, path: Path) -> dict[str, Any]:
+    with restored_policy(config, path, stage="eval") as (run, params, step):
+        problems = run.problems("eval", config.eval.problems)
+        progress = Progress("eval", len(problems), every=1)
         summary, _ = evaluate_policy(
             run,
             params,
@@ -222,7 +198,7 @@ def _evaluate_checkpoint(config: Config, directory: Path, step: int) -> dict[str
             weight_version=step,
             on_batch=lambda done, tokens: progress.update(done, {}, tokens=tokens),
         )
-    progress.close()
+        progress.close()
     return summary
 
 

@@ -12,6 +12,7 @@ import jax
 from job_jax.checkpoint import CheckpointReadError
 from job_jax.command import exit_code
 from job_jax.compiles import CompileCounter
+from job_jax.mesh import device_name, start_jax
 from job_jax.metrics import MetricsWriter, NonFiniteMetricError
 from job_jax.steps import StopSignal
 from job_jax.workdir import SUMMARY_FILE
@@ -21,7 +22,7 @@ from rlvr_jax.config import Config
 from rlvr_jax.flags import parse
 from rlvr_jax.learn.optimize import LogprobGapError, StaleRolloutsError
 from rlvr_jax.learn.update import DivergedError
-from rlvr_jax.run import device_name, open_run, start_jax
+from rlvr_jax.run import open_run
 from rlvr_jax.stage import Loop, is_done
 from rlvr_jax.workdir import Workdir
 
@@ -50,7 +51,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _do(argv: Sequence[str]) -> None:
     invocation = parse(argv)
-    start_jax(invocation.config)
+    start_jax(invocation.config.mesh)
     if invocation.workdir is None or invocation.dry_run:
         print(plan.text(invocation.config))
     else:

@@ -8,8 +8,9 @@ from pathlib import Path
 import jax
 
 from job_jax.config_io import to_json
+from job_jax.mesh import device_name
 from rlvr_jax.config import Config
-from rlvr_jax.run import Run, device_name, open_run
+from rlvr_jax.run import Run, open_run
 
 _MIB = 1 << 20
 

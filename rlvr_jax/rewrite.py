@@ -73,7 +73,7 @@ def _do(argv: Sequence[str]) -> None:
         raise UsageError(f"--in and --out are both {source}; write to another file")
     mapping: dict[str, Any] = {name: values[name].value for name in _MAPPING}
     config = RecordConfig(**mapping)
-    pairs = list(records(Path(source)))[: values.first or None]
+    pairs = records(Path(source))[: values.first or None]
     parents = read_all(pairs, config, source=Path(source).name)
     made = list(rewrites(parents))
     kept, drops = _chosen(made, parents, values)

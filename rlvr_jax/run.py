@@ -1,8 +1,6 @@
 """What every stage of a run needs, opened once: mesh, tokenizer, policy, judge."""
 
 import dataclasses
-import logging
-import os
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,7 +12,6 @@ from jax.sharding import Mesh, NamedSharding
 from job_jax.mesh import (
     batch_sharding,
     check_batch,
-    configure_cpu,
     make_mesh,
     replicated,
 )
@@ -117,21 +114,6 @@ class Run:
             if count:
                 lines.append(f"{stage}: {count} of {total} problems left out: {limits}")
         return lines
-
-
-def start_jax(config: Config) -> None:
-    """Sets up devices, compilation cache and logs; call before JAX starts.
-
-    JAX_COMPILATION_CACHE_DIR has its say; without it programs are kept under the
-    user's cache directory.
-    """
-    configure_cpu(config.mesh)
-    cache = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        directory = str(pathlib.Path(cache) / "rlvr_jax")
-        jax.config.update("jax_compilation_cache_dir", directory)
-    # Orbax says at every step what it is about to do; what it failed at, it raises.
-    logging.getLogger("absl").setLevel(logging.ERROR)
 
 
 def open_run(
@@ -256,11 +238,3 @@ def _new_policy(config: Config, tokenizer: Tokenizer, seed: int) -> Transformer:
 
 def _abstract_policy(config: Config, tokenizer: Tokenizer) -> Transformer:
     return nnx.eval_shape(lambda: _new_policy(config, tokenizer, 0))
-
-
-def device_name() -> str:
-    """Returns what JAX runs on: "8 x TPU v5 lite", "2 x cpu on 2 cores"."""
-    devices = jax.devices()
-    kind = devices[0].device_kind
-    cores = f" on {os.cpu_count()} cores" if devices[0].platform == "cpu" else ""
-    return f"{len(devices)} x {kind}{cores}"

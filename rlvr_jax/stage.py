@@ -7,11 +7,12 @@ from typing import Any
 from job_jax.checkpoint import StageCheckpoints, latest_step
 from job_jax.compiles import CompileCounter
 from job_jax.config_io import to_json
+from job_jax.mesh import device_name
 from job_jax.metrics import METRICS_FILE, MetricsWriter, read_metrics
 from job_jax.schema import ConfigError, require
 from job_jax.steps import StageSteps, StopSignal
 from rlvr_jax.config import Config
-from rlvr_jax.run import Run, device_name
+from rlvr_jax.run import Run
 from rlvr_jax.telemetry import run_summary
 from rlvr_jax.workdir import DIFFICULTY_FILE, Workdir
 

@@ -7,14 +7,25 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import job_jax
-import rlvr_jax
+import rlvr_jax.config
+import sae_jax.config
 from job_jax import command, config_io, schema
 from job_jax.schema import Section, sections
-from rlvr_jax import config
 
-JOBS, RLVR = (Path(package.__file__).parent for package in (job_jax, rlvr_jax))
+JOBS, RLVR, SAE = (Path(each.__file__).parent for each in (job_jax, rlvr_jax, sae_jax))
 # These handle every field alike, whatever it means: their reads prove nothing.
-_HANDLERS = {Path(module.__file__) for module in (config, config_io, command, schema)}
+_HANDLERS = {
+    Path(module.__file__)
+    for module in (
+        rlvr_jax.config,
+        rlvr_jax.config_difficulty,
+        rlvr_jax.config_tasks,
+        sae_jax.config,
+        config_io,
+        command,
+        schema,
+    )
+}
 
 
 @contextlib.contextmanager
@@ -30,7 +41,7 @@ def record_reads() -> Iterator[set[tuple[str, str]]]:
         reader = Path(sys._getframe(1).f_code.co_filename)
         if (
             name in type(section).__dataclass_fields__
-            and not {JOBS, RLVR}.isdisjoint(reader.parents)
+            and not {JOBS, RLVR, SAE}.isdisjoint(reader.parents)
             and reader not in _HANDLERS
         ):
             reads.add((type(section).__name__, name))

@@ -17,6 +17,7 @@ from benchmarks.counts import (
 from benchmarks.job import JOBS, Job, reward
 from benchmarks.ours import Ours
 from benchmarks.run import compare, figures, parse, table, times
+from benchmarks.sae.job import Job as AutoencoderJob
 from job_jax.compiles import CompileCounter
 from job_jax.config import MeshConfig
 from job_jax.mesh import make_mesh
@@ -41,10 +42,11 @@ _BY_HAND = Job(
 _LOGGING_SIDE = """
 import pathlib, sys
 from benchmarks.channel import Channel
+from benchmarks.job import Job
 channel = Channel()
 print("what a library says goes elsewhere")
 name, path = sys.argv[1:]
-channel.tell({"job": channel.job().width})
+channel.tell({"job": channel.job(Job).width})
 while channel.asked():
     with pathlib.Path(path).open("a") as file:
         file.write(name)
@@ -195,3 +197,19 @@ def test_peers_run_by_their_own_python():
     assert {command[0] for command in theirs} == {"other/python"}
     assert len(theirs) == 3
     assert dataclasses.replace(asked, peers=[]).commands().keys() == {"ours float32"}
+
+
+def test_work_of_an_autoencoder_step_counted_by_hand():
+    """One product is 2 * 3 * 4 * 8 = 192 FLOPs; a quarter of the latents speak."""
+    flops = AutoencoderJob(width=4, latents=8, k=2, batch=3).matmul_flops()
+    assert flops == {"dense": 5 * 192, "needed": 192 + 192}
+
+
+@pytest.mark.parametrize("kind", ["batchtopk", "temporal"])
+def test_our_autoencoder_side_trains_and_compiles_nothing_more(kind):
+    job = AutoencoderJob(width=8, latents=32, k=2, batch=64)
+    command = [sys.executable, "-m", "benchmarks.sae.ours", kind]
+    (ours,) = compare(job, {"ours": command}, 2)
+    assert ours["tokens"] == 64
+    assert ours["compiles"] == 0
+    assert ours["update_s"] > 0

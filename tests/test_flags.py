@@ -112,7 +112,8 @@ def test_a_resolved_config_is_a_config(recipe, tmp_path):
         ("now", "unexpected argument 'now'; write --flag=value"),
         (
             "--stage=tran",
-            "flag --stage=tran: value should be one of <all|warmup|difficulty|train|eval|report>",
+            "flag --stage=tran: value should be one of "
+            "<all|warmup|difficulty|train|eval|report>",
         ),
         ("--nodry_run=3", "--nodry_run=3 does not take an argument"),
         (

@@ -1,7 +1,7 @@
 """Records from files: JSON lines, one object a line, and parquet."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +18,27 @@ def file_source(config: RecordConfig, path: str | Path) -> RecordSource:
     return RecordSource(config, records(path), source=path.name)
 
 
-def records(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yields (place, record) of a file, the place as in "data/a.jsonl, line 3"."""
+def records(path: Path) -> list[tuple[str, Any]]:
+    """Returns (place, record) of all in a file, places as in "data/a.jsonl, line 3".
+
+    Raises ConfigError where there is none.
+    """
+    found = list(_reader(path)(path))
+    if not found:
+        raise ConfigError(f"{path} is empty; give data with one problem a record")
+    return found
+
+
+def _reader(path: Path) -> Callable[[Path], Iterator[tuple[str, Any]]]:
     if not path.is_file():
         raise ConfigError(
             f"cannot read the data file {str(path)!r}; check task.train_path and "
             "task.eval_path"
         )
     if path.suffix == ".parquet":
-        return _parquet(path)
+        return _parquet
     if path.suffix in (".jsonl", ".json"):
-        return _json_lines(path)
+        return _json_lines
     raise ConfigError(
         f"data file {str(path)!r} is of an unknown kind; give one of {SUFFIXES}"
     )

@@ -17,10 +17,12 @@ def hub_source(config: HubConfig, split: str) -> RecordSource:
     A folder is one that `save_to_disk` wrote, or one of data files.
     """
     name = f"{config.path}:{split}"
-    rows = (
+    rows = [
         (f"{name}, row {number}", row)
         for number, row in enumerate(_split(config, split), start=1)
-    )
+    ]
+    if not rows:
+        raise ConfigError(f"{name} is empty; check task.train_split, task.eval_split")
     return RecordSource(config.record, rows, source=name)
 
 

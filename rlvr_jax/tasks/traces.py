@@ -24,6 +24,10 @@ from rlvr_jax.tasks.chains import (
     parse_prompt,
 )
 
+FACTORS = ("step", "operation", "value", "direction")
+UNKNOWN = -1
+
+_HEADER_WORDS = 2  # `forward :`
 _STEP_WORDS = 6  # label, running value, operation, operand, `=`, new value
 _CALCULATES = {"evaluation": "forward", "inversion": "backward"}  # the other guesses
 
@@ -132,6 +136,36 @@ def read_trace(prompt: str, completion: str, *, modulus: int) -> TraceReport:
         complete=complete,
         answer=_answer_word(words),
     )
+
+
+def read_factors(words: Sequence[str], symbols: Sequence[str]) -> dict[str, list[int]]:
+    """Returns what is true of each word of a completion, by the names in FACTORS.
+
+    step       which step of its part the word belongs to, from 0
+    operation  the step's, as an index into "+*-/"
+    value      the running value: the one before the step up to its `=`, then the one
+               after it, both as written
+    direction  0 in a forward part, 1 in a backward part
+
+    A word of which a factor says nothing holds UNKNOWN.
+    """
+    value_of = {symbol: value for value, symbol in enumerate(symbols)}
+    found = {name: [UNKNOWN] * len(words) for name in FACTORS}
+    start = 0
+    for part_words in _split(list(words), "then"):
+        end = start + len(part_words)
+        if part := _read_part(part_words, value_of):
+            found["direction"][start:end] = [part.strategy == "backward"] * (
+                end - start
+            )
+            for index, (step, before, after) in enumerate(part.steps):
+                at = start + _HEADER_WORDS + index * _STEP_WORDS
+                of_step = slice(at, at + _STEP_WORDS)
+                found["step"][of_step] = [index] * _STEP_WORDS
+                found["operation"][of_step] = ["+*-/".index(step.op)] * _STEP_WORDS
+                found["value"][of_step] = [before] * (_STEP_WORDS - 1) + [after]
+        start = end + 1
+    return {name: [int(value) for value in values] for name, values in found.items()}
 
 
 def _expected(chain: Chain, strategy: Strategy) -> Sequence[Step]:

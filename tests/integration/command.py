@@ -75,12 +75,16 @@ class Command:
         out, err = process.communicate()
         return Ended(process.returncode, out, err)
 
-    def cut(self, line: str, number: signal.Signals, *args: object) -> Ended:
+    def cut(
+        self, line: str, number: signal.Signals, *args: object, **options: Any
+    ) -> Ended:
         """Returns how the command ended that got a signal at a line of its progress.
 
         The line is the first that begins so.
         """
-        ended = self._cut(lambda seen: seen[-1].startswith(line), number, *args)
+        ended = self._cut(
+            lambda seen: seen[-1].startswith(line), number, *args, **options
+        )
         assert f"\n{line}" in f"\n{ended.err}", ended.err
         return ended
 
@@ -93,8 +97,9 @@ class Command:
         is_time: Callable[[list[str]], bool],
         number: signal.Signals,
         *args: object,
+        **options: Any,
     ) -> Ended:
-        process = self.start(*args)
+        process = self.start(*args, **options)
         assert process.stderr is not None
         seen: list[str] = []
         for text in process.stderr:

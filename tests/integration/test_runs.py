@@ -8,7 +8,7 @@ import signal
 import pytest
 from command import completions, files, metrics, outcome, summary, tiny
 
-from rlvr_jax import evaluate
+from rlvr_jax.restored import find_checkpoint
 
 # Every line that a tiny run prints while it works, in order.
 LINES = [
@@ -183,7 +183,7 @@ def test_the_summary_holds_the_run_in_numbers(whole):
 
 @pytest.mark.parametrize("inside", ["", "checkpoints/train", "checkpoints/train/4"])
 def test_a_checkpoint_is_found_wherever_one_points(whole, inside):
-    directory, step = evaluate._find_checkpoint(whole / inside)
+    directory, step = find_checkpoint(whole / inside)
     assert (directory.resolve(), step) == ((whole / "checkpoints/train").resolve(), 4)
 
 

@@ -271,3 +271,15 @@ def test_short_number(value, text):
 )
 def test_short_duration(seconds, text):
     assert short_duration(seconds) == text
+
+
+def test_progress_told_every_fifty_steps_counts_steps_not_updates():
+    clock, stream = Clock(), io.StringIO()
+    progress = Progress("train", 400, every=50, stream=stream, clock=clock)
+    for step, seconds in ((50, 90), (100, 25), (150, 25)):
+        clock.now += seconds
+        progress.update(step, {}, tokens=1000)
+    # The first fifty compiled; then half a second a step, 250 steps left.
+    first, _, third = stream.getvalue().splitlines()
+    assert first == "train  50/400"
+    assert third == "train  150/400  40.0 tok/s  ETA 2m05s"

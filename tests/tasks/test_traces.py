@@ -9,7 +9,7 @@ import pytest
 from rlvr_jax.config import ChainMix, FiniteFieldConfig
 from rlvr_jax.tasks.chains import apply, parse_prompt, solve, trajectory
 from rlvr_jax.tasks.finite_field import ChainSource, vocabulary
-from rlvr_jax.tasks.traces import TraceReport, read_trace, write_trace
+from rlvr_jax.tasks.traces import TraceReport, read_factors, read_trace, write_trace
 from rlvr_jax.verifiers.finite_field import judge
 
 EVALUATE = "evaluate : e3 k + e2 l * e4 m + e1 = ?"  # 3 -> 5 -> 6 -> 0
@@ -391,3 +391,30 @@ def test_a_very_long_completion_is_read_to_its_end():
     assert len(seen.steps) == 20_000
     assert seen.first_error == 1
     assert seen.answer == "e5"
+
+
+def test_factors_of_each_word_of_a_worked_example():
+    trace = "forward : k e3 + e2 = e5 then backward : l e6 / e4 = e5 answer e5"
+    one, two = [0] * 6, [-1, -1]
+    assert read_factors(trace.split(), [f"e{v}" for v in range(7)]) == {
+        "step": [*two, *one, -1, *two, *one, *two],
+        "operation": [*two, *[0] * 6, -1, *two, *[3] * 6, *two],
+        "value": [*two, *[3] * 5, 5, -1, *two, *[6] * 5, 5, *two],
+        "direction": [*[0] * 8, -1, *[1] * 10],
+    }
+
+
+@pytest.mark.parametrize("text", ["", "answer e1", "k e3 + e2 = e5", "forward : k"])
+def test_words_outside_steps_have_no_step(text):
+    factors = read_factors(text.split(), ["e0", "e1", "e2", "e3", "e4", "e5"])
+    assert {len(values) for values in factors.values()} == {len(text.split())}
+    assert set(factors["step"]) <= {-1}
+
+
+def test_factors_follow_the_symbols():
+    """Under a permutation a numeral stands for its place in the map."""
+    found = read_factors(
+        ["forward", ":", "a", "e0", "+", "e3", "=", "e1"],
+        ["e2", "e0", "e3", "e1", "e4"],
+    )
+    assert found["value"] == [-1, -1, 1, 1, 1, 1, 1, 3]

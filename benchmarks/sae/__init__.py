@@ -1,0 +1,1 @@
+"""One step of a sparse autoencoder, beside SAELens and dictionary_learning."""

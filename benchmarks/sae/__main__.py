@@ -1,0 +1,74 @@
+"""`python -m benchmarks.sae [--sizes=D256,D1536 --peers=... --peer_python=PATH]`.
+
+Works as `benchmarks.run` does: processes, turns, medians, JSON lines and a table.
+"""
+
+import argparse
+import dataclasses
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchmarks.run import compare, emit, machine, table
+from benchmarks.sae.job import JOBS
+
+_PEERS = {"saelens": "saelens", "dictionary_learning": "dictionaries"}
+_COLUMNS = {
+    "pairs/s": ("update_tokens_per_s", "{:,.0f}"),
+    "step s": ("update_s", "{:.3f}"),
+    "first step s": ("first_step_s", "{:.1f}"),
+    "FLOP/s, dense": ("share_dense", "{:.0%}"),
+    "peak RSS": ("peak_rss_mib", "{:,.0f} MiB"),
+    "step time": ("update_times_ours", "{:.2f} x ours"),
+}
+
+
+def main(argv: Sequence[str]) -> int:
+    """Returns the exit code of the command."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.sae", description=__doc__, allow_abbrev=False
+    )
+    parser.add_argument("--sizes", default="D256", help=f"of {', '.join(JOBS)}")
+    parser.add_argument("--peers", default="", help=f"of {', '.join(_PEERS)}")
+    parser.add_argument("--peer_python", default="", help="python of the peers")
+    parser.add_argument("--repeats", type=int, default=7, help="rounds")
+    flags = parser.parse_args(argv)
+    sizes, peers = flags.sizes.split(","), [p for p in flags.peers.split(",") if p]
+    for given, known in ((sizes, JOBS), (peers, _PEERS)):
+        for name in set(given) - set(known):
+            parser.error(f"{name!r} is none of {', '.join(known)}")
+    if peers and not flags.peer_python:
+        parser.error("peers need --peer_python; benchmarks/README.md says how")
+    commands = {
+        f"ours {kind}": [sys.executable, "-m", "benchmarks.sae.ours", kind]
+        for kind in ("batchtopk", "temporal")
+    } | {
+        peer: [flags.peer_python, "-m", f"benchmarks.sae.{_PEERS[peer]}"]
+        for peer in peers
+    }
+    measured = machine()
+    emit(measured)
+    rows = []
+    for size in sizes:
+        job = JOBS[size]
+        emit({"size": size, "job": dataclasses.asdict(job), **job.matmul_flops()})
+        for result in compare(job, commands, flags.repeats):
+            rows.append({"size": size, **result, **_share(result, size, measured)})
+            emit(rows[-1])
+    print(table(rows, _COLUMNS), file=sys.stderr)
+    return 0
+
+
+def _share(
+    result: Mapping[str, Any], size: str, measured: Mapping[str, Any]
+) -> dict[str, float]:
+    """Returns the dense products' FLOP/s over the machine's peak.
+
+    Sides that leave out products with zeros can be above 1.
+    """
+    dense = JOBS[size].matmul_flops()["dense"]
+    return {"share_dense": dense / result["update_s"] / measured["peak_flops"]}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,57 @@
+"""Worker, peers' environment: dictionary_learning's own BatchTopK trainer."""
+
+import importlib.metadata
+import os
+import time
+
+import torch
+from dictionary_learning.trainers.batch_top_k import BatchTopKTrainer
+
+from benchmarks.channel import Channel, peak_rss_bytes
+from benchmarks.sae.job import Job
+
+_STEPS = 100_000  # of the schedule; far more than are measured
+
+
+def main() -> None:
+    """Warms up, then trains one step whenever asked."""
+    channel = Channel()
+    job = channel.job(Job)
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    trainer = BatchTopKTrainer(
+        steps=_STEPS,
+        activation_dim=job.width,
+        dict_size=job.latents,
+        k=job.k,
+        layer=0,
+        lm_name="none",
+        lr=3e-4,
+        device="cpu",
+        seed=0,
+    )
+    batch = torch.from_numpy(job.activations())
+    start = time.perf_counter()
+    trainer.update(0, batch)
+    first_step_s = time.perf_counter() - start
+    channel.tell(
+        {
+            "versions": {
+                "torch": torch.__version__,
+                "dictionary_learning": importlib.metadata.version(
+                    "dictionary-learning"
+                ),
+            },
+            "first_step_s": first_step_s,
+        }
+    )
+    step = 1
+    while channel.asked():
+        start = time.perf_counter()
+        trainer.update(step, batch)
+        channel.tell({"update_s": time.perf_counter() - start, "tokens": job.batch})
+        step += 1
+    channel.tell({"peak_rss_bytes": peak_rss_bytes()})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+"""The command that writes an autoencoder in another tool's format.
+
+python -m sae_jax.export --sae=DIR --format=saelens --out=DIR
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from absl import flags
+
+from job_jax.command import UsageError, exit_code
+from sae_jax.corpus import Corpus
+from sae_jax.evaluate import chosen_corpus, corpus_flags, parse
+from sae_jax.features import ContrastSums, contrast_sums
+from sae_jax.formats import delphi, mechreward, neuronpedia
+from sae_jax.formats.files import read_json
+from sae_jax.formats.record import FormatError
+from sae_jax.io import read, save
+from sae_jax.sae import TSAE
+
+FORMATS = ("saelens", "neuronpedia", "delphi", "mechreward")
+
+_USAGE = """\
+usage: python -m sae_jax.export --sae=DIR --format=FORMAT --out=DIR [--flag=value ...]
+
+FORMAT is one of
+  saelens      the layout of SAELens: cfg.json and sae_weights.safetensors
+and, with --activations=DIR,
+  neuronpedia  features and activations, JSON lines
+  delphi       the cache of latents that it explains
+  mechreward   a pack of the latents that tell right from wrong rollouts; takes the data
+               to be labelled with the factor --outcome: 1 right, 0 wrong, -1 unjudged
+
+flags:"""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Returns 0; 1 where the work failed; 2 where flags or files cannot be used."""
+    return exit_code(lambda: _run(argv), (ValueError, OSError))
+
+
+def _run(argv: Sequence[str]) -> None:
+    values = _flags()
+    parse(argv, values, usage=_USAGE, required=("sae", "format", "out"))
+    out = Path(values.out)
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UsageError(f"--out={out} is not empty; remove it or name another")
+    if values.format != "saelens" and not values.activations:
+        raise UsageError(f"--format={values.format} needs --activations=DIR")
+    record = read(values.sae)
+    tsae = record.tsae
+    if values.format == "saelens":
+        save(out, tsae, metadata=record.metadata)
+        print(f"{tsae.latents} latents of width {tsae.width}: {out}")
+        return
+    corpus = chosen_corpus(record, values)
+    if values.format == "neuronpedia":
+        neuronpedia.write(
+            out,
+            tsae,
+            corpus,
+            name=values.name,
+            vocabulary=_vocabulary(values.vocabulary, corpus),
+            creator=values.creator,
+        )
+    elif values.format == "delphi":
+        delphi.write(out, tsae, corpus)
+    else:
+        index = corpus.shards.index
+        about = {
+            "name": values.name,
+            "model_name": index.model,
+            "release": values.name,
+            "sae_id": index.hook,
+        }
+        sums = _contrast(tsae, corpus, values.outcome)
+        mechreward.write(out, sums, count=values.count, about=about)
+    print(f"{tsae.latents} latents over {len(corpus.numbers)} documents: {out}")
+
+
+def _contrast(tsae: TSAE, corpus: Corpus, outcome: str) -> ContrastSums:
+    """Returns the moments of rollouts, a rollout being a document.
+
+    Where the data have a factor `prompt`, it says which rollouts share one.
+    """
+    factors = corpus.shards.index.factors
+    if outcome not in factors:
+        raise UsageError(f"--outcome={outcome}: the data have {list(factors)}")
+    means, judgements, prompts = [], [], []
+    for block, f in corpus.encoded(tsae):
+        counts = block.counted.sum(axis=1)
+        some = counts > 0
+        total = np.asarray(f.sum(axis=1), np.float64)[some]
+        means.append(total / counts[some, None])
+        judgements.append(corpus.values(outcome, block)[some, 0])
+        group = "prompt" if "prompt" in factors else "sequence"
+        prompts.append(corpus.values(group, block)[some, 0])
+    judged = np.concatenate(judgements)
+    _, prompt = np.unique(np.concatenate(prompts), return_inverse=True)
+    return contrast_sums(
+        np.concatenate(means),
+        right=judged == 1,
+        judged=judged >= 0,
+        prompts=prompt,
+        total=int(prompt.max()) + 1,
+    )
+
+
+def _vocabulary(path: str | None, corpus: Corpus) -> list[str]:
+    """Returns the text of each token id: from a file, or else the ids themselves.
+
+    The file is a JSON object token -> id, or a `tokenizer.json` that holds one.
+    """
+    if not path:
+        largest = int(corpus.shards.column("token_id").max())
+        return [str(i) for i in range(largest + 1)]
+    content = read_json(Path(path))
+    tokens = content.get("model", {}).get("vocab", content) if content else {}
+    if not tokens or not all(isinstance(i, int) for i in tokens.values()):
+        raise FormatError(f"{path}: not a JSON object from tokens to their ids")
+    texts = [""] * (max(tokens.values()) + 1)
+    for text, i in tokens.items():
+        texts[i] = text
+    return texts
+
+
+def _flags() -> flags.FlagValues:
+    values = flags.FlagValues()
+    corpus_flags(values, activations="activation shards; for all but saelens")
+    flags.DEFINE_enum("format", None, FORMATS, "what to write", flag_values=values)
+    flags.DEFINE_string("out", None, "the directory to write", flag_values=values)
+    flags.DEFINE_string(
+        "name", "tsae", "neuronpedia: source set; mechreward: pack", flag_values=values
+    )
+    flags.DEFINE_string(
+        "vocabulary",
+        None,
+        "neuronpedia: JSON of tokens and ids, or tokenizer.json; else ids are shown",
+        flag_values=values,
+    )
+    flags.DEFINE_string(
+        "creator", "local", "neuronpedia: id of the creator", flag_values=values
+    )
+    flags.DEFINE_string(
+        "outcome", "correct", "mechreward: the factor that judges", flag_values=values
+    )
+    flags.DEFINE_integer(
+        "count",
+        10,
+        "mechreward: latents to reward, and to punish",
+        lower_bound=1,
+        flag_values=values,
+    )
+    return values
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

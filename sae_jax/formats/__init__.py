@@ -1,0 +1,1 @@
+"""Other people's files: readers and writers, one module per format."""

@@ -1,0 +1,108 @@
+"""dictionary_learning and the T-SAE authors: an `ae.pt`, `config.json` beside it.
+
+The classes differ in their tensors' names, and in three ways that only `config.json`
+tells: its `trainer.dict_class` is needed where two classes share their names.
+
+  MatryoshkaBatchTopKSAE, TemporalMatryoshkaBatchTopKSAE   W_enc [D Z] ..., group_sizes
+  BatchTopKSAE, TemporalBatchTopKSAE                       encoder.weight [Z D] ..., k
+  AutoEncoderTopK            the same names; keeps the k largest instead
+  JumpReluAutoEncoder        W_enc [D Z] ..., threshold [Z]; does not subtract b_dec
+  AutoEncoder                encoder.weight [Z D], bias; ReLU
+  AutoEncoderNew             encoder.weight [Z D], decoder.bias; ReLU, not subtracted
+
+A threshold of -1 is one never found: plain ReLU, as the authors' class does it.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sae_jax.formats.files import read_json
+from sae_jax.formats.record import FormatError, SAERecord, assemble
+from sae_jax.formats.torch_zip import read_tensors
+
+WEIGHTS_FILE = "ae.pt"
+CONFIG_FILE = "config.json"
+
+_MATRYOSHKA = {"W_enc", "b_enc", "W_dec", "b_dec", "threshold", "k", "group_sizes"}
+_JUMPRELU = {"W_enc", "b_enc", "W_dec", "b_dec", "threshold"}
+_LINEAR = {"encoder.weight", "encoder.bias", "decoder.weight"}
+_TOP_K = _LINEAR | {"b_dec", "threshold", "k"}
+_RELU = _LINEAR | {"bias"}
+_RELU_NEW = _LINEAR | {"decoder.bias"}
+
+
+def read(path: Path) -> SAERecord:
+    """Returns the autoencoder of an ae.pt, by what the class that wrote it does.
+
+    Without config.json, a file that BatchTopKSAE or AutoEncoderTopK may have written is
+    taken for the first. Raises FormatError for tensors of no class above.
+    """
+    tensors = read_tensors(path)
+    trainer = _trainer(path)
+    dict_class = trainer.get("dict_class", "")
+    names = set(tensors)
+    metadata: dict[str, Any] = {"dictionary_learning": trainer} if trainer else {}
+    if names == _MATRYOSHKA:
+        sizes = [int(size) for size in tensors["group_sizes"]]
+        tsae = _direct(path, tensors, centred=True, group_sizes=sizes)
+        metadata |= {"k": int(tensors["k"]), "group_sizes": sizes}
+    elif names == _JUMPRELU:
+        tsae = _direct(path, tensors, centred=False)
+    elif names == _TOP_K:
+        k = int(tensors["k"])
+        top_k = k if dict_class == "AutoEncoderTopK" else None
+        threshold = 0.0 if top_k else tensors["threshold"]
+        tsae = _linear(path, tensors, "b_dec", threshold=threshold, top_k=top_k)
+        metadata |= {"k": k}
+    elif names == _RELU:
+        tsae = _linear(path, tensors, "bias", threshold=0.0)
+    elif names == _RELU_NEW:
+        tsae = _linear(path, tensors, "decoder.bias", threshold=0.0, centred=False)
+    else:
+        raise FormatError(
+            f"{path}{f' of class {dict_class}' if dict_class else ''} holds "
+            f"{sorted(names)}: the tensors of no dictionary that is understood"
+        )
+    return SAERecord(tsae=tsae, metadata=metadata, format="dictionary_learning")
+
+
+def _trainer(path: Path) -> Mapping[str, Any]:
+    config = path.with_name(CONFIG_FILE)
+    return read_json(config).get("trainer", {}) if config.is_file() else {}
+
+
+def _direct(path: Path, tensors: Mapping[str, Any], **options: Any) -> Any:
+    return assemble(
+        path,
+        encoder=tensors["W_enc"],
+        encoder_bias=tensors["b_enc"],
+        decoder=tensors["W_dec"],
+        decoder_bias=tensors["b_dec"],
+        threshold=tensors["threshold"],
+        **options,
+    )
+
+
+def _linear(
+    path: Path,
+    tensors: Mapping[str, np.ndarray[Any, Any]],
+    decoder_bias: str,
+    *,
+    threshold: Any,
+    centred: bool = True,
+    top_k: int | None = None,
+) -> Any:
+    """Returns the TSAE of torch.nn.Linear layers, whose weights are [out in]."""
+    return assemble(
+        path,
+        encoder=tensors["encoder.weight"].T,
+        encoder_bias=tensors["encoder.bias"],
+        decoder=tensors["decoder.weight"].T,
+        decoder_bias=tensors[decoder_bias],
+        threshold=threshold,
+        centred=centred,
+        top_k=top_k,
+    )

@@ -1,0 +1,92 @@
+"""mechreward feature packs: latents to reward and to punish, as one JSON file.
+
+Its loader reads `features`; its published catalogs say the same as `helpful_features`
+and `harmful_features` with the evidence beside each. Both are written.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sae_jax.features import ContrastSums, contrast, contrast_interval
+
+PACK_FILE = "reasoning_pack.json"
+
+
+def write(
+    directory: Path,
+    sums: ContrastSums,
+    *,
+    count: int,
+    about: Mapping[str, str],
+) -> None:
+    """Writes the `count` latents of largest positive and negative effect.
+
+    The effect is Cohen's d of right against wrong rollouts; a latent enters only where
+    its 95 % interval over prompts, not corrected for the number of latents, lies on one
+    side of 0. `about` holds name, model_name, release and sae_id. Raises ValueError
+    where no latent qualifies.
+    """
+    effect = contrast(sums)
+    found = contrast_interval(sums)
+    means = sums.sums.sum(axis=0) / np.maximum(sums.rollouts.sum(axis=0), 1)[:, None]
+    clear = (found.low > 0) | (found.high < 0)
+    order = np.argsort(-np.abs(effect), kind="stable")
+    helpful = [z for z in order if clear[z] and effect[z] > 0][:count]
+    harmful = [z for z in order if clear[z] and effect[z] < 0][:count]
+    if not helpful and not harmful:
+        wrong, right = sums.rollouts.sum(axis=0).astype(int)
+        raise ValueError(
+            f"no latent tells {right} right from {wrong} wrong rollouts: over "
+            f"{len(sums.rollouts)} prompts, every interval holds 0"
+        )
+
+    def entry(latent: int, weight: float) -> dict[str, Any]:
+        return {
+            "feature_id": int(latent),
+            "weight": weight,
+            "effect_size": float(effect[latent]),
+            "effect_low": float(found.low[latent]),
+            "effect_high": float(found.high[latent]),
+            "mean_correct": float(means[1, latent]),
+            "mean_wrong": float(means[0, latent]),
+            "validated": False,
+        }
+
+    good = [entry(z, 1.0) for z in helpful]
+    bad = [entry(z, -1.0) for z in harmful]
+    pack = {
+        **about,
+        "version": "1.0.0",
+        "description": "Latents whose mean activation differs between right and wrong "
+        "rollouts: Cohen's d, 95 % intervals by bootstrap over prompts.",
+        "features": [_described(e, about) for e in good + bad],
+        "helpful_features": good,
+        "harmful_features": bad,
+        "metadata": {
+            "prompts": len(sums.rollouts),
+            "rollouts_wrong": int(sums.rollouts[:, 0].sum()),
+            "rollouts_correct": int(sums.rollouts[:, 1].sum()),
+        },
+    }
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / PACK_FILE).write_text(json.dumps(pack, indent=2) + "\n")
+
+
+def _described(entry: Mapping[str, Any], about: Mapping[str, str]) -> dict[str, Any]:
+    """Returns what mechreward's loader wants of a feature: names, and where it is."""
+    side = "right" if entry["weight"] > 0 else "wrong"
+    return {
+        "feature_id": entry["feature_id"],
+        "name": f"latent_{entry['feature_id']}",
+        "description": f"higher in {side} rollouts, d = {entry['effect_size']:.3f}",
+        "weight": entry["weight"],
+        "release": about["release"],
+        "sae_id": about["sae_id"],
+        "activation_threshold": 0.0,
+        "validated": False,
+        "metadata": {"effect_size": entry["effect_size"]},
+    }

@@ -1,0 +1,102 @@
+"""What a reader hands back, and how foreign tensors become a TSAE."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from job_jax.schema import ConfigError
+from sae_jax.sae import TSAE
+
+Tensors = Mapping[str, np.ndarray[Any, Any]]
+
+
+class FormatError(ConfigError):
+    """Files that hold no autoencoder we can read. One line: what was found, where."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SAERecord:
+    """An autoencoder as found on disk. Written by the readers, read by `io`.
+
+    `metadata` is what the files say beside the weights: `group_sizes`, `k`,
+    `model_name`, `hook_name`, whatever their writer knew.
+    """
+
+    tsae: TSAE
+    metadata: dict[str, Any]
+    format: str
+
+
+def assemble(
+    where: Path,
+    *,
+    encoder: np.ndarray[Any, Any],
+    encoder_bias: np.ndarray[Any, Any],
+    decoder: np.ndarray[Any, Any],
+    decoder_bias: np.ndarray[Any, Any],
+    threshold: Any,
+    centred: bool,
+    group_sizes: Sequence[int] = (),
+    top_k: int | None = None,
+) -> TSAE:
+    """Returns the TSAE of foreign tensors, in float32; all shapes are checked.
+
+    A scalar threshold holds for every latent. Where the other library encodes x itself
+    and not x - b_dec (`centred` is False), the difference goes into the encoder's bias,
+    b_enc + b_dec W_enc, in float64: equal up to one rounding.
+
+    Raises FormatError, naming the tensor, where the shapes do not fit.
+    """
+    if encoder.ndim != 2:
+        raise FormatError(f"{where}: the encoder has shape {list(encoder.shape)}")
+    width, latents = encoder.shape
+    if np.ndim(threshold) == 0:
+        threshold = np.full(latents, threshold)
+    for name, tensor, shape in (
+        ("the encoder's bias", encoder_bias, (latents,)),
+        ("the decoder", decoder, (latents, width)),
+        ("the decoder's bias", decoder_bias, (width,)),
+        ("the threshold", threshold, (latents,)),
+    ):
+        if tensor.shape != shape:
+            raise FormatError(
+                f"{where}: {name} has shape {list(tensor.shape)}; with an encoder of "
+                f"{width} x {latents} it must be {list(shape)}"
+            )
+    if group_sizes and sum(group_sizes) != latents:
+        raise FormatError(
+            f"{where}: group_sizes {list(group_sizes)} add up to {sum(group_sizes)}, "
+            f"not to {latents} latents"
+        )
+    if top_k is not None and not 1 <= top_k <= latents:
+        raise FormatError(f"{where}: k={top_k} of {latents} latents")
+    if not centred:
+        shift_Z = decoder_bias.astype(np.float64) @ encoder.astype(np.float64)
+        encoder_bias = encoder_bias.astype(np.float64) + shift_Z
+    return TSAE(
+        encoder=_float32(encoder),
+        encoder_bias=_float32(encoder_bias),
+        decoder=_float32(decoder),
+        decoder_bias=_float32(decoder_bias),
+        threshold=_float32(threshold),
+        group_sizes=tuple(int(size) for size in group_sizes) or (latents,),
+        top_k=top_k,
+    )
+
+
+def require(tensors: Tensors, names: Sequence[str], where: Path) -> None:
+    """Raises FormatError unless `tensors` are exactly those of `names`."""
+    missing = [name for name in names if name not in tensors]
+    surplus = [name for name in tensors if name not in names]
+    if missing or surplus:
+        parts = [f"lacks {missing}"] if missing else []
+        parts += [f"has {surplus}, which is not understood"] if surplus else []
+        raise FormatError(f"{where} {' and '.join(parts)}")
+
+
+def _float32(array: np.ndarray[Any, Any]) -> Any:
+    return jnp.asarray(np.ascontiguousarray(array, dtype=np.float32))

@@ -1,0 +1,129 @@
+"""SAELens: `cfg.json` beside `sae_weights.safetensors`. Our own format on disk.
+
+What SAELens demands of it (6.x, from its loader): exactly the five tensors below, in
+the dtype that cfg.json names; a `metadata.sae_lens_version` of at least 6, or else all
+metadata is dropped without a word. `jumprelu` encodes relu(pre) where pre > threshold,
+which is what a TSAE does; one with `top_k` is a `topk`, which has no threshold.
+`architecture: "temporal"` is another model altogether.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from sae_jax.formats.files import read_json, read_safetensors
+from sae_jax.formats.record import FormatError, SAERecord, assemble, require
+from sae_jax.sae import TSAE
+
+CONFIG_FILE = "cfg.json"
+WEIGHTS_FILE = "sae_weights.safetensors"
+SPARSITY_FILE = "sparsity.safetensors"
+
+# The oldest version whose loader keeps metadata; nothing newer is relied upon.
+_SAE_LENS_VERSION = "6.0.0"
+# Below this, a latent that never fired: log10 of it is what SAELens shows as dead.
+_LEAST_RATE = 1e-10
+
+_TENSORS = ("W_enc", "b_enc", "W_dec", "b_dec")
+_READABLE = {  # architecture -> its tensors
+    "jumprelu": (*_TENSORS, "threshold"),
+    "standard": _TENSORS,
+    "topk": _TENSORS,
+}
+
+
+def write(
+    directory: Path,
+    tsae: TSAE,
+    *,
+    metadata: Mapping[str, Any],
+    firing_rate: Any = None,
+) -> None:
+    """Writes the files into `directory`, which is made if missing.
+
+    `metadata` may say `model_name`, `hook_name`, `hf_hook_name`, `context_size`, `k`,
+    `l0`, `data_hash` and whatever else is known; `group_sizes` is added. With
+    `firing_rate` [Z], log10 of it is written beside them.
+    """
+    width, latents = tsae.encoder.shape
+    config: dict[str, Any] = {
+        "architecture": "jumprelu",
+        "d_in": width,
+        "d_sae": latents,
+        "dtype": "float32",
+        "device": "cpu",
+        "apply_b_dec_to_input": True,
+        "normalize_activations": "none",
+        "reshape_activations": "none",
+        "metadata": {
+            **metadata,
+            "sae_lens_version": _SAE_LENS_VERSION,
+            "group_sizes": list(tsae.group_sizes),
+        },
+    }
+    tensors = {
+        "W_enc": tsae.encoder,
+        "b_enc": tsae.encoder_bias,
+        "W_dec": tsae.decoder,
+        "b_dec": tsae.decoder_bias,
+        "threshold": tsae.threshold,
+    }
+    if tsae.top_k is not None:
+        config |= {"architecture": "topk", "k": tsae.top_k}
+        config |= {"rescale_acts_by_decoder_norm": False}
+        del tensors["threshold"]
+    directory.mkdir(parents=True, exist_ok=True)
+    save_file(
+        {name: np.ascontiguousarray(t, np.float32) for name, t in tensors.items()},
+        directory / WEIGHTS_FILE,
+    )
+    if firing_rate is not None:
+        sparsity_Z = np.log10(np.maximum(firing_rate, _LEAST_RATE))
+        save_file(
+            {"sparsity": sparsity_Z.astype(np.float32)}, directory / SPARSITY_FILE
+        )
+    text = json.dumps(config, indent=2, allow_nan=False)
+    (directory / CONFIG_FILE).write_text(text + "\n")
+
+
+def read(directory: Path) -> SAERecord:
+    """Returns the autoencoder of a SAELens directory, bit for bit.
+
+    Raises FormatError for an architecture or an option that a TSAE cannot express.
+    """
+    path = directory / CONFIG_FILE
+    config = read_json(path)
+    architecture = config.get("architecture", "standard")
+    if architecture not in _READABLE:
+        raise FormatError(
+            f"{path}: architecture {architecture!r} is not read; {list(_READABLE)} are"
+        )
+    for option in (
+        "normalize_activations",
+        "reshape_activations",
+        "rescale_acts_by_decoder_norm",
+    ):
+        if config.get(option) not in (None, False, "none"):
+            raise FormatError(
+                f"{path}: {option}={config[option]!r}; fold it into the weights first"
+            )
+    weights = directory / WEIGHTS_FILE
+    tensors = read_safetensors(weights)
+    require(tensors, _READABLE[architecture], weights)
+    metadata = dict(config.get("metadata", {}))
+    tsae = assemble(
+        weights,
+        encoder=tensors["W_enc"],
+        encoder_bias=tensors["b_enc"],
+        decoder=tensors["W_dec"],
+        decoder_bias=tensors["b_dec"],
+        threshold=tensors.get("threshold", 0.0),
+        centred=config.get("apply_b_dec_to_input", True),
+        group_sizes=metadata.get("group_sizes") or (),
+        top_k=config["k"] if architecture == "topk" else None,
+    )
+    return SAERecord(tsae=tsae, metadata=metadata, format="saelens")

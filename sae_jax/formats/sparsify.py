@@ -1,0 +1,40 @@
+"""sparsify: `sae.safetensors` beside `cfg.json`; a token keeps its k largest latents.
+
+https://github.com/EleutherAI/sparsify. Transcoders, skip connections and the `groupmax`
+activation are other models and are refused.
+"""
+
+from pathlib import Path
+
+from sae_jax.formats.files import read_json, read_safetensors
+from sae_jax.formats.record import FormatError, SAERecord, assemble, require
+
+WEIGHTS_FILE = "sae.safetensors"
+CONFIG_FILE = "cfg.json"
+_TENSORS = ("encoder.weight", "encoder.bias", "W_dec", "b_dec")
+
+
+def read(directory: Path) -> SAERecord:
+    """Returns the autoencoder of a sparsify directory."""
+    path = directory / CONFIG_FILE
+    config = read_json(path)
+    if config.get("transcode") or config.get("skip_connection"):
+        raise FormatError(f"{path}: a transcoder, not an autoencoder")
+    if (activation := config.get("activation", "topk")) != "topk":
+        raise FormatError(f"{path}: activation {activation!r} is not read; topk is")
+    if "k" not in config:
+        raise FormatError(f"{path} does not say k")
+    weights = directory / WEIGHTS_FILE
+    tensors = read_safetensors(weights)
+    require(tensors, _TENSORS, weights)
+    tsae = assemble(
+        weights,
+        encoder=tensors["encoder.weight"].T,
+        encoder_bias=tensors["encoder.bias"],
+        decoder=tensors["W_dec"],
+        decoder_bias=tensors["b_dec"],
+        threshold=0.0,
+        centred=True,
+        top_k=config["k"],
+    )
+    return SAERecord(tsae=tsae, metadata={"k": config["k"]}, format="sparsify")

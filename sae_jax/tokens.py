@@ -1,0 +1,152 @@
+"""Tokens with their activations: on disk or in memory, filtered, as whole documents."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from job_jax.schema import ConfigError
+from sae_jax.config import PairsConfig
+
+# Tokens of documents held at once: f of 1024 tokens and 16k latents is 64 MiB.
+_BLOCK = 1024
+
+
+class TokenData(Protocol):
+    """Tokens with their activations: `shards.ActivationShards` or `TokenArrays`.
+
+    Tokens are numbered from 0; those of a document are neighbours, in reading order.
+    """
+
+    @property
+    def width(self) -> int:
+        """Returns D."""
+        ...
+
+    @property
+    def role_names(self) -> tuple[str, ...]:
+        """Returns the names of the roles 0, 1, ..."""
+        ...
+
+    @property
+    def data_hash(self) -> str:
+        """Returns a name of the data that other data do not have."""
+        ...
+
+    def column(self, name: str) -> np.ndarray[Any, Any]:
+        """Returns `sequence`, `role`, `special`, `norm` or a factor of all tokens."""
+        ...
+
+    def rows(self, tokens: Int[np.ndarray, " B"]) -> Float[np.ndarray, "B D"]:
+        """Returns the float32 activations of these tokens."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TokenArrays:
+    """Token data in memory. `columns` holds at least `sequence`, `role`, `special`."""
+
+    activations: Float[np.ndarray, "N D"]
+    columns: Mapping[str, np.ndarray[Any, Any]]
+    role_names: tuple[str, ...]
+    data_hash: str
+
+    @property
+    def width(self) -> int:
+        """Returns D."""
+        return self.activations.shape[1]
+
+    def column(self, name: str) -> np.ndarray[Any, Any]:
+        """Returns a column; `norm` is computed."""
+        if name == "norm":
+            return np.linalg.norm(self.activations, axis=1)
+        return self.columns[name]
+
+    def rows(self, tokens: Int[np.ndarray, " B"]) -> Float[np.ndarray, "B D"]:
+        """Returns the float32 activations of these tokens."""
+        return self.activations[tokens].astype(np.float32)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Documents:
+    """Whole documents, padded to one length. Written by `documents`.
+
+    Read by calibration and `quality`. Where `counted` is false, at padding and at
+    tokens left out, x is anything, NaN included.
+    """
+
+    x: Float[np.ndarray, "S T D"]
+    counted: Bool[np.ndarray, "S T"]
+    token: Int[np.ndarray, "S T"]  # the tokens' numbers in the data; -1 at padding
+
+
+def documents(
+    data: TokenData,
+    usable: Bool[np.ndarray, " N"],
+    numbers: Int[np.ndarray, " M"],
+) -> Iterator[Documents]:
+    """Returns the documents of these numbers, in that order, a few at a time.
+
+    All blocks are of one shape, about a thousand tokens or one document, so that what
+    reads them compiles once; the last one is filled up with padding.
+    """
+    sequence_N = data.column("sequence")
+    first_M = np.searchsorted(sequence_N, numbers)
+    length_M = np.searchsorted(sequence_N, numbers, side="right") - first_M
+    longest = int(length_M.max(initial=1))
+    rows = max(1, _BLOCK // longest)
+    place_T = np.arange(longest)
+    for start in range(0, len(numbers), rows):
+        first_s, length_s = (
+            first_M[start : start + rows],
+            length_M[start : start + rows],
+        )
+        missing = rows - len(first_s)
+        first_S1 = np.pad(first_s, (0, missing))[:, None]
+        inside_ST = place_T < np.pad(length_s, (0, missing))[:, None]
+        token_ST = np.where(inside_ST, first_S1 + place_T, 0)
+        x_STD = data.rows(token_ST.reshape(-1)).reshape(rows, longest, data.width)
+        yield Documents(
+            x=x_STD,
+            counted=inside_ST & usable[token_ST],
+            token=np.where(inside_ST, token_ST, -1),
+        )
+
+
+def usable_tokens(
+    data: TokenData, config: PairsConfig
+) -> tuple[Bool[np.ndarray, " N"], dict[str, int]]:
+    """Returns which tokens may be in a pair, and how many were left out by reason.
+
+    A token is counted under the first reason that holds for it: its role is not asked
+    for, it is special, its activation is not finite, or its norm is above
+    `max_norm_ratio` times the median of those still in. Raises ConfigError where a
+    role has no tokens, naming the roles that have.
+    """
+    role_N, norm_N = data.column("role"), data.column("norm")
+    roles = config.roles
+    present = [n for i, n in enumerate(data.role_names) if (role_N == i).any()]
+    if missing := [name for name in roles if name not in present]:
+        raise ConfigError(
+            f"pairs.roles={roles}: no token has the role {missing[0]!r}; the data have "
+            f"{present}"
+        )
+    asked = [data.role_names.index(name) for name in roles]
+    finite_N = np.isfinite(norm_N)
+    usable_N = np.ones(len(role_N), bool)
+    skipped = {}
+
+    def leave_out(reason: str, out_N: Bool[np.ndarray, " N"]) -> None:
+        skipped[reason] = int((usable_N & out_N).sum())
+        usable_N[out_N] = False
+
+    leave_out("role", ~np.isin(role_N, asked))
+    leave_out("special", data.column("special").astype(bool))
+    leave_out("non_finite", ~finite_N)
+    limit = (
+        config.max_norm_ratio * np.median(norm_N[usable_N]) if usable_N.any() else 0.0
+    )
+    leave_out("high_norm", finite_N & (norm_N > limit))
+    return usable_N, skipped

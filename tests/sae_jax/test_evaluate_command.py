@@ -1,0 +1,161 @@
+"""The command prints the figures of a corpus whose answers are known."""
+
+import json
+
+import numpy as np
+import pytest
+from sae_corpora import copying, write_corpus
+
+from sae_jax.evaluate import main
+from sae_jax.io import save
+from sae_jax.shards import ShardWriter
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    root = tmp_path_factory.mktemp("evaluate")
+    save(root / "sae", copying(), metadata={"k": 2})
+    write_corpus(root / "data")
+    return root
+
+
+def run(capsys, *argv: str) -> tuple[int, str, str]:
+    code = main(argv)
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_figures_of_a_known_corpus(place, capsys):
+    """5 of 6 tokens count. Every activation above 1/2 is copied: FVE is 1.
+
+    L0 is 2, and 3 in right documents where the last coordinate was not already on,
+    which is but for the two tokens of step 2: (4 * 10 + 4 * (10 + 3)) / 40.
+    """
+    code, out, err = run(
+        capsys, f"--sae={place / 'sae'}", f"--activations={place / 'data'}"
+    )
+    assert (code, err) == (0, "")
+    result = json.loads(out)
+    assert result["sae"]["group_sizes"] == [1, 3]
+    assert result["sae"]["k"] == 2
+    assert result["activations"]["skipped"]["special"] == 8
+    quality = result["quality"]
+    assert quality["tokens"] == 40
+    assert quality["fve"] == 1.0
+    assert quality["l0"]["all"] == pytest.approx((4 * 10 + 4 * 13) / 40)
+    assert quality["alive"]["all"] == 1.0
+    assert set(result["factors"]) == {"step", "correct", "prompt"}
+    step = result["factors"]["step"]
+    assert step["auroc_by_value"]["0"] == 1.0  # coordinate 0 is 2 there, else 0
+    assert step["latents"]["0"] == 0
+    assert step["probe_accuracy"] == 1.0
+    assert step["commonest"] == pytest.approx(0.4)
+    correct = result["factors"]["correct"]
+    assert correct["latents"] == {"0": 3, "1": 3}
+    assert correct["auroc_by_value"]["1"] == pytest.approx(1.0)
+    assert correct["auroc_by_value"]["0"] == pytest.approx(1.0)
+
+
+def test_other_seeds_give_stability(place, capsys):
+    argv = [f"--sae={place / 'sae'}", f"--activations={place / 'data'}"]
+    _, out, _ = run(capsys, *argv, "--factors=", f"--others={place / 'sae'}")
+    result = json.loads(out)
+    assert result["stability"]["mean"] == pytest.approx(1.0)
+    assert result["factors"] == {}
+
+
+def test_roles_and_documents_choose_the_tokens(place, capsys):
+    argv = [f"--sae={place / 'sae'}", f"--activations={place / 'data'}", "--factors="]
+    _, out, _ = run(capsys, *argv, "--roles=response", "--documents=3")
+    assert json.loads(out)["quality"]["tokens"] == 15
+
+
+def test_by_default_the_tokens_are_of_the_roles_it_was_trained_on(
+    place, tmp_path, capsys
+):
+    save(tmp_path / "sae", copying(), metadata={"roles": ["response"]})
+    argv = [f"--activations={place / 'data'}", "--factors=", "--documents=3"]
+    _, out, _ = run(capsys, f"--sae={tmp_path / 'sae'}", *argv)
+    assert json.loads(out)["quality"]["tokens"] == 15
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        ([], "--sae is missing"),
+        (["--sae=x"], "--activations is missing: a directory of activation shards"),
+        (["--sea=x"], "sae"),
+        (["--sae=x", "--activations=y", "z"], "unexpected argument 'z'"),
+        (["--documents=0"], "documents"),
+    ],
+)
+def test_bad_usage_is_one_line_and_exit_code_2(capsys, argv, message):
+    code, out, err = run(capsys, *argv)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_an_unknown_factor_is_told_the_nearest(place, capsys):
+    argv = [f"--sae={place / 'sae'}", f"--activations={place / 'data'}"]
+    code, _, err = run(capsys, *argv, "--factors=stop")
+    assert code == 2
+    assert "step" in err
+
+
+def test_what_is_not_there_is_one_line_and_exit_code_2(place, tmp_path, capsys):
+    data = f"--activations={place / 'data'}"
+    code, _, err = run(capsys, f"--sae={tmp_path}", data)
+    assert code == 2
+    assert "no autoencoder in" in err
+    code, _, err = run(capsys, f"--sae={place / 'sae'}", f"--activations={tmp_path}")
+    assert code == 2
+    assert "no activations in" in err
+
+
+def test_a_width_that_does_not_fit_is_told(place, tmp_path, capsys):
+    save(tmp_path / "wide", copying(5))
+    code, _, err = run(
+        capsys, f"--sae={tmp_path / 'wide'}", f"--activations={place / 'data'}"
+    )
+    assert code == 2
+    assert "activations of width 4, but the autoencoder reads width 5" in err
+
+
+def test_help_names_every_flag(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["--help"])
+    assert stop.value.code == 0
+    out = capsys.readouterr().out
+    for name in ("sae", "activations", "roles", "documents", "factors", "others"):
+        assert f"--{name}" in out
+
+
+def test_a_factor_is_scored_on_documents_that_did_not_choose(tmp_path, capsys):
+    """Labels by chance: the best latent of a half is worth 1/2 on the other."""
+    rng = np.random.default_rng(0)
+    with ShardWriter(
+        tmp_path / "data",
+        width=64,
+        layer=0,
+        hook="h",
+        model="m",
+        roles=("r",),
+        factors=("luck",),
+        dtype="float32",
+    ) as out:
+        for _ in range(8):
+            out.add(
+                rng.normal(size=(50, 64)),
+                token_ids=np.arange(50),
+                roles=np.zeros(50, int),
+                factors={"luck": rng.integers(0, 2, 50)},
+            )
+    save(tmp_path / "sae", copying(64))
+    _, text, _ = run(
+        capsys, f"--sae={tmp_path / 'sae'}", f"--activations={tmp_path / 'data'}"
+    )
+    luck = json.loads(text)["factors"]["luck"]
+    assert luck["auroc"] == pytest.approx(0.5, abs=0.1)
+    assert luck["probe_accuracy"] == pytest.approx(0.5, abs=0.1)
+    assert luck["mcc"] < 0.15

@@ -1,0 +1,242 @@
+"""The loss: values on paper, padding without a trace, special cases in one formula."""
+
+import dataclasses
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from sae_jax.config import LossConfig, SAEConfig
+from sae_jax.losses import info_nce, matmul, tsae_loss
+from sae_jax.sae import TSAE
+from sae_jax.types import Pairs
+
+RNG = np.random.default_rng(0)
+ROWS, WIDTH, LATENTS, K = 8, 6, 20, 3
+SAE = SAEConfig(latents=LATENTS, k=K, count_tolerance=0.0)
+LOSS = LossConfig(contrast_rows=4, dead_after=100)
+DOT = functools.partial(matmul, dtype="float32")
+
+
+def dictionary() -> TSAE:
+    tsae = TSAE.init(
+        jax.random.key(0), width=WIDTH, latents=LATENTS, group_sizes=SAE.group_sizes
+    )
+    bias = 0.1 * RNG.standard_normal(WIDTH)
+    return dataclasses.replace(tsae, decoder_bias=jnp.asarray(bias, jnp.float32))
+
+
+def some_pairs(rows: int = ROWS) -> Pairs:
+    x, noise = RNG.standard_normal((2, rows, WIDTH)).astype(np.float32)
+    partner = jnp.asarray(x + 0.3 * noise)
+    return Pairs(x=jnp.asarray(x), partner=partner, valid=jnp.ones(rows, bool))
+
+
+@functools.partial(jax.jit, static_argnames=("sae", "loss", "compute_dtype"))
+def loss_of(
+    tsae,
+    pairs,
+    *,
+    sae=SAE,
+    loss=LOSS,
+    silence=None,
+    alpha=None,
+    compute_dtype="float32",
+):
+    silence = jnp.zeros(tsae.latents, jnp.int32) if silence is None else silence
+    return jax.value_and_grad(tsae_loss, has_aux=True)(
+        tsae,
+        pairs,
+        silence,
+        sae=sae,
+        config=loss,
+        alpha=loss.alpha if alpha is None else alpha,
+        compute_dtype=compute_dtype,
+    )
+
+
+@pytest.mark.parametrize(
+    ("contrast", "partner_sparsity", "activation"),
+    [("infonce", "own", "batch_topk"), ("l1_cosine", "shared", "topk")],
+)
+def test_padding_leaves_no_trace(contrast, partner_sparsity, activation):
+    loss = dataclasses.replace(
+        LOSS, contrast=contrast, partner_sparsity=partner_sparsity, contrast_rows=0
+    )
+    sae = dataclasses.replace(SAE, activation=activation)
+    tsae, pairs = dictionary(), some_pairs()
+    silence = jnp.full(LATENTS, 200).at[: LATENTS // 2].set(0)
+    padded = Pairs(
+        x=jnp.concatenate([pairs.x, jnp.full((3, WIDTH), jnp.nan)]),
+        partner=jnp.concatenate([pairs.partner, jnp.full((3, WIDTH), jnp.inf)]),
+        valid=jnp.arange(ROWS + 3) < ROWS,
+    )
+    (value, parts), gradient = loss_of(tsae, pairs, sae=sae, loss=loss, silence=silence)
+    (same, padded_parts), padded_gradient = loss_of(
+        tsae, padded, sae=sae, loss=loss, silence=silence
+    )
+    assert parts.auxk > 0
+    np.testing.assert_allclose(same, value, rtol=1e-5)
+    for ours, theirs in zip(
+        jax.tree.leaves((parts, gradient)),
+        jax.tree.leaves((padded_parts, padded_gradient)),
+        strict=True,
+    ):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
+
+
+def test_a_perfect_dictionary_loses_nothing():
+    """Latents that are the axes, each token on one axis: error 0, no gradient."""
+    eye = jnp.eye(WIDTH)
+    tsae = TSAE(
+        encoder=eye,
+        encoder_bias=jnp.zeros(WIDTH),
+        decoder=eye,
+        decoder_bias=jnp.zeros(WIDTH),
+        threshold=jnp.zeros(WIDTH),
+        group_sizes=(WIDTH,),
+    )
+    x = jnp.diag(jnp.arange(1.0, 7.0))
+    pairs = Pairs(x=x, partner=x, valid=jnp.ones(WIDTH, bool))
+    loss = LossConfig(alpha=0.0, group_weights=(1.0,))
+    sae = SAEConfig(latents=WIDTH, k=1, groups=(1.0,))
+    (value, parts), gradient = loss_of(tsae, pairs, sae=sae, loss=loss)
+    assert value == 0
+    assert parts.active == WIDTH
+    assert parts.cut == 1.0
+    assert all(not np.any(leaf) for leaf in jax.tree.leaves(gradient))
+
+
+def test_nested_errors_on_paper():
+    """Of (3, 4), the first group explains the 3, both explain all but the bias."""
+    tsae = TSAE(
+        encoder=jnp.eye(2),
+        encoder_bias=jnp.array([0.0, -1.0]),
+        decoder=jnp.eye(2),
+        decoder_bias=jnp.zeros(2),
+        threshold=jnp.zeros(2),
+        group_sizes=(1, 1),
+    )
+    x = jnp.array([[3.0, 4.0]])
+    pairs = Pairs(x=x, partner=x, valid=jnp.ones(1, bool))
+    sae = SAEConfig(latents=2, k=2, groups=(0.5, 0.5))
+    loss = LossConfig(alpha=0.0, group_weights=(0.25, 2.0), squared_error="sum")
+    (value, parts), _ = loss_of(tsae, pairs, sae=sae, loss=loss)
+    np.testing.assert_allclose(parts.reconstruction, [16.0, 1.0])
+    np.testing.assert_allclose(value, 0.25 * 16 + 2.0 * 1)
+    mean = dataclasses.replace(loss, squared_error="mean")
+    (halved, _), _ = loss_of(tsae, pairs, sae=sae, loss=mean)
+    np.testing.assert_allclose(halved, value / 2)
+
+
+def test_info_nce_of_alike_tokens_is_chance():
+    z = jnp.ones((2, 16, 5))
+    valid = jnp.ones((2, 16), bool)
+    for directions, factor in (("mean", 1), ("sum", 2)):
+        config = LossConfig(directions=directions)
+        nats = info_nce(z, z, valid, config=config, dot=DOT)
+        np.testing.assert_allclose(nats, factor * math.log(16), rtol=1e-6)
+
+
+def test_info_nce_of_orthogonal_tokens_on_paper():
+    """Own similarity 1, others 0: log(1 + (R - 1) exp(-1/temperature))."""
+    z = 3.0 * jnp.eye(8)[None]
+    nats = info_nce(
+        z, z, jnp.ones((1, 8), bool), config=LossConfig(temperature=0.5), dot=DOT
+    )
+    np.testing.assert_allclose(nats, math.log1p(7 * math.exp(-2)), rtol=1e-5)
+
+
+def test_info_nce_of_silent_rows_has_a_finite_gradient():
+    config = LossConfig(similarity="cosine")
+    z = jnp.zeros((1, 4, 3)).at[0, 0, 0].set(1.0)
+
+    def nats(z):
+        return info_nce(z, z, jnp.ones((1, 4), bool), config=config, dot=DOT)
+
+    assert np.all(np.isfinite(jax.grad(nats)(z)))
+
+
+def test_blocks_are_told_apart_on_their_own():
+    """With contrast_rows, the contrast is the mean of the blocks' contrasts."""
+    tsae, pairs = dictionary(), some_pairs()
+    sae = dataclasses.replace(SAE, activation="topk")
+    (_, whole), _ = loss_of(tsae, pairs, sae=sae)
+    halves = [
+        loss_of(tsae, jax.tree.map(lambda a, h=half: a[h], pairs), sae=sae)[0][1]
+        for half in (slice(0, 4), slice(4, 8))
+    ]
+    mean = sum(half.contrast for half in halves) / 2
+    np.testing.assert_allclose(whole.contrast, mean, rtol=1e-5)
+
+
+def test_alpha_zero_is_the_loss_without_contrast():
+    tsae, pairs = dictionary(), some_pairs()
+    none = dataclasses.replace(LOSS, alpha=0.0)
+    (plain, _), plain_gradient = loss_of(tsae, pairs, loss=none)
+
+    (twin, _), twin_gradient = loss_of(tsae, pairs, alpha=0.0)
+    np.testing.assert_allclose(twin, plain, rtol=1e-6)
+    for ours, theirs in zip(
+        jax.tree.leaves(twin_gradient), jax.tree.leaves(plain_gradient), strict=True
+    ):
+        np.testing.assert_allclose(ours, theirs, atol=1e-7)
+
+
+def test_topk_keeps_k_of_every_token_and_batch_topk_on_average():
+    tsae, pairs = dictionary(), some_pairs()
+    for activation in ("topk", "batch_topk"):
+        sae = dataclasses.replace(SAE, activation=activation)
+        (_, parts), _ = loss_of(tsae, pairs, sae=sae)
+        assert parts.active == K * ROWS
+
+
+def test_only_dead_latents_revive_and_only_in_decoder_and_encoder():
+    tsae, pairs = dictionary(), some_pairs()
+    without = dataclasses.replace(LOSS, auxk_coef=0.0)
+    (_, parts), plain = loss_of(tsae, pairs, loss=without)
+    silent = parts.silence > 0
+    assert 0 < silent.sum() < LATENTS
+    (_, revived), gradient = loss_of(
+        tsae, pairs, silence=jnp.full(LATENTS, LOSS.dead_after)
+    )
+    assert revived.dead == silent.sum()
+    change = np.abs(gradient.decoder - plain.decoder).sum(axis=1)
+    assert np.all(change[~np.asarray(silent)] < 1e-6)
+    assert change[np.asarray(silent)].sum() > 1e-4
+
+
+def test_bfloat16_operands_keep_float32_sums():
+    tsae, pairs = dictionary(), some_pairs()
+    (exact, _), exact_gradient = loss_of(tsae, pairs)
+    (value, parts), gradient = loss_of(tsae, pairs, compute_dtype="bfloat16")
+    assert all(
+        leaf.dtype in (jnp.float32, jnp.int32)
+        for leaf in jax.tree.leaves((value, parts, gradient))
+    )
+    np.testing.assert_allclose(value, exact, rtol=0.02)
+    cosine = np.vdot(gradient.decoder, exact_gradient.decoder) / np.sqrt(
+        np.vdot(gradient.decoder, gradient.decoder)
+        * np.vdot(exact_gradient.decoder, exact_gradient.decoder)
+    )
+    assert cosine > 0.98
+
+
+def test_the_bias_gradient_is_that_of_the_plain_formula():
+    """A cheaper path for decoder_bias: against finite differences of the loss."""
+    tsae, pairs = dictionary(), some_pairs()
+    _, gradient = loss_of(tsae, pairs)
+    for axis in range(2):
+        step = jnp.zeros(WIDTH).at[axis].set(1e-2)
+        values = [
+            loss_of(
+                dataclasses.replace(tsae, decoder_bias=tsae.decoder_bias + sign * step),
+                pairs,
+            )[0][0]
+            for sign in (1, -1)
+        ]
+        slope = (values[0] - values[1]) / 2e-2
+        np.testing.assert_allclose(gradient.decoder_bias[axis], slope, rtol=0.05)

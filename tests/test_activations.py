@@ -1,0 +1,124 @@
+"""What is written for a dictionary to learn is what the policy computes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from job_jax.command import UsageError
+from job_jax.config import MeshConfig
+from rlvr_jax.activations import main, write_activations
+from rlvr_jax.config import (
+    ChainMix,
+    Config,
+    EvalConfig,
+    FiniteFieldConfig,
+    ModelConfig,
+    SamplingConfig,
+    TrainConfig,
+)
+from rlvr_jax.restored import Restored
+from rlvr_jax.run import open_run
+from rlvr_jax.tasks.chains import parse_prompt
+from rlvr_jax.tasks.traces import read_factors
+from sae_jax.shards import ActivationShards
+
+SEQUENCES = 11  # the last batch of 8 is not full
+SHORT = SamplingConfig(max_new_tokens=12)
+CONFIG = Config(
+    task=FiniteFieldConfig(modulus=5, train=ChainMix(steps=(1, 2))),
+    model=ModelConfig(
+        layers=3, width=16, mlp_width=16, heads=2, kv_heads=1, head_width=8
+    ),
+    mesh=MeshConfig(cpu_devices=8),
+    train=TrainConfig(prompts_per_step=8, sampling=SHORT),
+    eval=EvalConfig(problems=8, batch_size=8, sampling=SHORT),
+)
+
+
+@pytest.fixture(scope="module")
+def restored(tmp_path_factory):
+    run = open_run(CONFIG, tmp_path_factory.mktemp("run") / "none", stages=("train",))
+    with jax.set_mesh(run.mesh):
+        yield Restored(run, run.initial_params(), 0)
+
+
+@pytest.fixture(scope="module")
+def written(restored, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("out") / "acts"
+    tokens = write_activations(
+        restored, directory, layer=1, sequences=SEQUENCES, dtype="float32"
+    )
+    shards = ActivationShards(directory)
+    assert len(shards.column("sequence")) == tokens
+    return shards
+
+
+def sequences(shards):
+    """Yields each sequence's columns."""
+    owner = shards.column("sequence")
+    for number in range(SEQUENCES):
+        at = np.flatnonzero(owner == number)
+        names = ("token_id", "role", "special", *shards.index.factors)
+        columns = {name: shards.column(name)[at] for name in names}
+        yield columns | {"rows": shards.rows(at)}
+
+
+def test_each_row_is_the_stream_after_its_layer_when_the_whole_is_read(
+    restored, written
+):
+    policy = nnx.merge(restored.run.graphdef, restored.params)
+
+    @jax.jit
+    def stream(tokens, mask):
+        return policy.prefill(tokens, mask, taps=(1,))[0].taps[0]
+
+    width = written.index.context_size
+    for one in sequences(written):
+        length = len(one["token_id"])
+        tokens = np.zeros((8, width), np.int32)
+        tokens[0, :length] = one["token_id"]
+        mask = np.arange(width)[None] < np.array([length] + [1] * 7)[:, None]
+        expected = stream(jnp.asarray(tokens), jnp.asarray(mask))[0, :length]
+        np.testing.assert_allclose(one["rows"], expected, rtol=0, atol=1e-5)
+
+
+def test_roles_special_tokens_and_factors_are_those_of_the_problem(restored, written):
+    run = restored.run
+    problems = run.problems("train", SEQUENCES)
+    for problem, one in zip(problems, sequences(written), strict=True):
+        prompt, response = (one["token_id"][one["role"] == role] for role in (0, 1))
+        assert run.tokenizer.decode(prompt.tolist()) == problem.prompt
+        ended = response == run.tokenizer.eos_id
+        np.testing.assert_array_equal(one["special"][one["role"] == 1], ended)
+        words = [run.tokenizer.decode([token]) for token in response.tolist()]
+        symbols = parse_prompt(problem.prompt, modulus=5).symbols
+        for name, values in read_factors(words, symbols).items():
+            np.testing.assert_array_equal(one[name], [-1] * len(prompt) + values)
+
+
+def test_where_it_comes_from_is_on_record(written):
+    index = written.index
+    assert (index.layer, index.hook) == (1, "blocks.1.hook_resid_post")
+    assert (index.width, index.roles) == (16, ("prompt", "response"))
+    assert index.sequences == SEQUENCES
+
+
+@pytest.mark.parametrize("layer", [-1, 3])
+def test_a_layer_that_is_not_there_is_refused(restored, tmp_path, layer):
+    with pytest.raises(UsageError, match=rf"--layer={layer}.*0\.\.2"):
+        write_activations(
+            restored, tmp_path / "a", layer=layer, sequences=1, dtype="float32"
+        )
+    assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize("missing", ["checkpoint", "out", "layer"])
+def test_a_missing_flag_is_named(tmp_path, capsys, missing):
+    recipe = tmp_path / "recipe.py"
+    recipe.write_text("from rlvr_jax.config import Config as get_config\n")
+    flags = {"checkpoint": tmp_path, "out": tmp_path / "out", "layer": 0}
+    args = [f"--{name}={value}" for name, value in flags.items() if name != missing]
+    assert main([f"--config={recipe}", *args]) == 2
+    assert f"--{missing} is missing" in capsys.readouterr().err
