@@ -1,8 +1,8 @@
 """Feature dynamics as sufficient statistics that merge.
 
-One row per (run, step, band, split): sums over tokens of every latent's activation.
-Any mean, rate, difference or interval follows, and rows add up: the row of two bands
-together is the sum of their rows, the largest activation their maximum.
+One row per (run, step, band, split, prompt): sums over tokens of every latent's
+activation. Any mean, rate, difference or interval follows, and rows add up: the row of
+two bands together is the sum of their rows, the largest activation their maximum.
 """
 
 import dataclasses
@@ -43,6 +43,21 @@ class FeatureStatistics:
         total = jax.tree.map(lambda a, b: a + b, self, other)
         larger = jnp.maximum if isinstance(self.max, jax.Array) else np.maximum
         return dataclasses.replace(total, max=larger(self.max, other.max))
+
+    def grouped(self, row: Int[Array, " S"], rows: int) -> Self:
+        """Returns these rows added up, row s into row `row[s]`; jit-able.
+
+        A row that belongs to none of `rows` (-1, say) is left out.
+        """
+
+        def added(values: Array) -> Array:
+            return jax.ops.segment_sum(values, row, rows)
+
+        largest = jax.ops.segment_max(self.max, row, rows)
+        # Of no row at all the largest activation is 0 here, and -inf to JAX.
+        return dataclasses.replace(
+            jax.tree.map(added, self), max=jnp.maximum(largest, 0.0)
+        )
 
     def mean(self) -> Float[np.ndarray, "G Z"]:
         """Returns mean activations, 0 in a row without tokens."""
@@ -109,13 +124,48 @@ def collect(
     )
 
 
+def collect_sequences(
+    f: Float[Array, "S T Z"],
+    *,
+    counted: Bool[Array, "S T"],
+    outcome: Int[Array, " S"],
+) -> FeatureStatistics:
+    """Returns one row of statistics per sequence; to be called inside a jitted step.
+
+    What `collect` finds where a token's row is its sequence, without products: each sum
+    is one reduction over T, which a compiler fuses with its siblings into one reading
+    of f. A sequence has one outcome, so its right and wrong sums cost nothing more.
+    `grouped` makes rows of prompts or bands of these.
+    """
+    f = jnp.where(counted[:, :, None], f.astype(jnp.float32), 0.0)
+    tokens = counted.sum(axis=1, dtype=jnp.int32)
+    total = f.sum(axis=1)
+
+    def if_outcome(value: int, sums: Array) -> Array:
+        is_value = jnp.expand_dims(outcome == value, tuple(range(1, sums.ndim)))
+        return jnp.where(is_value, sums, 0)
+
+    return FeatureStatistics(
+        tokens=tokens,
+        tokens_right=if_outcome(RIGHT, tokens),
+        tokens_wrong=if_outcome(WRONG, tokens),
+        sum=total,
+        sum_squares=(f**2).sum(axis=1),
+        nonzero=(f > 0).sum(axis=1, dtype=jnp.int32),
+        max=f.max(axis=1, initial=0.0),
+        sum_right=if_outcome(RIGHT, total),
+        sum_wrong=if_outcome(WRONG, total),
+    )
+
+
 class Row(NamedTuple):
-    """What a row of statistics is about."""
+    """What a row of statistics is about; no prompt where several are added up."""
 
     run: str
     step: int
     band: str
     split: str
+    prompt: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -149,14 +199,14 @@ class FeatureTable:
     def merged(self, *fields: str) -> Self:
         """Returns one row for each combination of these fields; "" and -1 elsewhere.
 
-        `merged("run", "step")` adds up bands and splits.
+        `merged("run", "step")` adds up bands, splits and prompts.
         """
         keys = [
             row._replace(**{n: v for n, v in _MERGED.items() if n not in fields})
             for row in self.rows
         ]
-        order = list(dict.fromkeys(keys))
-        place = np.array([order.index(key) for key in keys])
+        order = {key: i for i, key in enumerate(dict.fromkeys(keys))}
+        place = np.array([order[key] for key in keys])
 
         def added(array: np.ndarray) -> np.ndarray:
             out = np.zeros((len(order), *array.shape[1:]))
@@ -192,7 +242,7 @@ class FeatureTable:
         )
 
 
-_MERGED: dict[str, Any] = {"run": "", "step": -1, "band": "", "split": ""}
+_MERGED: dict[str, Any] = {"run": "", "step": -1, "band": "", "split": "", "prompt": ""}
 
 
 def _per_token(sums: Array, tokens: Array) -> np.ndarray:

@@ -13,6 +13,7 @@ from sae_jax.feature_statistics import (
     FeatureTable,
     Row,
     collect,
+    collect_sequences,
 )
 from sae_jax.resample import interval
 
@@ -66,6 +67,52 @@ def test_batches_merge_exactly():
     jax.tree.map(np.testing.assert_array_equal, together, part(slice(0, 64)))
 
 
+def sequences() -> tuple[jax.Array, dict[str, jax.Array]]:
+    """Six sequences of whole activations, ragged, one of them without a token."""
+    rng = np.random.default_rng(1)
+    f_STZ = rng.integers(-4, 9, (6, 5, 7)).clip(0).astype(np.float32)
+    lengths_S = np.array([5, 3, 0, 4, 1, 5])
+    counted_ST = np.arange(5)[None] < lengths_S[:, None]
+    f_STZ[~counted_ST] = np.nan
+    outcome_S = np.array([RIGHT, WRONG, RIGHT, UNJUDGED, WRONG, RIGHT])
+    masks = {"counted": jnp.asarray(counted_ST), "outcome": jnp.asarray(outcome_S)}
+    return jnp.asarray(f_STZ), masks
+
+
+def test_sequences_are_collected_as_their_tokens_are():
+    f_STZ, masks = sequences()
+    by_token = collect(
+        f_STZ.reshape(30, 7),
+        row=jnp.arange(6).repeat(5),
+        rows=6,
+        outcome=masks["outcome"].repeat(5),
+        counted=masks["counted"].reshape(30),
+    )
+    by_sequence = jax.jit(collect_sequences)(f_STZ, **masks)
+    jax.tree.map(np.testing.assert_array_equal, by_sequence, by_token)
+    assert jax.tree.map(lambda a: a.dtype, by_sequence) == jax.tree.map(
+        lambda a: a.dtype, by_token
+    )
+
+
+def test_sequences_add_up_to_prompts():
+    """Sequence 4 belongs to no row, row 1 has a sequence without tokens, row 3 none."""
+    f_STZ, masks = sequences()
+    row = jnp.array([0, 2, 1, 0, -1, 2])
+    grouped = jax.jit(
+        lambda f: collect_sequences(f, **masks).grouped(row, 4),
+    )(f_STZ)
+    by_token = collect(
+        f_STZ.reshape(30, 7),
+        row=row.repeat(5),
+        rows=4,
+        outcome=masks["outcome"].repeat(5),
+        counted=masks["counted"].reshape(30),
+    )
+    jax.tree.map(np.testing.assert_array_equal, grouped, by_token)
+    np.testing.assert_array_equal(grouped.tokens, [9, 0, 8, 0])
+
+
 def table(step: int, scale: float = 1.0) -> FeatureTable:
     rows = [Row("run", step, band, "probe") for band in ("easy", "hard")]
     statistics = collected()
@@ -89,8 +136,19 @@ def test_steps_merge_and_bands_stay():
     np.testing.assert_array_equal(by_band.statistics.max, [[9, 6], [0, 15]])
 
 
+def test_prompts_merge_into_their_band():
+    rows = [Row("run", 0, "hard", "probe", prompt) for prompt in ("p1", "p2")]
+    merged = FeatureTable.of(rows, collected()).merged("run", "step", "band", "split")
+    assert merged.rows == (Row("run", 0, "hard", "probe"),)
+    np.testing.assert_array_equal(merged.statistics.sum, [[4, 7]])
+
+
 def test_a_table_comes_back_from_disk(tmp_path):
-    saved = FeatureTable.joined([table(1), table(2)])
+    of_prompts = FeatureTable(
+        rows=tuple(Row("run", 0, "hard", "probe", p) for p in ("a", "b")),
+        statistics=table(1).statistics,
+    )
+    saved = FeatureTable.joined([table(1), of_prompts])
     saved.save(tmp_path / "features.npz")
     loaded = FeatureTable.load(tmp_path / "features.npz")
     assert loaded.rows == saved.rows
