@@ -24,6 +24,7 @@ from job_jax.mesh import (
 )
 from rlvr_jax.config import Config, OptimizerConfig, SamplingConfig, TrainConfig
 from rlvr_jax.learn import group_advantages
+from rlvr_jax.learn.batches import rollout_batch
 from rlvr_jax.learn.optimize import optimize
 from rlvr_jax.learn.update import Updater, policy_objective
 from rlvr_jax.models import Transformer, shardings
@@ -78,8 +79,8 @@ class Ours:
             self._config,
             self._updater,
             self._state,
-            rollouts=rollouts,
-            advantages_PG=advantages_PG,
+            batch=rollout_batch(rollouts, advantages_PG),
+            weight_version=rollouts.weight_version,
             reference=None,
             sampling=self._sampling,
             place=self._place,

@@ -28,7 +28,7 @@ from rlvr_jax.run import Run
 from rlvr_jax.sampler import sample
 from rlvr_jax.tasks.chains import parse_prompt
 from rlvr_jax.tasks.traces import FACTORS, UNKNOWN, read_factors
-from rlvr_jax.types import Problem, Rollouts
+from rlvr_jax.types import Problem, Prompts, Rollouts
 from sae_jax.shards import ShardWriter
 
 ROLES = ("prompt", "response")
@@ -39,55 +39,86 @@ def write_activations(
 ) -> int:
     """Returns how many tokens were written: those of `sequences` train problems.
 
-    Each problem is answered once, under the sampling of RL. A sequence is the prompt
-    and the completion, its end-of-sequence token (special) included; `layer` counts
-    from 0 and means the stream after it. In the finite-field world every response token
-    carries its factors. Raises ConfigError or UsageError before work starts.
+    Each problem is answered once, under the sampling of RL; `layer` counts from 0.
+    Raises ConfigError or UsageError before work starts.
     """
     run, config = restored.run, restored.run.config
     if not 0 <= layer < config.model.layers:
         raise UsageError(
             f"--layer={layer}; the policy has layers 0..{config.model.layers - 1}"
         )
-    factors = FACTORS if config.task.kind == "finite_field" else ()
     problems = run.problems("train", sequences)
     progress = Progress("activations", len(problems), every=1)
-    written = tokens = 0
-    with ShardWriter(
-        directory,
-        width=config.model.width,
-        layer=layer,
-        hook=f"blocks.{layer}.hook_resid_post",
-        model=f"{config.name}, step {restored.step}",
-        roles=ROLES,
-        factors=factors,
-        dtype=dtype,
-    ) as writer:
-        for batch in _batches(problems, config.eval.batch_size):
-            rollouts, streams = _rolled_out(restored, batch, layer)
-            for index in range(min(len(batch), len(problems) - written)):
-                row = _row(rollouts, streams, index)
-                labels = _factors(run, batch[index], **row)
-                eos = (row["token_ids"] == run.tokenizer.eos_id) & (row["roles"] == 1)
-                writer.add(**row, special=eos, factors=labels)
-                tokens += len(row["roles"])
-            written = min(written + len(batch), len(problems))
-            progress.update(written, {}, tokens=tokens)
+    done = tokens = 0
+    name = f"{config.name}, step {restored.step}"
+    with writer(run, directory, layer=layer, model=name, dtype=dtype) as shards:
+        for batch in batches(problems, config.eval.batch_size):
+            rollouts = _rolled_out(restored, batch)
+            asked = batch[: len(problems) - done]
+            tokens += add_sequences(
+                run, shards, asked, rollouts, params=restored.params, layer=layer
+            )
+            done += len(asked)
+            progress.update(done, {}, tokens=tokens)
     progress.close()
     return tokens
 
 
-def _batches(problems: Sequence[Problem], size: int) -> Iterator[list[Problem]]:
+def writer(
+    run: Run, directory: Path, *, layer: int, model: str, dtype: str
+) -> ShardWriter:
+    """Returns a writer of the stream after a layer of the run's policy."""
+    is_world = run.config.task.kind == "finite_field"
+    return ShardWriter(
+        directory,
+        width=run.config.model.width,
+        layer=layer,
+        hook=f"blocks.{layer}.hook_resid_post",
+        model=model,
+        roles=ROLES,
+        factors=FACTORS if is_world else (),
+        dtype=dtype,
+    )
+
+
+def add_sequences(
+    run: Run,
+    shards: ShardWriter,
+    problems: Sequence[Problem],
+    rollouts: Rollouts,
+    *,
+    params: Any,
+    layer: int,
+) -> int:
+    """Writes the problems' completions (in NumPy); returns how many tokens they have.
+
+    A sequence is the prompt and one completion, its end-of-sequence token (special)
+    included. In the finite-field world every response token carries its factors.
+    """
+    prompts, completions = run.place((rollouts.prompts, rollouts.tokens))
+    streams = jax.device_get(
+        _streams(run.graphdef, params, prompts, completions, layer=layer)
+    )
+    G = len(rollouts.lengths) // len(rollouts.prompts.lengths)
+    tokens = 0
+    for b in range(len(problems) * G):
+        row = _row(rollouts, streams, b, prompt=b // G)
+        labels = _factors(run, problems[b // G], **row)
+        eos = (row["token_ids"] == run.tokenizer.eos_id) & (row["roles"] == 1)
+        shards.add(**row, special=eos, factors=labels)
+        tokens += len(row["roles"])
+    return tokens
+
+
+def batches(problems: Sequence[Problem], size: int) -> Iterator[list[Problem]]:
     """Yields equal batches; the last is filled up with the first problem."""
     for start in range(0, len(problems), size):
         part = list(problems[start : start + size])
         yield part + [problems[0]] * (size - len(part))
 
 
-def _rolled_out(
-    restored: Restored, problems: Sequence[Problem], layer: int
-) -> tuple[Rollouts, tuple[np.ndarray, np.ndarray]]:
-    """Returns one completion a problem, and the streams of prompts and completions."""
+def _rolled_out(restored: Restored, problems: Sequence[Problem]) -> Rollouts:
+    """Returns one completion a problem, in NumPy."""
     run, params, step = restored
     config = run.config
     rollouts = sample(
@@ -100,36 +131,44 @@ def _rolled_out(
         samples_per_prompt=1,
         max_new_tokens=config.train.sampling.max_new_tokens,
     )
-    streams = _streams(run.graphdef, params, rollouts, layer=layer)
-    return jax.device_get((rollouts, streams))
+    return jax.device_get(rollouts)
 
 
 @functools.partial(jax.jit, static_argnames=("graphdef", "layer"))
 def _streams(
-    graphdef: Any, params: Any, rollouts: Rollouts, *, layer: int
+    graphdef: Any,
+    params: Any,
+    prompts: Prompts,
+    tokens_BT: jax.Array,
+    *,
+    layer: int,
 ) -> tuple[jax.Array, jax.Array]:
     """Returns the residual stream after a layer: prompts [P, S, D], rest [B, T, D]."""
     policy: Transformer = nnx.merge(graphdef, params)
-    layers, prompts = policy.layers(), rollouts.prompts
+    layers = policy.layers()
     index_S = jnp.arange(prompts.tokens.shape[1], dtype=jnp.int32)
     mask_PS = index_S[None] < prompts.lengths[:, None]
     prompt, prefix = policy.prefill(
         prompts.tokens, mask_PS, layers=layers, taps=(layer,)
     )
-    rest = policy.extend(rollouts.tokens, prefix, layers=layers, taps=(layer,))
+    rest = policy.extend(tokens_BT, prefix, layers=layers, taps=(layer,))
     return prompt.taps[0], rest.taps[0]
 
 
 def _row(
-    rollouts: Rollouts, streams: tuple[np.ndarray, np.ndarray], index: int
+    rollouts: Rollouts,
+    streams: tuple[np.ndarray, np.ndarray],
+    row: int,
+    *,
+    prompt: int,
 ) -> dict[str, Any]:
     """Returns one sequence as the writer wants it: padding left out."""
-    prompts = rollouts.prompts
-    S, T = int(prompts.lengths[index]), int(rollouts.lengths[index])
-    prompt, completion = prompts.tokens[index, :S], rollouts.tokens[index, :T]
+    S, T = int(rollouts.prompts.lengths[prompt]), int(rollouts.lengths[row])
     return {
-        "activations": np.concatenate([streams[0][index, :S], streams[1][index, :T]]),
-        "token_ids": np.concatenate([prompt, completion]),
+        "activations": np.concatenate([streams[0][prompt, :S], streams[1][row, :T]]),
+        "token_ids": np.concatenate(
+            [rollouts.prompts.tokens[prompt, :S], rollouts.tokens[row, :T]]
+        ),
         "roles": np.repeat(np.arange(len(ROLES)), [S, T]),
     }
 

@@ -4,15 +4,14 @@ A recipe in `configs/` is a function `get_config()` that returns a `Config`; its
 docstring is the lab record. Values are checked where they are born: constructing a
 config that cannot run raises `ConfigError`, which names the value and the mend. What
 one field may hold is its annotation (`schema.Section` checks it); what several fields
-must agree on is their section's `__post_init__`. The sections of problems and of
-difficulty have modules of their own.
+must agree on is their section's `__post_init__`. The sections of problems, difficulty,
+losses and the probe have modules of their own.
 """
 
 import dataclasses
 from typing import Annotated, Literal
 
 from job_jax.config import (
-    NOT_EMPTY,
     CheckpointConfig,
     Decay,
     MeshConfig,
@@ -30,6 +29,18 @@ from job_jax.schema import (
     require,
 )
 from rlvr_jax.config_difficulty import CurriculumConfig, DifficultyConfig
+from rlvr_jax.config_learn import (
+    AdvantageConfig,
+    LossConfig,
+    RewardConfig,
+    RewardName,
+)
+from rlvr_jax.config_probe import (
+    DictionaryConfig,
+    FeatureSetConfig,
+    ProbeConfig,
+    RFGOConfig,
+)
 from rlvr_jax.config_tasks import (
     ChainMix,
     FilesConfig,
@@ -48,8 +59,10 @@ __all__ = [
     "CheckpointConfig",
     "Config",
     "CurriculumConfig",
+    "DictionaryConfig",
     "DifficultyConfig",
     "EvalConfig",
+    "FeatureSetConfig",
     "FilesConfig",
     "FiniteFieldConfig",
     "HubConfig",
@@ -58,7 +71,9 @@ __all__ = [
     "MeshConfig",
     "ModelConfig",
     "OptimizerConfig",
+    "ProbeConfig",
     "ProblemType",
+    "RFGOConfig",
     "RecordConfig",
     "RewardConfig",
     "RewardName",
@@ -70,8 +85,6 @@ __all__ = [
     "VerifierConfig",
     "WarmupConfig",
 ]
-
-RewardName = Literal["verdict", "format", "confidence", "random", "wrong_label"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -165,86 +178,6 @@ class SamplingConfig(Section):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AdvantageConfig(Section):
-    """How a completion's reward is measured against its group."""
-
-    baseline: Literal["group_mean", "leave_one_out"] = "group_mean"
-    scale: Literal["group_std", "batch_std", "none"] = "group_std"
-    guard: Literal["off", "cap", "shrink"] = "off"  # against luck on over-hard problems
-    guard_cap: Positive = 1.0  # cap: no advantage of an over-hard group is larger
-
-    def __post_init__(self) -> None:
-        """Refuses a cap that nothing would be held against."""
-        super().__post_init__()
-        require(
-            self.guard == "cap" or self.guard_cap == 1.0,
-            f"guard_cap={self.guard_cap} does nothing with guard={self.guard}; set "
-            "guard=cap",
-        )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RewardConfig(Section):
-    """What a completion earns: the sum of named parts, each times its weight.
-
-    | part        | value                                                          |
-    |-------------|----------------------------------------------------------------|
-    | verdict     | 1 right, 0 wrong                                               |
-    | format      | 1 where the answer stands in the form asked for, else 0        |
-    | confidence  | -(q - 1[right])^2, q the confidence that the completion states |
-    | random      | 0 or 1 by a coin: a control                                    |
-    | wrong_label | 1 where the answer agrees with a gold made wrong: a control    |
-
-    verdict and confidence at weight 1 are RLCR.
-    """
-
-    names: Annotated[tuple[RewardName, ...], NOT_EMPTY] = ("verdict",)
-    weights: tuple[float, ...] = (1.0,)  # one a name
-
-    def __post_init__(self) -> None:
-        """Refuses weights that do not fit the names, and a name told twice."""
-        super().__post_init__()
-        require(
-            len(self.weights) == len(self.names),
-            f"weights has {len(self.weights)} entries for names={self.names}; give "
-            "one weight a name",
-        )
-        require(
-            len(set(self.names)) == len(self.names),
-            f"names={self.names} tells a part twice; add up its weights",
-        )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LossConfig(Section):
-    """One policy loss with named parts; `configs/` and the docs name the presets.
-
-    | preset   | ratio_level | clipping | clip_low/high | aggregation         |
-    |----------|-------------|----------|---------------|---------------------|
-    | GRPO     | token       | ppo      | .2 / .2       | seq_mean_token_mean |
-    | Dr. GRPO | token       | ppo      | .2 / .2       | constant            |
-    | DAPO     | token       | ppo      | .2 / .28      | token_mean          |
-    | GSPO     | sequence    | ppo      | 3e-4 / 4e-4   | seq_mean_token_mean |
-    | CISPO    | token       | cispo    | 1 / 4         | token_mean          |
-    | RLOO     | product     | none     | -             | seq_mean_token_mean |
-
-    Dr. GRPO goes with advantage.scale=none, RLOO with that and
-    advantage.baseline=leave_one_out. CISPO's weight thus lies in [0, 5].
-    """
-
-    ratio_level: Literal["token", "sequence", "product"] = "token"
-    clipping: Literal["ppo", "cispo", "none"] = "ppo"
-    clip_low: Share = 0.2  # the ratio stays above 1 - clip_low
-    clip_high: NonNegative = 0.2  # and below 1 + clip_high
-    aggregation: Literal[
-        "token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "constant"
-    ] = "token_mean"
-    kl_coef: NonNegative = 0.0  # beta; 0 keeps no reference policy and costs nothing
-    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
-    entropy_coef: float = 0.0
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainConfig(Section):
     """Reinforcement learning with verifiable rewards."""
 
@@ -262,6 +195,7 @@ class TrainConfig(Section):
     reward: RewardConfig = RewardConfig()
     advantage: AdvantageConfig = AdvantageConfig()
     loss: LossConfig = LossConfig()
+    rfgo: RFGOConfig = RFGOConfig()
     sampling: SamplingConfig = SamplingConfig()
 
     def __post_init__(self) -> None:
@@ -356,6 +290,7 @@ class Config(Section):
     warmup: WarmupConfig = WarmupConfig()
     difficulty: DifficultyConfig = DifficultyConfig()
     curriculum: CurriculumConfig = CurriculumConfig()
+    probe: ProbeConfig = ProbeConfig()
     train: TrainConfig = TrainConfig()
     eval: EvalConfig = EvalConfig()
     verifier: VerifierConfig = VerifierConfig()
@@ -381,6 +316,18 @@ class Config(Section):
             f"curriculum.name={curriculum.name} takes its buckets from estimates "
             "before RL, and difficulty.samples=0 makes none; draw some, or set "
             "curriculum.estimate=current",
+        )
+        rfgo = self.train.rfgo
+        require(
+            self.probe.source != "off" or not rfgo.steers,
+            f"train.rfgo.lambda_w={rfgo.lambda_w} and lambda_p={rfgo.lambda_p} need "
+            "features, and probe.source=off reads none; set probe.source=stage, or "
+            "both to 0",
+        )
+        require(
+            self.probe.source == "off" or self.probe.layer < self.model.layers,
+            f"probe.layer={self.probe.layer} of a policy with layers 0.."
+            f"{self.model.layers - 1}; lower it",
         )
         samplings = {"train": self.train.sampling, "eval": self.eval.sampling}
         for name, sampling in samplings.items():

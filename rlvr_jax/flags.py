@@ -9,7 +9,7 @@ from absl import flags
 from job_jax.command import UsageError, command_flags, read_command
 from rlvr_jax.config import Config
 
-STAGES = ("all", "warmup", "difficulty", "train", "eval", "report")
+STAGES = ("all", "warmup", "difficulty", "tsae", "train", "eval", "report")
 
 _USAGE = """\
 usage: python -m rlvr_jax.main --config=FILE --workdir=DIR [--config.a.b=v ...]

@@ -7,7 +7,7 @@ eval        held-out problems, before (warmup's policy) and after (train's)
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -20,7 +20,12 @@ from rlvr_jax.data import Difficulty, Loader, Pool, difficulty, encode_prompts
 from rlvr_jax.estimate import known_before_rl, learnt, restored, write_difficulty
 from rlvr_jax.evaluate import Judged, evaluate_policy, initial_verdicts, score
 from rlvr_jax.experience import Experience, gather
-from rlvr_jax.learn.batches import micro_batches, solution_batch, weighted
+from rlvr_jax.learn.batches import (
+    micro_batches,
+    rollout_batch,
+    solution_batch,
+    weighted,
+)
 from rlvr_jax.learn.optimize import Optimized, optimize
 from rlvr_jax.learn.update import (
     Updater,
@@ -35,6 +40,7 @@ from rlvr_jax.telemetry import rollout_metrics
 from rlvr_jax.throughput import Clock
 from rlvr_jax.tokenizer import pad_rows
 from rlvr_jax.types import Batch
+from rlvr_jax.watching import Watcher
 
 
 def warmup(loop: Loop) -> None:
@@ -88,15 +94,18 @@ def warmup(loop: Loop) -> None:
 def train(loop: Loop) -> None:
     """Reinforcement learning: the page that the rest of the package serves."""
     run, config = loop.run, loop.run.config.train
-    check_ended(loop, "warmup", "difficulty")
+    check_ended(loop, "warmup", "difficulty", "tsae")
     # Updates donate their state, so a reference is an array of its own.
-    reference = policy_after(loop, "warmup") if config.loss.kl_coef else None
+    needs_reference = config.loss.kl_coef > 0 or config.rfgo.reads_reference
+    reference = policy_after(loop, "warmup") if needs_reference else None
+    watcher = Watcher.open(loop)
     updater = Updater(
         run.graphdef,
         policy_objective(config.loss),
         optimizer=config.optimizer,
         total_steps=config.optimizer_steps,
         logit_chunk=config.logit_chunk,
+        probing=watcher.probing if watcher else None,
     )
     pool = Pool(run.sources["train"], run.config)
     sampling = run.replicate(Sampling.of(config.sampling))
@@ -104,7 +113,11 @@ def train(loop: Loop) -> None:
     with loop.steps("train", config.steps) as steps:
         steps.begin(
             lambda: updater.init(policy_after(loop, "warmup")),
-            host={"doctor": doctor.new_state(), "speed": throughput.nothing()},
+            host={
+                "doctor": doctor.new_state(),
+                "speed": throughput.nothing(),
+                "rfgo": watcher.new_state() if watcher else None,
+            },
         )
         known = restored(steps) or known_before_rl(loop, pool)
         for step in steps:
@@ -119,19 +132,29 @@ def train(loop: Loop) -> None:
                 sampling=sampling,
                 clock=clock,
             )
+            rollouts = experience.groups.rollouts
+            batch = rollout_batch(
+                rollouts, experience.advantages, bands_P=experience.bands
+            )
+            watch = None
+            if watcher:
+                batch, watch = watcher.before(steps, step, experience, batch)
+            clock.lap("probe")
             result = optimize(
                 run.config,
                 updater,
                 steps.state,
-                rollouts=experience.groups.rollouts,
-                advantages_PG=experience.advantages,
-                bands_P=experience.bands,
+                batch=batch,
+                weight_version=rollouts.weight_version,
                 reference=reference,
                 sampling=sampling,
                 place=run.place,
+                watch=watch,
             )
             clock.lap("update")
             steps.state = result.state
+            watched = watcher.after(steps, step, experience, result) if watcher else {}
+            clock.lap("probe")
             known = learnt(
                 loop,
                 steps,
@@ -147,8 +170,11 @@ def train(loop: Loop) -> None:
                 known=known,
                 experience=experience,
                 result=result,
+                watched=watched,
                 clock=clock,
             )
+        if watcher:
+            watcher.finish(steps, updater, sampling)
     write_difficulty(loop, pool, known)
     speed = throughput.summary(
         steps.host["speed"],
@@ -213,6 +239,7 @@ def _end_step(
     known: Difficulty,
     experience: Experience,
     result: Optimized,
+    watched: Mapping[str, float],
     clock: Clock,
 ) -> None:
     """Logs a training step, asks the doctor, and keeps what has to be kept."""
@@ -224,7 +251,8 @@ def _end_step(
         split_P=experience.split,
         k=config.eval.k,
     )
-    metrics |= experience.notes | difficulty.drift(known, config.difficulty)
+    metrics |= {**watched, **experience.notes}
+    metrics |= difficulty.drift(known, config.difficulty)
     if len(experience.reward_parts) > 1:
         metrics |= {
             f"reward/{name}": float(part_PG.mean())

@@ -16,7 +16,7 @@ from job_jax.mesh import device_name, start_jax
 from job_jax.metrics import MetricsWriter, NonFiniteMetricError
 from job_jax.steps import StopSignal
 from job_jax.workdir import SUMMARY_FILE
-from rlvr_jax import estimate, loop, plan
+from rlvr_jax import estimate, loop, plan, tsae
 from rlvr_jax.analysis.report import REPORT_FILE, write_report
 from rlvr_jax.config import Config
 from rlvr_jax.flags import parse
@@ -39,6 +39,7 @@ _FAILURES = (
 _STAGES: dict[str, Callable[[Loop], None]] = {
     "warmup": loop.warmup,
     "difficulty": estimate.estimation,
+    "tsae": tsae.probing,
     "train": loop.train,
     "eval": loop.evaluation,
 }

@@ -86,7 +86,7 @@ class Run:
 
     def key(self, stream: str) -> jax.Array:
         """Returns the key of one stream of random numbers, apart from all others."""
-        number = {"train": 0, "eval": 1, "difficulty": 2}[stream]
+        number = {"train": 0, "eval": 1, "difficulty": 2, "tsae": 3, "arm": 4}[stream]
         return jax.random.fold_in(jax.random.key(self.config.seed), number)
 
     def problems(self, stage: Stage, count: int) -> list[Problem]:
@@ -225,6 +225,10 @@ def _check_batches(config: Config, mesh: Mesh, stages: Sequence[Stage]) -> None:
     for stage in stages:
         rows, what = parts[stage]
         check_batch(rows, mesh, what)
+    if "train" in stages and config.probe.source != "off":
+        pairs = config.probe.dictionary.batch_size
+        check_batch(pairs, mesh, "probe.dictionary.batch_size")
+        check_batch(config.probe.fixed, mesh, "probe.fixed")
 
 
 def _new_policy(config: Config, tokenizer: Tokenizer, seed: int) -> Transformer:

@@ -43,8 +43,11 @@ class Loop:
         """Merges `values` into summary.json, beside what holds for the whole run."""
         config = self.run.config
         rows = read_metrics(self.workdir.path / METRICS_FILE)
+        old = self.workdir.read_summary()
         self.workdir.update_summary(
             {
+                "probe_overhead": old.get("probe_overhead"),
+                "rfgo": old.get("rfgo"),
                 "config": to_json(config),
                 "seed": config.seed,
                 "device": device_name(),
@@ -52,8 +55,6 @@ class Loop:
                 "too_long": self.run.too_long,
                 "unreadable_golds": self.run.unreadable,
                 **run_summary(rows, config),
-                "probe_overhead": None,
-                "rfgo": None,
                 **values,
             }
         )
@@ -81,6 +82,8 @@ def is_done(stage: str, *, config: Config, workdir: Workdir) -> bool:
     if stage == "difficulty":
         told = (workdir.path / DIFFICULTY_FILE).exists() and "difficulty" in summary
         return config.difficulty.samples == 0 or told
+    if stage == "tsae":
+        return config.probe.source == "off" or "features" in summary
     if stage == "eval":
         return summary.get("eval", {}).keys() >= {"before", "after"}
     saved = latest_step(workdir.checkpoints / stage) or 0
@@ -90,11 +93,11 @@ def is_done(stage: str, *, config: Config, workdir: Workdir) -> bool:
 def check_ended(loop: Loop, *stages: str) -> None:
     """Raises ConfigError where one of the stages has not done all its steps."""
     for stage in stages:
-        if stage == "difficulty":
+        if stage in ("difficulty", "tsae"):
             require(
                 is_done(stage, config=loop.run.config, workdir=loop.workdir),
-                f"stage difficulty has not ended in {loop.workdir.path}; run "
-                "--stage=difficulty or --stage=all first",
+                f"stage {stage} has not ended in {loop.workdir.path}; run "
+                f"--stage={stage} or --stage=all first",
             )
             continue
         directory = loop.workdir.checkpoints / stage

@@ -101,6 +101,7 @@ class Batch:
     sum over micro-batches is the loss whatever the split. `old_logprobs` and
     `ref_logprobs` are 0 where the loss does not read them. `bands` are indices into
     BANDS, by which sums are cut, and -1 in rows of which no account is kept.
+    `guidance` is there where a probe reads along.
     """
 
     prompt_tokens: Int[Array, " P S"]
@@ -112,6 +113,73 @@ class Batch:
     old_logprobs: Float[Array, " B T"]
     ref_logprobs: Float[Array, " B T"]
     bands: Int[Array, " B"]
+    guidance: "Guidance | None" = None
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Guidance:
+    """What a probe needs to know of a batch's completions. Written by `learn.batches`.
+
+    `outcomes` are 0 wrong, 1 right, 2 unjudged. `proxied` rows may earn a proxy: those
+    of groups without a preference, unless malformed. `ref_levels` are the reference
+    policy's feature levels, 0 where the movement does not read them.
+    """
+
+    outcomes: Int[Array, " B"]
+    proxied: Bool[Array, " B"]
+    ref_levels: Float[Array, " B T"]
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Guide:
+    """R reasoning features, as an update reads them. Written by `probes`.
+
+        f_k = pre_k where pre_k > threshold_k, else 0
+        pre_k = (h - center) . encoder_k + bias_k
+        level = sum_k weights_k f_k / scale_k
+
+    `weights` add up to 1 in size. `proxy_strength` is lambda_p of this step; `key` is
+    for the control arm that shuffles token weights.
+    """
+
+    center: Float[Array, " D"]
+    encoder: Float[Array, " D R"]
+    bias: Float[Array, " R"]
+    threshold: Float[Array, " R"]
+    weights: Float[Array, " R"]
+    scale: Float[Array, " R"]
+    proxy_strength: Float[Array, ""]
+    key: Array
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GuideSums:
+    """What the features did in a minibatch: sums that add up over micro-batches.
+
+    Written by `learn.rfgo`, read by `guidance`. Rows run over BANDS. A completion's
+    quality is its mean level; `covariance`, `quality_square` and `outcome_square` are
+    of quality and outcome within their groups, over judged completions.
+    """
+
+    tokens: Float[Array, " Q"]
+    sums: Float[Array, " Q R"]
+    squares: Float[Array, " R"]
+    outcome_tokens: Float[Array, " 2"]  # wrong, right
+    outcome_sums: Float[Array, " 2 R"]
+    covariance: Float[Array, ""]
+    quality_square: Float[Array, ""]
+    outcome_square: Float[Array, ""]
+    proxied_groups: Float[Array, ""]
+    proxied_rows: Float[Array, ""]
+    weight_deviation: Float[Array, ""]  # sum of (w - 1)^2 over tokens
+    weighed_tokens: Float[Array, ""]
+
+    def __add__(self, other: "GuideSums") -> "GuideSums":
+        """Returns the sums over the completions of both."""
+        return jax.tree.map(jnp.add, self, other)
 
 
 @jax.tree_util.register_dataclass
@@ -125,7 +193,9 @@ class LossParts:
     `logprob_gap` is |log pi - log pi_old|: before the first optimizer step on a rollout
     it is the disagreement between sampler and scorer, afterwards the policy's movement.
     `kl` and `entropy` are 0 where the loss was not given what they are made of.
-    `by_band` holds a row a band: tokens, entropy, kl, clipped tokens.
+    `by_band` holds a row a band: tokens, entropy, kl, clipped tokens. `guide` and
+    `latents` are what a probe saw, where one reads along: of the reasoning features,
+    and, in a step that asks for it, of all latents (any record that adds up).
     """
 
     loss: Float[Array, ""]
@@ -138,9 +208,12 @@ class LossParts:
     logprob_gap: Float[Array, ""]
     logprob_gap_max: Float[Array, ""]  # a maximum, not a sum
     by_band: Float[Array, " Q M"]
+    guide: GuideSums | None = None
+    latents: Any = None
 
     def __add__(self, other: "LossParts") -> "LossParts":
         """Returns the parts of the two token sets together."""
         total = jax.tree.map(jnp.add, self, other)
         largest = jnp.maximum(self.logprob_gap_max, other.logprob_gap_max)
-        return dataclasses.replace(total, logprob_gap_max=largest)
+        latents = self.latents if self.latents is None else self.latents + other.latents
+        return dataclasses.replace(total, logprob_gap_max=largest, latents=latents)

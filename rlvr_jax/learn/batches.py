@@ -12,16 +12,25 @@ import jax
 import numpy as np
 
 from rlvr_jax.learn.losses import aggregation_weights
-from rlvr_jax.types import Batch, Prompts, Rollouts
+from rlvr_jax.types import Batch, Guidance, Prompts, Rollouts
 
 
 def rollout_batch(
-    rollouts: Rollouts, advantages_B: np.ndarray, bands_B: np.ndarray | None = None
+    rollouts: Rollouts,
+    advantages_PG: np.ndarray,
+    *,
+    bands_P: np.ndarray | None = None,
+    guidance: Guidance | None = None,
 ) -> Batch:
     """Returns rollouts (in NumPy) as one batch, token weights yet to be set.
 
     The sampler's log-probabilities are the old ones; there are none of a reference.
+    Given each group's band (an index into BANDS, or -1), sums are cut by it.
     """
+    B = len(rollouts.lengths)
+    bands_B = _no_bands(B)
+    if bands_P is not None:
+        bands_B = np.repeat(bands_P, B // len(bands_P)).astype(np.int32)
     zeros_BT = np.zeros(rollouts.tokens.shape, np.float32)
     return Batch(
         prompt_tokens=rollouts.prompts.tokens,
@@ -29,10 +38,11 @@ def rollout_batch(
         tokens=rollouts.tokens,
         lengths=rollouts.lengths,
         token_weights=zeros_BT,
-        advantages=advantages_B,
+        advantages=advantages_PG.reshape(-1),
         old_logprobs=rollouts.logprobs,
         ref_logprobs=zeros_BT,
-        bands=_no_bands(len(rollouts.lengths)) if bands_B is None else bands_B,
+        bands=bands_B,
+        guidance=guidance,
     )
 
 
@@ -109,8 +119,12 @@ def take_groups(batch: Batch, groups_Q: np.ndarray) -> Batch:
 
 def trim(batch: Batch, width: int) -> Batch:
     """Returns the batch with completions cut to `width` columns of padding or less."""
+    told = batch.guidance
+    if told is not None:
+        told = dataclasses.replace(told, ref_levels=told.ref_levels[:, :width])
     return dataclasses.replace(
         batch,
+        guidance=told,
         tokens=batch.tokens[:, :width],
         token_weights=batch.token_weights[:, :width],
         old_logprobs=batch.old_logprobs[:, :width],

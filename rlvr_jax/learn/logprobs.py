@@ -24,21 +24,29 @@ _LOGITS_AT_ONCE = 1 << 24
 class Scores:
     """What a scoring pass says of every completion token; rubbish beyond the lengths.
 
-    Written by `token_scores`, read by the losses and the loop's metrics.
+    Written by `token_scores`, read by the losses and the loop's metrics. `stream`,
+    where a layer was tapped, is the residual stream after it at the tokens 0..T-2.
     """
 
     logprobs: Float[Array, " B T"]
     entropies: Float[Array, " B T"]
+    stream: Float[Array, " B T D"] | None = None
 
 
 def token_scores(
-    policy: Transformer, batch: Batch, sampling: Sampling, *, chunk: int
+    policy: Transformer,
+    batch: Batch,
+    sampling: Sampling,
+    *,
+    chunk: int,
+    tap: int | None = None,
 ) -> Scores:
     """Returns log pi(token) and H(pi) under the distribution that was sampled from.
 
     `chunk` is the number of positions T whose [B, chunk, V] logits exist at once, 0 to
     have it chosen so that they hold at most 2^24 numbers. Prompts are read once and
-    shared by their groups. Gradients flow through both results.
+    shared by their groups. Gradients flow through log-probabilities and entropies; the
+    stream after layer `tap` is a constant.
     """
     S = batch.prompt_tokens.shape[1]
     mask_PS = jnp.arange(S, dtype=jnp.int32)[None] < batch.prompt_lengths[:, None]
@@ -49,9 +57,17 @@ def token_scores(
     G = batch.tokens.shape[0] // batch.prompt_tokens.shape[0]
     first_B1D = jnp.repeat(last_P1D, G, axis=0)
     # The hidden state of one token scores the next; the last token's scores nothing.
-    rest = policy.extend(batch.tokens[:, :-1], prefix, layers=layers)
+    taps = () if tap is None else (tap,)
+    rest = policy.extend(batch.tokens[:, :-1], prefix, layers=layers, taps=taps)
     hidden_BTD = jnp.concatenate([first_B1D, rest.hidden], axis=1)
-    return _in_chunks(policy, hidden_BTD, batch.tokens, sampling=sampling, chunk=chunk)
+    scores = _in_chunks(
+        policy, hidden_BTD, batch.tokens, sampling=sampling, chunk=chunk
+    )
+    if tap is None:
+        return scores
+    # A barrier, so that what reads the stream cannot change how the rest is compiled.
+    stream_BTD = jax.lax.optimization_barrier(jax.lax.stop_gradient(rest.taps[0]))
+    return dataclasses.replace(scores, stream=stream_BTD)
 
 
 def _in_chunks(

@@ -11,7 +11,6 @@ from rlvr_jax.config import Config
 from rlvr_jax.learn.batches import (
     micro_batches,
     minibatches,
-    rollout_batch,
     weighted,
 )
 from rlvr_jax.learn.update import (
@@ -22,7 +21,7 @@ from rlvr_jax.learn.update import (
     loss_metrics,
 )
 from rlvr_jax.models.distribution import Sampling
-from rlvr_jax.types import Batch, LossParts, Rollouts
+from rlvr_jax.types import Batch, Guide, GuideSums, LossParts
 
 
 class StaleRolloutsError(RuntimeError):
@@ -39,6 +38,16 @@ class Optimized:
 
     state: TrainState
     metrics: dict[str, float]
+    seen: GuideSums | None = None  # of a probe, over each completion once
+    latents: Any = None  # likewise, in a step that counts every latent
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Watch:
+    """What a probe brings to a step. `dictionary` only where every latent counts."""
+
+    guide: Guide
+    dictionary: Any = None
 
 
 def optimize(
@@ -46,25 +55,26 @@ def optimize(
     updater: Updater,
     state: TrainState,
     *,
-    rollouts: Rollouts,
-    advantages_PG: np.ndarray,
+    batch: Batch,
+    weight_version: Any,
     reference: Any,
     sampling: Sampling,
     place: Callable[[Batch], Batch],
-    bands_P: np.ndarray | None = None,
+    watch: Watch | None = None,
 ) -> Optimized:
-    """Returns the state after every epoch and minibatch of one rollout batch (NumPy).
+    """Returns the state after every epoch and minibatch of one rollout batch.
 
-    Given each group's band (an index into BANDS, or -1), metrics are cut by it as well.
-    Raises StaleRolloutsError where the rollouts are not of this state's weights,
-    LogprobGapError where sampler and scorer disagree on the first minibatch by more
-    than train.max_logprob_gap, and DivergedError after too many non-finite steps.
+    `batch` is what `rollout_batch` makes of the rollouts, in NumPy; with a `watch` it
+    has guidance. Raises StaleRolloutsError where `weight_version`, the rollouts', is
+    not this state's, LogprobGapError where sampler and scorer disagree on the first
+    minibatch by more than train.max_logprob_gap, and DivergedError after too many
+    non-finite steps.
     """
     train = config.train
     version = int(jax.device_get(state.step))
-    if int(rollouts.weight_version) != version:
+    if int(weight_version) != version:
         raise StaleRolloutsError(
-            f"rollouts carry weight version {int(rollouts.weight_version)}, the update "
+            f"rollouts carry weight version {int(weight_version)}, the update "
             f"has version {version}; sample again before learning"
         )
 
@@ -74,27 +84,33 @@ def optimize(
         )
         return [place(part) for part in cut]
 
-    bands_B = None
-    if bands_P is not None:
-        bands_B = np.repeat(bands_P, advantages_PG.shape[1]).astype(np.int32)
-    batch = rollout_batch(rollouts, advantages_PG.reshape(-1), bands_B)
     if train.loss.kl_coef > 0:
         ref_logprobs_BT = updater.logprobs(reference, place(batch), sampling)
         batch = dataclasses.replace(batch, ref_logprobs=ref_logprobs_BT)
+    if watch is not None and batch.guidance and train.rfgo.reads_reference:
+        level_BT = updater.levels(reference, place(batch), sampling, watch.guide)
+        told = dataclasses.replace(batch.guidance, ref_levels=level_BT)
+        batch = dataclasses.replace(batch, guidance=told)
     gap = None
     if train.old_logprobs == "scorer":
         old_BT = updater.logprobs(state.params, place(batch), sampling)
-        gap = _gap(old_BT, rollouts)
+        gap = _gap(old_BT, batch)
         batch = dataclasses.replace(batch, old_logprobs=old_BT)
     done: list[Any] = []
-    for _ in range(train.epochs):
+    for epoch in range(train.epochs):
         for minibatch in minibatches(batch, train.minibatches):
             whole = weighted(
                 minibatch,
                 aggregation=train.loss.aggregation,
                 max_length=train.sampling.max_new_tokens,
             )
-            state, losses, report = updater.step(state, parts(whole), sampling)
+            state, losses, report = updater.step(
+                state,
+                parts(whole),
+                sampling,
+                guide=None if watch is None else watch.guide,
+                dictionary=None if watch is None or epoch else watch.dictionary,
+            )
             done.append((losses, report))
     done = jax.device_get(done)
     for _, report in done:
@@ -106,13 +122,25 @@ def optimize(
             f"where train.max_logprob_gap={train.max_logprob_gap} are allowed; compute "
             "in float32, or raise the limit if the loss can bear it"
         )
-    return Optimized(state=state, metrics=_metrics(done) | gap)
+    once = [losses for losses, _ in done[: train.minibatches]]
+    return Optimized(
+        state=state,
+        metrics=_metrics(done) | gap,
+        seen=_sum([losses.guide for losses in once]),
+        latents=_sum([losses.latents for losses in once]),
+    )
 
 
-def _gap(scored_BT: np.ndarray, rollouts: Rollouts) -> dict[str, float]:
-    index_T = np.arange(rollouts.tokens.shape[1])
-    inside_BT = index_T[None] < rollouts.lengths[:, None]
-    gaps = np.abs(scored_BT - rollouts.logprobs)[inside_BT]
+def _sum(parts: list[Any]) -> Any:
+    """Returns what the parts add up to; None where there are none."""
+    first, *rest = parts
+    return None if first is None else sum(rest, start=first)
+
+
+def _gap(scored_BT: np.ndarray, batch: Batch) -> dict[str, float]:
+    index_T = np.arange(batch.tokens.shape[1])
+    inside_BT = index_T[None] < batch.lengths[:, None]
+    gaps = np.abs(scored_BT - batch.old_logprobs)[inside_BT]
     return {
         "logprob_gap/mean": float(gaps.mean()),
         "logprob_gap/max": float(gaps.max()),

@@ -6,7 +6,7 @@ the objective differs.
 
 import dataclasses
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -15,12 +15,13 @@ import optax
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
-from rlvr_jax.config import LossConfig, OptimizerConfig
+from rlvr_jax.config import LossConfig, OptimizerConfig, RFGOConfig
+from rlvr_jax.learn import rfgo
 from rlvr_jax.learn.logprobs import Scores, token_scores
 from rlvr_jax.learn.losses import no_sums, policy_loss
 from rlvr_jax.models import laid_out
 from rlvr_jax.models.distribution import Sampling
-from rlvr_jax.types import BANDS, Batch, LossParts
+from rlvr_jax.types import BANDS, Batch, Guide, LossParts
 
 Objective = Callable[[Scores, Batch], tuple[Array, LossParts]]
 
@@ -79,6 +80,30 @@ def band_metrics(by_band_QM: np.ndarray) -> dict[str, float]:
         for name, value in zip(("entropy", "kl", "clipped"), row[1:], strict=True)
         if row[0] > 0
     }
+
+
+class Observer(Protocol):
+    """Statistics of every latent of a dictionary, gathered inside the update."""
+
+    def nothing(self, dictionary: Any) -> Any:
+        """Returns the statistics of no tokens; they add up."""
+        ...
+
+    def __call__(
+        self, stream: Float[Array, " B T D"], batch: Batch, dictionary: Any
+    ) -> Any:
+        """Returns the statistics of a micro-batch, of the stream at tokens 0..T-2."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Probing:
+    """How an update reads the residual stream after `layer`, and what it does of it."""
+
+    layer: int
+    rfgo: RFGOConfig
+    shuffled: bool
+    observer: Observer
 
 
 class DivergedError(RuntimeError):
@@ -194,14 +219,17 @@ class Updater:
         optimizer: OptimizerConfig,
         total_steps: int,
         logit_chunk: int,
+        probing: Probing | None = None,
     ):
         self._graphdef = graphdef
         self._objective = objective
         self._optimizer = make_optimizer(optimizer, total_steps)
         self._schedule = schedule(optimizer, total_steps)
         self._logit_chunk = logit_chunk
+        self._probing = probing
         self._opened = jax.jit(self._opening_state)
         self._scored = jax.jit(self._scores)
+        self._levelled = jax.jit(self._levels)
         self._nothing = jax.jit(self._no_gradient)
         self._accumulate = jax.jit(self._with_gradient, donate_argnums=0)
         self._apply = jax.jit(self._applied, donate_argnums=0)
@@ -217,20 +245,51 @@ class Updater:
         lengths_B = jax.device_get(batch.lengths)
         return np.where(index_T[None] < lengths_B[:, None], scored_BT, np.float32(0))
 
+    def levels(
+        self, params: Any, batch: Batch, sampling: Sampling, guide: Guide
+    ) -> np.ndarray:
+        """Returns the feature levels [B, T] of the policy `params`, 0 where none is."""
+        return jax.device_get(self._levelled(params, batch, sampling, guide))
+
     def step(
-        self, state: TrainState, micro_batches: Iterable[Batch], sampling: Sampling
+        self,
+        state: TrainState,
+        micro_batches: Iterable[Batch],
+        sampling: Sampling,
+        *,
+        guide: Guide | None = None,
+        dictionary: Any = None,
     ) -> tuple[TrainState, LossParts, StepReport]:
         """Returns the state after one optimizer step on the sum of the micro-batches.
 
         A step whose gradient is not finite changes neither parameters nor optimizer
-        state; it is counted in `skipped`. The state given is used up.
+        state; it is counted in `skipped`. The state given is used up. `guide` and
+        `dictionary` are for an update with a probe: with the dictionary, the statistics
+        of all its latents are gathered as well.
         """
-        total = self._nothing(state.params)
+        total = self._nothing(state.params, guide, dictionary)
         for batch in micro_batches:
-            total = self._accumulate(total, state.params, batch, sampling)
+            total = self._accumulate(
+                total, state.params, batch, sampling, guide, dictionary
+            )
         grads, parts = total
         state, report = self._apply(state, grads)
         return state, parts, report
+
+    def gradient(
+        self,
+        params: Any,
+        batch: Batch,
+        sampling: Sampling,
+        guide: Guide | None,
+        dictionary: Any,
+    ) -> tuple[Any, LossParts]:
+        """Returns a micro-batch's gradient and parts, by the program that `step` uses.
+
+        What a step takes longer for a probe is measured by it.
+        """
+        nothing = self._nothing(params, guide, dictionary)
+        return self._accumulate(nothing, params, batch, sampling, guide, dictionary)
 
     def _opening_state(self, params: Any) -> TrainState:
         opt_state = self._optimizer.init(_wide(params))
@@ -239,15 +298,59 @@ class Updater:
             TrainState(params=None, opt_state=opt_state, step=zero, skipped=zero)
         )
 
-    def _scores(self, params: Any, batch: Batch, sampling: Sampling) -> Scores:
+    def _scores(
+        self, params: Any, batch: Batch, sampling: Sampling, *, tap: int | None = None
+    ) -> Scores:
         policy = nnx.merge(self._graphdef, params)
-        return token_scores(policy, batch, sampling, chunk=self._logit_chunk)
+        return token_scores(policy, batch, sampling, chunk=self._logit_chunk, tap=tap)
 
-    def _no_gradient(self, params: Any) -> tuple[Any, LossParts]:
+    def _levels(
+        self, params: Any, batch: Batch, sampling: Sampling, guide: Guide
+    ) -> Array:
+        assert self._probing is not None
+        scores = self._scores(params, batch, sampling, tap=self._probing.layer)
+        assert scores.stream is not None
+        level_BT = rfgo.levels(rfgo.features(scores.stream, guide), guide)
+        known_BT = rfgo.has_level(batch.lengths, level_BT.shape[1])
+        return jnp.pad(jnp.where(known_BT, level_BT, 0.0), ((0, 0), (0, 1)))
+
+    def _no_gradient(
+        self, params: Any, guide: Guide | None, dictionary: Any
+    ) -> tuple[Any, LossParts]:
         zeros = jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), params)
-        names = {field.name for field in dataclasses.fields(LossParts)} - {"by_band"}
-        parts = dict.fromkeys(names, jnp.float32(0.0))
-        return laid_out((zeros, LossParts(**parts, by_band=no_sums())))
+        names = {field.name for field in dataclasses.fields(LossParts)}
+        parts = LossParts(
+            **dict.fromkeys(names - {"by_band", "guide", "latents"}, jnp.float32(0.0)),
+            by_band=no_sums(),
+            guide=None if guide is None else rfgo.no_sums(guide),
+            latents=self._observed(None, None, dictionary),
+        )
+        return laid_out((zeros, parts))
+
+    def _observed(self, stream: Any, batch: Batch | None, dictionary: Any) -> Any:
+        """Returns the statistics of all latents; None in steps that ask for none."""
+        if dictionary is None or self._probing is None:
+            return None
+        if batch is None:
+            return self._probing.observer.nothing(dictionary)
+        return self._probing.observer(stream, batch, dictionary)
+
+    def _guided_loss(
+        self, scores: Scores, batch: Batch, guide: Guide | None, dictionary: Any
+    ) -> tuple[Array, LossParts]:
+        """Returns the objective of the batch as the probe, if any, has guided it."""
+        if self._probing is None or guide is None or scores.stream is None:
+            return self._objective(scores, batch)
+        guided, seen = rfgo.guided(
+            scores.stream,
+            batch,
+            guide,
+            config=self._probing.rfgo,
+            shuffled=self._probing.shuffled,
+        )
+        value, parts = self._objective(scores, guided)
+        latents = self._observed(scores.stream, batch, dictionary)
+        return value, dataclasses.replace(parts, guide=seen, latents=latents)
 
     def _with_gradient(
         self,
@@ -255,9 +358,16 @@ class Updater:
         params: Any,
         batch: Batch,
         sampling: Sampling,
+        guide: Guide | None,
+        dictionary: Any,
     ) -> tuple[Any, LossParts]:
+        tap = None
+        if self._probing is not None and guide is not None:
+            tap = self._probing.layer
+
         def loss(params: Any) -> tuple[Array, LossParts]:
-            return self._objective(self._scores(params, batch, sampling), batch)
+            scores = self._scores(params, batch, sampling, tap=tap)
+            return self._guided_loss(scores, batch, guide, dictionary)
 
         grads, parts = jax.grad(loss, has_aux=True)(params)
         summed = jax.tree.map(jnp.add, total[0], _wide(grads))

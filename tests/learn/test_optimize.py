@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from rlvr_jax.config import Config, LossConfig, SamplingConfig, TrainConfig
+from rlvr_jax.learn.batches import rollout_batch
 from rlvr_jax.learn.optimize import LogprobGapError, StaleRolloutsError, optimize
 from rlvr_jax.learn.update import DivergedError, StepReport, TrainState
 from rlvr_jax.models.distribution import Sampling
@@ -33,7 +34,7 @@ class Recorder:
     def logprobs(self, params, batch, sampling):
         return np.where(MASK, batch.old_logprobs + np.float32(self.offset), 0.0)
 
-    def step(self, state, micro_batches, sampling):
+    def step(self, state, micro_batches, sampling, *, guide=None, dictionary=None):
         parts, number = list(micro_batches), len(self.steps)
         self.steps.append(parts)
         tokens = float(sum(part.lengths.sum() for part in parts))
@@ -56,7 +57,7 @@ class Recorder:
         return dataclasses.replace(state, step=state.step + 1), losses, report
 
 
-def _rollouts(version: int = VERSION) -> Rollouts:
+def _rollouts() -> Rollouts:
     prompts = Prompts(
         tokens=np.ones((P, 2), np.int32),
         lengths=np.full(P, 2, np.int32),
@@ -68,7 +69,7 @@ def _rollouts(version: int = VERSION) -> Rollouts:
         lengths=LENGTHS,
         logprobs=LOGPROBS,
         finished=np.ones(P * G, bool),
-        weight_version=np.int32(version),
+        weight_version=np.int32(VERSION),
     )
 
 
@@ -86,8 +87,8 @@ def _optimize(updater: Recorder, *, version: int = VERSION, **train):
         config,
         updater,
         TrainState(params=None, opt_state=None, step=VERSION, skipped=0),
-        rollouts=_rollouts(version),
-        advantages_PG=ADVANTAGES,
+        batch=rollout_batch(_rollouts(), ADVANTAGES),
+        weight_version=np.int32(version),
         reference=None,
         sampling=Sampling.plain(),
         place=lambda batch: batch,
