@@ -298,7 +298,7 @@ class TrainConfig(Section):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvalConfig(Section):
-    """Held-out evaluation: pass@k, maj@k, by level and by type."""
+    """Held-out evaluation: pass@k, maj@k, by band, by level and by type."""
 
     problems: Count = 256
     samples_per_problem: Count = 8

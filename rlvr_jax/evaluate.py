@@ -1,4 +1,4 @@
-"""Held-out evaluation: pass@k and maj@k, by level, by type, by strategy.
+"""Held-out evaluation: pass@k and maj@k, by band, by level, by type, by strategy.
 
 Also a command, of a checkpoint: `python -m rlvr_jax.evaluate --config --checkpoint`.
 """
@@ -7,7 +7,7 @@ import collections
 import dataclasses
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +19,21 @@ from job_jax.checkpoint import CheckpointReadError
 from job_jax.command import UsageError, command_flags, exit_code, read_command
 from job_jax.metrics import Progress
 from rlvr_jax import behaviour
-from rlvr_jax.config import Config
+from rlvr_jax.config import Config, DifficultyConfig
+from rlvr_jax.data.difficulty import buckets
 from rlvr_jax.data.loader import encode_prompts
 from rlvr_jax.models.distribution import Sampling
-from rlvr_jax.restored import restored_policy
+from rlvr_jax.restored import restored_policy, workdir_of
 from rlvr_jax.run import Run
 from rlvr_jax.sampler import sample
 from rlvr_jax.statistics import ProblemResult, majority_at_k, pass_at_k, summarise
-from rlvr_jax.types import Problem, Rollouts, Verdict
+from rlvr_jax.types import BANDS, Band, Problem, Rollouts, Verdict, VerdictStatus
+from rlvr_jax.workdir import read_rollouts, rollouts_file
 
 __all__ = ["Judged", "evaluate_policy", "majority_at_k", "pass_at_k", "summarise"]
+
+# A problem's verdicts, sample by sample, by its id.
+Verdicts = Mapping[str, Sequence[VerdictStatus]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,7 +48,7 @@ class Judged:
     strategy: str | None
     weight_version: int
     flags: tuple[str, ...] = ()  # of behaviour.FLAGS
-    band: str | None = None  # its problem's before it was asked; None where not kept
+    band: Band | None = None  # its problem's before it was asked; None where not kept
 
     def row(self, stage: str, step: int) -> dict[str, Any]:
         """Returns the completion as a line of rollouts/."""
@@ -106,8 +111,8 @@ def evaluate_policy(
     *,
     weight_version: int,
     on_batch: Callable[[int, int], None],
-) -> tuple[dict[str, Any], list[Judged]]:
-    """Returns the summary of `statistics.summarise` and every judged completion.
+) -> list[Judged]:
+    """Returns every judged completion, a problem's samples in the order of their keys.
 
     Sampling keys depend on the config's seed and a problem's id alone, so two policies
     are compared on paired draws. `on_batch(problems done, tokens)` is called after
@@ -134,14 +139,66 @@ def evaluate_policy(
         found = completions(run, part, jax.device_get(rollouts))
         judged += found
         on_batch(start + len(part), sum(one.length for one in found))
-    summary = summarise(
-        _results(judged), k=config.k, resamples=config.bootstrap, seed=run.config.seed
+    return judged
+
+
+def score(
+    config: Config, judged: Sequence[Judged], initial: Verdicts | None = None
+) -> dict[str, Any]:
+    """Returns the summary of `statistics.summarise`, cut by band too given `initial`.
+
+    `initial` are the verdicts of the policy before RL. `by_band` cuts by all of them:
+    its scores of that very policy are fixed by the cut, and later ones lean towards
+    the middle. `by_band_fresh` cuts by the first half of each problem's samples and
+    scores the others alone, so that neither holds; its k end where those samples do.
+    """
+    asked = config.eval
+
+    def summary(results: Sequence[ProblemResult], k: Sequence[int]) -> dict[str, Any]:
+        return summarise(results, k=k, resamples=asked.bootstrap, seed=config.seed)
+
+    if not initial:
+        return summary(_results(judged), asked.k)
+    found = summary(_results(judged, bands(initial, config.difficulty)), asked.k)
+    half = min(map(len, initial.values())) // 2
+    left = asked.samples_per_problem - half
+    if k := [each for each in asked.k if half and each <= left]:
+        first = {name: statuses[:half] for name, statuses in initial.items()}
+        cut = bands(first, config.difficulty)
+        fresh = summary(_results(judged, cut, start=half), k)
+        found["by_band_fresh"] = fresh["by_band"]
+    return found
+
+
+def bands(initial: Verdicts, config: DifficultyConfig) -> dict[str, Band]:
+    """Returns each problem's band by its share right; unknown where none was judged.
+
+    With all of 8 samples of the policy before RL and the default cuts this is the
+    definition of https://arxiv.org/abs/2605.28388: easy 8 right, hard 0.
+    """
+    right_N, judged_N = (
+        np.array([sum(s in counted for s in each) for each in initial.values()])
+        for counted in (("right",), ("right", "wrong"))
     )
-    return summary, judged
+    found_N = buckets(right_N, judged_N, config)
+    return {name: BANDS[i] for name, i in zip(initial, found_N.tolist(), strict=True)}
 
 
-def _results(judged: Sequence[Judged]) -> list[ProblemResult]:
-    """Returns the completions gathered by problem; equal questions stay apart by id."""
+def initial_verdicts(rows: Iterable[Mapping[str, Any]]) -> Verdicts:
+    """Returns the verdicts in lines of rollouts/, gathered by problem."""
+    found: dict[str, list[VerdictStatus]] = {}
+    for row in rows:
+        found.setdefault(row["id"], []).append(row["verdict"])
+    return found
+
+
+def _results(
+    judged: Sequence[Judged], cut: Mapping[str, Band] | None = None, *, start: int = 0
+) -> list[ProblemResult]:
+    """Returns the completions gathered by problem; equal questions stay apart by id.
+
+    A problem's first `start` samples are left out.
+    """
     groups: dict[str, list[Judged]] = collections.defaultdict(list)
     for one in judged:
         groups[one.problem.id].append(one)
@@ -155,8 +212,9 @@ def _results(judged: Sequence[Judged]) -> list[ProblemResult]:
             lengths=tuple(one.length for one in group),
             finished=tuple(one.finished for one in group),
             strategies=tuple(one.strategy for one in group if one.strategy),
+            band=None if cut is None else cut.get(name, "unknown"),
         )
-        for name, group in groups.items()
+        for name, group in ((n, each[start:]) for n, each in groups.items())
     ]
 
 
@@ -167,6 +225,8 @@ Samples the held-out problems of a config (eval.*) from a checkpoint, and prints
 maj@k and what goes with them, with 95 % intervals, as JSON. DIR is one checkpoint of a
 run, WORKDIR/checkpoints/STAGE/STEP; of WORKDIR/checkpoints/STAGE the newest is taken,
 of WORKDIR the newest of train, else of warmup. FILE may be WORKDIR/config.json.
+Bands of difficulty are those of the policy before RL, by its completions in
+WORKDIR/rollouts; where there are none the scores are not cut by band.
 """
 
 
@@ -191,7 +251,7 @@ def _evaluate_checkpoint(config: Config, path: Path) -> dict[str, Any]:
     with restored_policy(config, path, stage="eval") as (run, params, step):
         problems = run.problems("eval", config.eval.problems)
         progress = Progress("eval", len(problems), every=1)
-        summary, _ = evaluate_policy(
+        judged = evaluate_policy(
             run,
             params,
             problems,
@@ -199,7 +259,23 @@ def _evaluate_checkpoint(config: Config, path: Path) -> dict[str, Any]:
             on_batch=lambda done, tokens: progress.update(done, {}, tokens=tokens),
         )
         progress.close()
-    return summary
+    return score(config, judged, _initial(workdir_of(path), problems))
+
+
+def _initial(workdir: Path, problems: Sequence[Problem]) -> Verdicts | None:
+    """Returns the verdicts of the policy before RL; None, and says why, if unknown."""
+    file = rollouts_file(workdir, "eval_before", 0)
+    if not file.exists():
+        print(f"not cut by band: there is no {file}", file=sys.stderr)
+        return None
+    initial = initial_verdicts(read_rollouts(file))
+    if missing := sum(problem.id not in initial for problem in problems):
+        print(
+            f"{missing} of {len(problems)} problems are of unknown band: {file} does "
+            "not hold them",
+            file=sys.stderr,
+        )
+    return initial if missing < len(problems) else None
 
 
 if __name__ == "__main__":

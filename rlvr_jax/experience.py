@@ -68,6 +68,7 @@ class Experience:
     bands: Int[np.ndarray, " P"]
     visits: list[Visit]
     draws: int  # batches served, refills included
+    sampled: int  # completion tokens of every group drawn
     notes: dict[str, float]  # metrics of how the step came about
 
 
@@ -128,6 +129,7 @@ def gather(
         bands=bands_P,
         visits=merged([visit for each in rounds for visit in visits(each)]),
         draws=len(rounds),
+        sampled=sum(int(each.rollouts.lengths.sum()) for each in rounds),
         notes=notes,
         **rewards,
     )

@@ -18,7 +18,7 @@ from job_jax.steps import StageSteps
 from rlvr_jax import doctor, throughput
 from rlvr_jax.data import Difficulty, Loader, Pool, difficulty, encode_prompts
 from rlvr_jax.estimate import known_before_rl, learnt, restored, write_difficulty
-from rlvr_jax.evaluate import Judged, evaluate_policy
+from rlvr_jax.evaluate import Judged, evaluate_policy, initial_verdicts, score
 from rlvr_jax.experience import Experience, gather
 from rlvr_jax.learn.batches import micro_batches, solution_batch, weighted
 from rlvr_jax.learn.optimize import Optimized, optimize
@@ -159,7 +159,10 @@ def train(loop: Loop) -> None:
 
 
 def evaluation(loop: Loop) -> None:
-    """Evaluates the policy before and after RL on the same problems and draws."""
+    """Evaluates the policy before and after RL on the same problems and draws.
+
+    Both are cut by what the first made of the problems, as its file tells.
+    """
     train = loop.run.config.train
     check_ended(loop, "warmup", "train")
     done = loop.workdir.read_summary().get("eval", {})
@@ -169,7 +172,7 @@ def evaluation(loop: Loop) -> None:
         loop.stop.check()
         params = policy_after(loop, stage)
         clock = Clock()
-        summary, judged = _evaluated(
+        judged = _evaluated(
             loop,
             params,
             f"eval {name}",
@@ -178,9 +181,10 @@ def evaluation(loop: Loop) -> None:
         )
         clock.lap("eval")
         _save_rollouts(loop, f"eval_{name}", 0, judged)
+        initial = initial_verdicts(loop.workdir.read_rollouts("eval_before", 0))
         loop.summarise(
             {
-                "eval": {name: summary},
+                "eval": {name: score(loop.run.config, judged, initial)},
                 "stages": {f"eval_{name}": clock.seconds["eval_s"]},
                 "params": sum(leaf.size for leaf in jax.tree.leaves(params)),
                 "params_sha256": digest(params),
@@ -213,7 +217,6 @@ def _end_step(
 ) -> None:
     """Logs a training step, asks the doctor, and keeps what has to be kept."""
     config = loop.run.config
-    tokens = int(experience.groups.rollouts.lengths.sum())
     metrics = result.metrics | rollout_metrics(
         experience.groups.judged,
         rewards_PG=experience.rewards,
@@ -228,16 +231,15 @@ def _end_step(
             for name, part_PG in experience.reward_parts.items()
         }
     if config.eval.every and (step + 1) % config.eval.every == 0:
-        summary, _ = _evaluated(
+        judged = _evaluated(
             loop,
             steps.state.params,
             f"eval at {step + 1}",
             weight_version=int(steps.state.step),
             between=lambda: None,  # a step that has begun is ended and saved
         )
-        metrics |= {
-            f"eval/pass@{k}": found["mean"] for k, found in summary["pass@k"].items()
-        }
+        passed = score(config, judged)["pass@k"]
+        metrics |= {f"eval/pass@{k}": found["mean"] for k, found in passed.items()}
     steps.host["doctor"], alarms = doctor.examine(
         steps.host["doctor"],
         step,
@@ -248,7 +250,12 @@ def _end_step(
     for alarm in alarms:
         steps.say(str(alarm))
     if step > steps.first:  # the first step compiles
-        steps.host["speed"] = throughput.add(steps.host["speed"], clock, tokens)
+        steps.host["speed"] = throughput.add(
+            steps.host["speed"],
+            clock,
+            sampled=experience.sampled,
+            learnt=int(experience.groups.rollouts.lengths.sum()),
+        )
     if step % config.log.rollouts_every == 0 or step + 1 == config.train.steps:
         _save_rollouts(loop, "train", step, experience.groups.judged)
     timings = {f"time/{name}": value for name, value in clock.seconds.items()}
@@ -256,7 +263,7 @@ def _end_step(
         step,
         metrics | timings,
         shown=("reward/mean", "groups/split", "rollout/length_mean"),
-        tokens=tokens,
+        tokens=experience.sampled,
         skipped=bool(metrics["optimizer/skipped"]),
     )
 
@@ -268,7 +275,7 @@ def _evaluated(
     *,
     weight_version: int,
     between: Callable[[], None],
-) -> tuple[dict[str, Any], list[Judged]]:
+) -> list[Judged]:
     config = loop.run.config
     problems = loop.run.problems("eval", config.eval.problems)
     progress = Progress(name, len(problems), every=1)

@@ -33,7 +33,7 @@ def restored_policy(config: Config, path: Path, *, stage: Stage) -> Iterator[Res
     is open meanwhile. Raises UsageError.
     """
     directory, step = find_checkpoint(path)
-    tokenizer = directory.resolve().parents[1] / TOKENIZER_FILE
+    tokenizer = workdir_of(path) / TOKENIZER_FILE
     if config.tokenizer.kind == "sentencepiece" and not tokenizer.is_file():
         raise UsageError(
             f"no {tokenizer}: the checkpoint's tokenizer lies in its workdir"
@@ -46,6 +46,11 @@ def restored_policy(config: Config, path: Path, *, stage: Stage) -> Iterator[Res
         with StageCheckpoints(directory) as checkpoints:
             params = checkpoints.restore_params(step, run.abstract_params())
         yield Restored(run, params, step)
+
+
+def workdir_of(path: Path) -> Path:
+    """Returns the workdir of a checkpoint, `path` as above. Raises UsageError."""
+    return find_checkpoint(path)[0].resolve().parents[1]
 
 
 def find_checkpoint(path: Path) -> tuple[Path, int]:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlvr_jax.types import VerdictStatus
+from rlvr_jax.types import BANDS, Band, VerdictStatus
 
 Interval = dict[str, float]
 
@@ -26,7 +26,8 @@ class ProblemResult:
     """One held-out problem and its n judged samples. Written by `evaluate`.
 
     All tuples run over the samples. `answers` are normalised, None where a completion
-    gives none; `strategies` is empty where the task knows no strategies.
+    gives none; `strategies` is empty where the task knows no strategies. `band` is
+    where the problem stood before RL, None where that is not known of any.
     """
 
     id: str
@@ -37,6 +38,7 @@ class ProblemResult:
     lengths: tuple[int, ...]
     finished: tuple[bool, ...]
     strategies: tuple[str, ...] = ()
+    band: Band | None = None
 
     def __post_init__(self) -> None:
         """Refuses fields that do not describe the same samples."""
@@ -193,7 +195,8 @@ def summarise(
     """Returns the JSON dict that summary.json holds under eval.before and eval.after.
 
     pass@k and maj@k for each k, with the shares of truncated and unjudged samples and
-    the mean length: overall, by level, by type and by both. For tasks with strategies
+    the mean length: overall, by level, by type and by both, and by band where problems
+    have one. For tasks with strategies
     also, per type, P(strategy | type) as `share` and P(right | strategy, type) as
     `pass`. An unjudged sample counts as not right.
     """
@@ -229,8 +232,15 @@ def summarise(
 
     by_level = _grouped(results, lambda r: r.level)
     by_type = _grouped(results, lambda r: r.type)
+    banded = [r for r in results if r.band is not None]
+    by_band = _grouped(banded, lambda r: BANDS.index(r.band))
     return {
         **scores(results),
+        **(
+            {"by_band": {BANDS[i]: scores(g) for i, g in by_band.items()}}
+            if by_band
+            else {}
+        ),
         "by_level": {str(n): scores(among) for n, among in by_level.items()},
         "by_type": {name: scores(among) for name, among in by_type.items()},
         "by_level_type": {

@@ -15,7 +15,8 @@ _PARTS = ("rollout", "judge", "update")
 
 def nothing() -> dict[str, float]:
     """Returns the counts before the first step: plain JSON, fit for a checkpoint."""
-    return dict.fromkeys(("steps", "tokens", *(f"{part}_s" for part in _PARTS)), 0.0)
+    counts = ("steps", "sampled", "learnt", *(f"{part}_s" for part in _PARTS))
+    return dict.fromkeys(counts, 0.0)
 
 
 class Clock:
@@ -33,9 +34,14 @@ class Clock:
         self._last = now
 
 
-def add(total: dict[str, float], clock: Clock, tokens: int) -> dict[str, float]:
-    """Returns the counts with one more step of `tokens` completion tokens."""
-    step = {"steps": 1.0, "tokens": float(tokens), **clock.seconds}
+def add(
+    total: dict[str, float], clock: Clock, *, sampled: int, learnt: int
+) -> dict[str, float]:
+    """Returns the counts with one more step, its completion tokens counted twice.
+
+    `sampled` are those of every group drawn, `learnt` those of the groups updated on.
+    """
+    step = {"steps": 1.0, "sampled": sampled, "learnt": learnt, **clock.seconds}
     return {name: value + step.get(name, 0.0) for name, value in total.items()}
 
 
@@ -44,17 +50,18 @@ def summary(
 ) -> dict[str, Any]:
     """Returns rates over the counted steps, and the update's share of the peak.
 
-    Tokens are completion tokens. `mfu` is the update's matrix-product FLOPs for them
+    Tokens are completion tokens: a rollout's rate counts all that were sampled, the
+    update's those that it read. `mfu` is the update's matrix-product FLOPs for them
     (6 a weight: 2 forward, 4 backward; prompts and attention scores are not counted)
     over its seconds and over `peak_flops`, which is measured, not taken from a sheet.
     """
     if not total["steps"]:
         return {}
-    flops = 6 * matmul_weights(model, vocab_size) * total["tokens"]
+    flops = 6 * matmul_weights(model, vocab_size) * total["learnt"]
     peak = peak_flops(model.compute_dtype)
     return {
-        "rollout_tokens_per_s": total["tokens"] / total["rollout_s"],
-        "update_tokens_per_s": total["tokens"] / total["update_s"],
+        "rollout_tokens_per_s": total["sampled"] / total["rollout_s"],
+        "update_tokens_per_s": total["learnt"] / total["update_s"],
         "step_s": sum(total[f"{part}_s"] for part in _PARTS) / total["steps"],
         "judge_share": total["judge_s"] / sum(total[f"{part}_s"] for part in _PARTS),
         "mfu": flops / total["update_s"] / peak,

@@ -12,7 +12,19 @@ from rlvr_jax.config import Config
 TOKENIZER_FILE = "tokenizer.model"
 DIFFICULTY_FILE = "difficulty.jsonl"
 
-_MAY_CHANGE = ("mesh.", "log.", "checkpoint.", "verifier.")
+# Sections that say how a run is executed and watched, not what it computes.
+MAY_CHANGE = ("mesh.", "log.", "checkpoint.", "verifier.")
+
+
+def rollouts_file(workdir: pathlib.Path, stage: str, step: int) -> pathlib.Path:
+    """Returns where the completions of one step are saved."""
+    return workdir / "rollouts" / f"{stage}_{step:06d}.jsonl.gz"
+
+
+def read_rollouts(path: pathlib.Path) -> list[dict[str, Any]]:
+    """Returns the completions in one file of rollouts/."""
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
 
 
 class Workdir(job_jax.workdir.Workdir):
@@ -20,7 +32,7 @@ class Workdir(job_jax.workdir.Workdir):
 
     def __init__(self, path: pathlib.Path, config: Config):
         super().__init__(
-            path, config, may_change=_MAY_CHANGE, folders=("rollouts", "report")
+            path, config, may_change=MAY_CHANGE, folders=("rollouts", "report")
         )
         if not self.recorded:
             self.tokenizer.unlink(missing_ok=True)
@@ -38,11 +50,16 @@ class Workdir(job_jax.workdir.Workdir):
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
         partial.replace(self.path / DIFFICULTY_FILE)
 
+    def read_rollouts(self, stage: str, step: int) -> list[dict[str, Any]]:
+        """Returns the completions saved at one step; none where none were."""
+        name = rollouts_file(self.path, stage, step)
+        return read_rollouts(name) if name.exists() else []
+
     def write_rollouts(
         self, stage: str, step: int, rows: Iterable[Mapping[str, Any]]
     ) -> None:
         """Writes the completions of one step, over those of an earlier attempt."""
-        name = self.path / "rollouts" / f"{stage}_{step:06d}.jsonl.gz"
+        name = rollouts_file(self.path, stage, step)
         partial = name.with_suffix(".partial")
         with (
             partial.open("wb") as raw,

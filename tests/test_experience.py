@@ -1,15 +1,26 @@
 """How a step's groups are chosen, and what they tell of their problems."""
 
 import math
+import types
 
+import jax
 import numpy as np
 import pytest
 
-from rlvr_jax.config import DifficultyConfig
+from rlvr_jax import evaluate, experience
+from rlvr_jax.config import Config, CurriculumConfig, DifficultyConfig, TrainConfig
 from rlvr_jax.data import Visit
 from rlvr_jax.data.difficulty import unknown, updated
 from rlvr_jax.evaluate import Judged
-from rlvr_jax.experience import Groups, _with_history, kept, merged, visits
+from rlvr_jax.experience import (
+    Groups,
+    _with_history,
+    gather,
+    kept,
+    merged,
+    visits,
+)
+from rlvr_jax.throughput import Clock
 from rlvr_jax.types import BANDS, Problem, Prompts, Rollouts, Verdict
 
 T = 3
@@ -138,3 +149,43 @@ def test_the_past_makes_a_success_lucky_and_a_failure_forgetful():
     told = _with_history(groups(0, "ww", "rw"), before, np.array([-1, 0]))
     assert [one.flags for one in told] == [()] * 4
     assert [one.band for one in told[::2]] == [None, BANDS[0]]
+
+
+@pytest.mark.parametrize(
+    ("refills", "served"),
+    [
+        (0, [("ww", "rw")]),
+        (2, [("ww", "rw"), ("ww", "ww"), ("rw", "rr")]),
+        (2, [("wr", "rw")]),  # signal enough: nothing more is drawn
+    ],
+)
+def test_tokens_of_groups_drawn_and_dropped_are_counted(monkeypatch, refills, served):
+    drawn = iter([groups(10 * n, *verdicts) for n, verdicts in enumerate(served)])
+    now = []
+
+    def serve(known, step, count):
+        now.append(next(drawn))
+        problems = [group[0].problem for group in map(now[-1].group, range(count))]
+        return types.SimpleNamespace(
+            problems=problems, numbers=now[-1].numbers, fallback=0
+        )
+
+    monkeypatch.setattr(experience, "ask", lambda *_, **__: now[-1].rollouts)
+    monkeypatch.setattr(evaluate, "completions", lambda *_: now[-1].judged)
+    config = Config(
+        train=TrainConfig(prompts_per_step=2, samples_per_prompt=2),
+        curriculum=CurriculumConfig(refill_rounds=refills),
+    )
+    found = gather(
+        types.SimpleNamespace(config=config, judge=None),
+        types.SimpleNamespace(params=None, step=5),
+        types.SimpleNamespace(serve=serve),
+        unknown(30),
+        step=0,
+        draw_key=jax.random.key,
+        sampling=None,
+        clock=Clock(),
+    )
+    # Two groups of two completions of T tokens a batch; two groups are learnt from.
+    assert found.sampled == found.draws * 4 * T == len(served) * 4 * T
+    assert found.groups.rollouts.lengths.sum() == 4 * T

@@ -25,10 +25,11 @@ def test_counts_add_up_and_absent_parts_are_zero():
     clock.seconds = {"rollout_s": 2.0, "update_s": 3.0}
     total = throughput.nothing()
     for _ in range(2):
-        total = throughput.add(total, clock, tokens=100)
+        total = throughput.add(total, clock, sampled=300, learnt=100)
     assert total == {
         "steps": 2.0,
-        "tokens": 200.0,
+        "sampled": 600.0,
+        "learnt": 200.0,
         "rollout_s": 4.0,
         "judge_s": 0.0,
         "update_s": 6.0,
@@ -38,13 +39,15 @@ def test_counts_add_up_and_absent_parts_are_zero():
 def test_rates_are_tokens_over_the_seconds_of_their_part():
     total = throughput.nothing() | {
         "steps": 2.0,
-        "tokens": 200.0,
+        "sampled": 600.0,
+        "learnt": 200.0,
         "rollout_s": 4.0,
         "judge_s": 1.0,
         "update_s": 5.0,
     }
     found = throughput.summary(total, model=TINY, vocab_size=11)
-    assert found["rollout_tokens_per_s"] == 50
+    # What refills draw and drop takes time to sample, and none to learn from.
+    assert found["rollout_tokens_per_s"] == 150
     assert found["update_tokens_per_s"] == 40
     assert found["step_s"] == 5
     assert found["judge_share"] == 0.1

@@ -1,7 +1,6 @@
 """Reads what a run left in its workdir. Nothing here needs the run to be finished."""
 
 import dataclasses
-import gzip
 import json
 import os
 import pathlib
@@ -10,6 +9,7 @@ from typing import Any
 
 from job_jax.command import UsageError
 from job_jax.metrics import METRICS_FILE, read_metrics
+from rlvr_jax.workdir import read_rollouts, rollouts_file
 
 CONFIG_FILE = "config.json"
 SUMMARY_FILE = "summary.json"
@@ -64,9 +64,7 @@ class Run:
 
     def rollouts(self, stage: str, step: int) -> list[dict[str, Any]]:
         """Returns the completions saved at one step."""
-        path = self.path / ROLLOUTS_DIR / f"{stage}_{step:06d}.jsonl.gz"
-        with gzip.open(path, "rt", encoding="utf-8") as lines:
-            return [json.loads(line) for line in lines]
+        return read_rollouts(rollouts_file(self.path, stage, step))
 
 
 def read_run(workdir: str | os.PathLike[str]) -> Run:

@@ -122,7 +122,7 @@ class Difficulty:
 
     def buckets(self, config: DifficultyConfig) -> Int[np.ndarray, " N"]:
         """Returns each problem's bucket before RL, as an index into BANDS."""
-        return _classes(_share(self.first_solved, self.first_asked), config)
+        return buckets(self.first_solved, self.first_asked, config)
 
     def take(self, problems: Sequence[int]) -> "Difficulty":
         """Returns what is known of these problems, asked by number; -1 is a stranger.
@@ -151,6 +151,18 @@ class Difficulty:
                 [list(visit) for visit in self.history.get(i, ())] for i in met.tolist()
             ],
         }
+
+
+def buckets(
+    right: Int[np.ndarray, " N"],
+    judged: Int[np.ndarray, " N"],
+    config: DifficultyConfig,
+) -> Int[np.ndarray, " N"]:
+    """Returns the band that each share right lies in, as an index into BANDS.
+
+    Of what was never judged it is unknown.
+    """
+    return _classes(_share(right, judged), config)
 
 
 def unknown(size: int) -> Difficulty:

@@ -3,6 +3,7 @@
 import json
 import random
 import re
+import shutil
 import signal
 
 import pytest
@@ -173,6 +174,10 @@ def test_the_summary_holds_the_run_in_numbers(whole):
     for when in ("before", "after"):
         assert found["eval"][when]["problems"] == 8
         assert found["eval"][when]["pass@k"].keys() == {"1", "2", "4"}
+        by_band = found["eval"][when]["by_band"]
+        assert sum(each["problems"] for each in by_band.values()) == 8
+        assert found["eval"][when]["by_band_fresh"].keys() <= {"easy", "medium", "hard"}
+    assert by_band.keys() == found["eval"]["before"]["by_band"].keys()
     assert found["throughput"].keys() >= {
         "rollout_tokens_per_s",
         "update_tokens_per_s",
@@ -187,7 +192,9 @@ def test_a_checkpoint_is_found_wherever_one_points(whole, inside):
     assert (directory.resolve(), step) == ((whole / "checkpoints/train").resolve(), 4)
 
 
-def test_a_checkpoint_evaluated_by_itself_scores_as_in_its_run(command, whole):
+def test_a_checkpoint_evaluated_by_itself_scores_as_in_its_run(
+    command, whole, tmp_path
+):
     before = files(whole)
     ended = command.run(
         f"--config={whole / 'config.json'}",
@@ -197,6 +204,19 @@ def test_a_checkpoint_evaluated_by_itself_scores_as_in_its_run(command, whole):
     assert ended.code == 0, ended.err
     assert json.loads(ended.out) == summary(whole)["eval"]["after"]
     assert files(whole) == before
+    # Without the first policy's answers it says that it cannot cut by band.
+    alone = tmp_path / "alone"
+    shutil.copytree(whole / "checkpoints", alone / "checkpoints")
+    ended = command.run(
+        f"--config={whole / 'config.json'}",
+        f"--checkpoint={alone}",
+        module="rlvr_jax.evaluate",
+    )
+    assert ended.code == 0, ended.err
+    assert "not cut by band: there is no " in ended.err
+    uncut = json.loads(ended.out)
+    cut = {"by_band", "by_band_fresh"}
+    assert uncut.keys() == summary(whole)["eval"]["after"].keys() - cut
 
 
 def test_a_gap_above_the_limit_stops_the_run(command, tmp_path):

@@ -1,0 +1,139 @@
+"""Held-out scores by band: who is cut, and what the cut does to the scores."""
+
+import dataclasses
+import gzip
+import json
+import random
+
+import pytest
+
+from rlvr_jax.config import Config, DifficultyConfig, EvalConfig
+from rlvr_jax.evaluate import Judged, _initial, bands, initial_verdicts, score
+from rlvr_jax.types import Problem, Verdict
+
+STATUS = {"r": "right", "w": "wrong", "u": "unjudged"}
+
+
+def judged(**letters):
+    """Returns the completions of problems a="rw", b="ww", ..."""
+    return [
+        Judged(
+            problem=Problem(id=name, prompt="", gold="", kind="", source=""),
+            completion="",
+            verdict=Verdict(status=STATUS[letter], answer=letter),
+            length=10,
+            finished=True,
+            strategy=None,
+            weight_version=0,
+        )
+        for name, each in letters.items()
+        for letter in each
+    ]
+
+
+def initial(found):
+    return initial_verdicts(one.row("eval_before", 0) for one in found)
+
+
+def config(n, k, resamples=50):
+    return Config(eval=EvalConfig(samples_per_problem=n, k=k, bootstrap=resamples))
+
+
+def test_bands_are_the_papers_at_eight_samples():
+    found = judged(
+        a="r" * 8, b="rrrrrrrw", c="rwwwwwww", d="w" * 8, e="rrrrrrru", f="u" * 8
+    )
+    # What could not be judged is evidence of nothing.
+    assert bands(initial(found), DifficultyConfig()) == {
+        "a": "easy",
+        "b": "medium",
+        "c": "medium",
+        "d": "hard",
+        "e": "easy",
+        "f": "unknown",
+    }
+
+
+def test_a_policy_cut_by_its_own_answers_is_told_what_was_put_in():
+    before = judged(a="rrrr", b="rrrw", c="wwww", d="wwww")
+    found = score(config(4, (1, 4)), before, initial(before))
+    passed = {
+        band: [point["mean"] for point in each["pass@k"].values()]
+        for band, each in found["by_band"].items()
+    }
+    assert passed == {"easy": [1, 1], "medium": [0.75, 1], "hard": [0, 0]}
+    assert found["by_band"]["hard"]["problems"] == 2
+    assert list(found["by_band"]) == ["easy", "medium", "hard"]
+
+
+def test_fresh_scores_are_of_the_half_that_did_not_choose_the_band():
+    before = judged(a="rrww", b="wwrr", c="wwrw")
+    after = judged(a="rrrr", b="wwrr", c="wwww")
+    for found, easy, hard in ((before, 0.0, 0.75), (after, 1.0, 0.5)):
+        fresh = score(config(4, (1, 2, 4)), found, initial(before))["by_band_fresh"]
+        assert fresh["easy"]["pass@k"]["1"]["mean"] == easy
+        assert fresh["hard"]["pass@k"]["1"]["mean"] == hard
+        # Two samples are left of four: no pass@4 without those that chose.
+        assert list(fresh["hard"]["pass@k"]) == ["1", "2"]
+        assert fresh["hard"]["samples"] == 4
+
+
+def test_equal_problems_seem_unequal_by_band_but_not_on_fresh_samples():
+    """All problems pass at 0.3; 4000 of them leave less than 0.02 to chance."""
+    rng = random.Random(0)
+    letters = {
+        str(i): "".join("r" if rng.random() < 0.3 else "w" for _ in range(8))
+        for i in range(4000)
+    }
+    before = judged(**letters)
+    found = score(config(8, (1,), resamples=2), before, initial(before))
+    one = {
+        cut: {band: each["pass@k"]["1"]["mean"] for band, each in found[cut].items()}
+        for cut in ("by_band", "by_band_fresh")
+    }
+    assert one["by_band"]["hard"] == 0
+    # (0.3 - 0) / (1 - 0.7^8): the mean of a rate that is not 0 in 8.
+    assert one["by_band"]["medium"] == pytest.approx(0.3 / (1 - 0.7**8), abs=0.02)
+    for band in ("medium", "hard"):
+        assert one["by_band_fresh"][band] == pytest.approx(0.3, abs=0.02)
+
+
+def test_problems_that_the_first_policy_was_not_asked_are_of_unknown_band():
+    found = score(config(2, (1,)), judged(a="rr", b="rw"), initial(judged(a="rr")))
+    assert found["by_band"].keys() == {"easy", "unknown"}
+    assert found["by_band"]["unknown"]["problems"] == 1
+
+
+def test_without_the_first_policys_answers_nothing_is_cut_by_band():
+    found = score(config(2, (1,)), judged(a="rr"))
+    assert not {"by_band", "by_band_fresh"} & found.keys()
+
+
+def test_one_sample_leaves_no_fresh_half():
+    before = judged(a="r")
+    assert "by_band_fresh" not in score(config(1, (1,)), before, initial(before))
+
+
+def test_cuts_are_the_configs():
+    found = judged(a="rrrw")
+    strict = dataclasses.replace(DifficultyConfig(), easy_above=0.7)
+    assert bands(initial(found), strict) == {"a": "easy"}
+
+
+@pytest.mark.parametrize(
+    ("known", "says"), [("ab", ""), ("a", "1 of 2 problems"), ("", "2 of 2 problems")]
+)
+def test_the_first_policys_answers_are_read_from_the_workdir(
+    tmp_path, capsys, known, says
+):
+    (tmp_path / "rollouts").mkdir()
+    rows = (
+        json.dumps(one.row("eval_before", 0))
+        for one in judged(**dict.fromkeys(known, "rw"))
+    )
+    with gzip.open(tmp_path / "rollouts/eval_before_000000.jsonl.gz", "wt") as file:
+        file.writelines(f"{row}\n" for row in rows)
+    problems = [one.problem for one in judged(a="r", b="r")]
+    found = _initial(tmp_path, problems)
+    assert found == ({name: ["right", "wrong"] for name in known} or None)
+    assert capsys.readouterr().err.startswith(says)
