@@ -45,7 +45,7 @@ def pass_curves(run: Run) -> Section | None:
     if not evals:
         return None
     passed, majority = (
-        [_line(when, scores[kind]) for when, scores in evals.items()]
+        [when_line(when, scores[kind]) for when, scores in evals.items()]
         for kind in ("pass@k", "maj@k")
     )
     return Section(
@@ -66,12 +66,12 @@ def accuracy(run: Run) -> Section | None:
     evals = evaluations(run)
     if not evals:
         return None
-    lines = [_line(when, _by_level(scores)) for when, scores in evals.items()]
+    lines = [when_line(when, _by_level(scores)) for when, scores in evals.items()]
     charts = chart("by-level", "All types", lines, **_BY_LEVEL)
     types = sorted({kind for scores in evals.values() for kind in scores["by_type"]})
     for index, kind in enumerate(types if len(types) > 1 else ()):
         of_kind = [
-            _line(when, _by_level(scores, kind)) for when, scores in evals.items()
+            when_line(when, _by_level(scores, kind)) for when, scores in evals.items()
         ]
         charts += chart(f"by-level-{index}", kind, of_kind, **_BY_LEVEL)
     rows = [
@@ -128,7 +128,8 @@ def strategies(run: Run) -> Section | None:
     )
 
 
-def _line(when: str, points: _Points) -> Line:
+def when_line(when: str, points: _Points) -> Line:
+    """Returns the curve of an evaluation, `when` before or after, with intervals."""
     return Line(
         label=when,
         color=_WHEN[when],

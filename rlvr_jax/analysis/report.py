@@ -9,7 +9,7 @@ from typing import Any
 import jinja2
 
 from job_jax.metrics import short_duration, short_number
-from rlvr_jax.analysis import held_out, training
+from rlvr_jax.analysis import difficulty, held_out, training
 from rlvr_jax.analysis.section import interval, percent
 from rlvr_jax.analysis.workdir import Run, read_run
 
@@ -19,6 +19,10 @@ _SECTIONS = (
     training.learning,
     training.difficulty,
     held_out.pass_curves,
+    difficulty.pass_by_band,
+    difficulty.training_by_band,
+    difficulty.signal_by_band,
+    difficulty.behaviour_by_band,
     held_out.accuracy,
     held_out.strategies,
     training.behaviour,

@@ -16,9 +16,9 @@ from rlvr_jax.analysis.section import (
     percent,
 )
 from rlvr_jax.analysis.workdir import Run
-from rlvr_jax.doctor import review
+from rlvr_jax.doctor import Alarm, review
 
-_CAUSES = {
+CAUSES = {
     "split": ("with signal", GREEN),
     "all_right": ("all right", BLUE),
     "all_wrong": ("all wrong", RED),
@@ -69,7 +69,7 @@ def learning(run: Run) -> Section | None:
     )
     causes = [
         curve(run, f"groups/{name}", label=label, color=color)
-        for name, (label, color) in _CAUSES.items()
+        for name, (label, color) in CAUSES.items()
     ]
     causes = [line for line in causes if sum(line.y) > 0]
     if causes:
@@ -159,21 +159,27 @@ def behaviour(run: Run) -> Section | None:
 
 def doctor(run: Run) -> Section | None:
     """What the run doctor said, told again from the metrics."""
-    rows = run.metrics.get("train", [])
-    if not rows:
+    if not (rows := run.metrics.get("train", [])):
         return None
-    alarms = review(
+    told = alarms(run)
+    return Section(
+        title="The run doctor",
+        text="" if told else f"Nothing to report in {len(rows)} steps.",
+        findings=[
+            (f"Step {alarm.step}: {alarm.code}", alarm.finding, alarm.advice)
+            for alarm in told
+        ],
+    )
+
+
+def alarms(run: Run) -> list[Alarm]:
+    """Returns the alarms of the training steps that there are."""
+    if not (rows := run.metrics.get("train", [])):
+        return []
+    return review(
         rows,
         window=run.config["log"]["alarm_window"],
         max_logprob_gap=run.config["train"]["max_logprob_gap"],
-    )
-    return Section(
-        title="The run doctor",
-        text="" if alarms else f"Nothing to report in {len(rows)} steps.",
-        findings=[
-            (f"Step {alarm.step}: {alarm.code}", alarm.finding, alarm.advice)
-            for alarm in alarms
-        ],
     )
 
 

@@ -1,18 +1,17 @@
 """The report: made from a workdir's files alone, safe with model text, complete."""
 
-import gzip
 import html.parser
 import json
 import math
-import pathlib
-import random
 import re
 
 import pytest
+from run_workdirs import config, make_workdir
 
 from job_jax.metrics import MetricsWriter
 from rlvr_jax.analysis import NotAWorkdirError, read_run, write_report
 from rlvr_jax.analysis.__main__ import main
+from rlvr_jax.analysis.difficulty import behaviour_by_band, pass_by_band
 from rlvr_jax.analysis.figures import (
     AMBER,
     BLUE,
@@ -25,149 +24,6 @@ from rlvr_jax.analysis.figures import (
 from rlvr_jax.analysis.held_out import pass_curves, strategies
 from rlvr_jax.analysis.report import headline
 from rlvr_jax.analysis.training import difficulty, doctor, learning
-from rlvr_jax.statistics import ProblemResult, summarise
-
-LEVELS = (4, 5, 6)
-TYPES = ("evaluation", "inversion")
-NASTY = "<script>alert('x')</script> & \ud800 \"quoted\" <b>"
-
-
-def config(steps):
-    return {
-        "name": "quickstart",
-        "seed": 0,
-        "task": {"kind": "finite_field", "modulus": 7},
-        "train": {
-            "steps": steps,
-            "prompts_per_step": 16,
-            "samples_per_prompt": 8,
-            "max_logprob_gap": 0.5,
-        },
-        "log": {"alarm_window": 20},
-    }
-
-
-def train_row(step, steps, rng):
-    """Returns metrics of a step of a run that learns, the easiest level first."""
-    done = step / steps
-
-    def noisy(value, spread=0.05):
-        return min(1.0, max(0.0, value + rng.gauss(0, spread)))
-
-    passes = {n: noisy(1 / (1 + math.exp(-6 * done + n - 4))) for n in LEVELS}
-    row = {
-        "reward/mean": sum(passes.values()) / 3,
-        "groups/split": noisy(0.7 - 0.3 * done),
-        "groups/all_wrong": noisy(0.2 - 0.2 * done, 0.02),
-        "groups/truncated": 0.02,
-        "groups/unjudged": 0.0,
-        "rollout/length_mean": 38 + 6 * done + rng.gauss(0, 1),
-        "rollout/entropy": 0.25 - 0.12 * done + rng.gauss(0, 0.01),
-        "logprob_gap/mean": 2e-6 + rng.random() * 1e-6,
-        "optimizer/grad_norm": 0.5 + rng.random() * 0.2,
-        "optimizer/skipped": 0.0,
-    }
-    row["groups/all_right"] = max(0.0, 1 - sum(row[f"groups/{c}"] for c in CAUSES))
-    for n, value in passes.items():
-        row[f"level_{n}/pass"] = value
-        row[f"level_{n}/split"] = noisy(1 - value**8 - (1 - value) ** 8)
-        row[f"level_{n}/advantage_mass"] = value * (1 - value)
-        row[f"level_{n}/length"] = 6.0 * n
-    for kind, forward in zip(TYPES, (0.5 + 0.4 * done, 0.5 - 0.4 * done), strict=True):
-        row[f"strategy_{kind}/forward"] = noisy(forward)
-        row[f"strategy_{kind}/backward"] = 1 - row[f"strategy_{kind}/forward"]
-    return row
-
-
-CAUSES = ("split", "all_wrong", "truncated", "unjudged")
-
-
-def evaluation(rate, rng):
-    """Returns the summary of a policy that is right at `rate`, less where harder."""
-    results = []
-    for index in range(120):
-        level, kind = 2 + index % 5, TYPES[index // 5 % 2]
-        chance = min(0.95, max(0.03, rate - 0.08 * (level - 4)))
-        rights = [rng.random() < chance for _ in range(8)]
-        results.append(
-            ProblemResult(
-                id=str(index),
-                level=level,
-                type=kind,
-                statuses=tuple("right" if right else "wrong" for right in rights),
-                answers=tuple(
-                    "e3" if right else f"e{rng.randrange(4, 7)}" for right in rights
-                ),
-                lengths=(40,) * 8,
-                finished=(True,) * 8,
-                strategies=tuple(
-                    rng.choice(("forward", "forward", "backward")) for _ in rights
-                ),
-            )
-        )
-    return summarise(results, k=(1, 2, 4, 8), resamples=100, seed=0)
-
-
-def rollout(step, index, completion="x y z"):
-    verdict = ("right", "wrong", "wrong", "right", "right", "unjudged")[index]
-    return {
-        "stage": "train",
-        "step": step,
-        "id": f"p{index}",
-        "level": 4 + index % 3,
-        "type": TYPES[index % 2],
-        "prompt": "start e3 ; add e2 ; multiply e5 ; result ?",
-        "completion": completion,
-        "verdict": verdict,
-        "reason": "",
-        "reward": float(verdict == "right"),
-        "length": 31,
-        "finished": True,
-        "strategy": "forward",
-        "weight_version": step,
-    }
-
-
-def make_workdir(path: pathlib.Path, *, steps=120, evals=(0.42, 0.68), sick_from=None):
-    """Writes a workdir as a run does: finished, with both evaluations, by default."""
-    rng = random.Random(0)
-    path.mkdir(parents=True, exist_ok=True)
-    record = {
-        "config": config(120),
-        "seed": 0,
-        "device": "2 x cpu",
-        "commit": "0123456",
-        "versions": {"jax": "0.10.2"},
-    }
-    (path / "config.json").write_text(json.dumps(record))
-    with MetricsWriter(path) as writer:
-        for step in range(60):
-            decay = math.exp(-step / 15)
-            values = {"loss/total": 2 * decay + 0.1, "accuracy/token": 1 - 0.8 * decay}
-            writer.write("warmup", step, values)
-        for step in range(steps):
-            row = train_row(step, 120, rng)
-            if sick_from is not None and step >= sick_from:
-                row["rollout/length_mean"] = 3.0
-            writer.write("train", step, row)
-    (path / "rollouts").mkdir(exist_ok=True)
-    for step, text in ((0, "early words"), (50, "middle words"), (110, NASTY)):
-        lines = [json.dumps(rollout(step, i, text)) + "\n" for i in range(6)]
-        with gzip.open(path / f"rollouts/train_{step:06d}.jsonl.gz", "wt") as file:
-            file.writelines(lines)
-    if evals is not None:
-        before, after = (evaluation(rate, rng) for rate in evals)
-        summary = {
-            "params": 612_352,
-            "params_sha256": "ab" * 32,
-            "stages": {"warmup": 81.0, "train": 190.5, "eval": 21.0},
-            "throughput": {"rollout_tokens_per_s": 7400.0, "mfu": None},
-            "compile_count": 14,
-            "logprob_gap": {"mean": 2e-6, "max": 9e-6},
-            "eval": {"before": before, "after": after},
-        }
-        (path / "summary.json").write_text(json.dumps(summary))
-    return path
 
 
 class Page(html.parser.HTMLParser):
@@ -216,6 +72,10 @@ def test_page_has_every_part_of_a_whole_run(whole):
         "Learning",
         "Which difficulties taught it",
         "Pass@k on held-out problems",
+        "Difficulty",
+        "Difficulty over training",
+        "Signal by difficulty",
+        "Behaviour by difficulty",
         "Accuracy by level and type",
         "Strategies",
         "Length, entropy, numerics",
@@ -300,6 +160,8 @@ def test_run_without_strategies_or_levels_leaves_them_out(tmp_path):
             writer.write("train", step, {"reward/mean": 0.5})
     run = read_run(tmp_path)
     assert difficulty(run) is None
+    assert pass_by_band(run) is None
+    assert behaviour_by_band(run) is None
     assert strategies(run) is None
     assert pass_curves(run) is None
     assert "Groups" not in learning(run).text

@@ -1,0 +1,178 @@
+"""Workdirs as runs leave them, without the runs: for tests of what reads them."""
+
+import gzip
+import json
+import math
+import pathlib
+import random
+
+from job_jax.metrics import MetricsWriter
+from rlvr_jax.statistics import ProblemResult, summarise
+from rlvr_jax.types import BANDS
+
+LEVELS = (4, 5, 6)
+TYPES = ("evaluation", "inversion")
+NASTY = "<script>alert('x')</script> & \ud800 \"quoted\" <b>"
+
+
+def config(steps):
+    return {
+        "name": "quickstart",
+        "seed": 0,
+        "task": {"kind": "finite_field", "modulus": 7},
+        "train": {
+            "steps": steps,
+            "prompts_per_step": 16,
+            "samples_per_prompt": 8,
+            "max_logprob_gap": 0.5,
+        },
+        "log": {"alarm_window": 20},
+    }
+
+
+def train_row(step, steps, rng):
+    """Returns metrics of a step of a run that learns, the easiest level first."""
+    done = step / steps
+
+    def noisy(value, spread=0.05):
+        return min(1.0, max(0.0, value + rng.gauss(0, spread)))
+
+    passes = {n: noisy(1 / (1 + math.exp(-6 * done + n - 4))) for n in LEVELS}
+    row = {
+        "reward/mean": sum(passes.values()) / 3,
+        "groups/split": noisy(0.7 - 0.3 * done),
+        "groups/all_wrong": noisy(0.2 - 0.2 * done, 0.02),
+        "groups/truncated": 0.02,
+        "groups/unjudged": 0.0,
+        "rollout/length_mean": 38 + 6 * done + rng.gauss(0, 1),
+        "rollout/entropy": 0.25 - 0.12 * done + rng.gauss(0, 0.01),
+        "logprob_gap/mean": 2e-6 + rng.random() * 1e-6,
+        "optimizer/grad_norm": 0.5 + rng.random() * 0.2,
+        "optimizer/skipped": 0.0,
+    }
+    row["groups/all_right"] = max(0.0, 1 - sum(row[f"groups/{c}"] for c in CAUSES))
+    for n, value in passes.items():
+        row[f"level_{n}/pass"] = value
+        row[f"level_{n}/split"] = noisy(1 - value**8 - (1 - value) ** 8)
+        row[f"level_{n}/advantage_mass"] = value * (1 - value)
+        row[f"level_{n}/length"] = 6.0 * n
+    row |= {
+        f"difficulty/{band}": share
+        for band, share in zip(
+            BANDS, (0.2 * done, 0.3, 0.3, 0.4 - 0.2 * done), strict=True
+        )
+    }
+    row["difficulty/moved"] = 0.25 * done
+    for at, band in enumerate(BANDS[:3]):
+        row |= {
+            f"band_{band}/share": 1 / 3,
+            f"band_{band}/pass": 0.9 - 0.4 * at + 0.05 * done,
+            f"band_{band}/length": 40 - 18 * done * (band == "hard"),
+            f"band_{band}/split": 0.1 if band == "easy" else 0.5,
+            f"band_{band}/all_right": 0.9 if band == "easy" else 0.0,
+            f"band_{band}/all_wrong": 0.0 if band == "easy" else 0.5,
+            f"band_{band}/advantage_mass": (0.1, 0.6, 0.3)[at],
+            f"band_{band}/bare_answer": 0.5 * done if band == "hard" else 0.0,
+            f"band_{band}/repetition": 0.0,
+        }
+    for kind, forward in zip(TYPES, (0.5 + 0.4 * done, 0.5 - 0.4 * done), strict=True):
+        row[f"strategy_{kind}/forward"] = noisy(forward)
+        row[f"strategy_{kind}/backward"] = 1 - row[f"strategy_{kind}/forward"]
+    return row
+
+
+CAUSES = ("split", "all_wrong", "truncated", "unjudged")
+
+
+def evaluation(rate, rng):
+    """Returns the summary of a policy that is right at `rate`, less where harder.
+
+    Its bands follow the levels: 2 and 3 easy, 4 and 5 medium, 6 hard.
+    """
+    results = []
+    for index in range(120):
+        level, kind = 2 + index % 5, TYPES[index // 5 % 2]
+        chance = min(0.95, max(0.03, rate - 0.08 * (level - 4)))
+        rights = [rng.random() < chance for _ in range(8)]
+        results.append(
+            ProblemResult(
+                id=str(index),
+                level=level,
+                type=kind,
+                statuses=tuple("right" if right else "wrong" for right in rights),
+                answers=tuple(
+                    "e3" if right else f"e{rng.randrange(4, 7)}" for right in rights
+                ),
+                lengths=(40,) * 8,
+                finished=(True,) * 8,
+                band=("easy", "easy", "medium", "medium", "hard")[level - 2],
+                strategies=tuple(
+                    rng.choice(("forward", "forward", "backward")) for _ in rights
+                ),
+            )
+        )
+    found = summarise(results, k=(1, 2, 4, 8), resamples=100, seed=0)
+    cut = found["by_band"].items()
+    return found | {"by_band_fresh": {b: s for b, s in cut if b != "easy"}}
+
+
+def rollout(step, index, completion="x y z"):
+    verdict = ("right", "wrong", "wrong", "right", "right", "unjudged")[index]
+    return {
+        "stage": "train",
+        "step": step,
+        "id": f"p{index}",
+        "level": 4 + index % 3,
+        "type": TYPES[index % 2],
+        "prompt": "start e3 ; add e2 ; multiply e5 ; result ?",
+        "completion": completion,
+        "verdict": verdict,
+        "reason": "",
+        "reward": float(verdict == "right"),
+        "length": 31,
+        "finished": True,
+        "strategy": "forward",
+        "weight_version": step,
+    }
+
+
+def make_workdir(path: pathlib.Path, *, steps=120, evals=(0.42, 0.68), sick_from=None):
+    """Writes a workdir as a run does: finished, with both evaluations, by default."""
+    rng = random.Random(0)
+    path.mkdir(parents=True, exist_ok=True)
+    record = {
+        "config": config(120),
+        "seed": 0,
+        "device": "2 x cpu",
+        "commit": "0123456",
+        "versions": {"jax": "0.10.2"},
+    }
+    (path / "config.json").write_text(json.dumps(record))
+    with MetricsWriter(path) as writer:
+        for step in range(60):
+            decay = math.exp(-step / 15)
+            values = {"loss/total": 2 * decay + 0.1, "accuracy/token": 1 - 0.8 * decay}
+            writer.write("warmup", step, values)
+        for step in range(steps):
+            row = train_row(step, 120, rng)
+            if sick_from is not None and step >= sick_from:
+                row["rollout/length_mean"] = row["band_hard/length"] = 3.0
+            writer.write("train", step, row)
+    (path / "rollouts").mkdir(exist_ok=True)
+    for step, text in ((0, "early words"), (50, "middle words"), (110, NASTY)):
+        lines = [json.dumps(rollout(step, i, text)) + "\n" for i in range(6)]
+        with gzip.open(path / f"rollouts/train_{step:06d}.jsonl.gz", "wt") as file:
+            file.writelines(lines)
+    if evals is not None:
+        before, after = (evaluation(rate, rng) for rate in evals)
+        summary = {
+            "params": 612_352,
+            "params_sha256": "ab" * 32,
+            "stages": {"warmup": 81.0, "train": 190.5, "eval": 21.0},
+            "throughput": {"rollout_tokens_per_s": 7400.0, "mfu": None},
+            "compile_count": 14,
+            "logprob_gap": {"mean": 2e-6, "max": 9e-6},
+            "eval": {"before": before, "after": after},
+        }
+        (path / "summary.json").write_text(json.dumps(summary))
+    return path
