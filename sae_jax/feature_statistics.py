@@ -196,6 +196,18 @@ class FeatureTable:
             ),
         )
 
+    def where(self, **fields: Any) -> Self:
+        """Returns the rows that have these values: `where(split="probe", band="")`."""
+        kept = [
+            i
+            for i, row in enumerate(self.rows)
+            if all(value == row._asdict()[name] for name, value in fields.items())
+        ]
+        return type(self)(
+            rows=tuple(self.rows[i] for i in kept),
+            statistics=jax.tree.map(lambda a: a[kept], self.statistics),
+        )
+
     def merged(self, *fields: str) -> Self:
         """Returns one row for each combination of these fields; "" and -1 elsewhere.
 

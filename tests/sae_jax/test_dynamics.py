@@ -1,0 +1,303 @@
+"""Dynamics: planted changes are found, chance is not, and each cut is where it says."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from feature_worlds import World
+
+from sae_jax.dynamics import (
+    KINDS,
+    Change,
+    Cuts,
+    Paired,
+    change_intervals,
+    changes,
+    claims,
+    counts,
+    null_counts,
+    paired,
+    sensitivity,
+    unique,
+)
+
+CUTS = Cuts()
+PLANTED = World(
+    gain={"easy": {0: 1.8, 1: 0.4, 2: 1.8}, "hard": {2: 1.8}},
+    emerging={"easy": {3: 0.1}, "hard": {3: 0.1, 4: 0.1}},
+)
+
+
+def pair(world, band, *, seed=0):
+    tables = [world.table(step, seed=seed).where(band=band) for step in (0, 100)]
+    return paired(*tables)
+
+
+def found(world, *, seed=0):
+    return {
+        band: claims(changes(pair(world, band, seed=seed)), CUTS)
+        for band in world.bands
+    }
+
+
+def members(mask):
+    return set(np.flatnonzero(mask).tolist())
+
+
+def test_planted_features_are_found_in_their_bands():
+    of = found(PLANTED)
+    assert members(of["easy"].strengthened) == {0, 2}
+    assert members(of["easy"].suppressed) == {1}
+    assert members(of["easy"].emerging) == {3}
+    assert members(of["hard"].strengthened) == {2}
+    assert members(of["hard"].suppressed) == set()
+    assert members(of["hard"].emerging) == {3, 4}
+
+
+def test_unique_is_what_no_other_band_gained():
+    """0: easy alone. 2 and 3: both. 4: hard alone. 1 is suppressed: no gain."""
+    own = unique({band: claim.gained for band, claim in found(PLANTED).items()})
+    assert {band: members(mask) for band, mask in own.items()} == {
+        "easy": {0},
+        "hard": {4},
+    }
+
+
+def test_unique_by_hand():
+    """Strengthened in one band and emerging in another is unique to neither."""
+    gained = {
+        "easy": np.array([1, 1, 0, 1], bool),
+        "medium": np.array([0, 1, 0, 1], bool),
+        "hard": np.array([0, 0, 1, 1], bool),
+    }
+    own = unique(gained)
+    assert {band: members(mask) for band, mask in own.items()} == {
+        "easy": {0},
+        "medium": set(),
+        "hard": {2},
+    }
+
+
+def test_counts_of_all_kinds():
+    assert counts(found(PLANTED)) == {
+        "easy": {"strengthened": 2, "suppressed": 1, "emerging": 1, "unique": 1},
+        "hard": {"strengthened": 1, "suppressed": 0, "emerging": 2, "unique": 1},
+    }
+
+
+def test_chance_alone_is_rarely_claimed():
+    """Every claim is false: FDR is the chance of any, at most 0.05 a family.
+
+    Cuts that half of all features pass by chance: the test must do the work. 400
+    families with a chance of 0.05 give 20 +- 4.4.
+    """
+    cuts = dataclasses.replace(CUTS, delta=0.01, e0=0.22, e1=0.22)
+    with_mean, with_rate = 0, 0
+    for seed in range(400):
+        world = World(bands=("all",), latents=30, tokens=20)
+        claim = claims(changes(pair(world, "all", seed=seed)), cuts)
+        with_mean += (claim.strengthened | claim.suppressed).any()
+        with_rate += claim.emerging.any()
+    assert with_mean <= 33
+    assert with_rate <= 33
+
+
+def test_false_claims_stay_a_small_share_beside_true_ones():
+    """10 of 60 features grow by half. Others are 5 % of the claims at most."""
+    world = World(bands=("all",), gain={"all": dict.fromkeys(range(10), 1.5)})
+    cuts = dataclasses.replace(CUTS, delta=0.02)
+    shares, power = [], []
+    for seed in range(60):
+        claim = claims(changes(pair(world, "all", seed=seed)), cuts)
+        claimed = claim.strengthened | claim.suppressed
+        shares.append(claimed[10:].sum() / max(claimed.sum(), 1))
+        power.append(claimed[:10].mean())
+    assert np.mean(shares) <= 0.05
+    assert np.mean(power) > 0.85
+
+
+def test_intervals_cover_the_planted_ratio():
+    """60 features of gain 1.5 in 24 prompts: 95 % of intervals, a few less at P = 24.
+
+    The truth of a ratio of sums is 1.5 with these very prompts or with others.
+    """
+    world = World(bands=("all",), gain={"all": dict.fromkeys(range(60), 1.5)})
+    hits = []
+    for seed in range(6):
+        texts = pair(world, "all", seed=seed)
+        ratio, rate = change_intervals(texts, np.arange(60), replicates=300, seed=seed)
+        hits.append((ratio.low <= 1.5) & (ratio.high >= 1.5))
+        np.testing.assert_allclose(ratio.value, changes(texts).ratio)
+        np.testing.assert_allclose(rate.value, changes(texts).rate[1])
+    assert 0.89 <= np.mean(hits) <= 0.99
+
+
+def test_an_interval_from_silence_has_no_upper_end():
+    texts = Paired(
+        tokens=np.full(4, 10.0),
+        sum=np.array([[0.0], [0.0], [0.0], [1.0]]),
+        sum_moved=np.full((4, 1), 2.0),
+        fired=np.array([[0.0], [0.0], [0.0], [1.0]]),
+        fired_moved=np.ones((4, 1)),
+    )
+    ratio = change_intervals(texts, np.array([0])).ratio
+    assert ratio.value[0] == 9.0
+    assert 3.0 <= ratio.low[0] < 9.0
+    assert ratio.high[0] == np.inf
+
+
+def test_bands_merge_exactly():
+    """Change over all prompts is that of the joined table, no mean of two changes."""
+    tables = [PLANTED.table(step) for step in (0, 100)]
+    joined = Paired.joined([pair(PLANTED, band) for band in PLANTED.bands])
+    whole = changes(paired(*tables))
+    for name, value in vars(changes(joined)).items():
+        np.testing.assert_array_equal(value, vars(whole)[name])
+    merged = [table.merged("step") for table in tables]
+    np.testing.assert_allclose(
+        whole.mean, np.concatenate([t.statistics.mean() for t in merged]), rtol=1e-12
+    )
+    np.testing.assert_array_equal(
+        whole.rate, np.concatenate([t.statistics.rate() for t in merged])
+    )
+
+
+def test_a_swap_turns_gain_into_loss():
+    texts = pair(PLANTED, "easy")
+    back = claims(changes(texts.swapped(np.ones(24, bool))), CUTS)
+    assert members(back.suppressed) == {0, 2, 3}  # 3 falls silent
+    assert members(back.strengthened) == {1}
+    assert changes(texts).tested(CUTS).tolist() == back_family(texts)
+
+
+def back_family(texts):
+    half = np.arange(24) < 12
+    return changes(texts.swapped(half)).tested(CUTS).tolist()
+
+
+def change(*, old, new, fired=100.0, tokens=1000.0, p=1e-9):
+    """Returns the change of one feature between two means, firing the same."""
+    both = np.array([[fired], [fired]]) if np.isscalar(fired) else np.array(fired)
+    return Change(
+        mean=np.array([[old], [new]]),
+        rate=both / tokens,
+        fired=both,
+        prompts=np.array([20]),
+        p_mean=np.array([p]),
+        p_rate=np.array([p]),
+    )
+
+
+@pytest.mark.parametrize(
+    ("new", "kind"),
+    [(1.25, "strengthened"), (1.2499, None), (0.75, "suppressed"), (0.7501, None)],
+)
+def test_a_ratio_at_the_cut_counts(new, kind):
+    cuts = Cuts(delta=0.25)
+    claim = claims(change(old=1.0, new=new), cuts)
+    assert claim.counts == {k: int(k == kind) for k in KINDS}
+
+
+@pytest.mark.parametrize(
+    ("fired", "emerges"),
+    [
+        ([[0.0], [40.0]], True),
+        ([[3.0], [40.0]], True),  # 0.003 < e0
+        ([[4.0], [40.0]], False),  # 0.004 is not below e0
+        ([[0.0], [39.0]], False),
+    ],
+)
+def test_emerging_is_below_one_rate_and_at_the_other(fired, emerges):
+    cuts = Cuts(e0=0.004, e1=0.04)
+    claim = claims(change(old=0.0, new=1.0, fired=fired), cuts)
+    assert claim.counts["emerging"] == emerges
+
+
+def test_too_few_firings_claim_nothing():
+    """30 tokens are asked: at step 0 for a ratio, at both together for a test."""
+    grown = change(old=1.0, new=3.0, fired=[[29.0], [60.0]])
+    assert claims(grown, CUTS).counts["strengthened"] == 0
+    assert claims(grown, CUTS).tested == 1
+    assert claims(change(old=1.0, new=3.0, fired=14.0), CUTS).tested == 0
+    few = dataclasses.replace(change(old=1.0, new=3.0), prompts=np.array([7]))
+    assert claims(few, CUTS).tested == 0
+
+
+def test_a_change_that_chance_explains_is_not_claimed():
+    assert claims(change(old=1.0, new=3.0, p=0.06), CUTS).counts["strengthened"] == 0
+    assert claims(change(old=1.0, new=3.0, p=0.04), CUTS).counts["strengthened"] == 1
+
+
+def test_the_null_is_of_the_same_texts_and_claims_next_to_nothing():
+    texts = {band: pair(PLANTED, band) for band in PLANTED.bands}
+    draws = null_counts(texts, CUTS, draws=20)
+    assert draws == null_counts(texts, CUTS, draws=20)
+    claimed = [sum(of_band.values()) for draw in draws for of_band in draw.values()]
+    assert len(claimed) == 40
+    assert np.mean(claimed) <= 0.2
+    assert set(draws[0]) == {"easy", "hard"}
+
+
+def test_sensitivity_begins_at_the_cuts_and_leaves_out_nonsense():
+    measured = {band: changes(pair(PLANTED, band)) for band in PLANTED.bands}
+    table = sensitivity(measured, CUTS)
+    assert [(c.delta, c.e0, c.e1) for c, _ in table] == [
+        (0.2, 0.001, 0.01),
+        (0.1, 0.001, 0.01),
+        (0.4, 0.001, 0.01),
+        (0.2, 0.0005, 0.01),
+        (0.2, 0.002, 0.01),
+        (0.2, 0.001, 0.005),
+        (0.2, 0.001, 0.02),
+    ]
+    assert table[0][1] == counts(found(PLANTED))
+    wide = sensitivity(measured, Cuts(delta=0.5, e0=0.01, e1=0.01))
+    assert len(wide) == 4  # not delta = 1, e0 = 0.02 or e1 = 0.005
+
+
+def test_other_texts_are_refused():
+    before, after = (PLANTED.table(step).where(band="easy") for step in (0, 100))
+    fewer = after.where(prompt="easy3")
+    with pytest.raises(ValueError, match=r"'easy0', 'easy1', 'easy10'\], 23 in all"):
+        paired(before, fewer)
+    longer = dataclasses.replace(
+        after.statistics, tokens=after.statistics.tokens + (np.arange(24) == 5)
+    )
+    with pytest.raises(ValueError, match=r"easy5: 50 tokens .* 51 at the other"):
+        paired(before, dataclasses.replace(after, statistics=longer))
+    with pytest.raises(ValueError, match="24 rows for 1 prompts"):
+        paired(before, twice(after))
+
+
+def twice(table):
+    rows = tuple(row._replace(prompt="easy0") for row in table.rows)
+    return dataclasses.replace(table, rows=rows)
+
+
+def test_rows_are_paired_by_prompt_not_by_place():
+    before, after = (PLANTED.table(step).where(band="easy") for step in (0, 100))
+    turned = dataclasses.replace(
+        after,
+        rows=after.rows[::-1],
+        statistics=type(after.statistics)(
+            **{n: a[::-1] for n, a in vars(after.statistics).items()}
+        ),
+    )
+    for name, value in vars(paired(before, turned)).items():
+        np.testing.assert_array_equal(value, vars(paired(before, after))[name])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"delta": 0.0}, "delta=0.0"),
+        ({"delta": 1.0}, "delta=1.0"),
+        ({"e0": 0.1}, "e0=0.1 and e1=0.01"),
+        ({"level": 1.0}, "level=1.0"),
+        ({"min_fired": 0}, "min_fired=0"),
+        ({"min_prompts": 0}, "min_prompts=0"),
+    ],
+)
+def test_cuts_that_make_no_sense_are_refused(wrong, named):
+    with pytest.raises(ValueError, match=named):
+        Cuts(**wrong)
