@@ -109,7 +109,6 @@ def _run(argv: Sequence[str]) -> None:
     if out.exists():
         raise UsageError(f"--out={out} exists; remove it or name another")
     latents = tuple(_numbers(values.latents, int, "--latents"))
-    record = open_sae(values.sae, config, layer=values.layer, latents=latents)
     doses = _DOSES[values.mode]
     if values.doses is not None:
         doses = tuple(_numbers(values.doses, float, "--doses"))
@@ -125,6 +124,7 @@ def _run(argv: Sequence[str]) -> None:
         for asked in ([(each,) for each in latents] if values.separately else [latents])
     ]
     with restored_policy(config, Path(values.checkpoint), stage="eval") as restored:
+        record = open_sae(values.sae, config, layer=values.layer, latents=latents)
         result, picture = experiment(restored, record.tsae, questions)
     out.mkdir(parents=True)
     about = {
