@@ -6,7 +6,7 @@ truncated          share that ran into the limit
 flags              share that shows each degenerate behaviour
 strategies         P(strategy | type), where the task knows strategies
 steps right        in the finite-field world, the share of written steps that are
-                   right, by the step's operation and by the value it starts from
+                   right, by the operation due and by the value it starts from
 """
 
 import collections
@@ -20,12 +20,13 @@ from rlvr_jax.config import TaskConfig
 from rlvr_jax.evaluate import Judged
 from rlvr_jax.paired import Ratio
 from rlvr_jax.statistics import pass_at_k
+from rlvr_jax.tasks.chains import UNDO, parse_prompt
 from rlvr_jax.tasks.traces import read_trace
 
 _STRATEGIES = ("forward", "backward", "mixed", "none")
 
 # Words of a written step, from its header on: `k e3 + e2 = e5`.
-_HEADER, _STEP, _BEFORE, _OPERATION = 2, 6, 1, 2
+_HEADER, _STEP, _BEFORE = 2, 6, 1
 
 
 def outcomes(
@@ -79,7 +80,8 @@ def _steps_right(
 ) -> dict[str, Ratio]:
     """Returns the share of right steps, {} outside the finite-field world.
 
-    Completions in several parts are left out: where a part ends is the reader's affair.
+    The operation is the one that is due, whatever was written. Left out: completions in
+    several parts, and steps that are too many.
     """
     if task.kind != "finite_field":
         return {}
@@ -88,16 +90,17 @@ def _steps_right(
     )
     for index, one in enumerate(judged):
         words = one.completion.split()
-        if "then" in words:
+        chain, *more = parse_prompt(one.problem.prompt, modulus=task.modulus).chains
+        if more or "then" in words:
             continue
-        steps = read_trace(one.problem.prompt, one.completion, modulus=task.modulus)
-        for step, is_right in enumerate(steps.steps):
-            at = _HEADER + step * _STEP
-            for name in (
-                f"with {words[at + _OPERATION]}",
-                f"from {words[at + _BEFORE]}",
-            ):
-                counts[f"steps right {name}"][index // samples] += is_right, 1
+        due = [step.op for step in chain.steps]
+        if one.strategy == "backward":
+            due = [UNDO[op] for op in reversed(due)]
+        report = read_trace(one.problem.prompt, one.completion, modulus=task.modulus)
+        for step, (is_right, op) in enumerate(zip(report.steps, due, strict=False)):
+            before = words[_HEADER + step * _STEP + _BEFORE]
+            for name in (f"due {op}", f"from {before}"):
+                counts[f"steps right, {name}"][index // samples] += is_right, 1
     return {
         name: Ratio(value=value_per[:, 0], per=value_per[:, 1])
         for name, value_per in sorted(counts.items())
