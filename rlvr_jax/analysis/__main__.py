@@ -1,36 +1,36 @@
-"""The command `python -m rlvr_jax.analysis`: offline, from workdirs."""
+"""The command `python -m rlvr_jax.analysis`: offline, from workdirs and checkpoints."""
 
-import argparse
+import importlib
 import sys
 from collections.abc import Sequence
 
-from rlvr_jax.analysis import NotAWorkdirError, write_report
+from job_jax.command import BAD_USAGE, DONE
+from job_jax.schema import did_you_mean
+
+# Each a module of this package with main(argv) -> exit code, imported when asked for.
+COMMANDS = {
+    "report": "writes WORKDIR/report/index.html, one self-contained page",
+    "causal": "edits latents while a checkpoint answers, beside matched controls",
+}
+
+_USAGE = "usage: python -m rlvr_jax.analysis COMMAND ...\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one subcommand. Returns 0; 2 where no run is; 1 where a file is broken."""
-    parser = argparse.ArgumentParser(
-        prog="python -m rlvr_jax.analysis",
-        description="Reads what runs left in their workdirs; writes tables and pages.",
-    )
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    report = commands.add_parser(
-        "report",
-        help="write report/index.html, one self-contained page, into the workdir",
-        description="Writes WORKDIR/report/index.html and prints its path. An "
-        "unfinished run gets a report of what there is.",
-    )
-    report.add_argument("workdir", metavar="WORKDIR")
-    chosen = parser.parse_args(arguments)
-    try:
-        print(write_report(chosen.workdir))
-    except NotAWorkdirError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except (OSError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+    """Runs one subcommand. Returns its exit code; 2 where there is no such command."""
+    name, *rest = [*(sys.argv[1:] if arguments is None else arguments), ""]
+    if name in ("-h", "--help", "help"):
+        print(_USAGE)
+        for command, text in COMMANDS.items():
+            print(f"  {command:<10} {text}")
+        print("\nCOMMAND --help says the rest.")
+        return DONE
+    if name not in COMMANDS:
+        wrong = f"no command {name!r}" if name else "a command is missing"
+        nearest = did_you_mean(name, list(COMMANDS)) or f"; there are {[*COMMANDS]}"
+        print(f"error: {wrong}{nearest}", file=sys.stderr)
+        return BAD_USAGE
+    return importlib.import_module(f"rlvr_jax.analysis.{name}").main(rest[:-1])
 
 
 if __name__ == "__main__":

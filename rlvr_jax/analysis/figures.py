@@ -133,6 +133,34 @@ def draw(name: str, panel: Panel) -> markupsafe.Markup:
     return _inline(text.getvalue(), name, panel.title)
 
 
+def sheet(name: str, title: str, panels: Sequence[Panel]) -> str:
+    """Returns panels as one SVG document, three in a row, under a title and a legend.
+
+    For files that stand alone: it brings the colours that a page would.
+    """
+    width, height, top = 430, 250, 52
+    colors = {line.label: line.color for panel in panels for line in panel.lines}
+    rows = -(-len(panels) // 3)
+    size = f"{3 * width} {top + rows * height}"
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size}" '
+        'font-family="sans-serif" style="color: #1f2328; --rule: #b8bec6">',
+        f'<rect width="{3 * width}" height="{top + rows * height}" fill="#ffffff"/>',
+        f'<text x="16" y="22" font-size="15">{markupsafe.escape(title)}</text>',
+    ]
+    for place, (label, color) in enumerate(colors.items()):
+        x = 16 + 170 * place
+        text = markupsafe.escape(label)
+        parts.append(f'<rect x="{x}" y="34" width="12" height="12" fill="{color}"/>')
+        parts.append(f'<text x="{x + 18}" y="44" font-size="12">{text}</text>')
+    for place, panel in enumerate(panels):
+        x, y = place % 3 * width, top + place // 3 * height
+        where = f'<svg x="{x}" y="{y}" width="{width}" height="{height}" '
+        svg = str(draw(f"{name}{place}", panel))
+        parts.append(svg.replace("<svg ", where, 1))
+    return "\n".join([*parts, "</svg>\n"])
+
+
 def _choices(panel: Panel) -> list[float]:
     return sorted({x for line in panel.lines for x in line.x})
 

@@ -4,14 +4,16 @@ import dataclasses
 import json
 import os
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 import jinja2
 
+from job_jax.command import DONE, UsageError, exit_code
 from job_jax.metrics import short_duration, short_number
 from rlvr_jax.analysis import difficulty, held_out, training
 from rlvr_jax.analysis.section import interval, percent
-from rlvr_jax.analysis.workdir import Run, read_run
+from rlvr_jax.analysis.workdir import NotAWorkdirError, Run, read_run
 
 REPORT_FILE = "report/index.html"
 
@@ -34,6 +36,30 @@ _SECTIONS = (
 _SAMPLES_PER_VERDICT = 2
 _MAX_CHARACTERS = 2000
 _TEXTS = ("prompt", "completion")
+
+_USAGE = """\
+usage: python -m rlvr_jax.analysis report WORKDIR
+
+Writes WORKDIR/report/index.html and prints its path. An unfinished run gets a report
+of what there is.
+"""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Returns 0; 1 where a file is broken; 2 where there is no run."""
+    if any(each in ("-h", "--help") for each in argv):
+        print(_USAGE)
+        return DONE
+    return exit_code(lambda: _write(argv), (OSError, ValueError))
+
+
+def _write(argv: Sequence[str]) -> None:
+    if len(argv) != 1 or argv[0].startswith("-"):
+        raise UsageError("report takes one WORKDIR; see --help")
+    try:
+        print(write_report(argv[0]))
+    except NotAWorkdirError as error:
+        raise UsageError(str(error)) from error
 
 
 def write_report(workdir: str | os.PathLike[str]) -> pathlib.Path:

@@ -7,7 +7,7 @@ on a leading L axis whatever the layer loop, so checkpoints do not depend on it.
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -44,6 +44,21 @@ class Activations:
 
     hidden: Float[Array, " B T D"]
     taps: tuple[Float[Array, " B T D"], ...]
+
+
+class Edit(Protocol):
+    """A change of the residual stream after one layer: stream in, stream out.
+
+    Make it a pytree, `layer` static and the rest arrays: edits of one shape then share
+    a program. Taps of the layer, and all layers above it, read the edited stream.
+    """
+
+    @property
+    def layer(self) -> int:
+        """Returns the layer, counted from 0, behind which the stream is changed."""
+
+    def __call__(self, x: Float[Array, "B T D"], /) -> Float[Array, "B T D"]:
+        """Returns the stream to go on with, of the same dtype."""
 
 
 class Transformer(nnx.Module):
@@ -119,8 +134,12 @@ class Transformer(nnx.Module):
         *,
         layers: Any = None,
         taps: tuple[int, ...] = (),
+        edit: Edit | None = None,
     ) -> tuple[Activations, Prefix]:
-        """Returns the pass over whole sequences and what completions can share."""
+        """Returns the pass over whole sequences and what completions can share.
+
+        What an `edit` changes here, completions see in the prompt's keys and values.
+        """
         S = tokens.shape[1]
         positions_PS = jnp.maximum(jnp.cumsum(mask, axis=1, dtype=jnp.int32) - 1, 0)
         rope = self._rope(positions_PS)
@@ -131,7 +150,7 @@ class Transformer(nnx.Module):
             mixed_PSNH = attend(query_PSNH, own, own_mask=mask_PSS)
             return block.finish(x_PSD, mixed_PSNH), own
 
-        activations, kept = self._run(step, tokens, layers=layers, taps=taps)
+        activations, kept = self._run(step, tokens, layers=layers, taps=taps, edit=edit)
         lengths_P = mask.sum(axis=1, dtype=jnp.int32)
         return activations, Prefix(layers=kept, mask=mask, lengths=lengths_P)
 
@@ -142,6 +161,7 @@ class Transformer(nnx.Module):
         *,
         layers: Any = None,
         taps: tuple[int, ...] = (),
+        edit: Edit | None = None,
     ) -> Activations:
         """Returns the pass over completions, all tokens at once.
 
@@ -165,7 +185,7 @@ class Transformer(nnx.Module):
             return block.finish(x_BTD, mixed_BTNH), None
 
         activations, _ = self._run(
-            step, tokens, given=prefix.layers, layers=layers, taps=taps
+            step, tokens, given=prefix.layers, layers=layers, taps=taps, edit=edit
         )
         return activations
 
@@ -187,6 +207,7 @@ class Transformer(nnx.Module):
         *,
         cache: Any,
         layers: Any,
+        edit: Edit | None = None,
     ) -> tuple[Float[Array, " B D"], Any]:
         """Returns the final hidden state of completion token `index`, and the cache.
 
@@ -219,7 +240,7 @@ class Transformer(nnx.Module):
         if unrolled:
             given = tuple(zip(*given, strict=True))
         activations, cache = self._run(
-            step, tokens[:, None], given=given, layers=layers
+            step, tokens[:, None], given=given, layers=layers, edit=edit
         )
         return activations.hidden[:, 0], cache
 
@@ -234,6 +255,7 @@ class Transformer(nnx.Module):
         given: Any = None,
         layers: Any,
         taps: tuple[int, ...] = (),
+        edit: Edit | None = None,
     ) -> tuple[Activations, Any]:
         """Returns embeddings passed through every layer, and what each layer made.
 
@@ -242,6 +264,10 @@ class Transformer(nnx.Module):
         config = self.config
         if not all(0 <= layer < config.layers for layer in taps):
             raise ValueError(f"taps={taps} of layers 0..{config.layers - 1}")
+        if edit is not None and not 0 <= edit.layer < config.layers:
+            raise ValueError(
+                f"edit of layer {edit.layer} of layers 0..{config.layers - 1}"
+            )
         graphdef = nnx.graphdef(self.blocks)
 
         def block(state: Any, x_BTD: jax.Array, given: Any) -> tuple[jax.Array, Any]:
@@ -259,6 +285,7 @@ class Transformer(nnx.Module):
             x_BTD,
             given=given,
             taps=taps,
+            edit=edit,
         )
         return Activations(hidden=self.final_norm(x_BTD), taps=tapped), made
 
@@ -270,11 +297,14 @@ def _unroll(
     *,
     given: Any,
     taps: tuple[int, ...],
+    edit: Edit | None,
 ) -> tuple[jax.Array, tuple[jax.Array, ...], Any]:
     """Returns the last stream, the tapped streams and what each layer made."""
     streams, made = [], []
     for layer, state in enumerate(layers):
         x_BTD, out = block(state, x_BTD, given[layer] if given else None)
+        if edit is not None and layer == edit.layer:
+            x_BTD = edit(x_BTD)
         streams.append(x_BTD)
         made.append(out)
     return x_BTD, tuple(streams[layer] for layer in taps), tuple(made)
@@ -287,6 +317,7 @@ def _scan(
     *,
     given: Any,
     taps: tuple[int, ...],
+    edit: Edit | None,
 ) -> tuple[jax.Array, tuple[jax.Array, ...], Any]:
     """Returns what `_unroll` returns, each layer's part stacked on a leading L axis."""
 
@@ -294,6 +325,8 @@ def _scan(
         x_BTD, tapped = carry
         number, state, given = layer
         x_BTD, out = block(state, x_BTD, given)
+        if edit is not None:
+            x_BTD = jax.lax.cond(number == edit.layer, edit, lambda x: x, x_BTD)
         tapped = tuple(
             jnp.where(number == tap, x_BTD, kept)
             for tap, kept in zip(taps, tapped, strict=True)

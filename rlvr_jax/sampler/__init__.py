@@ -1,5 +1,5 @@
 """Prompts -> Rollouts."""
 
-from rlvr_jax.sampler.generate import generate, pad_prompts, sample
+from rlvr_jax.sampler.generate import Edited, generate, pad_prompts, sample
 
-__all__ = ["generate", "pad_prompts", "sample"]
+__all__ = ["Edited", "generate", "pad_prompts", "sample"]

@@ -8,7 +8,7 @@ tokens, never on its neighbours in the batch.
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -19,9 +19,51 @@ from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 from job_jax.mesh import constrain
 from rlvr_jax.config import SamplingConfig
 from rlvr_jax.models.distribution import Sampling, draw, is_end, sampling_logits
-from rlvr_jax.models.transformer import Transformer
+from rlvr_jax.models.transformer import Edit, Transformer
 from rlvr_jax.tokenizer import pad_rows
 from rlvr_jax.types import Prompts, Rollouts
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Edited:
+    """An edit of the residual stream, and which tokens' stream it changes.
+
+    completion  completion tokens alone; the first is drawn from the prompt as it is
+    drawn       every token that one is drawn from: those and the prompt's last
+    everywhere  prompt and completion
+
+    A prompt is read once for all of its samples, so its edit is theirs in common.
+    """
+
+    edit: Edit
+    where: Literal["completion", "drawn", "everywhere"] = dataclasses.field(
+        default="completion", metadata={"static": True}
+    )
+
+    def of_prompts(self, prompts: Prompts) -> Edit | None:
+        """Returns what the edit does to prompts, None where it leaves them alone."""
+        if self.where == "completion":
+            return None
+        if self.where == "everywhere":
+            return self.edit
+        index_S = jnp.arange(prompts.tokens.shape[1], dtype=jnp.int32)
+        return _Masked(self.edit, index_S[None] == prompts.lengths[:, None] - 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Masked:
+    """An edit of the positions in a mask alone."""
+
+    edit: Edit
+    mask: Bool[Array, " P S"]
+
+    @property
+    def layer(self) -> int:
+        return self.edit.layer
+
+    def __call__(self, x: Float[Array, "P S D"], /) -> Float[Array, "P S D"]:
+        return jnp.where(self.mask[:, :, None], self.edit(x), x)
 
 
 def pad_prompts(
@@ -46,6 +88,7 @@ def generate(
     min_new_tokens: int = 0,
     samples_per_prompt: int = 1,
     key: Key[Array, ""] | UInt32[Array, " 2"] | int = 0,
+    edited: Edited | None = None,
 ) -> Rollouts:
     """Returns `samples_per_prompt` completions of each prompt.
 
@@ -72,6 +115,7 @@ def generate(
         weight_version=jnp.int32(0),
         samples_per_prompt=samples_per_prompt,
         max_new_tokens=max_new_tokens,
+        edited=edited,
     )
 
 
@@ -97,13 +141,19 @@ def sample(
     weight_version: Int[Array, ""],
     samples_per_prompt: int,
     max_new_tokens: int,
+    edited: Edited | None = None,
 ) -> Rollouts:
     """Returns rollouts of the policy (graphdef, params); `key` is the step's key."""
     policy: Transformer = nnx.merge(graphdef, params)
     layers = policy.layers()
     index_S = jnp.arange(prompts.tokens.shape[1], dtype=jnp.int32)
     mask_PS = index_S[None] < prompts.lengths[:, None]
-    activations, prefix = policy.prefill(prompts.tokens, mask_PS, layers=layers)
+    activations, prefix = policy.prefill(
+        prompts.tokens,
+        mask_PS,
+        layers=layers,
+        edit=None if edited is None else edited.of_prompts(prompts),
+    )
     last_P11 = prompts.lengths[:, None, None] - 1
     last_PD = jnp.take_along_axis(activations.hidden, last_P11, axis=1)[:, 0]
     next_token = functools.partial(
@@ -111,7 +161,12 @@ def sample(
         policy,
         sampling,
         keys_B=row_keys(key, prompts.uid, samples_per_prompt),
-        advance=functools.partial(policy.decode, prefix=prefix, layers=layers),
+        advance=functools.partial(
+            policy.decode,
+            prefix=prefix,
+            layers=layers,
+            edit=None if edited is None else edited.edit,
+        ),
     )
     written = jax.lax.while_loop(
         lambda written: (written.index < max_new_tokens) & ~written.finished.all(),
