@@ -9,6 +9,7 @@ from rlvr_jax.learn.rewards import (
     reward_parts,
     verdict_rewards,
 )
+from rlvr_jax.learn.rfgo import rfgo_proxy_rewards, rfgo_token_weights
 
 __all__ = [
     "aggregation_weights",
@@ -19,5 +20,7 @@ __all__ = [
     "overlong_penalty",
     "policy_loss",
     "reward_parts",
+    "rfgo_proxy_rewards",
+    "rfgo_token_weights",
     "verdict_rewards",
 ]

@@ -81,14 +81,11 @@ def rfgo_proxy_rewards(
     Deviation from METHODS' formula: nothing is added to the std; a group whose
     qualities do not differ is silent, as `group_advantages` has it.
     """
-    if eligible is None:
-        eligible = jnp.ones(quality.shape, bool)
-    return _proxies(
-        quality,
-        eligible & ~is_split(rewards)[:, None],
-        strength=lambda_p,
-        clip=clip,
-    )
+    quality = jnp.asarray(quality, jnp.float32)
+    asked_PG = jnp.broadcast_to(~is_split(jnp.asarray(rewards))[:, None], quality.shape)
+    if eligible is not None:
+        asked_PG &= jnp.asarray(eligible, bool)
+    return _proxies(quality, asked_PG, strength=lambda_p, clip=clip)
 
 
 def _proxies(

@@ -315,7 +315,7 @@ class Updater:
         return jnp.pad(jnp.where(known_BT, level_BT, 0.0), ((0, 0), (0, 1)))
 
     def _no_gradient(
-        self, params: Any, guide: Guide | None, dictionary: Any
+        self, params: Any, guide: Guide | None = None, dictionary: Any = None
     ) -> tuple[Any, LossParts]:
         zeros = jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), params)
         names = {field.name for field in dataclasses.fields(LossParts)}
@@ -358,8 +358,8 @@ class Updater:
         params: Any,
         batch: Batch,
         sampling: Sampling,
-        guide: Guide | None,
-        dictionary: Any,
+        guide: Guide | None = None,
+        dictionary: Any = None,
     ) -> tuple[Any, LossParts]:
         tap = None
         if self._probing is not None and guide is not None:

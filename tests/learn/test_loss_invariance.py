@@ -197,7 +197,8 @@ def test_parts_are_sums_over_tokens_and_the_gap_is_the_largest():
         "logprob_gap_max": np.log(2),
         "by_band": np.zeros((4, 4)),  # no bands were given
     }
-    assert vars(parts).keys() == expected.keys()
+    assert vars(parts).keys() == expected.keys() | {"guide", "latents"}
+    assert parts.guide is parts.latents is None  # there is no probe
     for name, value in expected.items():
         np.testing.assert_allclose(vars(parts)[name], value, rtol=1e-6, err_msg=name)
 

@@ -155,7 +155,10 @@ def test_no_cut_order_or_padding_changes_loss_or_gradient(name):
 def test_what_is_reported_adds_up_over_micro_batches():
     cuts = _cuts()
     (whole, _), (cut, _) = _gradient(cuts["whole"]), _gradient(cuts["two widths"])
+    assert whole.guide is cut.guide is None
     for field, value in vars(whole).items():
+        if field in ("guide", "latents"):
+            continue
         assert vars(cut)[field] == pytest.approx(value, rel=1e-5), field
     scored = _updater().logprobs(_params(), _batch(), Sampling.plain())
     gaps = np.abs(scored - _batch().old_logprobs)[MASK]

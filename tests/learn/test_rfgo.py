@@ -1,0 +1,315 @@
+"""RFGO: what is weighed, what earns a proxy, and that nothing flows back."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from policies import random_tokens, tiny_policy
+
+from rlvr_jax.config import LossConfig, OptimizerConfig, RFGOConfig
+from rlvr_jax.learn import rfgo_proxy_rewards, rfgo_token_weights
+from rlvr_jax.learn.batches import micro_batches, weighted
+from rlvr_jax.learn.logprobs import token_scores
+from rlvr_jax.learn.rfgo import features, guided, levels, no_sums
+from rlvr_jax.learn.update import Probing, Updater, policy_objective
+from rlvr_jax.models.distribution import Sampling
+from rlvr_jax.types import BANDS, Batch, Guidance, Guide
+
+P, G, S, T, R = 4, 4, 5, 9, 3
+LENGTHS = np.int32([9, 4, 2, 1, 5, 5, 8, 3, 6, 6, 6, 6, 2, 7, 9, 4])
+POLICY = tiny_policy()
+D = POLICY.config.width
+STEERING = RFGOConfig(lambda_w=0.5, lambda_p=0.1, proxy_groups="zero_variance")
+# Of the four groups the second and the fourth hold no preference.
+ADVANTAGES = np.float32([1.5, -0.5, -0.5, -0.5, 0, 0, 0, 0, 1, -1, 1, -1, 0, 0, 0, 0])
+PROXIED = np.repeat([False, True, False, True], G)
+
+
+def _guide(**changes):
+    random = np.random.RandomState(3)
+    guide = Guide(
+        center=random.standard_normal(D).astype(np.float32),
+        encoder=random.standard_normal((D, R)).astype(np.float32),
+        bias=np.float32([0.1, -0.2, 0.0]),
+        threshold=np.float32([0.5, 0.0, 1.0]),
+        weights=np.float32([0.5, -0.25, 0.25]),
+        scale=np.float32([2.0, 1.0, 0.5]),
+        proxy_strength=np.float32(0.1),
+        key=jax.random.key(0),
+    )
+    return dataclasses.replace(guide, **changes)
+
+
+def _batch():
+    random = np.random.RandomState(0)
+    batch = Batch(
+        prompt_tokens=random_tokens(P, S, seed=1),
+        prompt_lengths=np.int32([5, 2, 1, 3]),
+        tokens=random_tokens(P * G, T, seed=2),
+        lengths=LENGTHS,
+        token_weights=np.zeros((P * G, T), np.float32),
+        advantages=ADVANTAGES,
+        old_logprobs=-3 + random.standard_normal((P * G, T)).astype(np.float32),
+        ref_logprobs=np.zeros((P * G, T), np.float32),
+        bands=np.repeat(np.int32([0, 1, -1, 2]), G),
+        guidance=Guidance(
+            outcomes=np.int32([1, 0, 0, 0, 0, 0, 2, 0, 1, 0, 1, 0, 1, 1, 1, 1]),
+            proxied=PROXIED,
+            ref_levels=random.standard_normal((P * G, T)).astype(np.float32),
+        ),
+    )
+    return weighted(batch, aggregation="token_mean", max_length=T)
+
+
+@functools.cache
+def _stream():
+    scores = token_scores(POLICY, _batch(), Sampling.plain(), chunk=0, tap=1)
+    return np.asarray(scores.stream)
+
+
+# Token weights
+
+
+@pytest.mark.parametrize("lambda_w", [0.0, 0.5, 3.0])
+def test_weights_have_mean_one_on_every_sequence_under_any_mask(lambda_w):
+    random = np.random.RandomState(1)
+    movement = 10.0 ** random.uniform(-6, 6, (64, 17)) * random.standard_normal(
+        (64, 17)
+    )
+    mask = random.uniform(size=(64, 17)) < random.uniform(size=(64, 1))
+    mask[0], mask[1], mask[2] = True, False, np.arange(17) == 4
+    movement[~mask] = np.nan
+    weights = np.asarray(rfgo_token_weights(movement, mask, lambda_w=lambda_w))
+    assert (weights[~mask] == 0).all()
+    count = mask.sum(axis=1)
+    np.testing.assert_allclose(weights.sum(axis=1), count, rtol=2e-6)
+    assert (weights[mask] > 0).all()
+
+
+def test_a_weight_by_hand():
+    # Mean 2, std sqrt(2): z is -sqrt 2, 0, sqrt 2, 0 and 1 + z / 2 is 0.29, 1, 1.71, 1,
+    # of which the first is held at 0.5; the sum is 4.2071, and the scale 4 / 4.2071.
+    movement, mask = jnp.float32([[0.0, 2.0, 4.0, 2.0, 9.0]]), jnp.arange(5)[None] < 4
+    weights = rfgo_token_weights(movement, mask)
+    kept = np.array([0.5, 1.0, 1 + 2**-0.5, 1.0])
+    np.testing.assert_allclose(weights[0, :4], kept * 4 / kept.sum(), rtol=1e-6)
+
+
+def test_a_sequence_that_does_not_move_weighs_its_tokens_alike():
+    movement = np.full((1, 6), np.float32(0.7))
+    weights = rfgo_token_weights(movement, np.ones((1, 6), bool), lambda_w=5.0)
+    assert (np.asarray(weights) == 1).all()
+
+
+def test_tokens_without_a_movement_are_neutral_before_scaling():
+    movement, mask = jnp.float32([[99.0, 0.0, 2.0]]), jnp.ones((1, 3), bool)
+    measured = jnp.array([[False, True, True]])
+    weights = rfgo_token_weights(movement, mask, lambda_w=0.25, measured=measured)
+    np.testing.assert_allclose(weights, [[1.0, 0.75, 1.25]], rtol=1e-6)
+
+
+# Proxies
+
+
+def test_the_proxy_touches_groups_without_a_preference_only():
+    quality = np.float32([[1, 2, 3], [1, 2, 3], [1, 2, 3]])
+    # Sixteen rewards of 0.7 have a std of 6e-8: rounding is no preference.
+    rewards = np.float32([[0, 0, 1], [0.7, 0.7, 0.7], [0, 0, 0]])
+    proxies = np.asarray(rfgo_proxy_rewards(quality, rewards, lambda_p=0.1))
+    assert (proxies[0] == 0).all()
+    unit = 0.1 * np.sqrt(1.5)
+    np.testing.assert_allclose(proxies[1], [-unit, 0, unit], rtol=1e-6)
+    assert (proxies[2] == proxies[1]).all()
+
+
+def test_qualities_are_clipped_and_malformed_completions_have_no_say():
+    quality = np.float32([[-9, 9, 1, 700]])
+    eligible = np.array([[True, True, True, False]])
+    found = rfgo_proxy_rewards(
+        quality, np.zeros((1, 4), np.float32), clip=2.0, eligible=eligible
+    )
+    clipped = np.array([-2.0, 2.0, 1.0])
+    expected = 0.1 * (clipped - clipped.mean()) / clipped.std()
+    np.testing.assert_allclose(found[0, :3], expected, rtol=1e-6)
+    assert found[0, 3] == 0
+
+
+@pytest.mark.parametrize("eligible", [0, 1])
+def test_fewer_than_two_sound_completions_earn_nothing(eligible):
+    mask = np.arange(4)[None] < eligible
+    rewards = np.zeros((1, 4), np.float32)
+    quality = np.float32([[1, 2, 3, 4]])
+    assert not np.asarray(rfgo_proxy_rewards(quality, rewards, eligible=mask)).any()
+
+
+# In the update
+
+
+def _reference(movement):
+    """Returns weights and advantages in float64, token by token."""
+    guide, batch, h = _guide(), _batch(), _stream().astype(np.float64)
+    pre = (h - guide.center) @ guide.encoder.astype(np.float64) + guide.bias
+    f = np.where(pre > guide.threshold, pre, 0.0)
+    level = (f / guide.scale) @ guide.weights.astype(np.float64)
+    weights, quality = np.zeros((P * G, T)), np.zeros(P * G)
+    for b, n in enumerate(LENGTHS):
+        known = range(n - 1)
+        quality[b] = np.mean([level[b, t] for t in known]) if n > 1 else 0.0
+        m = {
+            "level": {t: level[b, t] for t in known},
+            "policy_ref": {
+                t: level[b, t] - batch.guidance.ref_levels[b, t] for t in known
+            },
+            "temporal": {
+                t: (np.abs(f[b, t] - f[b, t - 1]) / guide.scale) @ np.abs(guide.weights)
+                for t in known
+                if t > 0
+            },
+        }[movement]
+        values = np.array(list(m.values()))
+        spread = values.std() if len(values) else 0.0
+        w = np.ones(n)
+        for t, value in m.items():
+            if spread > 0:
+                w[t] = np.clip(1 + 0.5 * (value - values.mean()) / spread, 0.5, 2.0)
+        weights[b, :n] = w * n / w.sum()
+    advantages = ADVANTAGES.astype(np.float64).copy()
+    clipped = np.clip(quality, -3, 3)
+    for p in (1, 3):
+        rows = [b for b in range(p * G, (p + 1) * G) if LENGTHS[b] > 1]
+        q = clipped[rows]
+        advantages[rows] = 0.1 * (q - q.mean()) / q.std()
+    return weights, advantages
+
+
+@pytest.mark.parametrize("movement", ["temporal", "policy_ref", "level"])
+def test_the_guided_batch_is_the_written_equations(movement):
+    config = dataclasses.replace(STEERING, movement=movement)
+    batch = _batch()
+    found, _ = guided(_stream(), batch, _guide(), config=config, shuffled=False)
+    weights, advantages = _reference(movement)
+    np.testing.assert_allclose(
+        found.token_weights, weights * batch.token_weights, rtol=2e-5, atol=1e-9
+    )
+    np.testing.assert_allclose(found.advantages, advantages, rtol=2e-5, atol=1e-7)
+
+
+def test_padding_and_the_last_token_are_never_read():
+    stream = _stream().copy()
+    outside = np.arange(T - 1)[None] >= LENGTHS[:, None] - 1
+    stream[outside] = np.nan
+    clean = guided(_stream(), _batch(), _guide(), config=STEERING, shuffled=False)
+    dirty = guided(stream, _batch(), _guide(), config=STEERING, shuffled=False)
+    jax.tree.map(np.testing.assert_array_equal, clean, dirty)
+
+
+def test_shuffled_weights_are_the_weights_in_another_order():
+    straight, _ = guided(_stream(), _batch(), _guide(), config=STEERING, shuffled=False)
+    shuffled, _ = guided(_stream(), _batch(), _guide(), config=STEERING, shuffled=True)
+    a, b = (np.asarray(x.token_weights) for x in (straight, shuffled))
+    np.testing.assert_array_equal(np.sort(a, axis=1), np.sort(b, axis=1))
+    assert (a != b).any()
+
+
+def test_sums_are_counted_once_and_by_band():
+    _, sums = guided(_stream(), _batch(), _guide(), config=STEERING, shuffled=False)
+    tokens = (LENGTHS - 1).reshape(P, G).sum(axis=1)
+    by_band = {BANDS[0]: tokens[0], BANDS[1]: tokens[1], BANDS[2]: tokens[3]}
+    assert sums.tokens.tolist() == [by_band.get(band, 0) for band in BANDS]
+    f = np.asarray(features(jnp.asarray(_stream()), _guide()), np.float64)
+    f[np.arange(T - 1)[None] >= LENGTHS[:, None] - 1] = 0
+    np.testing.assert_allclose(sums.squares, (f**2).sum(axis=(0, 1)), rtol=1e-5)
+    right = np.isin(np.arange(P * G), [0, 8, 10, 12, 13, 14, 15])
+    np.testing.assert_allclose(sums.outcome_sums[1], f[right].sum((0, 1)), rtol=1e-5)
+    assert float(sums.outcome_tokens[1]) == (LENGTHS - 1)[right].sum()
+    level = np.asarray(levels(jnp.float32(f), _guide()), np.float64)
+    quality = level.sum(axis=1) / np.maximum(LENGTHS - 1, 1)
+    # Groups 0 and 2 are split; completion 3 has no level, and so no say.
+    q, r = quality[[0, 1, 2]], np.array([1.0, 0, 0])
+    q2, r2 = quality[8:12], np.array([1.0, 0, 1, 0])
+    covariance = sum(
+        ((a - a.mean()) * (b - b.mean())).sum() for a, b in ((q, r), (q2, r2))
+    )
+    np.testing.assert_allclose(sums.covariance, covariance, rtol=1e-4)
+    assert float(sums.proxied_groups) == 2
+
+
+def _updater(config, *, shuffled=False):
+    return Updater(
+        nnx.graphdef(POLICY),
+        policy_objective(LossConfig()),
+        optimizer=OptimizerConfig(clip_norm=1e9),
+        total_steps=10,
+        logit_chunk=0,
+        probing=Probing(layer=1, rfgo=config, shuffled=shuffled, observer=None),
+    )
+
+
+def _stepped(updater, parts, guide=None):
+    params = jax.tree.map(jnp.copy, nnx.state(POLICY))
+    state, losses, _ = updater.step(
+        updater.init(params), parts, Sampling.plain(), guide=guide
+    )
+    return state, losses
+
+
+def test_without_lambdas_the_update_is_the_plain_one_bit_for_bit():
+    plain, _ = _stepped(
+        _updater(RFGOConfig()), [dataclasses.replace(_batch(), guidance=None)]
+    )
+    watched, losses = _stepped(_updater(RFGOConfig()), [_batch()], _guide())
+    assert float(losses.guide.weighed_tokens) == LENGTHS.sum()
+    jax.tree.map(np.testing.assert_array_equal, plain.params, watched.params)
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_no_cut_into_micro_batches_changes_the_guided_gradient(shuffled):
+    updater = _updater(STEERING, shuffled=shuffled)
+    whole, one = _stepped(updater, [_batch()], _guide())
+    cut, many = _stepped(updater, list(micro_batches(_batch(), 2, bucket=1)), _guide())
+    a, b = (jax.tree.leaves(state.opt_state) for state in (whole, cut))
+    for left, right in zip(a, b, strict=True):
+        np.testing.assert_allclose(left, right, rtol=1e-5, atol=2e-7)
+    jax.tree.map(
+        functools.partial(np.testing.assert_allclose, rtol=2e-5, atol=1e-5),
+        one.guide,
+        many.guide,
+    )
+
+
+def test_the_probe_receives_no_gradient_and_passes_none_on():
+    """The guided gradient is that of the plain loss with the guided numbers as data."""
+    batch = _batch()
+    state, _ = _stepped(_updater(STEERING), [batch], _guide())
+    fixed, _ = guided(_stream(), batch, _guide(), config=STEERING, shuffled=False)
+    fixed = dataclasses.replace(jax.device_get(fixed), guidance=None)
+    same, _ = _stepped(_updater(STEERING), [fixed])
+    for left, right in zip(
+        *(jax.tree.leaves(s.opt_state) for s in (state, same)), strict=True
+    ):
+        np.testing.assert_allclose(left, right, rtol=1e-5, atol=2e-7)
+
+    def loss(encoder):
+        guide = _guide(encoder=encoder)
+        guided_batch, _ = guided(
+            _stream(), batch, guide, config=STEERING, shuffled=False
+        )
+        return (guided_batch.token_weights**2).sum() + guided_batch.advantages.sum()
+
+    def of_stream(stream):
+        guided_batch, _ = guided(
+            stream, batch, _guide(), config=STEERING, shuffled=False
+        )
+        return (guided_batch.token_weights**2).sum() + guided_batch.advantages.sum()
+
+    assert not np.asarray(jax.grad(loss)(jnp.asarray(_guide().encoder))).any()
+    assert not np.asarray(jax.grad(of_stream)(jnp.asarray(_stream()))).any()
+
+
+def test_no_sums_is_the_zero_of_their_addition():
+    _, sums = guided(_stream(), _batch(), _guide(), config=STEERING, shuffled=False)
+    jax.tree.map(np.testing.assert_array_equal, sums + no_sums(_guide()), sums)
