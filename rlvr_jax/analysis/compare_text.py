@@ -12,7 +12,7 @@ _MEANINGS = {
     "seed": "s: paired by seed (Student's t)",
     "welch": "w: not the same seeds (Welch's t)",
 }
-_DIGITS = {REWARD: 3, LENGTH: 1, ALARMS: 1, SECONDS: 0}  # of others, shares, 1
+_DIGITS = {REWARD: 3, LENGTH: 1, ALARMS: 1, SECONDS: 0}  # shares, in percent, have 1
 _MOST_FIELDS = 12  # of a config's differences that are shown
 _NONE = "-"
 
