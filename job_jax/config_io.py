@@ -46,6 +46,31 @@ def diff(old: Section, new: Section) -> list[str]:
     ]
 
 
+def diff_json(
+    old: Mapping[str, Any], new: Mapping[str, Any], path: str = ""
+) -> list[str]:
+    """Returns `diff` of two configs as JSON, which may be of different versions.
+
+    A section that only one of them has is one line.
+    """
+    lines = []
+    for name in {**old, **new}:
+        before, after = old.get(name), new.get(name)
+        if isinstance(before, Mapping) and isinstance(after, Mapping):
+            lines += diff_json(before, after, f"{path}{name}.")
+        elif name not in old or name not in new or before != after:
+            told = (
+                "absent"
+                if name not in side
+                else "present"
+                if isinstance(side[name], Mapping)
+                else repr(side[name])
+                for side in (old, new)
+            )
+            lines.append(f"{path}{name}: {' -> '.join(told)}")
+    return lines
+
+
 def override(config: AnySection, overrides: Mapping[str, str]) -> AnySection:
     """Returns `config` with the text of each dotted key read as its field's type.
 

@@ -48,7 +48,7 @@ class Judged:
     strategy: str | None
     weight_version: int
     flags: tuple[str, ...] = ()  # of behaviour.FLAGS
-    band: Band | None = None  # its problem's before it was asked; None where not kept
+    band: Band | None = None  # its problem's before the step; None outside training
 
     def row(self, stage: str, step: int) -> dict[str, Any]:
         """Returns the completion as a line of rollouts/."""

@@ -7,7 +7,7 @@ eval        held-out problems, before (warmup's policy) and after (train's)
 """
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -18,7 +18,14 @@ from job_jax.steps import StageSteps
 from rlvr_jax import doctor, throughput
 from rlvr_jax.data import Difficulty, Loader, Pool, difficulty, encode_prompts
 from rlvr_jax.estimate import known_before_rl, learnt, restored, write_difficulty
-from rlvr_jax.evaluate import Judged, evaluate_policy, initial_verdicts, score
+from rlvr_jax.evaluate import (
+    Judged,
+    Verdicts,
+    bands,
+    evaluate_policy,
+    initial_verdicts,
+    score,
+)
 from rlvr_jax.experience import Experience, gather
 from rlvr_jax.learn.batches import (
     micro_batches,
@@ -206,8 +213,7 @@ def evaluation(loop: Loop) -> None:
             between=loop.stop.check,
         )
         clock.lap("eval")
-        _save_rollouts(loop, f"eval_{name}", 0, judged)
-        initial = initial_verdicts(loop.workdir.read_rollouts("eval_before", 0))
+        initial = _save_evaluated(loop, name, judged)
         loop.summarise(
             {
                 "eval": {name: score(loop.run.config, judged, initial)},
@@ -317,6 +323,19 @@ def _evaluated(
     )
     progress.close()
     return found
+
+
+def _save_evaluated(loop: Loop, when: str, judged: Sequence[Judged]) -> Verdicts:
+    """Saves the completions with their bands; returns what the bands were made of."""
+    stage = f"eval_{when}"
+    rows = [one.row(stage, 0) for one in judged]
+    before = rows if when == "before" else loop.workdir.read_rollouts("eval_before", 0)
+    initial = initial_verdicts(before)
+    cut = bands(initial, loop.run.config.difficulty)
+    loop.workdir.write_rollouts(
+        stage, 0, ({**row, "band": cut.get(row["id"], "unknown")} for row in rows)
+    )
+    return initial
 
 
 def _save_rollouts(loop: Loop, stage: str, step: int, judged: list[Judged]) -> None:

@@ -1,7 +1,8 @@
-"""What a set of judged samples says about a policy, with intervals. NumPy only.
+"""What a set of judged samples says about a policy, with intervals. No JAX.
 
-Samples of one problem resemble each other, so every interval resamples *problems*
-(percentile bootstrap), never single samples. References:
+Samples of one problem resemble each other, so an interval within one run resamples
+*problems* (percentile bootstrap), never single samples. Over runs of other seeds it is
+Student's t of the runs' means. References:
   pass@k  https://arxiv.org/abs/2107.03374  (the unbiased estimator)
   maj@k   https://arxiv.org/abs/2203.11171  (self-consistency)
 """
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import stdtrit
 
 from rlvr_jax.types import BANDS, Band, VerdictStatus
 
@@ -172,17 +174,83 @@ def bootstrap_interval(
             f"bootstrap_interval: values {value_N.shape} over per {per_N.shape}, "
             f"summing to {per_N.sum()}; give one of each per problem, not all 0"
         )
-    size = len(value_N)
-    # How often each resample draws each problem: all that sums depend on.
-    draws_RN = np.random.default_rng(seed).multinomial(
-        size, np.full(size, 1 / size), size=resamples
-    )
+    draws_RN = _draws(len(value_N), resamples, np.random.default_rng(seed))
     over_R, under_R = draws_RN @ value_N, draws_RN @ per_N
-    tail = (1 - level) / 2
     ratio = over_R[under_R > 0] / under_R[under_R > 0]
-    low, high = np.quantile(ratio, [tail, 1 - tail])
-    mean = value_N.sum() / per_N.sum()
+    return _percentiles(value_N.sum() / per_N.sum(), ratio, level)
+
+
+def bootstrap_difference(
+    values: npt.ArrayLike,
+    others: npt.ArrayLike,
+    *,
+    resamples: int,
+    seed: int,
+    level: float = 0.95,
+) -> Interval:
+    """Returns the interval of mean(values) - mean(others), unlike problems in each.
+
+    Both sides are resampled, each apart. Where they are the same problems,
+    `bootstrap_interval` of their differences is narrower.
+    """
+    sides = [np.asarray(side, np.float64) for side in (values, others)]
+    if any(side.ndim != 1 or not side.size for side in sides):
+        raise ValueError(
+            f"bootstrap_difference: values {sides[0].shape}, others {sides[1].shape}; "
+            "give one value a problem, and at least one problem a side"
+        )
+    rng = np.random.default_rng(seed)
+    means = [_draws(len(side), resamples, rng) @ side / len(side) for side in sides]
+    return _percentiles(sides[0].mean() - sides[1].mean(), means[0] - means[1], level)
+
+
+def t_interval(values: npt.ArrayLike, *, level: float = 0.95) -> Interval:
+    """Returns the mean of at least two runs, with Student's interval."""
+    value_R = np.asarray(values, np.float64)
+    if value_R.ndim != 1 or len(value_R) < 2:
+        raise ValueError(f"t_interval: {value_R.shape}; an interval needs two runs")
+    error = math.sqrt(value_R.var(ddof=1) / len(value_R))
+    return _students(value_R.mean(), error, len(value_R) - 1, level)
+
+
+def welch_interval(
+    values: npt.ArrayLike, others: npt.ArrayLike, *, level: float = 0.95
+) -> Interval:
+    """Returns the interval of mean(values) - mean(others), two or more runs in each.
+
+    Welch's: neither variances nor numbers of runs need be equal.
+    """
+    sides = [np.asarray(side, np.float64) for side in (values, others)]
+    if any(side.ndim != 1 or len(side) < 2 for side in sides):
+        raise ValueError(
+            f"welch_interval: values {sides[0].shape}, others {sides[1].shape}; an "
+            "interval needs two runs a side"
+        )
+    parts = [side.var(ddof=1) / len(side) for side in sides]
+    below = sum(p * p / (len(s) - 1) for p, s in zip(parts, sides, strict=True))
+    freedom = sum(parts) ** 2 / below if below > 0 else 1.0
+    difference = sides[0].mean() - sides[1].mean()
+    return _students(difference, math.sqrt(sum(parts)), freedom, level)
+
+
+def _draws(
+    size: int, resamples: int, rng: np.random.Generator
+) -> npt.NDArray[np.int64]:
+    """Returns how often each resample draws each problem: all that sums depend on."""
+    return rng.multinomial(size, np.full(size, 1 / size), size=resamples)
+
+
+def _percentiles(
+    mean: float, resampled: npt.NDArray[np.float64], level: float
+) -> Interval:
+    tail = (1 - level) / 2
+    low, high = np.quantile(resampled, [tail, 1 - tail])
     return {"mean": float(mean), "low": float(low), "high": float(high)}
+
+
+def _students(mean: float, error: float, freedom: float, level: float) -> Interval:
+    half = float(stdtrit(freedom, (1 + level) / 2)) * error
+    return {"mean": float(mean), "low": float(mean - half), "high": float(mean + half)}
 
 
 def summarise(

@@ -10,10 +10,13 @@ import pytest
 
 from rlvr_jax.statistics import (
     ProblemResult,
+    bootstrap_difference,
     bootstrap_interval,
     majority_at_k,
     pass_at_k,
     summarise,
+    t_interval,
+    welch_interval,
 )
 
 
@@ -171,6 +174,52 @@ def test_bootstrap_resamples_problems_not_samples():
 def test_bootstrap_refuses_an_undefined_ratio(values, per):
     with pytest.raises(ValueError, match="one of each per problem"):
         bootstrap_interval(values, per=per, resamples=10, seed=0)
+
+
+def test_unlike_problems_are_resampled_apart():
+    # Means of 2 of {0, 1}: 0, 1/2, 1 with chances 1/4, 1/2, 1/4; two such, apart,
+    # differ by 1 with chance 1/16 either way, so 95 % reach both ends.
+    found = bootstrap_difference([0, 1], [1, 0], resamples=4000, seed=0)
+    assert found == {"mean": 0.0, "low": -1.0, "high": 1.0}
+    # Paired, equal problems leave no doubt.
+    same = bootstrap_interval([0, 0], resamples=100, seed=0)
+    assert (same["low"], same["high"]) == (0.0, 0.0)
+    shifted = bootstrap_difference([3, 3, 3], [1], resamples=50, seed=0)
+    assert shifted == {"mean": 2.0, "low": 2.0, "high": 2.0}
+
+
+def test_students_interval_by_hand():
+    # Mean 2, variance 1, t(2, 0.975) = 4.30265.
+    found = t_interval([1, 2, 3])
+    assert found["mean"] == 2
+    assert found["high"] - 2 == pytest.approx(4.30265 / 3**0.5, abs=1e-5)
+    assert 2 - found["low"] == pytest.approx(found["high"] - 2)
+
+
+def test_welchs_interval_by_hand():
+    # Equal sizes and variances give 2 (n - 1) = 4 degrees: t(4, 0.975) = 2.77645.
+    found = welch_interval([4, 5, 6], [1, 2, 3])
+    assert found["mean"] == 3
+    assert found["high"] - 3 == pytest.approx(2.77645 * (2 / 3) ** 0.5, abs=1e-5)
+    # Where one side does not vary, the other's degrees are left.
+    lone = welch_interval([1, 2, 3], [7, 7])
+    assert lone["high"] - lone["mean"] == pytest.approx(4.30265 / 3**0.5, abs=1e-5)
+    assert welch_interval([1, 1], [2, 2]) == {"mean": -1, "low": -1, "high": -1}
+
+
+@pytest.mark.parametrize(
+    "interval",
+    [
+        lambda: t_interval([1.0]),
+        lambda: welch_interval([1.0, 2.0], [1.0]),
+        lambda: bootstrap_difference([1.0], [], resamples=9, seed=0),
+    ],
+)
+def test_too_few_for_an_interval_are_refused(interval):
+    with pytest.raises(
+        ValueError, match=r"interval needs two runs|at least one problem"
+    ):
+        interval()
 
 
 def result(id, level, type, statuses, strategies=()):

@@ -10,6 +10,8 @@ from job_jax.schema import did_you_mean
 # Each a module of this package with main(argv) -> exit code, imported when asked for.
 COMMANDS = {
     "report": "writes WORKDIR/report/index.html, one self-contained page",
+    "compare": "prints several runs side by side, with intervals",
+    "features": "what RL strengthened, suppressed or woke, by band, with its evidence",
     "causal": "edits latents while a checkpoint answers, beside matched controls",
 }
 

@@ -177,6 +177,8 @@ def test_the_summary_holds_the_run_in_numbers(whole):
         by_band = found["eval"][when]["by_band"]
         assert sum(each["problems"] for each in by_band.values()) == 8
         assert found["eval"][when]["by_band_fresh"].keys() <= {"easy", "medium", "hard"}
+        rows = completions(whole, f"eval_{when}_000000.jsonl.gz")
+        assert {row["band"] for row in rows} == by_band.keys()
     assert by_band.keys() == found["eval"]["before"]["by_band"].keys()
     assert found["throughput"].keys() >= {
         "rollout_tokens_per_s",

@@ -10,6 +10,7 @@ from job_jax.config_io import (
     alternatives,
     config_digest,
     diff,
+    diff_json,
     from_json,
     override,
     to_json,
@@ -290,6 +291,21 @@ def test_diff_names_what_changed():
         "train.steps: 200 -> 7",
     ]
     assert diff(new, new) == []
+
+
+def test_diff_of_json_is_that_of_the_configs():
+    new = override(DEFAULT, {"train.steps": "7", "name": "other"})
+    assert diff_json(to_json(DEFAULT), to_json(new)) == diff(DEFAULT, new)
+
+
+def test_diff_of_json_takes_configs_of_different_versions():
+    old = {"a": {"b": 1, "gone": None}, "seed": 0}
+    new = {"a": {"b": 2}, "seed": 0, "probe": {"layer": 3}}
+    assert diff_json(old, new) == [
+        "a.b: 1 -> 2",
+        "a.gone: None -> absent",
+        "probe: absent -> present",
+    ]
 
 
 def test_diff_between_two_tasks_names_the_fields_of_both():
