@@ -1,5 +1,6 @@
 """Feature dynamics in words: the tables that the command and the report both show."""
 
+import math
 from collections.abc import Sequence
 
 from rlvr_jax.analysis.feature_log import OWN, Drop
@@ -10,6 +11,7 @@ from sae_jax.dynamics import KINDS, UNIQUE
 
 TOP = 10  # rows of each band
 
+_WORST = 3  # drops of explained variance named in a warning
 _NONE = "\u2013"
 
 
@@ -26,10 +28,22 @@ def text(found: Dynamics) -> str:
         f"In brackets the mean count when each prompt's two checkpoints are swapped by "
         f"chance ({NULL_DRAWS} draws). A family is `tested` features; "
         f"{100 * found.cuts.level:g} % of its claims are false on average.",
+        "Under other cuts: strengthened/suppressed/emerging/unique.",
         aligned(sensitivity_table(found)),
-        aligned(moved_table(found)) if found.rows else "No feature changed.",
+        *_moved_text(found),
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+def _moved_text(found: Dynamics) -> list[str]:
+    if not found.rows:
+        return ["No feature changed."]
+    return [
+        f"The surest claims, up to {TOP} of each band. unique? means that another "
+        "band's interval does not rule it out there; own text: the ratio on own "
+        "completions.",
+        aligned(moved_table(found)),
+    ]
 
 
 def warnings(found: Dynamics) -> list[str]:
@@ -39,11 +53,15 @@ def warnings(found: Dynamics) -> list[str]:
             "explained variance at both steps is not known: nothing says whether the "
             "dictionary still fits the policy"
         ]
+    if not found.broken:
+        return []
+    worst = [in_words(drop) for drop in found.broken[:_WORST]]
+    if (more := len(found.broken) - _WORST) > 0:
+        worst.append(f"{more} more in dynamics.json")
     return [
-        f"the dictionary explains less of the policy than it did: {in_words(drop)}. "
-        "What follows speaks of a part of the policy that shrank; train a T-SAE on "
-        "the later policy before believing it"
-        for drop in found.broken
+        "the dictionary explains less of the policy than it did: "
+        f"{'; '.join(worst)}. What follows speaks of a part of the policy that shrank; "
+        "train a T-SAE on the later policy before believing it"
     ]
 
 
@@ -122,12 +140,13 @@ def _cells(row: Moved) -> tuple[str, ...]:
         for kind in row.kinds
     ]
     value, low, high = row.ratio
+    ratio = f"{value:.2f} ({low:.2f}\u2013{_end(high)})"
     old, new = row.rate
     return (
         row.band,
         str(row.feature),
         ", ".join(kinds),
-        f"{_ratio(value)} ({_ratio(low)}\u2013{_ratio(high)})",
+        "from 0" if math.isinf(value) else ratio,
         f"{old:.4f} \u2192 {new:.4f} "
         f"({row.rate_interval[0]:.4f}\u2013{row.rate_interval[1]:.4f})",
         f"{row.q:.1g}",
@@ -179,8 +198,8 @@ def aligned(table: Table) -> str:
     )
 
 
-def _ratio(value: float) -> str:
-    return "\u221e" if value == float("inf") else f"{value:.2f}"
+def _end(value: float) -> str:
+    return "\u221e" if math.isinf(value) else f"{value:.2f}"
 
 
 def _or_none(value: float | None) -> str:
