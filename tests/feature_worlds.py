@@ -152,5 +152,6 @@ def write_features(
         "dead": [9],
         "layer": 2,
         "method": "contrast",
+        "arm": "features",
     }
     (workdir / "sae/selection.json").write_text(json.dumps(selection))

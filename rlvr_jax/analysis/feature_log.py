@@ -134,17 +134,18 @@ def read_log(run: Run) -> FeatureLog:
 def drops(log: FeatureLog, step: int) -> list[Drop]:
     """Returns what each band's texts lost by `step`, the most first.
 
-    Measured lines alone: a band that step 0 or `step` lacks is not in it.
+    Up to their last measurement: a run that has ended samples no more completions.
     """
-    fve = {
-        (line["step"], line["split"], line["band"]): line["fve"]
-        for line in log.validity
-        if line["fve"] is not None and math.isfinite(line["fve"])
-    }
+    fve: dict[tuple[str, str], dict[int, float]] = {}
+    for line in sorted(log.validity, key=lambda line: line["step"]):
+        value = line["fve"]
+        if line["step"] <= step and value is not None and math.isfinite(value):
+            of_texts = fve.setdefault((line["split"], line["band"]), {})
+            of_texts[line["step"]] = value
     found = [
-        Drop(split=split, band=band, before=fve[0, split, band], after=after)
-        for (at, split, band), after in fve.items()
-        if at == step and (0, split, band) in fve
+        Drop(split=split, band=band, before=at[0], after=at[max(at)])
+        for (split, band), at in fve.items()
+        if 0 in at and len(at) > 1
     ]
     return sorted(found, key=lambda drop: -drop.lost)
 

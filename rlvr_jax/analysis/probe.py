@@ -41,6 +41,10 @@ _VALIDITY = {
     "l0": "Latents a token",
     "ce_recovered": "Loss recovered",
 }
+_DIRECTION = (
+    "This run read one raw direction. What follows is of the latents that it stands "
+    "for. "
+)
 _TOP = 5  # claims shown of each band
 
 # {(split, band): {step: value of each reward feature}}
@@ -82,12 +86,13 @@ def _features(log: FeatureLog) -> list[Section]:
         labels |= legend(lines)
     for index, (name, title) in enumerate(_STEERING.items()):
         charts += chart(f"steering{index}", title, [curve(log.run, name)])
+    text = _DIRECTION if log.selection["arm"] == "direction" else ""
     return [
         Section(
             title="Reward features",
-            text="The level of a text is what RFGO reads: the sum over the reward "
-            "features of weight times activation over scale, here in the mean over "
-            "tokens. On fixed texts only the policy changes; on own completions the "
+            text=f"{text}The level of a text is what RFGO reads: the sum over the "
+            "reward features of weight times activation over scale, here in the mean "
+            "over tokens. On fixed texts only the policy changes; on own completions the "
             "texts do too. Where the level rises and right minus wrong falls, it may "
             "be gamed.",
             figures=charts,

@@ -6,6 +6,7 @@ import re
 import pytest
 from feature_worlds import World, write_features
 
+from job_jax.metrics import MetricsWriter
 from rlvr_jax.analysis import read_run, write_report
 from rlvr_jax.analysis.__main__ import main
 from rlvr_jax.analysis.probe import sections
@@ -106,6 +107,27 @@ def test_a_dictionary_that_no_longer_fits_stands_first(tmp_path, capsys):
     assert "FVE 0.900 at step 0, 0.790 now" in output
     steady = found_by(capsys, workdir(tmp_path / "steady", fve=(0.8, 0.75, 0.71)))
     assert "warning" not in steady
+
+
+def test_completions_count_up_to_the_last_that_were_read(tmp_path, capsys):
+    """The last step has fixed texts alone; what completions lost by 50 still counts."""
+    path = workdir(tmp_path / "run", fve=(0.8, 0.6, 0.8))
+    file = path / "features/validity.jsonl"
+    lines = [json.loads(each) for each in file.read_text().splitlines()]
+    kept = [each for each in lines if (each["step"], each["split"]) != (100, "rollout")]
+    file.write_text("".join(json.dumps(each) + "\n" for each in kept))
+    output = found_by(capsys, path)
+    assert "FVE 0.800 at step 0, 0.600 now (own completions)" in output
+    assert "(fixed texts" not in output
+
+
+def test_a_control_direction_is_named(tmp_path):
+    path = workdir(tmp_path / "run")
+    file = path / "sae/selection.json"
+    selection = json.loads(file.read_text())
+    assert not sections(read_run(path))[0].text.startswith("This run read one raw")
+    file.write_text(json.dumps(selection | {"arm": "direction"}))
+    assert sections(read_run(path))[0].text.startswith("This run read one raw")
 
 
 def test_validity_that_nobody_measured_is_said_to_be_unknown(tmp_path, capsys):
@@ -210,6 +232,18 @@ def test_level_and_contrast_of_reward_features(tmp_path):
     )
     assert own == fixed
     assert contrast == pytest.approx([0.4 * end for end in own], rel=0.01)
+
+
+def test_what_rfgo_did_is_drawn_where_it_was_logged(tmp_path):
+    path = workdir(tmp_path / "run")
+    with MetricsWriter(path) as writer:
+        for step in range(4):
+            values = {"rfgo/corr_reward": 0.3, "rfgo/weight_std": 0.1 + step}
+            writer.write("train", step, values)
+    charts = "".join(sections(read_run(path))[0].figures)
+    assert "Correlation of proxy and outcome" in charts
+    assert "Deviation of token weights" in charts
+    assert "Groups given a proxy reward" not in charts
 
 
 def test_a_report_of_one_logged_step_has_no_dynamics(tmp_path):
