@@ -92,9 +92,9 @@ def _features(log: FeatureLog) -> list[Section]:
             title="Reward features",
             text=f"{text}The level of a text is what RFGO reads: the sum over the "
             "reward features of weight times activation over scale, here in the mean "
-            "over tokens. On fixed texts only the policy changes; on own completions the "
-            "texts do too. Where the level rises and right minus wrong falls, it may "
-            "be gamed.",
+            "over tokens. On fixed texts only the policy changes; on own completions "
+            "the texts do too. Where the level rises and right minus wrong falls, it "
+            "may be gamed.",
             figures=charts,
             legend=labels,
             table=_feature_table(log, means, contrast),
