@@ -4,9 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from job_jax.command import UsageError
-from rlvr_jax.analysis import features_command
-from rlvr_jax.analysis.report import write_report
+from rlvr_jax.analysis import NotAWorkdirError, write_report
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -16,29 +14,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description="Reads what runs left in their workdirs; writes tables and pages.",
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for add in (_report, features_command.add):
-        add(commands)
+    report = commands.add_parser(
+        "report",
+        help="write report/index.html, one self-contained page, into the workdir",
+        description="Writes WORKDIR/report/index.html and prints its path. An "
+        "unfinished run gets a report of what there is.",
+    )
+    report.add_argument("workdir", metavar="WORKDIR")
     chosen = parser.parse_args(arguments)
     try:
-        print(chosen.run(chosen))
-    except UsageError as error:
+        print(write_report(chosen.workdir))
+    except NotAWorkdirError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except (OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
-
-
-def _report(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = commands.add_parser(
-        "report",
-        help="write report/index.html, one self-contained page, into the workdir",
-        description="Writes WORKDIR/report/index.html and prints its path. An "
-        "unfinished run gets a report of what there is.",
-    )
-    parser.add_argument("workdir", metavar="WORKDIR")
-    parser.set_defaults(run=lambda chosen: write_report(chosen.workdir))
 
 
 if __name__ == "__main__":

@@ -3,9 +3,9 @@
 import math
 from collections.abc import Sequence
 
+from rlvr_jax.analysis.feature_dynamics import NULL_DRAWS, Dynamics, Group
 from rlvr_jax.analysis.feature_log import OWN, Drop
 from rlvr_jax.analysis.feature_rows import ALL, Moved
-from rlvr_jax.analysis.features import NULL_DRAWS, Dynamics, Group
 from rlvr_jax.analysis.section import Table
 from sae_jax.dynamics import KINDS, UNIQUE
 

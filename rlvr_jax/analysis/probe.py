@@ -6,6 +6,7 @@ import markupsafe
 import numpy as np
 from jaxtyping import Float
 
+from rlvr_jax.analysis.feature_dynamics import NULL_DRAWS, Dynamics, dynamics
 from rlvr_jax.analysis.feature_log import (
     FIXED,
     OWN,
@@ -22,7 +23,6 @@ from rlvr_jax.analysis.feature_text import (
     moved_table,
     warnings,
 )
-from rlvr_jax.analysis.features import NULL_DRAWS, Dynamics, dynamics
 from rlvr_jax.analysis.figures import BLUE, GREEN, GREY, PURPLE, RED, Line
 from rlvr_jax.analysis.section import Section, Table, chart, curve, legend
 from rlvr_jax.analysis.workdir import Run

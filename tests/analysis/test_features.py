@@ -8,7 +8,7 @@ from feature_worlds import World, write_features
 
 from job_jax.metrics import MetricsWriter
 from rlvr_jax.analysis import read_run, write_report
-from rlvr_jax.analysis.__main__ import main
+from rlvr_jax.analysis.features import main
 from rlvr_jax.analysis.probe import sections
 
 EASY = {0: 1.8, 1: 0.4, 2: 1.8}
@@ -41,7 +41,7 @@ def workdir(path, world=PLANTED, *, seed=0, band="hard", log_every=50, **written
 
 
 def found_by(capsys, *arguments):
-    assert main(["features", *map(str, arguments)]) == 0
+    assert main([*map(str, arguments)]) == 0
     return capsys.readouterr().out
 
 
@@ -157,7 +157,7 @@ def test_seeds_share_a_row_and_differ_by_chance_alone(tmp_path, capsys):
 
 
 def refused(capsys, *arguments):
-    assert main(["features", *map(str, arguments)]) == 2
+    assert main([*map(str, arguments)]) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ")
     assert error.count("\n") == 1
