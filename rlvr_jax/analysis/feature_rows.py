@@ -138,8 +138,8 @@ def _row(evidence: _Evidence, band: str, i: int) -> Moved:
     change, claim = evidence.measured[band], evidence.found[band]
     ratio, rate = evidence.ends[band]
     kinds = [kind for kind in KINDS if vars(claim)[kind][z]]
-    is_unique = band in evidence.alone and bool(evidence.alone[band][z])
     others = [absent[i] for other, absent in evidence.absent.items() if other != band]
+    is_unique = band != ALL and bool(others) and bool(evidence.alone[band][z])
     return Moved(
         band=band,
         feature=z,

@@ -26,8 +26,8 @@ def text(found: Dynamics) -> str:
         "\n".join(f"warning: {each}" for each in warnings(found)),
         aligned(count_table(found)),
         f"In brackets the mean count when each prompt's two checkpoints are swapped by "
-        f"chance ({NULL_DRAWS} draws). A family is `tested` features; "
-        f"{100 * found.cuts.level:g} % of its claims are false on average.",
+        f"chance ({NULL_DRAWS} draws). Of a band's claims at most "
+        f"{100 * found.cuts.level:g} % are false on average, among `tested` features.",
         "Under other cuts: strengthened/suppressed/emerging/unique.",
         aligned(sensitivity_table(found)),
         *_moved_text(found),
@@ -79,7 +79,7 @@ def count_table(found: Dynamics) -> Table:
     for band, kinds in found.counts.items():
         cells = [
             f"{kinds[kind]} ({null[band][kind]['mean']:.2g})"
-            if kind in shown_kinds(band)
+            if kind in shown_kinds(found, band)
             else _NONE
             for kind in (*KINDS, UNIQUE)
         ]
@@ -96,7 +96,7 @@ def sensitivity_table(found: Dynamics) -> Table:
         (
             *(f"{cut:g}" for cut in (cuts.delta, cuts.e0, cuts.e1)),
             *(
-                "/".join(str(kinds[kind]) for kind in shown_kinds(band))
+                "/".join(str(kinds[kind]) for kind in shown_kinds(found, band))
                 for band, kinds in by_band.items()
             ),
         )
@@ -105,9 +105,10 @@ def sensitivity_table(found: Dynamics) -> Table:
     return Table(head=("delta", "e0", "e1", *found.counts), rows=rows)
 
 
-def shown_kinds(band: str) -> tuple[str, ...]:
-    """Returns the kinds that a band can have: nothing is unique to all bands."""
-    return KINDS if band == ALL else (*KINDS, UNIQUE)
+def shown_kinds(found: Dynamics, band: str) -> tuple[str, ...]:
+    """Returns the kinds that a band can have: unique needs another band beside it."""
+    others = [other for other in found.counts if other not in (band, ALL)]
+    return KINDS if band == ALL or not others else (*KINDS, UNIQUE)
 
 
 def moved_table(found: Dynamics, top: int = TOP) -> Table:

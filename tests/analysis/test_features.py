@@ -91,6 +91,17 @@ def test_the_record_holds_each_claim_with_its_evidence(tmp_path, capsys):
     assert ("hard", 0) not in rows
 
 
+def test_nothing_is_unique_to_the_only_band(tmp_path, capsys):
+    path = workdir(tmp_path / "run", World(bands=("hard",), gain={"hard": {2: 1.8}}))
+    output = found_by(capsys, path)
+    assert line(output, "hard")[-1] == "\u2013"
+    record = json.loads((path / "features/dynamics.json").read_text())
+    assert [(r["band"], r["kinds"]) for r in record["features"]] == [
+        ("hard", ["strengthened"]),
+        ("all", ["strengthened"]),
+    ]
+
+
 def test_cuts_and_step_are_taken_from_the_command(tmp_path, capsys):
     path = workdir(tmp_path / "run")
     strict = found_by(capsys, path, "--delta=0.99", "--step=50")
