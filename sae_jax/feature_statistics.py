@@ -135,7 +135,7 @@ def collect_sequences(
     What `collect` finds where a token's row is its sequence, without products: each sum
     is one reduction over T, which a compiler fuses with its siblings into one reading
     of f. A sequence has one outcome, so its right and wrong sums cost nothing more.
-    `grouped` makes rows of prompts or bands of these.
+    Latents are never negative. `grouped` makes rows of prompts or bands of these.
     """
     f = jnp.where(counted[:, :, None], f.astype(jnp.float32), 0.0)
     tokens = counted.sum(axis=1, dtype=jnp.int32)
@@ -151,7 +151,8 @@ def collect_sequences(
         tokens_wrong=if_outcome(WRONG, tokens),
         sum=total,
         sum_squares=(f**2).sum(axis=1),
-        nonzero=(f > 0).sum(axis=1, dtype=jnp.int32),
+        # XLA on CPU writes out what a comparison gives, and fuses what sign does: 2x.
+        nonzero=jnp.sign(f).sum(axis=1).astype(jnp.int32),
         max=f.max(axis=1, initial=0.0),
         sum_right=if_outcome(RIGHT, total),
         sum_wrong=if_outcome(WRONG, total),

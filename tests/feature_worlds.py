@@ -1,11 +1,16 @@
 """Tables of features whose truth is known: some change, most do not."""
 
 import dataclasses
+import json
+import pathlib
 from collections.abc import Mapping, Sequence
 
+import jax
 import numpy as np
 
+import sae_jax
 from sae_jax.feature_statistics import FeatureStatistics, FeatureTable, Row
+from sae_jax.sae import TSAE
 
 LATENTS = 60
 
@@ -20,24 +25,32 @@ class World:
 
     latents: int = LATENTS
     prompts: int = 24  # of each band
-    tokens: int = 50  # of each prompt
+    tokens: int = 200  # of each prompt
     bands: Sequence[str] = ("easy", "hard")
     gain: Mapping[str, Mapping[int, float]] = dataclasses.field(default_factory=dict)
     emerging: Mapping[str, Mapping[int, float]] = dataclasses.field(
         default_factory=dict
     )
 
-    def table(self, step: int, *, run: str = "run", seed: int = 0) -> FeatureTable:
-        """Returns the table of a step; what a prompt is like does not depend on it."""
+    def table(
+        self, step: int, *, seed: int = 0, chance: int | None = None
+    ) -> FeatureTable:
+        """Returns the table of a step; what a prompt is like does not depend on it.
+
+        `chance` is what tokens are drawn by: the step, by default.
+        """
         rows, parts = [], []
         for index, band in enumerate(self.bands):
             nature = np.random.default_rng((seed, index))
-            chance = np.random.default_rng((seed, index, 1 + step))
+            drawn = np.random.default_rng(
+                (seed, index, 1, step if chance is None else chance)
+            )
             rows += [
-                Row(run, step, band, "probe", f"{band}{p}") for p in range(self.prompts)
+                Row("run", step, band, "probe", f"{band}{p}")
+                for p in range(self.prompts)
             ]
             rate, level = self._nature(band, step, nature)
-            parts.append(self._drawn(rate, level, chance))
+            parts.append(self._drawn(rate, level, drawn))
         statistics = {
             name: np.concatenate([part[name] for part in parts]) for name in parts[0]
         }
@@ -74,3 +87,71 @@ class World:
             "sum_right": zeros,
             "sum_wrong": zeros,
         }
+
+
+def own_completions(table: FeatureTable) -> FeatureTable:
+    """Returns a band a row, as of completions: half the tokens right, 60 % of sums."""
+    by_band = table.merged("run", "step", "band")
+    found = by_band.statistics
+    statistics = dataclasses.replace(
+        found,
+        tokens_right=found.tokens / 2,
+        tokens_wrong=found.tokens / 2,
+        sum_right=0.6 * found.sum,
+        sum_wrong=0.4 * found.sum,
+    )
+    rows = tuple(row._replace(split="rollout") for row in by_band.rows)
+    return FeatureTable(rows=rows, statistics=statistics)
+
+
+def write_features(
+    workdir: pathlib.Path,
+    world: World,
+    *,
+    steps: Sequence[int] = (0, 50, 100),
+    seed: int = 0,
+    fve: Sequence[float] = (0.8, 0.79, 0.78),
+    dictionary: int = 0,
+) -> None:
+    """Writes what a probe logs: features/, sae/ with two reward features, a clone.
+
+    Runs of other seeds read the same texts. The reward features are 0, which every
+    dictionary has, and 9, which the clone lacks; 9 hardly fires.
+    """
+    (workdir / "features").mkdir(parents=True)
+    for step in steps:
+        chance = step + 1000 * seed if step else 0
+        fixed = world.table(step, chance=chance)
+        FeatureTable.joined([fixed, own_completions(fixed)]).save(
+            workdir / f"features/step_{step:06d}.npz"
+        )
+    lines = [
+        {
+            "step": step,
+            "band": band,
+            "split": split,
+            "fve": value + 0.1 * (split == "probe"),
+            "l0": 12.0,
+        }
+        for step, value in zip(steps, fve, strict=False)
+        for split in ("probe", "rollout")
+        for band in ("", *world.bands)
+    ]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (workdir / "features/validity.jsonl").write_text(text)
+    tsae = TSAE.init(jax.random.key(dictionary), width=64, latents=world.latents)
+    sae_jax.save(workdir / "sae", tsae)
+    without_9 = tsae.decoder.at[9].set(tsae.decoder[10])
+    clone = dataclasses.replace(tsae, decoder=without_9)
+    sae_jax.save(workdir / "sae_clones/seed1", clone)
+    selection = {
+        "latents": [0, 9],
+        "weights": [0.75, -0.25],
+        "sigma": [0.5, 2.0],
+        "stability": [1.0, 0.0],
+        "dead": [9],
+        "layer": 2,
+        "method": "contrast",
+        "arm": "features",
+    }
+    (workdir / "sae/selection.json").write_text(json.dumps(selection))

@@ -11,7 +11,7 @@ import jinja2
 
 from job_jax.command import DONE, UsageError, exit_code
 from job_jax.metrics import short_duration, short_number
-from rlvr_jax.analysis import difficulty, held_out, training
+from rlvr_jax.analysis import difficulty, held_out, probe, training
 from rlvr_jax.analysis.section import interval, percent
 from rlvr_jax.analysis.workdir import NotAWorkdirError, Run, read_run
 
@@ -28,6 +28,8 @@ _SECTIONS = (
     held_out.accuracy,
     held_out.strategies,
     training.behaviour,
+)
+_LAST_SECTIONS = (
     training.doctor,
     training.warm_up,
     training.bill,
@@ -88,13 +90,15 @@ def render(run: Run) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    sections = [section for make in _SECTIONS if (section := make(run)) is not None]
+    sections = [make(run) for make in _SECTIONS]
+    sections += probe.sections(run)
+    sections += [make(run) for make in _LAST_SECTIONS]
     return environment.get_template("report.html").render(
         name=run.config["name"],
         headline=headline(run),
         lead=lead(run),
         tiles=tiles(run),
-        sections=sections,
+        sections=[section for section in sections if section is not None],
         samples=samples(run),
         record=json.dumps(run.record, indent=2),
     )

@@ -103,16 +103,22 @@ def test_chance_alone_is_rarely_claimed():
 
 
 def test_false_claims_stay_a_small_share_beside_true_ones():
-    """10 of 60 features grow by half. Others are 5 % of the claims at most."""
-    world = World(bands=("all",), gain={"all": dict.fromkeys(range(10), 1.5)})
+    """10 of 60 features grow by half, the others by nothing.
+
+    Benjamini-Hochberg promises others a share of 0.05 x 50/60 = 0.042 of the claims;
+    the mean of 200 worlds has an error of 0.006.
+    """
+    world = World(
+        bands=("all",), tokens=50, gain={"all": dict.fromkeys(range(10), 1.5)}
+    )
     cuts = dataclasses.replace(CUTS, delta=0.02)
     shares, power = [], []
-    for seed in range(60):
+    for seed in range(200):
         claim = claims(changes(pair(world, "all", seed=seed)), cuts)
         claimed = claim.strengthened | claim.suppressed
         shares.append(claimed[10:].sum() / max(claimed.sum(), 1))
         power.append(claimed[:10].mean())
-    assert np.mean(shares) <= 0.05
+    assert np.mean(shares) <= 0.054
     assert np.mean(power) > 0.85
 
 
@@ -263,7 +269,7 @@ def test_other_texts_are_refused():
     longer = dataclasses.replace(
         after.statistics, tokens=after.statistics.tokens + (np.arange(24) == 5)
     )
-    with pytest.raises(ValueError, match=r"easy5: 50 tokens .* 51 at the other"):
+    with pytest.raises(ValueError, match=r"easy5: 200 tokens .* 201 at the other"):
         paired(before, dataclasses.replace(after, statistics=longer))
     with pytest.raises(ValueError, match="24 rows for 1 prompts"):
         paired(before, twice(after))
