@@ -113,7 +113,7 @@ def test_a_resolved_config_is_a_config(recipe, tmp_path):
         (
             "--stage=tran",
             "flag --stage=tran: value should be one of "
-            "<all|warmup|difficulty|train|eval|report>",
+            "<all|warmup|difficulty|tsae|train|eval|report>",
         ),
         ("--nodry_run=3", "--nodry_run=3 does not take an argument"),
         (
