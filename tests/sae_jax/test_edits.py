@@ -108,7 +108,9 @@ def test_a_control_that_moves_nothing_is_left_alone():
 def test_controls_fire_as_often_and_are_neither_targets_nor_dead():
     rate = np.concatenate([np.zeros(20), np.geomspace(1e-3, 0.5, 180)])
     targets = (60, 150, 199)
-    for drawn in matched_latents(rate, targets, draws=50, seed=0):
+    sets = matched_latents(rate, targets, draws=50, seed=0)
+    assert len(set(map(frozenset, sets))) == 50
+    for drawn in sets:
         assert len(set(drawn)) == 3
         assert not set(drawn) & set(targets)
         # 16 candidates around a target, fewer on one side at the edge, 3.5 % apart.
@@ -127,6 +129,8 @@ def test_too_few_latents_to_match_are_refused():
     rate = np.array([0.1, 0.1, 0.1, 0.0])
     with pytest.raises(ConfigError, match="1 other latents fire: too few to match 2"):
         matched_latents(rate, (0, 1), draws=1, seed=0)
+    with pytest.raises(ConfigError, match=r"2 sets of latents match \[0\], not 3"):
+        matched_latents(rate, (0,), draws=3, seed=0)
 
 
 def test_mode_dose_and_latents_share_one_program():
