@@ -212,7 +212,7 @@ def matched_latents(
             free = free[free != found[-1]]
         return tuple(found)
 
-    sets = {}
+    sets: dict[frozenset[int], tuple[int, ...]] = {}
     for _ in range(_MOST_TRIES * draws):
         found = drawn()
         sets.setdefault(frozenset(found), found)

@@ -1,4 +1,4 @@
-"""The experiment: paired arms, honest controls, verdicts by the rule that is stated."""
+"""The experiment: paired arms, honest controls, one command."""
 
 import contextlib
 import dataclasses
@@ -16,7 +16,6 @@ from job_jax.config_io import to_json
 from job_jax.schema import ConfigError
 from rlvr_jax.analysis.__main__ import main
 from rlvr_jax.analysis.causal import experiment
-from rlvr_jax.analysis.effects import NULL, OWN, SHARED, Contrast, table, words
 from rlvr_jax.causal import (
     Arm,
     Question,
@@ -34,13 +33,10 @@ from rlvr_jax.config import (
     ModelConfig,
     SamplingConfig,
 )
-from rlvr_jax.evaluate import Judged, evaluate_policy
-from rlvr_jax.outcomes import outcomes
-from rlvr_jax.paired import Difference
+from rlvr_jax.evaluate import evaluate_policy
 from rlvr_jax.restored import Restored
 from rlvr_jax.run import open_run
 from rlvr_jax.sampler import Edited, generate
-from rlvr_jax.types import Problem, Verdict
 from sae_jax.io import save
 from sae_jax.sae import TSAE
 
@@ -211,76 +207,6 @@ def test_an_experiment_asks_each_latent_and_tells_nulls(restored, capsys):
     assert {row["latents"] for row in result["contrasts"]} == {(3,), (5,)}
     assert picture.startswith("<svg xmlns=")
     assert "target" in picture
-
-
-def contrast(effect, draws, q=0.001, spread=0.05):
-    told = Difference(mean=effect, low=effect - spread, high=effect + spread, p=q)
-    return Contrast(
-        latents=(1,),
-        dose=1.0,
-        outcome="pass@1",
-        clean=0.9,
-        effect=told,
-        beyond={"random latents": told, "random direction": told},
-        drawn={"random latents": draws, "random direction": [0.0] * len(draws)},
-        q=q,
-    )
-
-
-@pytest.mark.parametrize(
-    ("given", "verdict"),
-    [
-        (contrast(-0.5, [-0.1, 0.6]), OWN),  # 0.6 is the other way
-        (contrast(-0.5, [-0.1, -0.6]), SHARED),  # one control goes farther
-        (contrast(-0.5, [-0.1, -0.2], q=0.06), SHARED),
-        (contrast(-0.04, [0.0, 0.0], q=0.06), NULL),
-        (contrast(0.5, [0.1, -0.6]), OWN),
-    ],
-)
-def test_verdicts_follow_the_rule(given, verdict):
-    assert given.verdict == verdict
-    assert table([given]).endswith(verdict)
-    assert "pass@1" in words([given])[0] or verdict == NULL
-
-
-def judged(problem, completion, status="right", strategy="forward"):
-    return Judged(
-        problem=problem,
-        completion=completion,
-        verdict=Verdict(status=status),
-        length=len(completion.split()),
-        finished=True,
-        strategy=strategy,
-        weight_version=0,
-    )
-
-
-def test_steps_are_counted_by_the_operation_that_is_due():
-    """Evaluate 3 + 2, then * 4 in GF(7): 5, then 6. One sample writes + for *."""
-    problem = Problem(
-        id="a",
-        prompt="evaluate : e3 k + e2 l * e4 = ?",
-        gold="e6",
-        kind="finite_field",
-        source="",
-        type="evaluation",
-    )
-    right = "forward : k e3 + e2 = e5 l e5 * e4 = e6 answer e6"
-    wrong = "forward : k e3 + e2 = e5 l e5 + e4 = e2 answer e2"
-    found = outcomes(
-        FiniteFieldConfig(modulus=7),
-        [judged(problem, right), judged(problem, wrong, "wrong")],
-        samples=2,
-        k=(1, 2, 4),
-    )
-    means = {name: each.mean() for name, each in found.items()}
-    assert means["steps right, due +"] == 1.0
-    assert means["steps right, due *"] == 0.5
-    assert means["steps right, from e5"] == 0.5
-    assert means["pass@1"] == means["pass@1, evaluation"] == 0.5
-    assert means["pass@2"] == 1.0
-    assert means["forward, evaluation"] == 1.0
-    assert "pass@4" not in means
 
 
 def sae_at(path, *, width=16, **metadata):
