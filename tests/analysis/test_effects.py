@@ -27,6 +27,7 @@ def contrast(effect, draws, q=0.001, spread=0.05):
         (contrast(-0.5, [-0.1, -0.6]), SHARED),  # one control goes farther
         (contrast(-0.5, [-0.1, -0.2], q=0.06), SHARED),
         (contrast(-0.04, [0.0, 0.0], q=0.06), NULL),
+        (contrast(-0.04, [0.0, 0.0]), NULL),  # the controls moved, not the target
         (contrast(0.5, [0.1, -0.6]), OWN),
     ],
 )
