@@ -141,7 +141,7 @@ def test_the_sham_is_the_clean_arm_token_for_token(restored, problems, asked, cl
 
 def test_the_clean_arm_is_the_evaluation(restored, problems, clean):
     """Same problems, same keys: what `evaluate` prints."""
-    summary, _ = evaluate_policy(
+    summary, *_ = evaluate_policy(
         restored.run,
         restored.params,
         problems,
