@@ -32,6 +32,7 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 
 _BLOCK = 1024  # tokens whose latents exist at once
 _CANDIDATES = 16  # a control is drawn from as many latents, the nearest in firing rate
+_MOST_TRIES = 100  # to draw a set that was not drawn before
 
 
 @jax.tree_util.register_dataclass
@@ -186,11 +187,11 @@ def matched(
 def matched_latents(
     rate: Float[np.ndarray, " Z"], latents: Sequence[int], *, draws: int, seed: int
 ) -> list[tuple[int, ...]]:
-    """Returns `draws` random sets, each of as many latents as there are targets.
+    """Returns `draws` random sets, no two alike, each of as many latents as targets.
 
     One for each target, drawn from the 16 latents nearest to it in log firing rate; no
     target, no latent that never fires, and none twice in a set. Raises ConfigError
-    where too few are left.
+    where there are not so many.
     """
     alive = np.flatnonzero(rate > 0)
     alive = alive[~np.isin(alive, latents)]
@@ -211,4 +212,13 @@ def matched_latents(
             free = free[free != found[-1]]
         return tuple(found)
 
-    return [drawn() for _ in range(draws)]
+    sets: dict[frozenset[int], tuple[int, ...]] = {}
+    for _ in range(_MOST_TRIES * draws):
+        found = drawn()
+        sets.setdefault(frozenset(found), found)
+        if len(sets) == draws:
+            return list(sets.values())
+    raise ConfigError(
+        f"{len(sets)} sets of latents match {list(latents)}, not {draws}; ask for "
+        "fewer draws"
+    )

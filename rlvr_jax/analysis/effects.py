@@ -1,9 +1,10 @@
 """What edits did beyond their controls: contrasts, verdicts, a table, a figure.
 
-A target is held to have an effect of its own on an outcome where (1) it differs from
-the mean of the random latents and from that of the random directions, the larger of the
-two p after Benjamini-Hochberg over everything asked at once below 0.05; and (2) no
-single control draw went as far the same way. Rule and thresholds are ours.
+A target is held to have an effect of its own on an outcome where (1) the interval of
+its change from clean leaves 0 out; (2) it differs from the mean of the random latents
+and from that of the random directions, the larger of the two p below 0.05 after
+Benjamini-Hochberg over everything asked at once; and (3) no single control draw went as
+far the same way. Rule and thresholds are ours.
 """
 
 import dataclasses
@@ -71,10 +72,10 @@ class Contrast:
 
     @property
     def verdict(self) -> str:
-        """Returns OWN, SHARED or NULL: see above; NULL where 0 is in the interval."""
-        if self.q < _LEVEL and self.farthest:
-            return OWN
-        return NULL if self.effect.low <= 0 <= self.effect.high else SHARED
+        """Returns OWN, NULL where 0 lies in the interval, else SHARED: see above."""
+        if self.effect.low <= 0 <= self.effect.high:
+            return NULL
+        return OWN if self.q < _LEVEL and self.farthest else SHARED
 
 
 def contrasts(

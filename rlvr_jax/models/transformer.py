@@ -326,7 +326,7 @@ def _scan(
         number, state, given = layer
         x_BTD, out = block(state, x_BTD, given)
         if edit is not None:
-            x_BTD = jax.lax.cond(number == edit.layer, edit, lambda x: x, x_BTD)
+            x_BTD = jnp.where(number == edit.layer, edit(x_BTD), x_BTD)
         tapped = tuple(
             jnp.where(number == tap, x_BTD, kept)
             for tap, kept in zip(taps, tapped, strict=True)

@@ -1,6 +1,5 @@
 """The report: made from a workdir's files alone, safe with model text, complete."""
 
-import contextlib
 import html.parser
 import json
 import math
@@ -11,7 +10,7 @@ from run_workdirs import config, make_workdir
 
 from job_jax.metrics import MetricsWriter
 from rlvr_jax.analysis import NotAWorkdirError, read_run, write_report
-from rlvr_jax.analysis.__main__ import COMMANDS, main
+from rlvr_jax.analysis.__main__ import main
 from rlvr_jax.analysis.difficulty import behaviour_by_band, pass_by_band
 from rlvr_jax.analysis.figures import (
     AMBER,
@@ -215,36 +214,6 @@ def test_command_names_the_broken_line(tmp_path, capsys):
     (workdir / "metrics.jsonl").write_text("{}}\n")
     assert main(["report", str(workdir)]) == 1
     assert "metrics.jsonl:1: not a JSON object" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ([], "a command is missing"),
-        (["repot"], "did you mean 'report'?"),
-        (["report"], "report takes one WORKDIR"),
-        (["report", "--quietly"], "report takes one WORKDIR"),
-    ],
-)
-def test_bad_usage_exits_2_with_one_line(arguments, said, capsys):
-    assert main(arguments) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("error: ")
-    assert said in error
-    assert error.count("\n") == 1
-
-
-def test_help_lists_the_subcommands(capsys):
-    assert main(["--help"]) == 0
-    shown = capsys.readouterr().out
-    assert all(command in shown for command in COMMANDS)
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_subcommand_explains_itself(command, capsys):
-    with contextlib.suppress(SystemExit):
-        assert main([command, "--help"]) == 0
-    assert f"rlvr_jax.analysis {command}" in capsys.readouterr().out
 
 
 def test_smoothing_keeps_constants_and_means_neighbours():

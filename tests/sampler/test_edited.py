@@ -1,0 +1,200 @@
+"""Edited decoding: where the stream changes, and that caches hold what they should."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from jax.sharding import AxisType, Mesh
+from policies import TINY, random_tokens, tiny_policy
+
+from job_jax.mesh import AXES, batch_sharding, replicated
+from rlvr_jax.models import shardings
+from rlvr_jax.models.distribution import Sampling
+from rlvr_jax.sampler import Edited, generate, pad_prompts, sample
+
+T, G = 6, 2
+LENGTHS = (8, 3, 1, 5)
+PROMPTS = [random_tokens(1, n, seed=n)[0].tolist() for n in LENGTHS]
+WHERE = ("completion", "drawn", "everywhere")
+PUSH = np.random.default_rng(0).normal(size=TINY.width).astype(np.float32)
+
+each_loop = pytest.mark.parametrize("layer_loop", ["unrolled", "scan"])
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Bend:
+    """An edit that no constant shift and no scale can imitate."""
+
+    push: jax.Array
+    layer: int = dataclasses.field(metadata={"static": True})
+
+    def __call__(self, x, /):
+        push_11D = self.push[None, None].astype(x.dtype)
+        return x + push_11D * jnp.tanh(x).mean(axis=-1, keepdims=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class At:
+    """An edit of the true tokens that a mask marks, for the full forward pass."""
+
+    edit: Bend
+    mask: np.ndarray
+
+    @property
+    def layer(self):
+        return self.edit.layer
+
+    def __call__(self, x, /):
+        return jnp.where(self.mask[:, :, None], self.edit(x), x)
+
+
+def bend(layer=0, size=3.0):
+    return Bend(jnp.asarray(size * PUSH), layer)
+
+
+@functools.cache
+def sampled(layer_loop, where=None, layer=0, size=3.0):
+    edited = None if where is None else Edited(edit=bend(layer, size), where=where)
+    policy = tiny_policy(layer_loop=layer_loop, eos_ids=())
+    return jax.device_get(
+        generate(policy, PROMPTS, max_new_tokens=T, samples_per_prompt=G, edited=edited)
+    )
+
+
+@each_loop
+@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("layer", [0, 1])
+def test_cached_decoding_is_the_edited_forward_pass(layer_loop, where, layer):
+    """Its logprobs are those of one pass over prompt and completion, no cache."""
+    rollouts = sampled(layer_loop, where, layer)
+    rows = len(LENGTHS) * G
+    tokens = np.zeros((rows, max(LENGTHS) + T), np.int32)
+    at = np.arange(tokens.shape[1])[None]
+    starts = np.repeat(LENGTHS, G)[:, None]
+    for row, (start,) in enumerate(starts):
+        tokens[row, :start] = PROMPTS[row // G]
+        tokens[row, start : start + T] = rollouts.tokens[row]
+    first = {"completion": starts, "drawn": starts - 1, "everywhere": 0 * starts}
+    policy = tiny_policy(layer_loop=layer_loop, eos_ids=())
+    activations, _ = jax.jit(
+        lambda: policy.prefill(
+            jnp.asarray(tokens),
+            jnp.asarray(at < starts + T),
+            edit=At(bend(layer), at >= first[where]),
+        )
+    )()
+    logprobs = np.asarray(jax.nn.log_softmax(policy.logits(activations.hidden)))
+    for row, (start,) in enumerate(starts):
+        drawn = logprobs[row, np.arange(start - 1, start + T - 1), rollouts.tokens[row]]
+        np.testing.assert_allclose(rollouts.logprobs[row], drawn, atol=2e-5)
+
+
+@each_loop
+def test_positions_are_those_that_are_named(layer_loop):
+    """Token 0 feels an edit of the prompt's last token, and no edit behind it."""
+    clean = sampled(layer_loop).logprobs
+    completion, drawn, everywhere = (
+        sampled(layer_loop, where).logprobs for where in WHERE
+    )
+    np.testing.assert_array_equal(completion[:, 0], clean[:, 0])
+    assert (completion[:, 1] != clean[:, 1]).any()
+    assert (drawn[:, 0] != clean[:, 0]).any()
+    assert (everywhere[:, 0] != drawn[:, 0]).any()
+    # A prompt of one token is its last token: both edits are one.
+    alone = slice(2 * G, 3 * G)
+    np.testing.assert_allclose(everywhere[alone], drawn[alone], atol=1e-6)
+
+
+@each_loop
+def test_an_edit_that_changes_nothing_gives_the_clean_tokens(layer_loop):
+    clean = sampled(layer_loop)
+    for where in WHERE:
+        sham = sampled(layer_loop, where, 0, 0.0)
+        np.testing.assert_array_equal(sham.tokens, clean.tokens)
+        np.testing.assert_allclose(sham.logprobs, clean.logprobs, atol=1e-6)
+
+
+@each_loop
+def test_no_edit_leaves_no_trace_in_the_program(layer_loop):
+    policy = tiny_policy(layer_loop=layer_loop)
+    tokens, mask = jnp.asarray(random_tokens(2, 4)), jnp.ones((2, 4), bool)
+
+    def program(**edit):
+        return str(jax.make_jaxpr(lambda t: policy.prefill(t, mask, **edit))(tokens))
+
+    assert program() == program(edit=None)
+    assert "tanh" not in program()
+    assert program(edit=bend()).count("tanh") == 1
+
+
+@each_loop
+def test_taps_read_the_edited_stream_and_layers_below_do_not(layer_loop):
+    policy = tiny_policy(layer_loop=layer_loop)
+    tokens, mask = jnp.asarray(random_tokens(2, 4)), jnp.ones((2, 4), bool)
+
+    @jax.jit
+    def taps(edit):
+        return policy.prefill(tokens, mask, taps=(0, 1), edit=edit)[0].taps
+
+    clean, edited = taps(None), taps(bend(1))
+    np.testing.assert_allclose(edited[0], clean[0], atol=1e-6)
+    np.testing.assert_allclose(edited[1], bend(1)(clean[1]), atol=1e-5)
+
+
+@pytest.mark.parametrize("layer", [-1, 2])
+def test_an_edit_behind_no_layer_is_refused(layer):
+    with pytest.raises(ValueError, match=rf"edit of layer {layer} of layers 0\.\.1"):
+        generate(
+            tiny_policy(),
+            PROMPTS,
+            max_new_tokens=T,
+            edited=Edited(edit=bend(layer)),
+        )
+
+
+def test_edits_of_one_shape_share_a_program():
+    policy = tiny_policy()
+    before = sample._cache_size()
+    for size in (1.0, 2.0, 5.0):
+        generate(
+            policy,
+            PROMPTS,
+            max_new_tokens=T + 1,
+            edited=Edited(edit=bend(0, size)),
+        )
+    assert sample._cache_size() == before + 1
+
+
+@pytest.mark.parametrize("where", ["completion", "drawn"])
+def test_eight_devices_draw_the_tokens_of_one(where):
+    prompts = pad_prompts(PROMPTS * 2, uids=range(8), bucket=16)
+    edited = Edited(edit=bend(), where=where)
+    policy = tiny_policy(layer_loop="scan")
+
+    def tokens(shape):
+        devices = np.array(jax.devices()[: int(np.prod(shape))]).reshape(shape)
+        mesh = Mesh(devices, AXES, axis_types=(AxisType.Auto,) * len(AXES))
+        with jax.set_mesh(mesh):
+            graphdef, params = nnx.split(policy)
+            return jax.device_get(
+                sample(
+                    graphdef,
+                    jax.device_put(params, shardings(policy, mesh)),
+                    jax.device_put(prompts, batch_sharding(mesh)),
+                    jax.device_put(Sampling.plain(), replicated(mesh)),
+                    key=jax.random.key(0),
+                    weight_version=np.int32(0),
+                    samples_per_prompt=G,
+                    max_new_tokens=T,
+                    edited=jax.device_put(edited, replicated(mesh)),
+                )
+            ).tokens
+
+    expected = tokens((1, 1, 1))
+    np.testing.assert_array_equal(tokens((8, 1, 1)), expected)
+    np.testing.assert_array_equal(tokens((2, 4, 1)), expected)
