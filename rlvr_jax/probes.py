@@ -21,7 +21,9 @@ from jaxtyping import Bool, Float, Int
 
 from job_jax.mesh import constrain, partition
 from job_jax.schema import ConfigError
+from rlvr_jax.learn.logprobs import Scores, token_scores
 from rlvr_jax.models import Transformer
+from rlvr_jax.models.distribution import Sampling
 from rlvr_jax.selection import Selection
 from rlvr_jax.types import BANDS, Array, Batch, Guide
 from sae_jax import io
@@ -91,6 +93,19 @@ class Latents:
             statistics=self.statistics.grouped(row, rows),
             explained=self.explained.grouped(row, rows),
         )
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextReading:
+    """What fixed texts say, a row a text.
+
+    `ce` sums the cross-entropy of a text's tokens in nats, under the policy as it is,
+    with the dictionary's reconstruction in the stream's place, and with zeros there.
+    """
+
+    latents: Latents
+    ce: Float[Array, " 3 F"]
 
 
 class Observer:
@@ -268,31 +283,59 @@ class Probe:
             key=key,
         )
 
-    def read_fixed(self, graphdef: Any, params: Any, texts: FixedTexts) -> Latents:
+    def read_fixed(self, graphdef: Any, params: Any, texts: FixedTexts) -> TextReading:
         """Returns what all latents do on texts that lie on the mesh, a row a text."""
         return _read(graphdef, params, self.tsae, texts, layer=self.layer)
 
 
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Spliced:
+    """The edit that puts the reconstruction in the stream's place, or else zeros."""
+
+    tsae: TSAE | None
+    layer: int = dataclasses.field(metadata={"static": True})
+
+    def __call__(self, x: Float[Array, "B T D"], /) -> Float[Array, "B T D"]:
+        """Returns the stream that the layers above read."""
+        if self.tsae is None:
+            return jnp.zeros_like(x)
+        xhat = self.tsae.decode(self.tsae.encode(x.astype(jnp.float32)))
+        return xhat.astype(x.dtype)
+
+
 @functools.partial(jax.jit, static_argnames=("graphdef", "layer"))
 def _read(
-    graphdef: Any,
-    params: Any,
-    tsae: TSAE,
-    texts: FixedTexts,
-    *,
-    layer: int,
-) -> Latents:
+    graphdef: Any, params: Any, tsae: TSAE, texts: FixedTexts, *, layer: int
+) -> TextReading:
     policy: Transformer = nnx.merge(graphdef, params)
-    layers, S = policy.layers(), texts.prompt_tokens.shape[1]
-    mask_FS = jnp.arange(S, dtype=jnp.int32)[None] < texts.prompt_lengths[:, None]
-    _, prefix = policy.prefill(texts.prompt_tokens, mask_FS, layers=layers)
-    rest = policy.extend(texts.tokens, prefix, layers=layers, taps=(layer,))
-    stream_FTD = rest.taps[0]
-    index_T = jnp.arange(stream_FTD.shape[1], dtype=jnp.int32)
-    counted_FT = index_T[None] < texts.lengths[:, None] - 1
-    return Latents(
-        statistics=sequence_statistics(tsae, stream_FTD, counted_FT, texts.outcomes),
-        explained=sequences_explained(tsae, stream_FTD, counted_FT),
+    score = functools.partial(
+        token_scores, policy, texts, Sampling.plain(), chunk=0, tap=layer
+    )
+    clean = score()
+    assert clean.stream is not None
+    index_T = jnp.arange(texts.tokens.shape[1], dtype=jnp.int32)
+    # The first token is drawn from the prompt, which is read as it is.
+    later_FT = (index_T[None] > 0) & (index_T[None] < texts.lengths[:, None])
+
+    def ce(scores: Scores) -> Float[Array, " F"]:
+        return -jnp.where(later_FT, scores.logprobs, 0.0).sum(axis=1)
+
+    counted_FT = later_FT[:, 1:]
+    return TextReading(
+        latents=Latents(
+            statistics=sequence_statistics(
+                tsae, clean.stream, counted_FT, texts.outcomes
+            ),
+            explained=sequences_explained(tsae, clean.stream, counted_FT),
+        ),
+        ce=jnp.stack(
+            [
+                ce(clean),
+                ce(score(edit=_Spliced(tsae=tsae, layer=layer))),
+                ce(score(edit=_Spliced(tsae=None, layer=layer))),
+            ]
+        ),
     )
 
 
@@ -314,11 +357,17 @@ def table(
 
 
 def validity(
-    latents: Latents, *, step: int, split: str, bands: Int[np.ndarray, " G"]
+    latents: Latents,
+    *,
+    step: int,
+    split: str,
+    bands: Int[np.ndarray, " G"],
+    ce: Float[np.ndarray, " 3 G"] | None = None,
 ) -> list[dict[str, Any]]:
     """Returns how well the dictionary still explains the stream, by band and in all.
 
-    `bands` are the rows' own. A band without tokens has no line.
+    `bands` are the rows' own, `ce` as in `TextReading`. A band without tokens has no
+    line.
     """
     host = jax.device_get(latents)
     lines = []
@@ -329,9 +378,12 @@ def validity(
         fve = float(of_band.explained.fve()[0])
         if tokens and np.isfinite(fve):
             l0 = float(of_band.statistics.nonzero.sum()) / tokens
-            lines.append(
-                {"step": step, "band": band, "split": split, "fve": fve, "l0": l0}
-            )
+            line = {"step": step, "band": band, "split": split, "fve": fve, "l0": l0}
+            if ce is not None:
+                clean, spliced, ablated = ce[:, row == 0].sum(axis=1).tolist()
+                lost = ablated - clean
+                line["ce_recovered"] = (ablated - spliced) / lost if lost else None
+            lines.append(line)
     return lines
 
 
