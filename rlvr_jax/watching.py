@@ -15,24 +15,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from job_jax.steps import StageSteps
-from rlvr_jax import guidance, probes
+from rlvr_jax import guidance
 from rlvr_jax.experience import Experience
+from rlvr_jax.latents import ROWS, Latents, Observer, table, validity
 from rlvr_jax.learn import is_split
 from rlvr_jax.learn.batches import micro_batches, minibatches
 from rlvr_jax.learn.optimize import Optimized, Watch
 from rlvr_jax.learn.update import Probing, Updater
 from rlvr_jax.models.distribution import Sampling
-from rlvr_jax.probes import (
-    ROWS,
-    Latents,
-    Observer,
-    Probe,
-    TextReading,
-    open_probe,
-)
+from rlvr_jax.probes import Probe, TextReading, open_probe
 from rlvr_jax.stage import Loop
 from rlvr_jax.types import Batch, Guidance, Guide
-from sae_jax.feature_statistics import FeatureTable
+from sae_jax.feature_statistics import FeatureTable, Row
 from sae_jax.train import SAE_DIR
 
 FEATURES_DIR, VALIDITY_FILE = "features", "validity.jsonl"
@@ -199,17 +193,12 @@ class Watcher:
         lines: list[dict[str, Any]] = []
         name, bands = self._config.name, np.arange(len(ROWS))
         if rollouts is not None:
-            tables.append(
-                probes.table(rollouts, run=name, step=step, split="rollout", texts=None)
-            )
-            lines += probes.validity(rollouts, step=step, split="rollout", bands=bands)
+            rows = [Row(name, step, band, "rollout") for band in ROWS]
+            tables.append(table(rollouts, rows))
+            lines += validity(rollouts, step=step, split="rollout", bands=bands)
         if (fixed := self._fixed) is not None:
-            tables.append(
-                probes.table(
-                    fixed.latents, run=name, step=step, split="probe", texts=texts
-                )
-            )
-            lines += probes.validity(
+            tables.append(table(fixed.latents, texts.rows(name, step)))
+            lines += validity(
                 fixed.latents,
                 step=step,
                 split="probe",
