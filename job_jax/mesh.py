@@ -69,22 +69,23 @@ def _cores() -> int:
     return os.cpu_count() or 1
 
 
-def make_mesh(config: MeshConfig) -> Mesh:
-    """Returns the mesh (data, fsdp, tensor) over all devices.
+def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -> Mesh:
+    """Returns the mesh (data, fsdp, tensor) over all devices, or over those given.
 
     Raises ConfigError where the axes do not multiply to the number of devices.
     """
-    devices = jax.device_count()
+    count = jax.device_count() if devices is None else len(devices)
     others = config.fsdp * config.tensor
-    data = devices // others if config.data == -1 else config.data
-    if data * others != devices:
+    data = count // others if config.data == -1 else config.data
+    if data * others != count:
         raise ConfigError(
             f"mesh data={config.data} x fsdp={config.fsdp} x tensor={config.tensor} "
-            f"does not use the {devices} devices at hand exactly; change an axis, or "
+            f"does not use the {count} devices at hand exactly; change an axis, or "
             "set mesh.data=-1 to take what the others leave"
         )
     shape = (data, config.fsdp, config.tensor)
-    return jax.make_mesh(shape, AXES, axis_types=(AxisType.Auto,) * len(AXES))
+    types = (AxisType.Auto,) * len(AXES)
+    return jax.make_mesh(shape, AXES, axis_types=types, devices=devices)
 
 
 def partition(

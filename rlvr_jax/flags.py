@@ -24,9 +24,10 @@ class Invocation:
 
     config: Config
     config_path: Path
-    workdir: Path | None  # None with dry_run only
+    workdir: Path | None  # None with dry_run and topology only
     stage: str  # one of STAGES
     dry_run: bool
+    topology: str | None  # compile for this TPU slice, and no more
 
 
 def parse(argv: Sequence[str]) -> Invocation:
@@ -47,9 +48,23 @@ def parse(argv: Sequence[str]) -> Invocation:
         "print config, parameter count, mesh and memory; start nothing",
         flag_values=values,
     )
+    flags.DEFINE_boolean(
+        "compile_only",
+        False,
+        "compile for --topology, print what each chip would hold; start nothing",
+        flag_values=values,
+    )
+    flags.DEFINE_string(
+        "topology", None, "a TPU slice, such as v5e:4x4", flag_values=values
+    )
     config_path, config = read_command(argv, values, usage=_USAGE, default=Config())
     workdir, dry_run = values.workdir, values.dry_run
-    if not workdir and not dry_run:
+    topology = values.topology
+    if values.compile_only != (topology is not None):
+        raise UsageError(
+            "--compile_only and --topology=v5e:4x4 go together; give both, or neither"
+        )
+    if not workdir and not dry_run and not topology:
         raise UsageError("--workdir=DIR is missing; say where the run shall live")
     return Invocation(
         config=config,
@@ -57,4 +72,5 @@ def parse(argv: Sequence[str]) -> Invocation:
         workdir=Path(workdir) if workdir else None,
         stage=values.stage,
         dry_run=dry_run,
+        topology=topology,
     )

@@ -16,7 +16,7 @@ from job_jax.mesh import device_name, start_jax
 from job_jax.metrics import MetricsWriter, NonFiniteMetricError
 from job_jax.steps import StopSignal
 from job_jax.workdir import SUMMARY_FILE
-from rlvr_jax import estimate, loop, plan, tsae
+from rlvr_jax import aot, estimate, loop, plan, tsae
 from rlvr_jax.analysis.report import REPORT_FILE, write_report
 from rlvr_jax.config import Config
 from rlvr_jax.flags import parse
@@ -53,7 +53,9 @@ def main(argv: Sequence[str]) -> int:
 def _do(argv: Sequence[str]) -> None:
     invocation = parse(argv)
     start_jax(invocation.config.mesh)
-    if invocation.workdir is None or invocation.dry_run:
+    if invocation.topology:
+        print(aot.text(invocation.config, invocation.topology))
+    elif invocation.workdir is None or invocation.dry_run:
         print(plan.text(invocation.config))
     else:
         workdir = Workdir(invocation.workdir, invocation.config)

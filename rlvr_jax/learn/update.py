@@ -291,6 +291,21 @@ class Updater:
         nothing = self._nothing(params, guide, dictionary)
         return self._accumulate(nothing, params, batch, sampling, guide, dictionary)
 
+    def lowered(self, params: Any, batch: Batch, sampling: Sampling) -> dict[str, Any]:
+        """Returns a step's programs on shapes: functions of the sampling, to lower.
+
+        With them `state` and `gradients`, the shapes that live between programs.
+        """
+        state = dataclasses.replace(_shapes(self._opened, params), params=params)
+        total = _shapes(self._nothing, params)
+        return {
+            "state": state,
+            "gradients": total[0],
+            "scorer": lambda s: self._scored.lower(params, batch, s),
+            "gradient": lambda s: self._accumulate.lower(total, params, batch, s),
+            "update": lambda s: self._apply.lower(state, total[0]),
+        }
+
     def _opening_state(self, params: Any) -> TrainState:
         opt_state = self._optimizer.init(_wide(params))
         zero = jnp.int32(0)
@@ -401,6 +416,16 @@ class Updater:
         )
         report = StepReport(grad_norm=norm, learning_rate=rate, skipped=skipped)
         return laid_out((new_state, report))
+
+
+def _shapes(program: Any, *args: Any) -> Any:
+    """Returns the shapes of a jitted program's results, with their layouts."""
+    lowered = program.lower(*args)
+    return jax.tree.map(
+        lambda x, layout: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=layout),
+        lowered.out_info,
+        lowered.compile().output_shardings,
+    )
 
 
 def _wide(tree: Any) -> Any:

@@ -1,0 +1,290 @@
+"""A recipe compiled for a TPU slice that is not there: does it fit, and how tightly.
+
+XLA's own TPU compiler (libtpu, extra `[tpu]`) compiles sampler, scorer and update for
+the slice's mesh, on any machine, and reports memory as the chips would have it. No
+weights, no data: every argument is a shape with its layout.
+"""
+
+import json
+import math
+import os
+import re
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax.sharding import NamedSharding
+
+from job_jax.command import UsageError
+from job_jax.mesh import batch_sharding, make_mesh, replicated
+from rlvr_jax.config import Config
+from rlvr_jax.learn.update import Updater, policy_objective
+from rlvr_jax.models import Transformer, shardings
+from rlvr_jax.models.distribution import Sampling
+from rlvr_jax.sampler import sample
+from rlvr_jax.tasks.finite_field import vocabulary
+from rlvr_jax.tokenizer import SymbolTokenizer
+from rlvr_jax.types import Batch, Prompts
+
+_GIB = 1 << 30
+# Of each generation: HBM of a chip, what TPU_ACCELERATOR_TYPE calls a slice of it, and
+# the cores by which that counts.
+_CHIPS = {
+    "v4": (32, "v4", 2),
+    "v5e": (16, "v5litepod", 1),
+    "v5p": (95, "v5p", 2),
+    "v6e": (32, "v6e", 1),
+}
+_COLLECTIVE = re.compile(
+    r"= (.+?) (?:all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)"
+    r"(?:-start)?\("
+)
+_ARRAY = re.compile(r"(pred|[a-z]+(\d+))\[([\d,]*)\]")
+
+
+def report(config: Config, topology: str) -> dict[str, Any]:
+    """Returns what the recipe needs of each chip of a slice ("v5e:4x4").
+
+    `fits` is whether every phase's peak stays below the chip's memory; where it does
+    not, `shrink` names the largest part of the tightest phase. FLOPs are of one device,
+    collective bytes those of each instruction once: a loop's body counts once. Raises
+    UsageError where the slice is unknown, ConfigError where the mesh does not fit it.
+    """
+    generation, hbm = _slice(topology)
+    mesh = make_mesh(config.mesh, _devices(topology, generation))
+    with jax.set_mesh(mesh):
+        parts, programs = _Programs(config, mesh).compiled()
+    phases = {
+        name: _peak(parts, program)
+        for name, program in programs.items()
+        if "error" not in program
+    }
+    failed = [name for name, program in programs.items() if "error" in program]
+    tightest = max(phases, key=lambda name: sum(phases[name].values()), default="")
+    fits = not failed and sum(phases[tightest].values()) <= hbm * _GIB
+    shrink = None
+    if not fits:
+        short = phases[tightest] if phases and not failed else parts
+        shrink = max(short, key=lambda part: short[part])
+    return {
+        "recipe": config.name,
+        "topology": topology,
+        "mesh": dict(mesh.shape),
+        "hbm_gib": hbm,
+        "fits": fits,
+        "shrink": shrink,
+        "resident_bytes": parts,
+        "phases": {
+            name: {"peak_bytes": sum(phase.values()), **phase}
+            for name, phase in phases.items()
+        },
+        "programs": programs,
+    }
+
+
+def text(config: Config, topology: str) -> str:
+    """Returns the report as JSON."""
+    return json.dumps(report(config, topology), indent=2)
+
+
+def _slice(topology: str) -> tuple[str, int]:
+    """Returns a topology's generation and its chips' HBM in GiB."""
+    generation, _, shape = topology.partition(":")
+    if generation not in _CHIPS or not re.fullmatch(r"\d+(x\d+){1,2}", shape):
+        raise UsageError(
+            f"--topology={topology!r} is no slice; give a generation of "
+            f"{list(_CHIPS)} and its shape, such as v5e:4x4"
+        )
+    return generation, _CHIPS[generation][0]
+
+
+def _devices(topology: str, generation: str) -> list[Any]:
+    """Returns the slice's devices, as libtpu describes them."""
+    from jax.experimental import topologies  # noqa: PLC0415 - for this command alone
+
+    _, name, cores = _CHIPS[generation]
+    chips = math.prod(map(int, topology.partition(":")[2].split("x")))
+    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
+    os.environ.setdefault("TPU_ACCELERATOR_TYPE", f"{name}-{cores * chips}")
+    os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
+    try:
+        found = topologies.get_topology_desc(platform="tpu", topology_name=topology)
+    except (RuntimeError, ValueError, NotImplementedError) as error:
+        raise UsageError(
+            f"--topology={topology} cannot be compiled for here "
+            f"({' '.join(str(error).split()):.200}); install the extra [tpu]"
+        ) from error
+    return list(found.devices)
+
+
+class _Programs:
+    """The programs of a training step, on shapes alone."""
+
+    def __init__(self, config: Config, mesh: Any):
+        self._config, self._mesh = config, mesh
+        train = config.train
+        self._room = train.sampling.max_new_tokens
+        prompt = config.model.max_length - self._room
+        self._prompt = max(1, prompt // config.prompt_bucket) * config.prompt_bucket
+        policy = nnx.eval_shape(
+            lambda: Transformer(
+                config.model, vocab_size(config), nnx.Rngs(0), eos_ids=(0,)
+            )
+        )
+        self._graphdef = nnx.graphdef(policy)
+        self._params = jax.tree.map(
+            lambda layout, param: jax.tree.map(
+                lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=layout), param
+            ),
+            shardings(policy, mesh),
+            nnx.state(policy),
+        )
+        self._updater = Updater(
+            self._graphdef,
+            policy_objective(train.loss),
+            optimizer=train.optimizer,
+            total_steps=max(1, train.optimizer_steps),
+            logit_chunk=train.logit_chunk,
+        )
+
+    def compiled(self) -> tuple[dict[str, int], dict[str, dict[str, Any]]]:
+        """Returns bytes a chip of what stays, by part, and each program's figures."""
+        train = self._config.train
+        sampling = self._whole(jax.eval_shape(lambda: Sampling.of(train.sampling)))
+        batch = self._batch()
+        lowered = self._updater.lowered(self._params, batch, sampling)
+        state = lowered.pop("state")
+        parts = {
+            "parameters": _bytes(self._params),
+            "optimizer": _bytes(state.opt_state),
+            "gradients": _bytes(lowered.pop("gradients")),
+        }
+        if train.loss.kl_coef > 0 or train.rfgo.reads_reference:
+            parts["reference"] = parts["parameters"]
+        if self._config.probe.source == "stage":
+            latents = self._config.probe.dictionary.sae.latents
+            shards = self._mesh.shape["tensor"]
+            parts["dictionary"] = 8 * self._config.model.width * latents // shards
+        lowered["sampler"] = self._sampler
+        lowered["scorer"] = lowered.pop("scorer")
+        return parts, {
+            name: _figures(make, sampling=sampling) for name, make in lowered.items()
+        }
+
+    def _sampler(self, sampling: Any) -> Any:
+        train = self._config.train
+        P = train.prompts_per_step
+        shape = jax.ShapeDtypeStruct
+        prompts = Prompts(
+            tokens=shape((P, self._prompt), jnp.int32),
+            lengths=shape((P,), jnp.int32),
+            uid=shape((P,), jnp.uint32),
+        )
+        return sample.lower(
+            self._graphdef,
+            self._params,
+            self._split(prompts),
+            sampling,
+            key=self._whole(jax.eval_shape(lambda: jax.random.key(0))),
+            weight_version=self._whole(shape((), jnp.int32)),
+            samples_per_prompt=train.samples_per_prompt,
+            max_new_tokens=self._room,
+        )
+
+    def _batch(self) -> Batch:
+        """Returns a micro-batch of the longest prompts and completions."""
+        train, bucket = self._config.train, self._config.completion_bucket
+        P = train.prompts_per_step // (train.minibatches * train.micro_batches)
+        B, T = P * train.samples_per_prompt, -(-self._room // bucket) * bucket
+        shape = jax.ShapeDtypeStruct
+        wide = shape((B, T), jnp.float32)
+        return self._split(
+            Batch(
+                prompt_tokens=shape((P, self._prompt), jnp.int32),
+                prompt_lengths=shape((P,), jnp.int32),
+                tokens=shape((B, T), jnp.int32),
+                lengths=shape((B,), jnp.int32),
+                token_weights=wide,
+                advantages=shape((B,), jnp.float32),
+                old_logprobs=wide,
+                ref_logprobs=wide,
+                bands=shape((B,), jnp.int32),
+            )
+        )
+
+    def _whole(self, tree: Any) -> Any:
+        return _with_layout(tree, replicated(self._mesh))
+
+    def _split(self, tree: Any) -> Any:
+        return _with_layout(tree, batch_sharding(self._mesh))
+
+
+def vocab_size(config: Config) -> int:
+    """Returns the vocabulary that the config asks for, without reading any data."""
+    if config.task.kind == "finite_field":
+        return SymbolTokenizer(vocabulary(config.task.modulus)).vocab_size
+    return config.tokenizer.vocab_size
+
+
+def _with_layout(tree: Any, layout: NamedSharding) -> Any:
+    return jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=layout), tree
+    )
+
+
+def _bytes(tree: Any) -> int:
+    """Returns the bytes that one chip holds of laid-out shapes."""
+    return sum(
+        math.prod(leaf.sharding.shard_shape(leaf.shape)) * np.dtype(leaf.dtype).itemsize
+        for leaf in jax.tree.leaves(tree)
+    )
+
+
+def _figures(make: Any, *, sampling: Any) -> dict[str, Any]:
+    """Returns one program's memory, FLOPs, collectives and seconds of compilation."""
+    start = time.perf_counter()
+    try:
+        compiled = make(sampling).compile()
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        return {"error": " ".join(str(error).split())[:400]}
+    memory = compiled.memory_analysis()
+    return {
+        "arguments_bytes": memory.argument_size_in_bytes,
+        "outputs_bytes": memory.output_size_in_bytes,
+        "donated_bytes": memory.alias_size_in_bytes,
+        "temporary_bytes": memory.temp_size_in_bytes,
+        "code_bytes": memory.generated_code_size_in_bytes,
+        "flops": compiled.cost_analysis().get("flops"),
+        "collective_bytes": collective_bytes(compiled.as_text()),
+        "compile_s": time.perf_counter() - start,
+    }
+
+
+def collective_bytes(hlo: str) -> int:
+    """Returns the bytes of all results of collectives in a program's text."""
+    total = 0
+    for results in _COLLECTIVE.findall(hlo):
+        for _, bits, shape in _ARRAY.findall(results):
+            count = math.prod(int(n) for n in shape.split(",") if n)
+            total += count * (int(bits) // 8 if bits else 1)
+    return total
+
+
+def _peak(parts: Mapping[str, int], program: Mapping[str, Any]) -> dict[str, int]:
+    """Returns what a chip holds while a program runs, by part.
+
+    All that stays between programs stays, whether the program reads it or not.
+    """
+    new = program["outputs_bytes"] - program["donated_bytes"]
+    return {
+        **parts,
+        "results": new,
+        "temporaries": program["temporary_bytes"],
+        "code": program["code_bytes"],
+    }
