@@ -101,7 +101,8 @@ class Batch:
     sum over micro-batches is the loss whatever the split. `old_logprobs` and
     `ref_logprobs` are 0 where the loss does not read them. `bands` are indices into
     BANDS, by which sums are cut, and -1 in rows of which no account is kept.
-    `guidance` is there where a probe reads along.
+    `guidance` is there where a probe reads along. `kept`, where given, tells the tokens
+    that learn; making the token weights uses it up.
     """
 
     prompt_tokens: Int[Array, " P S"]
@@ -114,6 +115,7 @@ class Batch:
     ref_logprobs: Float[Array, " B T"]
     bands: Int[Array, " B"]
     guidance: "Guidance | None" = None
+    kept: Bool[Array, " B T"] | None = None
 
 
 @jax.tree_util.register_dataclass

@@ -28,6 +28,7 @@ def aggregation_weights(
     width: int,
     aggregation: str,
     max_length: int,
+    kept: Bool[Array, " B T"] | None = None,
 ) -> Float[Array, " B T"]:
     """Returns w, T = `width`, such that sum(w * x) aggregates x over true tokens.
 
@@ -38,8 +39,18 @@ def aggregation_weights(
 
     w is 0 at and beyond each length. B counts completions that have any token: rows of
     length 0 are filler that brings a batch to size, and weigh nothing anywhere.
+
+    Tokens that are not `kept` weigh 0. Means are then over what is kept: |o_i| counts
+    kept tokens, and B, under seq_mean_token_mean, completions with any. The divisors of
+    the other two stay what they were.
     """
     rows = (lengths > 0).sum()
+    mask_BT = _token_mask(lengths, width)
+    if kept is not None:
+        mask_BT &= kept
+        lengths = mask_BT.sum(axis=1)
+        if aggregation == "seq_mean_token_mean":
+            rows = (lengths > 0).sum()
     divisor = {
         "token_mean": lengths.sum(),
         "seq_mean_token_mean": rows * lengths[:, None],
@@ -47,7 +58,7 @@ def aggregation_weights(
         "constant": rows * max_length,
     }[aggregation]
     inverse = 1.0 / jnp.maximum(divisor, 1).astype(jnp.float32)
-    return jnp.where(_token_mask(lengths, width), inverse, 0.0)
+    return jnp.where(mask_BT, inverse, 0.0)
 
 
 def policy_loss(

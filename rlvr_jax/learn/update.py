@@ -238,12 +238,14 @@ class Updater:
         """Returns the state before the first step; the parameters are taken over."""
         return dataclasses.replace(self._opened(params), params=params)
 
-    def logprobs(self, params: Any, batch: Batch, sampling: Sampling) -> np.ndarray:
-        """Returns the scorer's log-probabilities [B, T], 0 beyond each length."""
-        scored_BT = jax.device_get(self._scored(params, batch, sampling).logprobs)
-        index_T = np.arange(scored_BT.shape[1])
-        lengths_B = jax.device_get(batch.lengths)
-        return np.where(index_T[None] < lengths_B[:, None], scored_BT, np.float32(0))
+    def scores(self, params: Any, batch: Batch, sampling: Sampling) -> Scores:
+        """Returns what the scorer says, in NumPy, 0 beyond each length."""
+        scored, lengths_B = jax.device_get(
+            (self._scored(params, batch, sampling), batch.lengths)
+        )
+        index_T = np.arange(scored.logprobs.shape[1])
+        mask_BT = index_T[None] < lengths_B[:, None]
+        return jax.tree.map(lambda x: np.where(mask_BT, x, np.float32(0)), scored)
 
     def levels(
         self, params: Any, batch: Batch, sampling: Sampling, guide: Guide

@@ -160,14 +160,14 @@ def test_what_is_reported_adds_up_over_micro_batches():
         if field in ("guide", "latents"):
             continue
         assert vars(cut)[field] == pytest.approx(value, rel=1e-5), field
-    scored = _updater().logprobs(_params(), _batch(), Sampling.plain())
+    scored = _updater().scores(_params(), _batch(), Sampling.plain()).logprobs
     gaps = np.abs(scored - _batch().old_logprobs)[MASK]
     assert whole.logprob_gap == pytest.approx(gaps.sum(), rel=1e-5)
     assert whole.logprob_gap_max == pytest.approx(gaps.max(), rel=1e-5)
 
 
 def test_scored_logprobs_are_zero_beyond_each_length():
-    scored = _updater().logprobs(_params(), _batch(), Sampling.plain())
+    scored = _updater().scores(_params(), _batch(), Sampling.plain()).logprobs
     assert (scored[MASK] < 0).all()
     assert not scored[~MASK].any()
 
@@ -223,11 +223,11 @@ def test_stopping_is_learnt():
         token_weights=weights,
         advantages=np.full(P * G, 3.0, np.float32),
     )
-    before = updater.logprobs(_params(), batch, plain)
+    before = updater.scores(_params(), batch, plain).logprobs
     batch = dataclasses.replace(batch, old_logprobs=before, ref_logprobs=before)
     state, _, report = updater.step(updater.init(_params()), [batch], plain)
     assert report.grad_norm > 0.1
-    after = updater.logprobs(state.params, batch, plain)
+    after = updater.scores(state.params, batch, plain).logprobs
     assert after[row, 0] > before[row, 0]
 
 
