@@ -33,12 +33,11 @@ from rlvr_jax.learn.batches import (
     solution_batch,
     weighted,
 )
+from rlvr_jax.learn.objectives import policy_objective, supervised_objective
 from rlvr_jax.learn.optimize import Optimized, optimize
 from rlvr_jax.learn.update import (
     Updater,
     check_finite,
-    policy_objective,
-    supervised_objective,
 )
 from rlvr_jax.models.distribution import Sampling
 from rlvr_jax.run import Run

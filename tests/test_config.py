@@ -134,7 +134,7 @@ def test_a_value_of_another_type_is_refused(section, values, message):
         (
             LossConfig,
             {"entropy_top": 0.0},
-            "entropy_top=0.0; it must lie within (0, 1]",
+            "entropy_top=0.0; it must lie in (0, 1]",
         ),
         (
             LossConfig,

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from rlvr_jax.config import LossConfig
+from rlvr_jax.learn.token_sums import no_token_sums
 from rlvr_jax.types import BANDS, LossParts
 
 # exp(20) = 5e8 is beyond any use, and exp of 89 is infinite in float32: a clipped
@@ -123,6 +124,7 @@ def policy_loss(
         by_band=_by_band(
             bands, mask_BT, entropy_BT, kl_BT, mask_BT & (low_BT | high_BT)
         ),
+        by_cell=no_token_sums(),
     )
 
 

@@ -39,6 +39,7 @@ class Optimized:
 
     state: TrainState
     metrics: dict[str, float]
+    by_cell: np.ndarray  # LossParts.by_cell, over all epochs
     seen: GuideSums | None = None  # of a probe, over each completion once
     latents: Any = None  # likewise, in a step that counts every latent
 
@@ -86,20 +87,20 @@ def optimize(
         return [place(part) for part in cut]
 
     if train.loss.kl_coef > 0:
-        of_reference = updater.scores(reference, place(batch), sampling)
-        batch = dataclasses.replace(batch, ref_logprobs=of_reference.logprobs)
+        ref_logprobs_BT, _ = updater.scores(reference, place(batch), sampling)
+        batch = dataclasses.replace(batch, ref_logprobs=ref_logprobs_BT)
     if watch is not None and batch.guidance and train.rfgo.reads_reference:
         level_BT = updater.levels(reference, place(batch), sampling, watch.guide)
         told = dataclasses.replace(batch.guidance, ref_levels=level_BT)
         batch = dataclasses.replace(batch, guidance=told)
-    gap, kept = None, {}
+    gap, kept = None, dict[str, float]()
     if train.old_logprobs == "scorer":
-        old = updater.scores(state.params, place(batch), sampling)
-        gap = _gap(old.logprobs, batch)
-        batch = dataclasses.replace(batch, old_logprobs=old.logprobs)
+        old_BT, entropies_BT = updater.scores(state.params, place(batch), sampling)
+        gap = _gap(old_BT, batch)
+        batch = dataclasses.replace(batch, old_logprobs=old_BT)
         if train.loss.entropy_top < 1.0:
-            batch = keep_forks(batch, old.entropies, share=train.loss.entropy_top)
-            kept = _kept(old.entropies, batch)
+            batch = keep_forks(batch, entropies_BT, share=train.loss.entropy_top)
+            kept = _kept(entropies_BT, batch)
     done: list[Any] = []
     for epoch in range(train.epochs):
         for minibatch in minibatches(batch, train.minibatches):
@@ -130,6 +131,7 @@ def optimize(
     return Optimized(
         state=state,
         metrics=_metrics(done) | gap | kept,
+        by_cell=_sum([losses.by_cell for losses, _ in done]),
         seen=_sum([losses.guide for losses in once]),
         latents=_sum([losses.latents for losses in once]),
     )

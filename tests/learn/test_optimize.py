@@ -7,7 +7,6 @@ import pytest
 
 from rlvr_jax.config import Config, LossConfig, SamplingConfig, TrainConfig
 from rlvr_jax.learn.batches import rollout_batch
-from rlvr_jax.learn.logprobs import Scores
 from rlvr_jax.learn.optimize import LogprobGapError, StaleRolloutsError, optimize
 from rlvr_jax.learn.update import DivergedError, StepReport, TrainState
 from rlvr_jax.models.distribution import Sampling
@@ -35,8 +34,8 @@ class Recorder:
         self.skipped = skipped
 
     def scores(self, params, batch, sampling):
-        logprobs = np.where(MASK, batch.old_logprobs + np.float32(self.offset), 0.0)
-        return Scores(logprobs=logprobs, entropies=ENTROPIES)
+        moved = batch.old_logprobs + np.float32(self.offset)
+        return np.where(MASK, moved, 0.0), ENTROPIES
 
     def step(self, state, micro_batches, sampling, *, guide=None, dictionary=None):
         parts, number = list(micro_batches), len(self.steps)
@@ -53,6 +52,7 @@ class Recorder:
             entropy=2.0 * tokens / (number + 1),
             logprob_gap=gap * tokens,
             logprob_gap_max=2 * gap,
+            by_cell=np.full((1, 1, 1), tokens),
             by_band=np.outer([0, 1, 0, 3], [tokens, number, 1, 0.5 * tokens]),
         )
         report = StepReport(
