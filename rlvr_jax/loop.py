@@ -44,6 +44,7 @@ from rlvr_jax.run import Run
 from rlvr_jax.stage import Loop, check_ended, policy_after
 from rlvr_jax.telemetry import rollout_metrics
 from rlvr_jax.throughput import Clock
+from rlvr_jax.token_classes import token_classes
 from rlvr_jax.tokenizer import pad_rows
 from rlvr_jax.types import Batch
 from rlvr_jax.watching import Watcher
@@ -107,7 +108,7 @@ def train(loop: Loop) -> None:
     watcher = Watcher.open(loop)
     updater = Updater(
         run.graphdef,
-        policy_objective(config.loss),
+        policy_objective(config.loss, token_classes(run.tokenizer)),
         optimizer=config.optimizer,
         total_steps=config.optimizer_steps,
         logit_chunk=config.logit_chunk,
@@ -291,6 +292,7 @@ def _end_step(
         )
     if step % config.log.rollouts_every == 0 or step + 1 == config.train.steps:
         _save_rollouts(loop, "train", step, experience.groups.judged)
+        loop.workdir.write_token_sums(step, result.by_cell)
     timings = {f"time/{name}": value for name, value in clock.seconds.items()}
     steps.end(
         step,
