@@ -92,7 +92,7 @@ class Workdir(job_jax.workdir.Workdir):
         with partial.open("wb") as file:
             np.savez_compressed(
                 file,
-                bands=np.array(BANDS),
+                bands=np.array((*BANDS, "none")),
                 classes=np.array(TOKEN_CLASSES),
                 measures=np.array(TOKEN_MEASURES),
                 by_place=by_cell[:, :PLACES],

@@ -25,7 +25,7 @@ CELLS = PLACES + len(TOKEN_CLASSES)
 
 def no_token_sums() -> Float[Array, " Q K M"]:
     """Returns `token_sums` of no tokens."""
-    return jnp.zeros((len(BANDS), CELLS, len(TOKEN_MEASURES)), jnp.float32)
+    return jnp.zeros((len(BANDS) + 1, CELLS, len(TOKEN_MEASURES)), jnp.float32)
 
 
 def token_sums(
@@ -37,9 +37,9 @@ def token_sums(
 ) -> Float[Array, " Q K M"]:
     """Returns each band's sums of TOKEN_MEASURES, as constants, that add up.
 
-    Rows K are the PLACES tenths of a completion, then the TOKEN_CLASSES; these are 0
-    where no `classes` are given. Padding is never read, and rows of no band are left
-    out.
+    Rows Q are BANDS, then what has no band; rows K the PLACES tenths of a completion,
+    then the TOKEN_CLASSES, which are 0 where no `classes` are given. Padding is never
+    read.
     """
     index_BT = jnp.arange(logprobs.shape[1], dtype=jnp.int32)[None]
     length_B1 = batch.lengths[:, None]
@@ -73,5 +73,6 @@ def token_sums(
     sums_BKM = jnp.where(
         is_cell_BTK[:, :, :, None], measures_BTM[:, :, None, :], 0.0
     ).sum(axis=1)
-    is_band_QB = batch.bands[None, :] == jnp.arange(len(BANDS))[:, None]
+    band_B = jnp.where(batch.bands < 0, len(BANDS), batch.bands)
+    is_band_QB = band_B[None, :] == jnp.arange(len(BANDS) + 1)[:, None]
     return jnp.where(is_band_QB[:, :, None, None], sums_BKM[None], 0.0).sum(axis=1)

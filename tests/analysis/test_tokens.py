@@ -3,6 +3,7 @@
 import pathlib
 
 import numpy as np
+import pytest
 from run_workdirs import make_workdir
 
 from rlvr_jax.analysis import read_run, write_report
@@ -19,9 +20,9 @@ def _sums(*, entropy: float, bands=("easy", "hard")) -> np.ndarray:
 
     A number has `entropy` and a push of 3, an end neither entropy nor push.
     """
-    sums = np.zeros((len(BANDS), PLACES + len(TOKEN_CLASSES), len(TOKEN_MEASURES)))
+    sums = np.zeros((len(BANDS) + 1, PLACES + len(TOKEN_CLASSES), len(TOKEN_MEASURES)))
     for band in bands:
-        row = sums[BANDS.index(band)]
+        row = sums[(*BANDS, "none").index(band)]
         row[:PLACES] = (10, 9 * entropy, 10, 27, 0)
         row[PLACES + NUMBER] = (90, 90 * entropy, 90, 270, 0)
         row[PLACES + END] = (10, 0, 10, 0, 0)
@@ -68,8 +69,9 @@ def test_twenty_logged_steps_are_pooled_by_tenths(tmp_path):
     assert section.table.rows[0][2] == "2.00 \u2192 4.00"
 
 
-def test_one_band_is_not_told_apart_and_silence_has_no_shares(tmp_path):
-    sums = _sums(entropy=1.0, bands=("unknown",))
+@pytest.mark.parametrize("band", ["easy", "unknown", "none"])
+def test_one_band_is_not_told_apart_and_silence_has_no_shares(tmp_path, band):
+    sums = _sums(entropy=1.0, bands=(band,))
     sums[:, :, 2:] = 0.0
     section = where_it_learnt(_run(tmp_path / "run", {0: sums}))
     assert section.legend.keys() == {"first", "last"}

@@ -32,7 +32,7 @@ def _batch() -> Batch:
         advantages=np.float32([1.5, -0.8, 0.0, 0.6, -1.2, 0.9, 2.0, -0.3]),
         old_logprobs=LOGPROBS + np.float32(0.1) * RANDOM.randn(P * G, T).astype("f4"),
         ref_logprobs=np.zeros((P * G, T), np.float32),
-        # The last group is of no account.
+        # The last group has none.
         bands=np.int32([0, 0, 2, 2, 3, 3, -1, -1]),
     )
     return weighted(batch, aggregation="seq_mean_token_mean", max_length=T)
@@ -43,9 +43,9 @@ BATCH = _batch()
 
 def _by_hand(batch: Batch) -> np.ndarray:
     """Returns the sums, one token at a time in float64."""
-    sums = np.zeros((len(BANDS), PLACES + len(TOKEN_CLASSES), len(TOKEN_MEASURES)))
+    sums = np.zeros((len(BANDS) + 1, PLACES + len(TOKEN_CLASSES), len(TOKEN_MEASURES)))
     for row, column in zip(*np.nonzero(MASK), strict=True):
-        band = batch.bands[row]
+        band = batch.bands[row] if batch.bands[row] >= 0 else len(BANDS)
         logprob = float(LOGPROBS[row, column])
         weight = float(batch.token_weights[row, column])
         mass = abs(weight * float(batch.advantages[row]))
@@ -58,7 +58,7 @@ def _by_hand(batch: Batch) -> np.ndarray:
         }
         place = int(np.floor(column / LENGTHS[row] * 10 + 1e-9))
         kind = PLACES + CLASSES[batch.tokens[row, column]]
-        for cell in (place, kind) if band >= 0 else ():
+        for cell in (place, kind):
             sums[band, cell] += [measures[name] for name in TOKEN_MEASURES]
     return sums
 
@@ -72,8 +72,7 @@ def _sums(batch: Batch, *, logprobs=LOGPROBS, entropies=ENTROPIES) -> np.ndarray
 def test_sums_are_those_of_a_loop_over_tokens():
     found = _sums(BATCH)
     np.testing.assert_allclose(found, _by_hand(BATCH), rtol=1e-5, atol=1e-7)
-    counted = LENGTHS[BATCH.bands >= 0].sum()
-    assert found[:, :PLACES, 0].sum() == found[:, PLACES:, 0].sum() == counted
+    assert found[:, :PLACES, 0].sum() == found[:, PLACES:, 0].sum() == MASK.sum()
 
 
 def test_without_classes_tokens_are_cut_by_place_alone():

@@ -350,7 +350,7 @@ def test_metrics_are_means_over_tokens():
         logprob_gap=1.0,
         logprob_gap_max=1.0,
         by_band=np.zeros((4, 4)),
-        by_cell=np.zeros((4, 18, 5)),
+        by_cell=np.zeros((5, 18, 5)),
     )
     assert loss_metrics(parts) == pytest.approx(
         {
