@@ -25,8 +25,9 @@ from job_jax.mesh import (
 from rlvr_jax.config import Config, OptimizerConfig, SamplingConfig, TrainConfig
 from rlvr_jax.learn import group_advantages
 from rlvr_jax.learn.batches import rollout_batch
+from rlvr_jax.learn.objectives import policy_objective
 from rlvr_jax.learn.optimize import optimize
-from rlvr_jax.learn.update import Updater, policy_objective
+from rlvr_jax.learn.update import Updater
 from rlvr_jax.models import Transformer, shardings
 from rlvr_jax.models.distribution import Sampling
 from rlvr_jax.sampler import pad_prompts, sample

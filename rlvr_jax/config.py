@@ -223,6 +223,12 @@ class TrainConfig(Section):
             f"overlong_buffer={self.overlong_buffer} is longer than a completion of "
             f"sampling.max_new_tokens={self.sampling.max_new_tokens}; lower it",
         )
+        require(
+            self.loss.entropy_top == 1.0 or self.old_logprobs == "scorer",
+            f"loss.entropy_top={self.loss.entropy_top} needs every token's entropy "
+            "before the update, and old_logprobs=sampler scores none; set "
+            "old_logprobs=scorer",
+        )
 
     @property
     def optimizer_steps(self) -> int:

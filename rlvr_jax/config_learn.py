@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Annotated, Literal
 
-from job_jax.config import NOT_EMPTY
+from job_jax.config import NOT_EMPTY, PositiveShare
 from job_jax.schema import NonNegative, Positive, Section, Share, require
 
 RewardName = Literal["verdict", "format", "confidence", "random", "wrong_label"]
@@ -87,3 +87,14 @@ class LossConfig(Section):
     kl_coef: NonNegative = 0.0  # beta; 0 keeps no reference policy and costs nothing
     kl_estimator: Literal["k1", "k2", "k3"] = "k3"
     entropy_coef: float = 0.0
+    entropy_top: PositiveShare = 1.0  # share of tokens, by entropy, that learn; 1: all
+
+    def __post_init__(self) -> None:
+        """Refuses to choose tokens where they share one ratio."""
+        super().__post_init__()
+        require(
+            self.entropy_top == 1.0 or self.ratio_level == "token",
+            f"entropy_top={self.entropy_top} leaves out tokens, and ratio_level="
+            f"{self.ratio_level} moves all of a completion's by one ratio; set "
+            "ratio_level=token",
+        )

@@ -33,18 +33,18 @@ from rlvr_jax.learn.batches import (
     solution_batch,
     weighted,
 )
+from rlvr_jax.learn.objectives import policy_objective, supervised_objective
 from rlvr_jax.learn.optimize import Optimized, optimize
 from rlvr_jax.learn.update import (
     Updater,
     check_finite,
-    policy_objective,
-    supervised_objective,
 )
 from rlvr_jax.models.distribution import Sampling
 from rlvr_jax.run import Run
 from rlvr_jax.stage import Loop, check_ended, policy_after
 from rlvr_jax.telemetry import rollout_metrics
 from rlvr_jax.throughput import Clock
+from rlvr_jax.token_classes import token_classes
 from rlvr_jax.tokenizer import pad_rows
 from rlvr_jax.types import Batch
 from rlvr_jax.watching import Watcher
@@ -108,7 +108,7 @@ def train(loop: Loop) -> None:
     watcher = Watcher.open(loop)
     updater = Updater(
         run.graphdef,
-        policy_objective(config.loss),
+        policy_objective(config.loss, token_classes(run.tokenizer)),
         optimizer=config.optimizer,
         total_steps=config.optimizer_steps,
         logit_chunk=config.logit_chunk,
@@ -293,6 +293,7 @@ def _end_step(
         )
     if step % config.log.rollouts_every == 0 or step + 1 == config.train.steps:
         _save_rollouts(loop, "train", step, experience.groups.judged)
+        loop.workdir.write_token_sums(step, result.by_cell)
     timings = {f"time/{name}": value for name, value in clock.seconds.items()}
     steps.end(
         step,

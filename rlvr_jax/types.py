@@ -16,6 +16,12 @@ Array = Any  # JAX's on a device, NumPy's on the host: a record travels between 
 VerdictStatus = Literal["right", "wrong", "unjudged"]
 Band = Literal["easy", "medium", "hard", "unknown"]
 BANDS: tuple[Band, ...] = get_args(Band)
+TokenClass = Literal[
+    "number", "operator", "separator", "word", "reasoning", "answer", "end", "other"
+]
+TOKEN_CLASSES: tuple[TokenClass, ...] = get_args(TokenClass)
+TOKEN_MEASURES = ("tokens", "entropy", "mass", "push", "movement")
+PLACES = 10  # equal parts that a completion is cut into
 AnswerForm = Literal["any", "boxed", "tagged"]
 
 
@@ -101,7 +107,8 @@ class Batch:
     sum over micro-batches is the loss whatever the split. `old_logprobs` and
     `ref_logprobs` are 0 where the loss does not read them. `bands` are indices into
     BANDS, by which sums are cut, and -1 in rows of which no account is kept.
-    `guidance` is there where a probe reads along.
+    `guidance` is there where a probe reads along. `kept`, where given, tells the tokens
+    that learn; making the token weights uses it up.
     """
 
     prompt_tokens: Int[Array, " P S"]
@@ -114,6 +121,7 @@ class Batch:
     ref_logprobs: Float[Array, " B T"]
     bands: Int[Array, " B"]
     guidance: "Guidance | None" = None
+    kept: Bool[Array, " B T"] | None = None
 
 
 @jax.tree_util.register_dataclass
@@ -193,7 +201,8 @@ class LossParts:
     `logprob_gap` is |log pi - log pi_old|: before the first optimizer step on a rollout
     it is the disagreement between sampler and scorer, afterwards the policy's movement.
     `kl` and `entropy` are 0 where the loss was not given what they are made of.
-    `by_band` holds a row a band: tokens, entropy, kl, clipped tokens. `guide` and
+    `by_band` holds a row a band: tokens, entropy, kl, clipped tokens. `by_cell` holds
+    TOKEN_MEASURES by band and by tenth or class: see `learn.token_sums`. `guide` and
     `latents` are what a probe saw, where one reads along: of the reasoning features,
     and, in a step that asks for it, of all latents (any record that adds up).
     """
@@ -208,6 +217,7 @@ class LossParts:
     logprob_gap: Float[Array, ""]
     logprob_gap_max: Float[Array, ""]  # a maximum, not a sum
     by_band: Float[Array, " Q M"]
+    by_cell: Float[Array, " Q K M"]
     guide: GuideSums | None = None
     latents: Any = None
 

@@ -1,4 +1,4 @@
-"""A run's files beside every job's: rollouts/, difficulty.jsonl, the tokenizer."""
+"""A run's files beside every job's: rollouts/, tokens/, difficulty.jsonl, tokenizer."""
 
 import gzip
 import json
@@ -6,11 +6,15 @@ import pathlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
 import job_jax.workdir
 from rlvr_jax.config import Config
+from rlvr_jax.types import BANDS, PLACES, TOKEN_CLASSES, TOKEN_MEASURES
 
 TOKENIZER_FILE = "tokenizer.model"
 DIFFICULTY_FILE = "difficulty.jsonl"
+TOKENS_DIR = "tokens"
 
 # Sections that say how a run is executed and watched, not what it computes.
 MAY_CHANGE = ("mesh.", "log.", "checkpoint.", "verifier.")
@@ -27,12 +31,20 @@ def read_rollouts(path: pathlib.Path) -> list[dict[str, Any]]:
         return [json.loads(line) for line in lines]
 
 
+def token_sums_file(workdir: pathlib.Path, step: int) -> pathlib.Path:
+    """Returns where the sums over tokens of one training step are saved."""
+    return workdir / TOKENS_DIR / f"step_{step:06d}.npz"
+
+
 class Workdir(job_jax.workdir.Workdir):
     """One run's directory."""
 
     def __init__(self, path: pathlib.Path, config: Config):
         super().__init__(
-            path, config, may_change=MAY_CHANGE, folders=("rollouts", "report")
+            path,
+            config,
+            may_change=MAY_CHANGE,
+            folders=("rollouts", "report", TOKENS_DIR),
         )
         if not self.recorded:
             self.tokenizer.unlink(missing_ok=True)
@@ -67,4 +79,23 @@ class Workdir(job_jax.workdir.Workdir):
         ):
             for row in rows:
                 file.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+        partial.replace(name)
+
+    def write_token_sums(self, step: int, by_cell: np.ndarray) -> None:
+        """Writes a step's `LossParts.by_cell`, over that of an earlier attempt.
+
+        A file of named axes: by_place [band, tenth, measure], by_class [band, class,
+        measure].
+        """
+        name = token_sums_file(self.path, step)
+        partial = name.with_suffix(".partial")
+        with partial.open("wb") as file:
+            np.savez_compressed(
+                file,
+                bands=np.array((*BANDS, "none")),
+                classes=np.array(TOKEN_CLASSES),
+                measures=np.array(TOKEN_MEASURES),
+                by_place=by_cell[:, :PLACES],
+                by_class=by_cell[:, PLACES:],
+            )
         partial.replace(name)

@@ -131,6 +131,22 @@ def test_a_value_of_another_type_is_refused(section, values, message):
         ),
         (LossConfig, {"clip_low": 1.5}, "clip_low=1.5; it must lie within [0, 1]"),
         (LossConfig, {"kl_coef": -1.0}, "kl_coef=-1.0; it must be at least 0"),
+        (
+            LossConfig,
+            {"entropy_top": 0.0},
+            "entropy_top=0.0; it must lie in (0, 1]",
+        ),
+        (
+            LossConfig,
+            {"entropy_top": 0.2, "ratio_level": "sequence"},
+            "entropy_top=0.2 leaves out tokens, and ratio_level=sequence moves all",
+        ),
+        (
+            TrainConfig,
+            {"loss": LossConfig(entropy_top=0.2)},
+            "loss.entropy_top=0.2 needs every token's entropy before the update, and "
+            "old_logprobs=sampler scores none; set old_logprobs=scorer",
+        ),
         (TrainConfig, {"samples_per_prompt": 1}, "samples_per_prompt=1 leaves"),
         (
             TrainConfig,

@@ -25,7 +25,8 @@ from job_jax.mesh import (
 from job_jax.schema import ConfigError
 from rlvr_jax.config import LossConfig, OptimizerConfig, SamplingConfig
 from rlvr_jax.learn.batches import rollout_batch, weighted
-from rlvr_jax.learn.update import TrainState, Updater, policy_objective
+from rlvr_jax.learn.objectives import policy_objective
+from rlvr_jax.learn.update import TrainState, Updater
 from rlvr_jax.models import Transformer, shardings
 from rlvr_jax.models.distribution import Sampling
 from rlvr_jax.sampler import pad_prompts, sample

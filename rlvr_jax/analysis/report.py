@@ -11,7 +11,7 @@ import jinja2
 
 from job_jax.command import DONE, UsageError, exit_code
 from job_jax.metrics import short_duration, short_number
-from rlvr_jax.analysis import difficulty, held_out, probe, training
+from rlvr_jax.analysis import difficulty, held_out, probe, tokens, training
 from rlvr_jax.analysis.section import interval, percent
 from rlvr_jax.analysis.workdir import NotAWorkdirError, Run, read_run
 
@@ -28,6 +28,7 @@ _SECTIONS = (
     held_out.accuracy,
     held_out.strategies,
     training.behaviour,
+    tokens.where_it_learnt,
 )
 _LAST_SECTIONS = (
     training.doctor,

@@ -77,14 +77,20 @@ def minibatches(batch: Batch, count: int) -> Iterator[Batch]:
 
 
 def weighted(batch: Batch, *, aggregation: str, max_length: int) -> Batch:
-    """Returns the minibatch with the token weights of its loss aggregation."""
+    """Returns the minibatch with the token weights of its loss aggregation.
+
+    Tokens that are not `kept` weigh nothing.
+    """
     weights_BT = _weights(
         batch.lengths,
+        kept=batch.kept,
         width=batch.tokens.shape[1],
         aggregation=aggregation,
         max_length=max_length,
     )
-    return dataclasses.replace(batch, token_weights=jax.device_get(weights_BT))
+    return dataclasses.replace(
+        batch, token_weights=jax.device_get(weights_BT), kept=None
+    )
 
 
 _weights = jax.jit(
@@ -106,6 +112,21 @@ def micro_batches(batch: Batch, count: int, *, bucket: int) -> Iterator[Batch]:
         yield trim(part, min(width, batch.tokens.shape[1]))
 
 
+def keep_forks(batch: Batch, entropies_BT: np.ndarray, *, share: float) -> Batch:
+    """Returns the batch with the `share` of its tokens kept that have most entropy.
+
+    Of n true tokens the round(share * n) of highest entropy, at least one, and every
+    token that ties with the last of them: the choice depends on no order. The idea is
+    that of https://arxiv.org/abs/2506.01939.
+    """
+    index_T = np.arange(batch.tokens.shape[1])
+    mask_BT = index_T[None] < batch.lengths[:, None]
+    entropy_N = np.sort(entropies_BT[mask_BT])
+    count = max(1, round(share * len(entropy_N)))
+    kept_BT = mask_BT & (entropies_BT >= entropy_N[-count])
+    return dataclasses.replace(batch, kept=kept_BT)
+
+
 def take_groups(batch: Batch, groups_Q: np.ndarray) -> Batch:
     """Returns the groups of the given prompts, all their samples with them."""
     P = len(batch.prompt_lengths)
@@ -125,6 +146,7 @@ def trim(batch: Batch, width: int) -> Batch:
     return dataclasses.replace(
         batch,
         guidance=told,
+        kept=None if batch.kept is None else batch.kept[:, :width],
         tokens=batch.tokens[:, :width],
         token_weights=batch.token_weights[:, :width],
         old_logprobs=batch.old_logprobs[:, :width],

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from rlvr_jax.config import LossConfig
+from rlvr_jax.learn.token_sums import no_token_sums
 from rlvr_jax.types import BANDS, LossParts
 
 # exp(20) = 5e8 is beyond any use, and exp of 89 is infinite in float32: a clipped
@@ -28,6 +29,7 @@ def aggregation_weights(
     width: int,
     aggregation: str,
     max_length: int,
+    kept: Bool[Array, " B T"] | None = None,
 ) -> Float[Array, " B T"]:
     """Returns w, T = `width`, such that sum(w * x) aggregates x over true tokens.
 
@@ -38,8 +40,18 @@ def aggregation_weights(
 
     w is 0 at and beyond each length. B counts completions that have any token: rows of
     length 0 are filler that brings a batch to size, and weigh nothing anywhere.
+
+    Tokens that are not `kept` weigh 0. Means are then over what is kept: |o_i| counts
+    kept tokens, and B, under seq_mean_token_mean, completions with any. The divisors of
+    the other two stay what they were.
     """
     rows = (lengths > 0).sum()
+    mask_BT = _token_mask(lengths, width)
+    if kept is not None:
+        mask_BT &= kept
+        lengths = mask_BT.sum(axis=1)
+        if aggregation == "seq_mean_token_mean":
+            rows = (lengths > 0).sum()
     divisor = {
         "token_mean": lengths.sum(),
         "seq_mean_token_mean": rows * lengths[:, None],
@@ -47,7 +59,7 @@ def aggregation_weights(
         "constant": rows * max_length,
     }[aggregation]
     inverse = 1.0 / jnp.maximum(divisor, 1).astype(jnp.float32)
-    return jnp.where(_token_mask(lengths, width), inverse, 0.0)
+    return jnp.where(mask_BT, inverse, 0.0)
 
 
 def policy_loss(
@@ -112,6 +124,7 @@ def policy_loss(
         by_band=_by_band(
             bands, mask_BT, entropy_BT, kl_BT, mask_BT & (low_BT | high_BT)
         ),
+        by_cell=no_token_sums(),
     )
 
 

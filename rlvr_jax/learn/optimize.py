@@ -9,6 +9,7 @@ import numpy as np
 
 from rlvr_jax.config import Config
 from rlvr_jax.learn.batches import (
+    keep_forks,
     micro_batches,
     minibatches,
     weighted,
@@ -38,6 +39,7 @@ class Optimized:
 
     state: TrainState
     metrics: dict[str, float]
+    by_cell: np.ndarray  # LossParts.by_cell, over all epochs
     seen: GuideSums | None = None  # of a probe, over each completion once
     latents: Any = None  # likewise, in a step that counts every latent
 
@@ -85,17 +87,20 @@ def optimize(
         return [place(part) for part in cut]
 
     if train.loss.kl_coef > 0:
-        ref_logprobs_BT = updater.logprobs(reference, place(batch), sampling)
+        ref_logprobs_BT, _ = updater.scores(reference, place(batch), sampling)
         batch = dataclasses.replace(batch, ref_logprobs=ref_logprobs_BT)
     if watch is not None and batch.guidance and train.rfgo.reads_reference:
         level_BT = updater.levels(reference, place(batch), sampling, watch.guide)
         told = dataclasses.replace(batch.guidance, ref_levels=level_BT)
         batch = dataclasses.replace(batch, guidance=told)
-    gap = None
+    gap, kept = None, dict[str, float]()
     if train.old_logprobs == "scorer":
-        old_BT = updater.logprobs(state.params, place(batch), sampling)
+        old_BT, entropies_BT = updater.scores(state.params, place(batch), sampling)
         gap = _gap(old_BT, batch)
         batch = dataclasses.replace(batch, old_logprobs=old_BT)
+        if train.loss.entropy_top < 1.0:
+            batch = keep_forks(batch, entropies_BT, share=train.loss.entropy_top)
+            kept = _kept(entropies_BT, batch)
     done: list[Any] = []
     for epoch in range(train.epochs):
         for minibatch in minibatches(batch, train.minibatches):
@@ -125,7 +130,8 @@ def optimize(
     once = [losses for losses, _ in done[: train.minibatches]]
     return Optimized(
         state=state,
-        metrics=_metrics(done) | gap,
+        metrics=_metrics(done) | gap | kept,
+        by_cell=_sum([losses.by_cell for losses, _ in done]),
         seen=_sum([losses.guide for losses in once]),
         latents=_sum([losses.latents for losses in once]),
     )
@@ -144,6 +150,15 @@ def _gap(scored_BT: np.ndarray, batch: Batch) -> dict[str, float]:
     return {
         "logprob_gap/mean": float(gaps.mean()),
         "logprob_gap/max": float(gaps.max()),
+    }
+
+
+def _kept(entropies_BT: np.ndarray, batch: Batch) -> dict[str, float]:
+    """Returns the share of tokens that learn, and the least entropy among them."""
+    assert batch.kept is not None
+    return {
+        "entropy_top/share": float(batch.kept.sum() / batch.lengths.sum()),
+        "entropy_top/threshold": float(entropies_BT[batch.kept].min()),
     }
 
 

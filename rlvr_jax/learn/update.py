@@ -5,7 +5,7 @@ the objective differs.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 import jax
@@ -15,15 +15,15 @@ import optax
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
-from rlvr_jax.config import LossConfig, OptimizerConfig, RFGOConfig
+from rlvr_jax.config import OptimizerConfig, RFGOConfig
 from rlvr_jax.learn import rfgo
 from rlvr_jax.learn.logprobs import Scores, token_scores
-from rlvr_jax.learn.losses import no_sums, policy_loss
+from rlvr_jax.learn.losses import no_sums
+from rlvr_jax.learn.objectives import Objective
+from rlvr_jax.learn.token_sums import no_token_sums
 from rlvr_jax.models import laid_out
 from rlvr_jax.models.distribution import Sampling
 from rlvr_jax.types import BANDS, Batch, Guide, LossParts
-
-Objective = Callable[[Scores, Batch], tuple[Array, LossParts]]
 
 
 @jax.tree_util.register_dataclass
@@ -120,52 +120,6 @@ def check_finite(report: StepReport, max_skipped: int) -> None:
         )
 
 
-def policy_objective(config: LossConfig) -> Objective:
-    """Returns the policy loss as a function of scores and batch."""
-
-    def objective(scores: Scores, batch: Batch) -> tuple[Array, LossParts]:
-        entropies = scores.entropies
-        if config.entropy_coef == 0:
-            # Only reported: without this, backward would walk all logits times 0.
-            entropies = jax.lax.stop_gradient(entropies)
-        return policy_loss(
-            scores.logprobs,
-            batch.old_logprobs,
-            batch.advantages,
-            batch.token_weights,
-            lengths=batch.lengths,
-            config=config,
-            ref_logprobs=batch.ref_logprobs,
-            entropies=entropies,
-            bands=batch.bands,
-        )
-
-    return objective
-
-
-def supervised_objective(scores: Scores, batch: Batch) -> tuple[Array, LossParts]:
-    """Returns the negative log-likelihood of the completions, by the token weights.
-
-    The batch's advantages and old log-probabilities are not read.
-    """
-    inside_BT = batch.token_weights > 0
-    logprob_BT = jnp.where(inside_BT, scores.logprobs, 0.0)
-    loss = -(batch.token_weights * logprob_BT).sum()
-    zero = jnp.float32(0.0)
-    return loss, LossParts(
-        loss=loss,
-        tokens=inside_BT.sum().astype(jnp.float32),
-        ratio=zero,
-        clip_low=zero,
-        clip_high=zero,
-        kl=zero,
-        entropy=jnp.where(inside_BT, scores.entropies, 0.0).sum(),
-        logprob_gap=zero,
-        logprob_gap_max=zero,
-        by_band=no_sums(),
-    )
-
-
 def schedule(config: OptimizerConfig, total_steps: int) -> optax.Schedule:
     """Returns the learning rate by optimizer step: a linear warm-up, then its shape."""
     peak, ramp = config.learning_rate, config.warmup_steps
@@ -238,12 +192,17 @@ class Updater:
         """Returns the state before the first step; the parameters are taken over."""
         return dataclasses.replace(self._opened(params), params=params)
 
-    def logprobs(self, params: Any, batch: Batch, sampling: Sampling) -> np.ndarray:
-        """Returns the scorer's log-probabilities [B, T], 0 beyond each length."""
-        scored_BT = jax.device_get(self._scored(params, batch, sampling).logprobs)
-        index_T = np.arange(scored_BT.shape[1])
-        lengths_B = jax.device_get(batch.lengths)
-        return np.where(index_T[None] < lengths_B[:, None], scored_BT, np.float32(0))
+    def scores(
+        self, params: Any, batch: Batch, sampling: Sampling
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Returns log-probabilities and entropies [B, T], 0 beyond each length."""
+        scored, lengths_B = jax.device_get(
+            (self._scored(params, batch, sampling), batch.lengths)
+        )
+        index_T = np.arange(scored.logprobs.shape[1])
+        mask_BT = index_T[None] < lengths_B[:, None]
+        logprobs_BT = np.where(mask_BT, scored.logprobs, np.float32(0))
+        return logprobs_BT, np.where(mask_BT, scored.entropies, np.float32(0))
 
     def levels(
         self, params: Any, batch: Batch, sampling: Sampling, guide: Guide
@@ -334,9 +293,11 @@ class Updater:
     ) -> tuple[Any, LossParts]:
         zeros = jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), params)
         names = {field.name for field in dataclasses.fields(LossParts)}
+        not_scalar = {"by_band", "by_cell", "guide", "latents"}
         parts = LossParts(
-            **dict.fromkeys(names - {"by_band", "guide", "latents"}, jnp.float32(0.0)),
+            **dict.fromkeys(names - not_scalar, jnp.float32(0.0)),
             by_band=no_sums(),
+            by_cell=no_token_sums(),
             guide=None if guide is None else rfgo.no_sums(guide),
             latents=self._observed(None, None, dictionary),
         )

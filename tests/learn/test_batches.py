@@ -1,10 +1,13 @@
 """Batches: whole groups, no token lost, weights made before anything is cut."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
 
 from rlvr_jax.learn.batches import (
+    keep_forks,
     micro_batches,
     minibatches,
     rollout_batch,
@@ -106,6 +109,92 @@ def test_token_weights_survive_every_cut(aggregation):
         np.testing.assert_array_equal(
             part.token_weights, whole.token_weights[rows, :width]
         )
+
+
+# Entropies of few values, so that many tie; padding holds what would show if read.
+ENTROPIES = np.where(
+    MASK,
+    np.random.RandomState(0).randint(0, 12, MASK.shape).astype(np.float32) / 4,
+    np.float32(np.nan),
+)
+
+
+def _kept_by_hand(share: float) -> np.ndarray:
+    """Returns which tokens fewer than round(share n) others exceed, one at a time."""
+    true = [float(h) for h in ENTROPIES[MASK]]
+    room = max(1, round(share * len(true)))
+    kept = np.zeros_like(MASK)
+    for row, column in zip(*np.nonzero(MASK), strict=True):
+        kept[row, column] = sum(h > ENTROPIES[row, column] for h in true) < room
+    return kept
+
+
+@pytest.mark.parametrize("share", [0.01, 0.2, 0.5, 0.99, 1.0])
+def test_the_tokens_of_most_entropy_are_kept_and_ties_share_their_fate(share):
+    kept = keep_forks(_batch(), ENTROPIES, share=share).kept
+    np.testing.assert_array_equal(kept, _kept_by_hand(share))
+    assert kept.sum() >= round(share * MASK.sum())
+    if share == 1.0:
+        np.testing.assert_array_equal(kept, MASK)
+    if share == 0.01:  # less than one token: one, with those that tie
+        np.testing.assert_array_equal(kept, np.nanmax(ENTROPIES) == ENTROPIES)
+
+
+def test_no_order_cut_or_padding_changes_what_is_kept():
+    batch = keep_forks(_batch(), ENTROPIES, share=0.3)
+    order = np.array([2, 0, 3, 1])
+    rows = (order[:, None] * G + np.arange(G)).reshape(-1)
+    wide = np.pad(ENTROPIES, ((0, 0), (0, 3)), constant_values=np.inf)
+    padded = dataclasses.replace(
+        _batch(),
+        **{
+            name: np.pad(vars(_batch())[name], ((0, 0), (0, 3)))
+            for name in ("tokens", "token_weights", "old_logprobs", "ref_logprobs")
+        },
+    )
+    turned = keep_forks(take_groups(padded, order), wide[rows], share=0.3)
+    np.testing.assert_array_equal(turned.kept[:, :T], batch.kept[rows])
+    assert not turned.kept[:, T:].any()
+    for part in micro_batches(batch, 4, bucket=1):
+        at = part.advantages.astype(int)
+        np.testing.assert_array_equal(part.kept, batch.kept[at, : part.tokens.shape[1]])
+
+
+@pytest.mark.parametrize(
+    "aggregation",
+    ["token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "constant"],
+)
+def test_what_is_not_kept_weighs_nothing_and_means_are_over_the_rest(aggregation):
+    batch = keep_forks(_batch(), ENTROPIES, share=0.3)
+    kept = batch.kept.copy()
+    kept[1] = False  # a completion that keeps no token
+    batch = dataclasses.replace(batch, kept=kept)
+    whole = weighted(batch, aggregation=aggregation, max_length=T)
+    assert whole.kept is None
+    counts = kept.sum(axis=1, keepdims=True)
+    expected = {
+        "token_mean": 1 / kept.sum(),
+        "seq_mean_token_mean": 1 / ((counts > 0).sum() * np.maximum(counts, 1)),
+        "seq_mean_token_sum": 1 / (P * G),
+        "constant": 1 / (P * G * T),
+    }[aggregation]
+    np.testing.assert_allclose(whole.token_weights, expected * kept, rtol=1e-6)
+    for part in micro_batches(whole, 4, bucket=1):
+        at = part.advantages.astype(int)
+        np.testing.assert_array_equal(
+            part.token_weights, whole.token_weights[at, : part.tokens.shape[1]]
+        )
+
+
+@pytest.mark.parametrize(
+    "aggregation",
+    ["token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "constant"],
+)
+def test_a_minibatch_that_keeps_nothing_has_no_weight(aggregation):
+    batch = dataclasses.replace(_batch(), kept=np.zeros_like(MASK))
+    assert not weighted(
+        batch, aggregation=aggregation, max_length=T
+    ).token_weights.any()
 
 
 def test_groups_can_be_taken_in_any_order():

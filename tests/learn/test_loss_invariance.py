@@ -196,6 +196,7 @@ def test_parts_are_sums_over_tokens_and_the_gap_is_the_largest():
         "logprob_gap": np.log(2),
         "logprob_gap_max": np.log(2),
         "by_band": np.zeros((4, 4)),  # no bands were given
+        "by_cell": np.zeros((5, 18, 5)),  # an objective's affair
     }
     assert vars(parts).keys() == expected.keys() | {"guide", "latents"}
     assert parts.guide is parts.latents is None  # there is no probe

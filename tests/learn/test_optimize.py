@@ -17,6 +17,8 @@ LENGTHS = np.array([4, 1, 2, 3, 4, 4, 1, 2], np.int32)
 MASK = np.arange(T) < LENGTHS[:, None]
 LOGPROBS = np.where(MASK, np.float32(-1.0), np.float32(0.0))
 ADVANTAGES = np.arange(P * G, dtype=np.float32).reshape(P, G)
+# Every true token's is another: 0.1, 0.2, ... 2.1 in the order they stand.
+ENTROPIES = np.where(MASK, (0.1 * MASK.cumsum().reshape(MASK.shape)), 0.0)
 VERSION = 3
 
 
@@ -31,8 +33,9 @@ class Recorder:
         self.offset = offset
         self.skipped = skipped
 
-    def logprobs(self, params, batch, sampling):
-        return np.where(MASK, batch.old_logprobs + np.float32(self.offset), 0.0)
+    def scores(self, params, batch, sampling):
+        moved = batch.old_logprobs + np.float32(self.offset)
+        return np.where(MASK, moved, 0.0), ENTROPIES
 
     def step(self, state, micro_batches, sampling, *, guide=None, dictionary=None):
         parts, number = list(micro_batches), len(self.steps)
@@ -49,6 +52,7 @@ class Recorder:
             entropy=2.0 * tokens / (number + 1),
             logprob_gap=gap * tokens,
             logprob_gap_max=2 * gap,
+            by_cell=np.full((1, 1, 1), tokens),
             by_band=np.outer([0, 1, 0, 3], [tokens, number, 1, 0.5 * tokens]),
         )
         report = StepReport(
@@ -148,6 +152,37 @@ def test_the_ratio_divides_by_what_the_config_names():
         (batch,) = updater.steps[0]
         assert (batch.old_logprobs[MASK] == expected).all()
         assert not batch.old_logprobs[~MASK].any()
+
+
+def test_the_forks_of_the_whole_batch_learn_however_it_is_cut():
+    """21 tokens: the four of most entropy, 2.1 .. 1.8, are of the last two rows."""
+    loss = LossConfig(entropy_top=0.2)
+    for cut in ({}, {"micro_batches": 2}, {"minibatches": 2, "epochs": 2}):
+        updater = Recorder()
+        result = _optimize(updater, old_logprobs="scorer", loss=loss, **cut)
+        assert result.metrics["entropy_top/share"] == pytest.approx(4 / 21)
+        assert result.metrics["entropy_top/threshold"] == pytest.approx(1.8)
+        for step in updater.steps:
+            kept = {
+                (int(part.advantages[row]), int(column))
+                for part in step
+                for row, column in zip(*np.nonzero(part.token_weights), strict=True)
+            }
+            assert kept <= {(5, 3), (6, 0), (7, 0), (7, 1)}
+            assert all(part.kept is None for part in step)
+        last = updater.steps[-1]
+        weights = np.concatenate([part.token_weights.ravel() for part in last])
+        np.testing.assert_allclose(weights[weights > 0], np.full(4, 1 / 4))
+
+
+def test_all_tokens_learn_by_default_and_nothing_is_said_of_forks():
+    one, other = Recorder(), Recorder()
+    plain = _optimize(one, old_logprobs="scorer")
+    _optimize(other, old_logprobs="scorer", loss=LossConfig(entropy_top=1.0))
+    np.testing.assert_array_equal(
+        one.steps[0][0].token_weights, other.steps[0][0].token_weights
+    )
+    assert not [name for name in plain.metrics if name.startswith("entropy_top")]
 
 
 def test_a_reference_is_scored_only_where_the_loss_reads_it():

@@ -14,8 +14,9 @@ from rlvr_jax.config import LossConfig, OptimizerConfig, RFGOConfig
 from rlvr_jax.learn import rfgo_proxy_rewards, rfgo_token_weights
 from rlvr_jax.learn.batches import micro_batches, weighted
 from rlvr_jax.learn.logprobs import token_scores
+from rlvr_jax.learn.objectives import policy_objective
 from rlvr_jax.learn.rfgo import features, guided, levels, no_sums
-from rlvr_jax.learn.update import Probing, Updater, policy_objective
+from rlvr_jax.learn.update import Probing, Updater
 from rlvr_jax.models.distribution import Sampling
 from rlvr_jax.types import BANDS, Batch, Guidance, Guide
 

@@ -17,6 +17,7 @@ from rlvr_jax.config import LossConfig, OptimizerConfig
 from rlvr_jax.learn.batches import micro_batches, take_groups, weighted
 from rlvr_jax.learn.logprobs import Scores
 from rlvr_jax.learn.losses import policy_loss
+from rlvr_jax.learn.objectives import policy_objective, supervised_objective
 from rlvr_jax.learn.update import (
     DivergedError,
     StepReport,
@@ -24,9 +25,7 @@ from rlvr_jax.learn.update import (
     check_finite,
     loss_metrics,
     make_optimizer,
-    policy_objective,
     schedule,
-    supervised_objective,
 )
 from rlvr_jax.models import Transformer
 from rlvr_jax.models.distribution import Sampling
@@ -160,14 +159,14 @@ def test_what_is_reported_adds_up_over_micro_batches():
         if field in ("guide", "latents"):
             continue
         assert vars(cut)[field] == pytest.approx(value, rel=1e-5), field
-    scored = _updater().logprobs(_params(), _batch(), Sampling.plain())
+    scored = _updater().scores(_params(), _batch(), Sampling.plain())[0]
     gaps = np.abs(scored - _batch().old_logprobs)[MASK]
     assert whole.logprob_gap == pytest.approx(gaps.sum(), rel=1e-5)
     assert whole.logprob_gap_max == pytest.approx(gaps.max(), rel=1e-5)
 
 
 def test_scored_logprobs_are_zero_beyond_each_length():
-    scored = _updater().logprobs(_params(), _batch(), Sampling.plain())
+    scored = _updater().scores(_params(), _batch(), Sampling.plain())[0]
     assert (scored[MASK] < 0).all()
     assert not scored[~MASK].any()
 
@@ -223,11 +222,11 @@ def test_stopping_is_learnt():
         token_weights=weights,
         advantages=np.full(P * G, 3.0, np.float32),
     )
-    before = updater.logprobs(_params(), batch, plain)
+    before = updater.scores(_params(), batch, plain)[0]
     batch = dataclasses.replace(batch, old_logprobs=before, ref_logprobs=before)
     state, _, report = updater.step(updater.init(_params()), [batch], plain)
     assert report.grad_norm > 0.1
-    after = updater.logprobs(state.params, batch, plain)
+    after = updater.scores(state.params, batch, plain)[0]
     assert after[row, 0] > before[row, 0]
 
 
@@ -351,6 +350,7 @@ def test_metrics_are_means_over_tokens():
         logprob_gap=1.0,
         logprob_gap_max=1.0,
         by_band=np.zeros((4, 4)),
+        by_cell=np.zeros((5, 18, 5)),
     )
     assert loss_metrics(parts) == pytest.approx(
         {
