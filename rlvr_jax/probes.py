@@ -7,7 +7,6 @@ texts again and again, so that what changes is the policy and not what it reads.
 
 import dataclasses
 import functools
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -20,7 +19,6 @@ from jax.sharding import Mesh, NamedSharding
 from jaxtyping import Bool, Float, Int
 
 from job_jax.mesh import constrain, partition
-from job_jax.schema import ConfigError
 from rlvr_jax.models import Transformer
 from rlvr_jax.selection import Selection
 from rlvr_jax.types import BANDS, Array, Batch, Guide
@@ -31,7 +29,6 @@ from sae_jax.feature_statistics import (
     Row,
     collect_sequences,
 )
-from sae_jax.formats.record import SAERecord
 from sae_jax.sae import TSAE
 
 SELECTION_FILE, FIXED_FILE = "selection.json", "fixed_texts.npz"
@@ -333,34 +330,6 @@ def validity(
                 {"step": step, "band": band, "split": split, "fve": fve, "l0": l0}
             )
     return lines
-
-
-def check_fits(
-    record: SAERecord, where: Path, *, width: int, layer: int, model: str
-) -> None:
-    """Raises ConfigError where an autoencoder is of another width, layer or model.
-
-    What its metadata do not say is not checked.
-    """
-    tsae, told = record.tsae, record.metadata
-    if tsae.width != width:
-        raise ConfigError(
-            f"probe.path={str(where)!r} reads activations of width {tsae.width}, the "
-            f"policy's are {width} wide; use an autoencoder of this model"
-        )
-    hook = re.search(r"(?:blocks|layers)\.(\d+)", str(told.get("hook_name", "")))
-    if hook and int(hook[1]) != layer:
-        raise ConfigError(
-            f"probe.path={str(where)!r} was trained on layer {hook[1]}, probe.layer="
-            f"{layer} is read; set probe.layer={hook[1]}, or use another autoencoder"
-        )
-    other = str(told.get("model_name", "")).split(",")[0]
-    if other and other != model:
-        raise ConfigError(
-            f"probe.path={str(where)!r} was trained on model {other!r}, this one is "
-            f"{model!r}; use an autoencoder of this model, or set "
-            f"probe.model={other!r} if they are the same"
-        )
 
 
 def placed(tsae: TSAE, mesh: Mesh) -> TSAE:

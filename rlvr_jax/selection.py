@@ -148,7 +148,6 @@ def choose(
     found = completions.statistics(tsae)
     total = jax.tree.map(lambda a: a.sum(axis=0), found)
     score_Z, ranked = _ranked(config, tsae, completions, found, tokenize=tokenize)
-    _check_ids(ranked.latents, tsae.latents)
     dead_Z = np.asarray(total.nonzero) < _FEWEST_FIRINGS
     stable_Z = np.ones(tsae.latents, bool)
     if stability is not None:
@@ -210,11 +209,9 @@ def _ranked(
             total=int(completions.problems.max()) + 1,
         )
     )
-    if config.method == "list":
-        latents = np.array(config.latents)
-        return effect_Z, _Ranked(latents, np.ones(len(latents)))
-    if config.method == "pack":
-        return effect_Z, _read_pack(Path(config.pack))
+    if config.method in ("list", "pack"):
+        check_named(config, tsae.latents)
+        return effect_Z, _named(config)
     score_Z = effect_Z
     if config.method == "reason_score":
         score_Z = reason_score(_near_words(config, tsae, completions, tokenize))
@@ -257,6 +254,13 @@ def _near_words(
     return sum(rest, start=first)
 
 
+def _named(config: FeatureSetConfig) -> _Ranked:
+    """Returns the latents of a list, all alike, or those of a pack."""
+    if config.method == "pack":
+        return _read_pack(Path(config.pack))
+    return _Ranked(np.array(config.latents), np.ones(len(config.latents)))
+
+
 def _read_pack(path: Path) -> _Ranked:
     """Returns the latents and weights of a mechreward pack."""
     try:
@@ -274,8 +278,11 @@ def _read_pack(path: Path) -> _Ranked:
     return _Ranked(latents, weights)
 
 
-def _check_ids(latents: Int[np.ndarray, " K"], total: int) -> None:
-    for latent in latents.tolist():
+def check_named(config: FeatureSetConfig, total: int) -> None:
+    """Raises ConfigError where a list or a pack names what `total` latents lack."""
+    if config.method not in ("list", "pack"):
+        return
+    for latent in _named(config).latents.tolist():
         if not 0 <= latent < total:
             raise ConfigError(
                 f"probe.features: latent {latent} of a dictionary with latents 0.."
