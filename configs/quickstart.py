@@ -30,14 +30,20 @@ from job_jax.config import CheckpointConfig
 from rlvr_jax.config import (
     ChainMix,
     Config,
+    DictionaryConfig,
     EvalConfig,
     FiniteFieldConfig,
     ModelConfig,
     OptimizerConfig,
+    ProbeConfig,
+    RFGOConfig,
     SamplingConfig,
     TrainConfig,
     WarmupConfig,
 )
+from sae_jax.config import OptimizerConfig as SAEOptimizerConfig
+from sae_jax.config import SAEConfig
+from sae_jax.config import TrainConfig as SAETrainConfig
 
 
 def get_config() -> Config:
@@ -62,12 +68,32 @@ def get_config() -> Config:
             micro_batches=2,
             optimizer=OptimizerConfig(learning_rate=3e-3, schedule="cosine"),
         ),
+        probe=ProbeConfig(
+            source="stage",
+            layer=2,
+            problems=256,
+            fixed=128,
+            log_every=20,
+            dictionary=DictionaryConfig(
+                sae=SAEConfig(latents=1024, k=32),
+                optimizer=SAEOptimizerConfig(learning_rate=2e-3, warmup_steps=50),
+                train=SAETrainConfig(
+                    steps=400,
+                    seeds=2,
+                    twin=False,
+                    threshold_start=200,
+                    threshold_decay=0.98,
+                ),
+                batch_size=1024,
+            ),
+        ),
         train=TrainConfig(
             steps=160,
             prompts_per_step=16,
             samples_per_prompt=8,
             sampling=SamplingConfig(max_new_tokens=60),
             optimizer=OptimizerConfig(learning_rate=1e-4, warmup_steps=10),
+            rfgo=RFGOConfig(lambda_w=0.5, lambda_p=0.1),
         ),
         eval=EvalConfig(
             problems=256,

@@ -13,6 +13,7 @@ its length well before its accuracy (https://arxiv.org/abs/2605.28388). It reads
     behaviour/repetition, behaviour/bare_answer, behaviour/skipped_steps,
     behaviour/forgotten, refill/silent
     logprob_gap/mean, optimizer/skipped
+    dictionary/fve_probe
 
 and leaves out what a step does not have.
 """
@@ -60,6 +61,7 @@ _NAMES = frozenset(
         "refill/silent",
         "logprob_gap/mean",
         "optimizer/skipped",
+        "dictionary/fve_probe",
     }
 )
 _ADVICE_BY_CAUSE = {
@@ -104,6 +106,7 @@ def examine(
     *,
     window: int,
     max_logprob_gap: float,
+    max_fve_drop: float,
 ) -> tuple[dict[str, Any], list[Alarm]]:
     """Returns the state after this step and the alarms that it raises.
 
@@ -122,6 +125,7 @@ def examine(
     recent = [*state["recent"], row][-window:]
 
     found = [*_skipped(recent), *_logprob_gap(row, max_logprob_gap)]
+    found += _outgrown(first, row, max_fve_drop)
     if seen >= window:
         found += [*_no_signal(recent), *_truncated(recent), *_unjudged(recent)]
         found += [*_repetition(recent), *_forgetting(recent), *_refill(recent)]
@@ -143,7 +147,11 @@ def examine(
 
 
 def review(
-    records: Iterable[Mapping[str, Any]], *, window: int, max_logprob_gap: float
+    records: Iterable[Mapping[str, Any]],
+    *,
+    window: int,
+    max_logprob_gap: float,
+    max_fve_drop: float,
 ) -> list[Alarm]:
     """Returns the alarms of a whole run, from the training lines of metrics.jsonl."""
     state, alarms = new_state(), []
@@ -155,6 +163,7 @@ def review(
             metrics,
             window=window,
             max_logprob_gap=max_logprob_gap,
+            max_fve_drop=max_fve_drop,
         )
         alarms += raised
     return alarms
@@ -253,6 +262,20 @@ def _logprob_gap(row: Row, limit: float) -> _Found:
         f"Sampler and update disagree on log-probabilities by {gap:.3f} nats a "
         f"token; the run stops at {limit:g}.",
         "Compute in float32, or compare the sampler's settings with the update's.",
+    )
+
+
+def _outgrown(first: Sequence[Row], row: Row, limit: float) -> _Found:
+    name = "dictionary/fve_probe"
+    before, now = _mean(first, name), row.get(name)
+    if before is None or now is None or before - now <= limit:
+        return
+    yield (
+        "dictionary_outgrown",
+        f"The frozen autoencoder explains {_percent(now)} of the stream's variance, "
+        f"{_percent(before)} at the start: the policy has moved away from it.",
+        "Trust its features less from here on; train another on the newest checkpoint "
+        "(docs/features.md).",
     )
 
 

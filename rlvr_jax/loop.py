@@ -280,6 +280,7 @@ def _end_step(
         metrics,
         window=config.log.alarm_window,
         max_logprob_gap=config.train.max_logprob_gap,
+        max_fve_drop=config.probe.max_fve_drop,
     )
     for alarm in alarms:
         steps.say(str(alarm))

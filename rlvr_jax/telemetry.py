@@ -132,6 +132,7 @@ def run_summary(rows: Sequence[Mapping[str, Any]], config: Config) -> dict[str, 
         steps,
         window=config.log.alarm_window,
         max_logprob_gap=config.train.max_logprob_gap,
+        max_fve_drop=config.probe.max_fve_drop,
     )
     return {
         "logprob_gap": {

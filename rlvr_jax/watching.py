@@ -15,17 +15,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from job_jax.steps import StageSteps
-from rlvr_jax import guidance, probes
+from rlvr_jax import guidance
 from rlvr_jax.experience import Experience
+from rlvr_jax.latents import ROWS, Latents, Observer, table, validity
 from rlvr_jax.learn import is_split
 from rlvr_jax.learn.batches import micro_batches, minibatches
 from rlvr_jax.learn.optimize import Optimized, Watch
 from rlvr_jax.learn.update import Probing, Updater
 from rlvr_jax.models.distribution import Sampling
-from rlvr_jax.probes import ROWS, Latents, Observer, Probe, open_probe
+from rlvr_jax.probes import Probe, TextReading, open_probe
 from rlvr_jax.stage import Loop
 from rlvr_jax.types import Batch, Guidance, Guide
-from sae_jax.feature_statistics import FeatureTable
+from sae_jax.feature_statistics import FeatureTable, Row
 from sae_jax.train import SAE_DIR
 
 FEATURES_DIR, VALIDITY_FILE = "features", "validity.jsonl"
@@ -43,7 +44,7 @@ class Watcher:
         self._guide: Guide = run.replicate(
             probe.guide(probe.selection.sigma, proxy_strength=0.0, key=self._key)
         )
-        self._fixed: Latents | None = None
+        self._fixed: TextReading | None = None
         self._last: tuple[Batch, Watch] | None = None
         self.probing = Probing(
             layer=probe.layer,
@@ -177,7 +178,7 @@ class Watcher:
         every = self._config.probe.log_every
         return every > 0 and step % every == 0
 
-    def _read(self, params: Any) -> Latents:
+    def _read(self, params: Any) -> TextReading:
         run = self._loop.run
         texts = run.place(self._probe.fixed)
         return jax.device_get(self._probe.read_fixed(run.graphdef, params, texts))
@@ -190,28 +191,28 @@ class Watcher:
         directory, texts = self._loop.workdir.path / FEATURES_DIR, self._probe.fixed
         tables: list[FeatureTable] = []
         lines: list[dict[str, Any]] = []
-        for split, latents in (("rollout", rollouts), ("probe", self._fixed)):
-            if latents is None:
-                continue
-            of_text = texts if split == "probe" else None
-            tables.append(
-                probes.table(
-                    latents,
-                    run=self._config.name,
-                    step=step,
-                    split=split,
-                    texts=of_text,
-                )
+        name, bands = self._config.name, np.arange(len(ROWS))
+        if rollouts is not None:
+            rows = [Row(name, step, band, "rollout") for band in ROWS]
+            tables.append(table(rollouts, rows))
+            lines += validity(rollouts, step=step, split="rollout", bands=bands)
+        if (fixed := self._fixed) is not None:
+            tables.append(table(fixed.latents, texts.rows(name, step)))
+            lines += validity(
+                fixed.latents,
+                step=step,
+                split="probe",
+                bands=np.asarray(texts.bands),
+                ce=np.asarray(fixed.ce),
             )
-            bands = np.asarray(texts.bands if of_text else np.arange(len(ROWS)))
-            lines += probes.validity(latents, step=step, split=split, bands=bands)
         FeatureTable.joined(tables).save(directory / f"step_{step:06d}.npz")
         _write_lines(directory / VALIDITY_FILE, step, lines)
         return {
             f"dictionary/{name}_{line['split']}": line[name]
             for line in lines
             if line["band"] == ""
-            for name in ("fve", "l0")
+            for name in ("fve", "l0", "ce_recovered")
+            if line.get(name) is not None
         }
 
 

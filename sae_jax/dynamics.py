@@ -340,9 +340,20 @@ def change_intervals(
 ) -> ChangeIntervals:
     """Returns intervals of these features' ratios and rates (see `resample`).
 
-    A draw takes a prompt at both checkpoints: the bootstrap is paired.
+    A draw takes a prompt at both checkpoints: the bootstrap is paired. One prompt alone
+    rules nothing out: its intervals are all that a ratio or a rate can be.
     """
     part = texts.of(features)
+    if len(part.tokens) < 2:
+        none = np.zeros(part.sum.shape[1])
+        before, after = (
+            (part.sum + moved).sum(axis=0) for moved in (0.0, part.sum_moved)
+        )
+        fired = (part.fired + part.fired_moved).sum(axis=0)
+        return ChangeIntervals(
+            ratio=Interval(_ratio(after, before), none, none + np.inf),
+            rate=Interval(fired / max(part.tokens.sum(), 1.0), none, none + 1.0),
+        )
 
     def ratio(sums: tuple[Any, Any]) -> Float[np.ndarray, " R"]:
         return np.minimum(_ratio(sums[1], sums[0]), _ENDLESS)

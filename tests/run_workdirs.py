@@ -26,6 +26,7 @@ def config(steps):
             "samples_per_prompt": 8,
             "max_logprob_gap": 0.5,
         },
+        "probe": {"max_fve_drop": 0.1},
         "log": {"alarm_window": 20},
     }
 

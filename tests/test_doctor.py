@@ -36,7 +36,7 @@ HEALTHY = {
 
 def alarms_of(rows, window=WINDOW):
     records = [{"stage": "train", "step": i, **row} for i, row in enumerate(rows)]
-    return review(records, window=window, max_logprob_gap=LIMIT)
+    return review(records, window=window, max_logprob_gap=LIMIT, max_fve_drop=0.1)
 
 
 def sick_from(step, changes, steps=60):
@@ -156,7 +156,9 @@ def test_resumed_run_raises_the_same_alarms_at_the_same_steps(cut):
     for step, row in enumerate(rows):
         if step == cut:  # what a checkpoint does to it
             state = json.loads(json.dumps(state))
-        state, alarms = examine(state, step, row, window=WINDOW, max_logprob_gap=LIMIT)
+        state, alarms = examine(
+            state, step, row, window=WINDOW, max_logprob_gap=LIMIT, max_fve_drop=0.1
+        )
         heard += alarms
     assert heard == alarms_of(rows)
     assert [a.code for a in heard] == ["length_collapse", "no_signal"]
@@ -164,7 +166,7 @@ def test_resumed_run_raises_the_same_alarms_at_the_same_steps(cut):
 
 def test_examine_leaves_the_state_it_was_given_alone():
     state = new_state()
-    examine(state, 0, HEALTHY, window=WINDOW, max_logprob_gap=LIMIT)
+    examine(state, 0, HEALTHY, window=WINDOW, max_logprob_gap=LIMIT, max_fve_drop=0.1)
     assert state == new_state()
 
 
@@ -177,6 +179,7 @@ def test_state_stays_small():
             HEALTHY | {f"other/{i}": 1.0 for i in range(100)},
             window=WINDOW,
             max_logprob_gap=LIMIT,
+            max_fve_drop=0.1,
         )
     assert len(state["recent"]) == WINDOW
     assert set(state["recent"][0]) == set(HEALTHY)
@@ -194,3 +197,16 @@ def test_alarm_reads_as_one_line():
         "0.260 nats a token; the run stops at 0.5. Compute in float32, or compare the "
         "sampler's settings with the update's."
     )
+
+
+def test_a_policy_that_outgrew_its_dictionary_is_told_of_once():
+    """Measured every few steps only: 0.95 at the start, then 0.86, then 0.80."""
+    fve = {0: 0.95, 10: 0.86, 20: 0.80}
+    rows = [
+        HEALTHY | ({"dictionary/fve_probe": fve[step]} if step in fve else {})
+        for step in range(25)
+    ]
+    alarms = [a for a in alarms_of(rows) if a.code == "dictionary_outgrown"]
+    assert [alarm.step for alarm in alarms] == [20]
+    assert "80 %" in alarms[0].finding
+    assert "95 %" in alarms[0].finding

@@ -180,6 +180,7 @@ def alarms(run: Run) -> list[Alarm]:
         rows,
         window=run.config["log"]["alarm_window"],
         max_logprob_gap=run.config["train"]["max_logprob_gap"],
+        max_fve_drop=run.config["probe"]["max_fve_drop"],
     )
 
 

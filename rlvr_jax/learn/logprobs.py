@@ -6,14 +6,14 @@ exist for a chunk of positions at a time, in the forward pass and in the backwar
 
 import dataclasses
 import functools
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from rlvr_jax.models.distribution import Sampling, sampling_logits
-from rlvr_jax.models.transformer import Transformer
-from rlvr_jax.types import Batch
+from rlvr_jax.models.transformer import Edit, Transformer
 
 # Logits that may exist at once when the chunk is left to us: 64 MB in float32.
 _LOGITS_AT_ONCE = 1 << 24
@@ -33,20 +33,40 @@ class Scores:
     stream: Float[Array, " B T D"] | None = None
 
 
+class Texts(Protocol):
+    """Completions in groups, as `Batch` holds them: B a multiple of P."""
+
+    @property
+    def prompt_tokens(self) -> Int[Array, " P S"]:
+        """Returns the prompts, padded on the right."""
+        ...
+
+    @property
+    def prompt_lengths(self) -> Int[Array, " P"]:
+        """Returns their lengths."""
+        ...
+
+    @property
+    def tokens(self) -> Int[Array, " B T"]:
+        """Returns the completions, padded on the right."""
+        ...
+
+
 def token_scores(
     policy: Transformer,
-    batch: Batch,
+    batch: Texts,
     sampling: Sampling,
     *,
     chunk: int,
     tap: int | None = None,
+    edit: Edit | None = None,
 ) -> Scores:
     """Returns log pi(token) and H(pi) under the distribution that was sampled from.
 
     `chunk` is the number of positions T whose [B, chunk, V] logits exist at once, 0 to
     have it chosen so that they hold at most 2^24 numbers. Prompts are read once and
     shared by their groups. Gradients flow through log-probabilities and entropies; the
-    stream after layer `tap` is a constant.
+    stream after layer `tap` is a constant. `edit` changes the completions' stream.
     """
     S = batch.prompt_tokens.shape[1]
     mask_PS = jnp.arange(S, dtype=jnp.int32)[None] < batch.prompt_lengths[:, None]
@@ -58,7 +78,9 @@ def token_scores(
     first_B1D = jnp.repeat(last_P1D, G, axis=0)
     # The hidden state of one token scores the next; the last token's scores nothing.
     taps = () if tap is None else (tap,)
-    rest = policy.extend(batch.tokens[:, :-1], prefix, layers=layers, taps=taps)
+    rest = policy.extend(
+        batch.tokens[:, :-1], prefix, layers=layers, taps=taps, edit=edit
+    )
     hidden_BTD = jnp.concatenate([first_B1D, rest.hidden], axis=1)
     scores = _in_chunks(
         policy, hidden_BTD, batch.tokens, sampling=sampling, chunk=chunk

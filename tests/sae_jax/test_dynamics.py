@@ -307,3 +307,16 @@ def test_rows_are_paired_by_prompt_not_by_place():
 def test_cuts_that_make_no_sense_are_refused(wrong, named):
     with pytest.raises(ValueError, match=named):
         Cuts(**wrong)
+
+
+def test_one_prompt_rules_nothing_out():
+    texts = Paired(
+        tokens=np.array([4.0]),
+        sum=np.array([[2.0]]),
+        sum_moved=np.array([[1.0]]),
+        fired=np.array([[2.0]]),
+        fired_moved=np.array([[1.0]]),
+    )
+    ratio, rate = change_intervals(texts, np.array([0]))
+    assert [end.item() for end in ratio] == [1.5, 0.0, np.inf]
+    assert [end.item() for end in rate] == [0.75, 0.0, 1.0]
