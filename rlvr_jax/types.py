@@ -101,7 +101,8 @@ class Batch:
     sum over micro-batches is the loss whatever the split. `old_logprobs` and
     `ref_logprobs` are 0 where the loss does not read them. `bands` are indices into
     BANDS, by which sums are cut, and -1 in rows of which no account is kept.
-    `guidance` is there where a probe reads along.
+    `guidance` is there where a probe reads along; `credit`, set inside the update,
+    where it weighs the policy's gain token by token (and no KL, no entropy).
     """
 
     prompt_tokens: Int[Array, " P S"]
@@ -114,6 +115,7 @@ class Batch:
     ref_logprobs: Float[Array, " B T"]
     bands: Int[Array, " B"]
     guidance: "Guidance | None" = None
+    credit: Float[Array, " B T"] | None = None
 
 
 @jax.tree_util.register_dataclass
@@ -166,7 +168,8 @@ class GuideSums:
 
     tokens: Float[Array, " Q"]
     sums: Float[Array, " Q R"]
-    squares: Float[Array, " R"]
+    level_tokens: Float[Array, ""]  # of all rows, those without a band as well
+    squares: Float[Array, " R"]  # over these tokens
     outcome_tokens: Float[Array, " 2"]  # wrong, right
     outcome_sums: Float[Array, " 2 R"]
     covariance: Float[Array, ""]

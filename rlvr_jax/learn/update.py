@@ -138,6 +138,7 @@ def policy_objective(config: LossConfig) -> Objective:
             ref_logprobs=batch.ref_logprobs,
             entropies=entropies,
             bands=batch.bands,
+            credit=batch.credit,
         )
 
     return objective
