@@ -1,5 +1,6 @@
 """What a config names of a probe before there is one, and whether it can be."""
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from job_jax.schema import ConfigError
@@ -23,16 +24,18 @@ def given(config: Config) -> SAERecord:
     return record
 
 
-def check_asked(config: Config) -> None:
+def check_asked(config: Config, tokenize: Callable[[str], Sequence[int]]) -> None:
     """Raises ConfigError where the probe that a config asks for cannot be.
 
     Before any work: its autoencoder, if it exists already, and its features, if named.
     """
     probe = config.probe
     if probe.source == "path":
-        check_named(probe.features, given(config).tsae.latents)
-    elif probe.source == "stage":
-        check_named(probe.features, probe.dictionary.sae.latents)
+        latents = given(config).tsae.latents
+    else:
+        latents = probe.dictionary.sae.latents
+    if probe.source != "off":
+        check_named(probe.features, latents, tokenize=tokenize)
 
 
 def check_fits(

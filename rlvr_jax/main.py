@@ -79,7 +79,7 @@ def _work(config: Config, workdir: Workdir, stages: Sequence[str]) -> None:
     compiles = CompileCounter()
     run = open_run(config, workdir.tokenizer)
     if not is_done("tsae", config=config, workdir=workdir):
-        check_asked(config)
+        check_asked(config, run.tokenizer.encode)
     workdir.record(config, device=device_name())
     for line in run.left_out():
         print(line, file=sys.stderr)

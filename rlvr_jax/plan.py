@@ -20,7 +20,7 @@ def text(config: Config) -> str:
     """Returns the plan of a run as text. Raises ConfigError where it could not run."""
     with tempfile.TemporaryDirectory() as scratch:
         run = open_run(config, Path(scratch) / "tokenizer.model")
-        check_asked(config)
+        check_asked(config, run.tokenizer.encode)
         return _describe(run)
 
 

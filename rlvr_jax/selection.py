@@ -21,6 +21,7 @@ from rlvr_jax.config import FeatureSetConfig
 from sae_jax.corpus import Corpus
 from sae_jax.feature_statistics import UNJUDGED, FeatureStatistics, collect_sequences
 from sae_jax.features import (
+    Phrases,
     ReasonSums,
     contrast,
     contrast_sums,
@@ -210,7 +211,7 @@ def _ranked(
         )
     )
     if config.method in ("list", "pack"):
-        check_named(config, tsae.latents)
+        check_named(config, tsae.latents, tokenize=tokenize)
         return effect_Z, _named(config)
     score_Z = effect_Z
     if config.method == "reason_score":
@@ -235,7 +236,7 @@ def _near_words(
     completions: Completions,
     tokenize: Callable[[str], Sequence[int]],
 ) -> ReasonSums:
-    phrases = word_phrases(tokenize, config.words)
+    phrases = _phrases(config, tokenize)
     corpus, total = completions.corpus, int(completions.problems.max()) + 1
 
     def sums() -> Iterator[ReasonSums]:
@@ -252,6 +253,21 @@ def _near_words(
 
     first, *rest = sums()
     return sum(rest, start=first)
+
+
+def _phrases(
+    config: FeatureSetConfig, tokenize: Callable[[str], Sequence[int]]
+) -> Phrases:
+    def known(text: str) -> Sequence[int]:
+        try:
+            return tokenize(text)
+        except KeyError:  # a closed vocabulary
+            return ()
+
+    try:
+        return word_phrases(known, config.words)
+    except ValueError as error:
+        raise ConfigError(f"probe.features.words: {error}; name others") from error
 
 
 def _named(config: FeatureSetConfig) -> _Ranked:
@@ -278,8 +294,15 @@ def _read_pack(path: Path) -> _Ranked:
     return _Ranked(latents, weights)
 
 
-def check_named(config: FeatureSetConfig, total: int) -> None:
-    """Raises ConfigError where a list or a pack names what `total` latents lack."""
+def check_named(
+    config: FeatureSetConfig, total: int, *, tokenize: Callable[[str], Sequence[int]]
+) -> None:
+    """Raises ConfigError where a config names a latent or a word that is not there.
+
+    Latents, of `total`, by a list or a pack; words that the tokenizer does not know.
+    """
+    if config.method == "reason_score":
+        _phrases(config, tokenize)
     if config.method not in ("list", "pack"):
         return
     for latent in _named(config).latents.tolist():
