@@ -1,4 +1,4 @@
-"""All latents inside the update: the statistics of sae_jax, cut by band, on any mesh."""
+"""All latents in the update: the statistics of sae_jax, by band, on any mesh."""
 
 import dataclasses
 
