@@ -48,7 +48,7 @@ def memory_by_part(run: Run) -> dict[str, float]:
     """Returns the bytes of what lives through a step, summed over devices.
 
     Activations of the backward pass are not counted; `logits` are those that exist at
-    once in the sampler.
+    once in the sampler, `dictionary` is that of a probe that the run itself trains.
     """
     config = run.config
     model, train = config.model, config.train
@@ -57,12 +57,17 @@ def memory_by_part(run: Run) -> dict[str, float]:
     numbers = sum(math.prod(leaf.shape) for leaf in leaves)
     rows = train.prompts_per_step * train.samples_per_prompt
     wide = 4 if model.compute_dtype == "float32" else 2
+    has_reference = train.loss.kl_coef > 0 or train.rfgo.reads_reference
+    dictionary = 0
+    if config.probe.source == "stage":
+        dictionary = 2 * 4 * model.width * config.probe.dictionary.sae.latents
     per_token = 2 * model.layers * model.kv_heads * model.head_width * wide
     return {
         "parameters": weights,
         "gradients": 4 * numbers,
         "optimizer": 2 * weights,
-        "reference": weights if train.loss.kl_coef else 0,
+        "reference": weights if has_reference else 0,
+        "dictionary": dictionary,
         "completion cache": rows * train.sampling.max_new_tokens * per_token,
         "logits": 4.0 * rows * run.tokenizer.vocab_size,
     }

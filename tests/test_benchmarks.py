@@ -2,11 +2,14 @@
 
 import dataclasses
 import sys
+from pathlib import Path
 
 import jax
+import numpy as np
 import pytest
 from flax import nnx
 
+from benchmarks import probe
 from benchmarks.counts import (
     decode_bytes,
     forward_flops,
@@ -18,10 +21,15 @@ from benchmarks.job import JOBS, Job, reward
 from benchmarks.ours import Ours
 from benchmarks.run import compare, figures, parse, table, times
 from benchmarks.sae.job import Job as AutoencoderJob
+from job_jax.command import load_config
 from job_jax.compiles import CompileCounter
 from job_jax.config import MeshConfig
 from job_jax.mesh import make_mesh
+from rlvr_jax.config import Config, DictionaryConfig, FeatureSetConfig, ProbeConfig
 from rlvr_jax.models import Transformer
+from sae_jax.config import SAEConfig
+
+_SMOKE = Path(__file__).parents[1] / "configs/smoke.py"
 
 # Small enough to count by hand: P=2, G=3, S=2, T=3, D=4, F=3, N=2, K=1, H=2, V=5.
 _BY_HAND = Job(
@@ -152,6 +160,28 @@ def test_our_side_does_the_whole_job_and_compiles_nothing_once_warm():
         steps = [ours.step(), ours.step()]
     assert compiles.count == 0
     assert figures(steps)["tokens"] == job.prompts * job.samples * job.new_tokens
+
+
+def test_every_arm_of_the_probe_benchmark_takes_the_same_gradient():
+    config = dataclasses.replace(
+        load_config(_SMOKE, Config),
+        probe=ProbeConfig(
+            source="stage",
+            dictionary=DictionaryConfig(sae=SAEConfig(latents=64, k=4)),
+            features=FeatureSetConfig(count=3),
+        ),
+    )
+    with jax.set_mesh(make_mesh(MeshConfig())):
+        arms = probe.Job(config).arms()
+        plain, columns, dictionary = (
+            jax.device_get(arms[name]())
+            for name in ("plain", "reward_columns", "full_dictionary")
+        )
+    for other in (columns, dictionary):
+        jax.tree.map(np.testing.assert_array_equal, plain[0], other[0])
+    assert plain[1].guide is None
+    tokens = columns[1].guide.tokens.sum()
+    assert dictionary[1].latents.statistics.tokens.sum() == tokens > 0
 
 
 def test_the_table_marks_what_a_side_lacks():
