@@ -28,7 +28,8 @@ from job_jax.mesh import batch_sharding, device_name, make_mesh, replicated, sta
 from rlvr_jax.config import Config
 from rlvr_jax.latents import Observer
 from rlvr_jax.learn.batches import rollout_batch, weighted
-from rlvr_jax.learn.update import Probing, Updater, policy_objective
+from rlvr_jax.learn.objectives import policy_objective
+from rlvr_jax.learn.update import Probing, Updater
 from rlvr_jax.models import Transformer
 from rlvr_jax.models.distribution import Sampling
 from rlvr_jax.probes import Probe, placed

@@ -22,7 +22,8 @@ from jax.sharding import NamedSharding
 from job_jax.command import UsageError
 from job_jax.mesh import batch_sharding, make_mesh, replicated
 from rlvr_jax.config import Config
-from rlvr_jax.learn.update import Updater, policy_objective
+from rlvr_jax.learn.objectives import policy_objective
+from rlvr_jax.learn.update import Updater
 from rlvr_jax.models import Transformer, shardings
 from rlvr_jax.models.distribution import Sampling
 from rlvr_jax.sampler import sample

@@ -21,6 +21,7 @@ from job_jax.schema import ConfigError
 from rlvr_jax.config import Config
 from rlvr_jax.data.loader import encode_prompts
 from rlvr_jax.evaluate import Judged, completions
+from rlvr_jax.given import check_fits
 from rlvr_jax.models import Activations, Transformer
 from rlvr_jax.models.distribution import Sampling
 from rlvr_jax.outcomes import outcomes, right
@@ -133,22 +134,7 @@ def open_sae(
             f"layer={layer}; the policy has layers 0..{config.model.layers - 1}"
         )
     record = read(path)
-    if record.tsae.width != config.model.width:
-        raise ConfigError(
-            f"{path} reads activations of width {record.tsae.width}, but the policy "
-            f"{config.name!r} has width {config.model.width}"
-        )
-    hook, wanted = record.metadata.get("hook_name"), f"blocks.{layer}.hook_resid_post"
-    if hook and hook != wanted:
-        raise ConfigError(
-            f"{path} was trained on {hook}, but layer={layer} is {wanted}"
-        )
-    model = str(record.metadata.get("model_name") or "")
-    if model and model.split(", step ", maxsplit=1)[0] != config.name:
-        raise ConfigError(
-            f"{path} was trained on the model {model!r}, but the policy is "
-            f"{config.name!r}"
-        )
+    check_fits(record, path, config, layer=layer)
     check_latents(record.tsae, latents)
     return record
 

@@ -48,23 +48,24 @@ def proxy_strength(state: Mapping[str, Any], step: int, config: RFGOConfig) -> f
 def updated(
     state: Mapping[str, Any], sums: GuideSums, step: int, config: RFGOConfig
 ) -> dict[str, Any]:
-    """Returns the state after a step.
+    """Returns the state after a step; one whose activations overflowed tells nothing.
 
     The proxy turns itself off for good when, over `correlation_steps` steps, its
     correlation with the outcome within groups is below `min_correlation`.
     """
-    tokens = float(sums.weighed_tokens)
     square_R = np.asarray(state["square"])
-    if tokens:
-        seen_R = np.asarray(sums.squares, np.float64) / tokens
-        mixed_R = (1 - config.scale_decay) * square_R + config.scale_decay * seen_R
-        # A feature that fell silent keeps the scale that it had.
-        square_R = np.where(seen_R > 0, mixed_R, square_R)
     moment = [
         float(sums.covariance),
         float(sums.quality_square),
         float(sums.outcome_square),
     ]
+    if not np.isfinite([*moment, *sums.squares.tolist()]).all():
+        return dict(state)
+    if tokens := float(sums.level_tokens):
+        seen_R = np.asarray(sums.squares, np.float64) / tokens
+        mixed_R = (1 - config.scale_decay) * square_R + config.scale_decay * seen_R
+        # A feature that fell silent keeps the scale that it had.
+        square_R = np.where(seen_R > 0, mixed_R, square_R)
     moments = [*state["moments"], moment][-config.correlation_steps :]
     off_at = state["off_at"]
     if (

@@ -20,6 +20,7 @@ from rlvr_jax import aot, estimate, loop, plan, tsae
 from rlvr_jax.analysis.report import REPORT_FILE, write_report
 from rlvr_jax.config import Config
 from rlvr_jax.flags import parse
+from rlvr_jax.given import check_asked
 from rlvr_jax.learn.optimize import LogprobGapError, StaleRolloutsError
 from rlvr_jax.learn.update import DivergedError
 from rlvr_jax.run import open_run
@@ -79,6 +80,8 @@ def _work(config: Config, workdir: Workdir, stages: Sequence[str]) -> None:
     stop.install()
     compiles = CompileCounter()
     run = open_run(config, workdir.tokenizer)
+    if not is_done("tsae", config=config, workdir=workdir):
+        check_asked(config, run.tokenizer.encode)
     workdir.record(config, device=device_name())
     for line in run.left_out():
         print(line, file=sys.stderr)

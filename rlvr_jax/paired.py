@@ -1,9 +1,8 @@
 """Two ways of answering the same questions, compared. NumPy and SciPy only.
 
 Problems and sampling keys are the same in both, so what differs is the difference
-between them. References:
-  McNemar    https://doi.org/10.1007/BF02295996  (here its exact form, a binomial test)
-  Benjamini-Hochberg  https://doi.org/10.1111/j.2517-6161.1995.tb02031.x
+between them. Reference:
+  McNemar  https://doi.org/10.1007/BF02295996  (here its exact form, a binomial test)
 """
 
 import dataclasses
@@ -88,13 +87,3 @@ def mcnemar(
     changed = gained + lost
     p = stats.binomtest(gained, changed).pvalue if changed else 1.0
     return {"gained": gained, "lost": lost, "p": float(p)}
-
-
-def benjamini_hochberg(p: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """Returns the q-value of each p: the least false discovery rate that admits it."""
-    p_M = np.asarray(p, np.float64)
-    order = np.argsort(p_M)
-    scaled = p_M[order] * len(p_M) / np.arange(1, len(p_M) + 1)
-    q_M = np.empty_like(p_M)
-    q_M[order] = np.minimum(np.minimum.accumulate(scaled[::-1])[::-1], 1.0)
-    return q_M

@@ -10,6 +10,7 @@ import jax
 from job_jax.config_io import to_json
 from job_jax.mesh import device_name
 from rlvr_jax.config import Config
+from rlvr_jax.given import check_asked
 from rlvr_jax.run import Run, open_run
 
 _MIB = 1 << 20
@@ -19,6 +20,7 @@ def text(config: Config) -> str:
     """Returns the plan of a run as text. Raises ConfigError where it could not run."""
     with tempfile.TemporaryDirectory() as scratch:
         run = open_run(config, Path(scratch) / "tokenizer.model")
+        check_asked(config, run.tokenizer.encode)
         return _describe(run)
 
 

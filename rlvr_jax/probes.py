@@ -7,7 +7,6 @@ texts again and again, so that what changes is the policy and not what it reads.
 
 import dataclasses
 import functools
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -20,7 +19,6 @@ from jax.sharding import Mesh, NamedSharding
 from jaxtyping import Float, Int
 
 from job_jax.mesh import partition
-from job_jax.schema import ConfigError
 from rlvr_jax.latents import Latents, sequence_latents
 from rlvr_jax.learn.logprobs import Scores, token_scores
 from rlvr_jax.models import Transformer
@@ -29,7 +27,6 @@ from rlvr_jax.selection import Selection
 from rlvr_jax.types import BANDS, Array, Guide
 from sae_jax import io
 from sae_jax.feature_statistics import Row
-from sae_jax.formats.record import SAERecord
 from sae_jax.sae import TSAE
 
 SELECTION_FILE, FIXED_FILE = "selection.json", "fixed_texts.npz"
@@ -186,34 +183,6 @@ def _read(
             ]
         ),
     )
-
-
-def check_fits(
-    record: SAERecord, where: Path, *, width: int, layer: int, model: str
-) -> None:
-    """Raises ConfigError where an autoencoder is of another width, layer or model.
-
-    What its metadata do not say is not checked.
-    """
-    tsae, told = record.tsae, record.metadata
-    if tsae.width != width:
-        raise ConfigError(
-            f"probe.path={str(where)!r} reads activations of width {tsae.width}, the "
-            f"policy's are {width} wide; use an autoencoder of this model"
-        )
-    hook = re.search(r"(?:blocks|layers)\.(\d+)", str(told.get("hook_name", "")))
-    if hook and int(hook[1]) != layer:
-        raise ConfigError(
-            f"probe.path={str(where)!r} was trained on layer {hook[1]}, probe.layer="
-            f"{layer} is read; set probe.layer={hook[1]}, or use another autoencoder"
-        )
-    other = str(told.get("model_name", "")).split(",")[0]
-    if other and other != model:
-        raise ConfigError(
-            f"probe.path={str(where)!r} was trained on model {other!r}, this one is "
-            f"{model!r}; use an autoencoder of this model, or set "
-            f"probe.model={other!r} if they are the same"
-        )
 
 
 def placed(tsae: TSAE, mesh: Mesh) -> TSAE:

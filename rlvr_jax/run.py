@@ -145,6 +145,9 @@ def open_run(
             max_solution=max_solution,
             what=f"{stage} problems",
         )
+    if "train" in sources and config.probe.source != "off":
+        fixed = min(config.probe.fixed, len(sources["train"]))
+        check_batch(fixed, mesh, "the problems of probe.fixed")
     return Run(
         config=config,
         mesh=mesh,
@@ -228,7 +231,6 @@ def _check_batches(config: Config, mesh: Mesh, stages: Sequence[Stage]) -> None:
     if "train" in stages and config.probe.source != "off":
         pairs = config.probe.dictionary.batch_size
         check_batch(pairs, mesh, "probe.dictionary.batch_size")
-        check_batch(config.probe.fixed, mesh, "probe.fixed")
 
 
 def _new_policy(config: Config, tokenizer: Tokenizer, seed: int) -> Transformer:

@@ -21,6 +21,7 @@ from rlvr_jax.config import FeatureSetConfig
 from sae_jax.corpus import Corpus
 from sae_jax.feature_statistics import UNJUDGED, FeatureStatistics, collect_sequences
 from sae_jax.features import (
+    Phrases,
     ReasonSums,
     contrast,
     contrast_sums,
@@ -148,7 +149,6 @@ def choose(
     found = completions.statistics(tsae)
     total = jax.tree.map(lambda a: a.sum(axis=0), found)
     score_Z, ranked = _ranked(config, tsae, completions, found, tokenize=tokenize)
-    _check_ids(ranked.latents, tsae.latents)
     dead_Z = np.asarray(total.nonzero) < _FEWEST_FIRINGS
     stable_Z = np.ones(tsae.latents, bool)
     if stability is not None:
@@ -210,11 +210,9 @@ def _ranked(
             total=int(completions.problems.max()) + 1,
         )
     )
-    if config.method == "list":
-        latents = np.array(config.latents)
-        return effect_Z, _Ranked(latents, np.ones(len(latents)))
-    if config.method == "pack":
-        return effect_Z, _read_pack(Path(config.pack))
+    if config.method in ("list", "pack"):
+        check_named(config, tsae.latents, tokenize=tokenize)
+        return effect_Z, _named(config)
     score_Z = effect_Z
     if config.method == "reason_score":
         score_Z = reason_score(_near_words(config, tsae, completions, tokenize))
@@ -238,7 +236,7 @@ def _near_words(
     completions: Completions,
     tokenize: Callable[[str], Sequence[int]],
 ) -> ReasonSums:
-    phrases = word_phrases(tokenize, config.words)
+    phrases = _phrases(config, tokenize)
     corpus, total = completions.corpus, int(completions.problems.max()) + 1
 
     def sums() -> Iterator[ReasonSums]:
@@ -255,6 +253,28 @@ def _near_words(
 
     first, *rest = sums()
     return sum(rest, start=first)
+
+
+def _phrases(
+    config: FeatureSetConfig, tokenize: Callable[[str], Sequence[int]]
+) -> Phrases:
+    def known(text: str) -> Sequence[int]:
+        try:
+            return tokenize(text)
+        except KeyError:  # a closed vocabulary
+            return ()
+
+    try:
+        return word_phrases(known, config.words)
+    except ValueError as error:
+        raise ConfigError(f"probe.features.words: {error}; name others") from error
+
+
+def _named(config: FeatureSetConfig) -> _Ranked:
+    """Returns the latents of a list, all alike, or those of a pack."""
+    if config.method == "pack":
+        return _read_pack(Path(config.pack))
+    return _Ranked(np.array(config.latents), np.ones(len(config.latents)))
 
 
 def _read_pack(path: Path) -> _Ranked:
@@ -274,8 +294,18 @@ def _read_pack(path: Path) -> _Ranked:
     return _Ranked(latents, weights)
 
 
-def _check_ids(latents: Int[np.ndarray, " K"], total: int) -> None:
-    for latent in latents.tolist():
+def check_named(
+    config: FeatureSetConfig, total: int, *, tokenize: Callable[[str], Sequence[int]]
+) -> None:
+    """Raises ConfigError where a config names a latent or a word that is not there.
+
+    Latents, of `total`, by a list or a pack; words that the tokenizer does not know.
+    """
+    if config.method == "reason_score":
+        _phrases(config, tokenize)
+    if config.method not in ("list", "pack"):
+        return
+    for latent in _named(config).latents.tolist():
         if not 0 <= latent < total:
             raise ConfigError(
                 f"probe.features: latent {latent} of a dictionary with latents 0.."

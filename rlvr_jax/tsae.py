@@ -13,7 +13,6 @@ leaves in the workdir
 
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,9 +21,10 @@ from job_jax.metrics import Progress
 from rlvr_jax.activations import add_sequences, batches, writer
 from rlvr_jax.evaluate import Judged, bands, completions, initial_verdicts
 from rlvr_jax.experience import ask
+from rlvr_jax.given import given
 from rlvr_jax.guidance import OUTCOMES
 from rlvr_jax.models.distribution import Sampling
-from rlvr_jax.probes import FIXED_FILE, SELECTION_FILE, FixedTexts, check_fits
+from rlvr_jax.probes import FIXED_FILE, SELECTION_FILE, FixedTexts
 from rlvr_jax.run import Run
 from rlvr_jax.selection import Completions, choose, summary
 from rlvr_jax.stage import Loop, check_ended, policy_after
@@ -47,8 +47,6 @@ def probing(loop: Loop) -> None:
     if config.probe.source == "off":
         return
     check_ended(loop, "warmup", "difficulty")
-    if config.probe.source == "path":
-        _given(loop)  # refuses one that does not fit before any work is done
     _collect(loop)
     loop.stop.check()
     tsae, others = _trained(loop) if config.probe.source == "stage" else _given(loop)
@@ -161,22 +159,13 @@ def _trained(loop: Loop) -> tuple[TSAE, list[Any]]:
 def _given(loop: Loop) -> tuple[TSAE, list[Any]]:
     """Returns the autoencoder that the config names, kept in the workdir as well.
 
-    Raises ConfigError where it is of another model.
+    Raises ConfigError where it does not fit.
     """
-    config = loop.run.config
-    path = Path(config.probe.path)
-    record = io.read(path)
-    check_fits(
-        record,
-        path,
-        width=config.model.width,
-        layer=config.probe.layer,
-        model=config.probe.model or config.name,
-    )
-    kept = loop.workdir.path / SAE_DIR
-    if not kept.exists():
-        io.save(kept, record.tsae, metadata=record.metadata)
-        loop.summarise({_STAGE: {"path": str(path), "format": record.format}})
+    config, record = loop.run.config, given(loop.run.config)
+    if _STAGE not in loop.workdir.read_summary():
+        io.save(loop.workdir.path / SAE_DIR, record.tsae, metadata=record.metadata)
+        found = {"path": config.probe.path, "format": record.format}
+        loop.summarise({_STAGE: found})
     return record.tsae, []
 
 

@@ -107,8 +107,9 @@ class Batch:
     sum over micro-batches is the loss whatever the split. `old_logprobs` and
     `ref_logprobs` are 0 where the loss does not read them. `bands` are indices into
     BANDS, by which sums are cut, and -1 in rows of which no account is kept.
-    `guidance` is there where a probe reads along. `kept`, where given, tells the tokens
-    that learn; making the token weights uses it up.
+    `guidance` is there where a probe reads along; `credit`, set inside the update,
+    where it weighs the policy's gain token by token (and no KL, no entropy). `kept`,
+    where given, tells the tokens that learn; making the token weights uses it up.
     """
 
     prompt_tokens: Int[Array, " P S"]
@@ -122,6 +123,7 @@ class Batch:
     bands: Int[Array, " B"]
     guidance: "Guidance | None" = None
     kept: Bool[Array, " B T"] | None = None
+    credit: Float[Array, " B T"] | None = None
 
 
 @jax.tree_util.register_dataclass
@@ -174,7 +176,8 @@ class GuideSums:
 
     tokens: Float[Array, " Q"]
     sums: Float[Array, " Q R"]
-    squares: Float[Array, " R"]
+    level_tokens: Float[Array, ""]  # of all rows, those without a band as well
+    squares: Float[Array, " R"]  # over these tokens
     outcome_tokens: Float[Array, " 2"]  # wrong, right
     outcome_sums: Float[Array, " 2 R"]
     covariance: Float[Array, ""]

@@ -55,10 +55,17 @@ def variants(word: str) -> tuple[str, ...]:
 def word_phrases(
     tokenize: Callable[[str], Sequence[int]], words: Sequence[str] = REASONING_WORDS
 ) -> Phrases:
-    """Returns the token ids of every variant of every word; none may be empty."""
-    phrases = [[list(tokenize(v)) for v in variants(word)] for word in words]
-    for word, ids in zip(words, phrases, strict=True):
-        if not all(ids):
+    """Returns the token ids of every variant of every word.
+
+    Variants that the tokenizer makes no token of are left out; a word of which none is
+    left is a ValueError.
+    """
+    phrases = [
+        [ids for variant in variants(word) if (ids := list(tokenize(variant)))]
+        for word in words
+    ]
+    for word, spellings in zip(words, phrases, strict=True):
+        if not spellings:
             raise ValueError(f"the tokenizer makes no token of {word!r}")
     return phrases
 

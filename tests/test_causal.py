@@ -223,7 +223,7 @@ def sae_at(path, *, width=16, **metadata):
             {"hook_name": "blocks.0.hook_resid_post"},
             r"blocks\.0\.hook_resid_post, but layer=1 is blocks\.1\.hook_resid_post",
         ),
-        (16, {"model_name": "other, step 3"}, "'other, step 3', but .* 'tiny'"),
+        (16, {"model_name": "other, step 3"}, "'other', but .* 'tiny'"),
     ],
 )
 def test_an_autoencoder_of_something_else_is_refused(tmp_path, width, metadata, said):

@@ -5,7 +5,6 @@ import pytest
 
 from rlvr_jax.paired import (
     Ratio,
-    benjamini_hochberg,
     bootstrap_draws,
     difference,
     mcnemar,
@@ -73,11 +72,3 @@ def test_a_figure_without_a_case_tells_nothing():
 
 def test_a_ratio_weighs_problems_by_their_cases():
     assert ratio([1.0, 0.0], np.array([1.0, 3.0])).mean() == 0.25
-
-
-def test_benjamini_hochberg_on_their_own_kind_of_example():
-    """Of five p: q is the least of p 5 / rank over the larger ones."""
-    p = [0.04, 0.01, 0.03, 0.005, 0.9]
-    expected = [0.05, 0.025, 0.05, 0.025, 0.9]
-    np.testing.assert_allclose(benjamini_hochberg(p), expected)
-    assert benjamini_hochberg([]).shape == (0,)

@@ -18,11 +18,11 @@ from rlvr_jax.causal import CONTROLS, Answered, Kind
 from rlvr_jax.paired import (
     Difference,
     Ratio,
-    benjamini_hochberg,
     bootstrap_draws,
     difference,
     mcnemar,
 )
+from sae_jax.significance import benjamini_hochberg
 
 OWN, SHARED, NULL = "its own", "no more than controls", "none"
 _LEVEL = 0.05
@@ -122,7 +122,7 @@ def contrasts(
                     },
                 )
             )
-    q = benjamini_hochberg([each.p for each in found])
+    q = benjamini_hochberg(np.array([each.p for each in found]))
     return [
         dataclasses.replace(each, q=float(value))
         for each, value in zip(found, q, strict=True)

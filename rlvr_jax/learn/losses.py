@@ -73,8 +73,9 @@ def policy_loss(
     ref_logprobs: Float[Array, " B T"] | None = None,
     entropies: Float[Array, " B T"] | None = None,
     bands: Int[Array, " B"] | None = None,
+    credit: Float[Array, " B T"] | None = None,
 ) -> tuple[Float[Array, ""], LossParts]:
-    """Returns sum(w * (-surrogate + kl_coef * kl - entropy_coef * H)) and its parts.
+    """Returns sum(w * (-c surrogate + kl_coef * kl - entropy_coef * H)) and its parts.
 
     With rho the ratio of `logprobs` to `old_logprobs` at the level the config names,
 
@@ -84,7 +85,8 @@ def policy_loss(
 
     `old_logprobs` and `ref_logprobs` are constants to the gradient. `ref_logprobs` is
     read only if `kl_coef` is positive; `entropies`, where given, are reported even if
-    `entropy_coef` is 0. `bands` cuts the sums of `by_band` and nothing else.
+    `entropy_coef` is 0. `bands` cuts the sums of `by_band` and nothing else. `credit`
+    is c, 1 where not given.
 
     Deviation from the sources: a log-ratio counts as at most 20 in size, so that a
     policy that ran away gives large finite numbers and not NaN. A term that has a
@@ -97,6 +99,8 @@ def policy_loss(
     surrogate_BT, low_BT, high_BT = _surrogate(
         ratio_BT, _masked(advantages[:, None], mask_BT), logprob_BT, config=config
     )
+    if credit is not None:
+        surrogate_BT *= _masked(credit, mask_BT)
     token_loss_BT = -surrogate_BT
     kl_BT = entropy_BT = jnp.zeros_like(logprob_BT)
     if config.kl_coef > 0:

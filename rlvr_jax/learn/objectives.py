@@ -40,6 +40,7 @@ def policy_objective(
             ref_logprobs=batch.ref_logprobs,
             entropies=entropies,
             bands=batch.bands,
+            credit=batch.credit,
         )
         by_cell = token_sums(scores.logprobs, entropies, batch, classes=classes)
         return loss, dataclasses.replace(parts, by_cell=by_cell)

@@ -147,11 +147,12 @@ def guided(
     config: RFGOConfig,
     shuffled: bool,
 ) -> tuple[Batch, GuideSums]:
-    """Returns the batch with its weights and advantages guided, and what was seen.
+    """Returns the batch with its credit and advantages guided, and what was seen.
 
     `stream` is the probed layer's at the completions' tokens; that of the last column
-    is missing or ignored. With lambda_w=0 the weights, with lambda_p=0 the advantages
-    are those given, untouched.
+    is missing or ignored. The weights are the batch's credit: they count in the
+    surrogate and not in the KL. With lambda_w=0 there is none, and with lambda_p=0 the
+    advantages are those given, untouched.
     """
     guidance = batch.guidance
     if guidance is None:
@@ -163,6 +164,7 @@ def guided(
     f_BTR = jnp.where(known_BT[:, :, None], f_BTR, 0.0)
     level_BT = levels(f_BTR, guide)
     quality_B = level_BT.sum(axis=1) / _count(known_BT)[:, 0]
+    quality_B = jnp.clip(quality_B, -config.proxy_clip, config.proxy_clip)
     mask_BT = jnp.arange(T, dtype=jnp.int32)[None] < batch.lengths[:, None]
     weight_BT = jnp.where(mask_BT, 1.0, 0.0)
     if config.lambda_w > 0:
@@ -179,10 +181,7 @@ def guided(
         )
         if shuffled:
             weight_BT = _shuffled(weight_BT, mask_BT, guide.key)
-        weight_BT = jax.lax.stop_gradient(weight_BT)
-        batch = dataclasses.replace(
-            batch, token_weights=weight_BT * batch.token_weights
-        )
+        batch = dataclasses.replace(batch, credit=jax.lax.stop_gradient(weight_BT))
     P = batch.prompt_lengths.shape[0]
     eligible_PG = (guidance.proxied & (batch.lengths > 1)).reshape(P, -1)
     proxy_PG = jnp.zeros(eligible_PG.shape, jnp.float32)
@@ -255,6 +254,7 @@ def _sums(
     return {
         "tokens": by(band_BQ, tokens_B[:, None])[:, 0],
         "sums": by(band_BQ, row_sum_BR),
+        "level_tokens": tokens_B.sum(),
         "squares": (f_BTR**2).sum(axis=(0, 1)),
         "outcome_tokens": by(outcome_BO, tokens_B[:, None])[:, 0],
         "outcome_sums": by(outcome_BO, row_sum_BR),

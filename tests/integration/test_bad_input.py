@@ -3,14 +3,18 @@
 These runs are refused before anything is compiled, so they share this process.
 """
 
+import dataclasses
 import json
 import shutil
 
+import jax
 import pytest
 from command import ROOT, overrides, tiny
 
 from rlvr_jax import evaluate
 from rlvr_jax.main import main
+from sae_jax import io
+from sae_jax.sae import TSAE
 
 WORDS = [
     {"question": f"What is {a} plus {b}?", "answer": f"{a}+{b}={a + b}\n#### {a + b}"}
@@ -201,3 +205,75 @@ def test_a_dry_run_writes_nothing(tmp_path, capsys):
     for part in ('"name": "smoke"', "parameters", "mesh        data 8", "optimizer"):
         assert part in shown
     assert not (tmp_path / "never").exists()
+
+
+def probe_at(path, *, width=16, layer=0, model="smoke, step 0", top_k=None):
+    """Returns the overrides of a run that reads an autoencoder written here."""
+    tsae = TSAE.init(jax.random.key(0), width=width, latents=24)
+    metadata = {"hook_name": f"blocks.{layer}.hook_resid_post", "model_name": model}
+    io.save(path, dataclasses.replace(tsae, top_k=top_k), metadata=metadata)
+    return overrides(probe__source="path", probe__path=path)
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        ({"width": 8}, "width 8, but the policy 'smoke' has width 16"),
+        ({"layer": 1}, "blocks.1.hook_resid_post, but layer=0 is blocks.0.hook"),
+        ({"model": "other"}, "the model 'other', but the policy is 'smoke'"),
+        ({"top_k": 4}, "keeps each token's 4 largest latents"),
+    ],
+)
+def test_an_autoencoder_of_something_else(refusal, tmp_path, written, message):
+    args = probe_at(tmp_path / "sae", **written)
+    line = refusal(tiny(tmp_path / "w", *args))
+    assert message in line
+    assert str(tmp_path / "sae") in line
+    assert not (tmp_path / "w" / "config.json").exists()
+    assert message in refusal(tiny(tmp_path / "w", *args, "--dry_run"))
+
+
+@pytest.mark.parametrize("pack", [None, "{", "[]", '{"features": []}', "a,b"])
+def test_a_pack_that_is_none(refusal, tmp_path, pack):
+    path = tmp_path / "pack.json"
+    if pack is not None:
+        path.write_text(pack)
+    asked = overrides(probe__features__method="pack", probe__features__pack=path)
+    line = refusal(tiny(tmp_path / "w", *probe_at(tmp_path / "sae"), *asked))
+    assert f"probe.features.pack={str(path)!r} " in line
+    assert not (tmp_path / "w" / "config.json").exists()
+
+
+STAGE = "--config.probe.source=stage"
+LIST = "--config.probe.features.method=list"
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ([STAGE, LIST], "latents=() is an empty feature set"),
+        (
+            [STAGE, LIST, "--config.probe.features.latents=(1,2048)"],
+            "latent 2048 of a dictionary with latents 0..2047",
+        ),
+        (
+            [STAGE, LIST, "--config.probe.features.latents=(-1,)"],
+            "latent -1 of a dictionary",
+        ),
+        (
+            [STAGE, "--config.probe.features.method=reason_score"],
+            "probe.features.words: the tokenizer makes no token of 'alternatively'",
+        ),
+        ([STAGE, "--config.probe.layer=1"], "probe.layer=1 of a policy with layers 0"),
+        (["--config.train.rfgo.lambda_w=0.5"], "probe.source=off reads none"),
+        (["--config.train.rfgo.lambda_p=0.1"], "probe.source=off reads none"),
+        (
+            [STAGE, "--config.probe.fixed=12"],
+            "probe.fixed=12 is not divisible by the mesh's 8",
+        ),
+        ([STAGE, "--config.probe.problems=8"], "fixed=64 problems are taken from"),
+    ],
+)
+def test_a_probe_that_cannot_be(refusal, tmp_path, asked, message):
+    assert message in refusal(tiny(tmp_path / "w", *asked))
+    assert not (tmp_path / "w" / "config.json").exists()

@@ -1,0 +1,163 @@
+"""Whole runs with a probe: watching changes nothing, guiding does; cut and gone on."""
+
+import json
+import signal
+
+import numpy as np
+import pytest
+from command import completions, files, metrics, overrides, summary, tiny
+
+from sae_jax.feature_statistics import FeatureTable
+
+PROBED = overrides(
+    probe__source="stage",
+    probe__problems=10,  # a batch of 8, and 2 more
+    probe__fixed=8,
+    probe__log_every=2,
+    probe__measure_overhead=False,
+    probe__dictionary__sae__latents=48,
+    probe__dictionary__sae__k=4,
+    probe__dictionary__batch_size=32,
+    probe__dictionary__optimizer__warmup_steps=2,
+    probe__dictionary__train__steps=6,
+    probe__dictionary__train__threshold_start=2,
+    probe__dictionary__train__threshold_decay=0.5,
+    probe__features__method="list",
+    probe__features__latents=(1, 2, 40),
+)
+GUIDED = overrides(
+    train__rfgo__lambda_w=0.5,
+    train__rfgo__lambda_p=0.1,
+    train__rfgo__proxy_groups="zero_variance",
+)
+
+
+@pytest.fixture(scope="module")
+def guided(command, tmp_path_factory):
+    """The workdir of a probed and guided run that nobody disturbed."""
+    workdir = tmp_path_factory.mktemp("guided")
+    measured = "--config.probe.measure_overhead=True"
+    ended = command.run(*tiny(workdir, *PROBED, *GUIDED, measured))
+    assert ended.code == 0, ended.err
+    return workdir
+
+
+def features(workdir):
+    """Returns what features/ holds: tables by file, and the lines of validity."""
+    tables = {}
+    for path in sorted((workdir / "features").glob("*.npz")):
+        with np.load(path, allow_pickle=False) as file:
+            tables[path.name] = {name: file[name] for name in file.files}
+    lines = (workdir / "features" / "validity.jsonl").read_text().splitlines()
+    return tables, [json.loads(line) for line in lines]
+
+
+def assert_same(one, other):
+    """Parameters, metrics and features alike, bit for bit."""
+    assert summary(one)["params_sha256"] == summary(other)["params_sha256"]
+    assert metrics(one) == metrics(other)
+    (tables, lines), (others, other_lines) = features(one), features(other)
+    assert lines == other_lines
+    assert tables.keys() == others.keys()
+    for name, table in tables.items():
+        for part, array in table.items():
+            np.testing.assert_array_equal(array, others[name][part], err_msg=part)
+
+
+def test_a_watched_run_is_bit_for_bit_the_one_without_a_probe(command, whole, tmp_path):
+    ended = command.run(*tiny(tmp_path, *PROBED))
+    assert ended.code == 0, ended.err
+    watched, plain = summary(tmp_path), summary(whole)
+    assert watched["params_sha256"] == plain["params_sha256"]
+    assert watched["eval"] == plain["eval"]
+    for name in ("train_000003.jsonl.gz", "eval_after_000000.jsonl.gz"):
+        assert completions(tmp_path, name) == completions(whole, name)
+    assert watched["rfgo"]["proxy_groups"] == 0
+    assert len(features(tmp_path)[0]) == 3
+
+
+def test_a_guided_run_is_another_one_and_says_what_guided_it(guided, whole):
+    found = summary(guided)
+    assert found["params_sha256"] != summary(whole)["params_sha256"]
+    assert found["rfgo"].keys() >= {"proxy_groups", "corr_reward"}
+    overhead = found["probe_overhead"]
+    assert overhead.keys() >= {"reward_columns", "full_dictionary"}
+    assert found["features"]["latents"] == [1, 2, 40]
+    assert len(found["features"]["stability"]) == 3
+    assert found["tsae"]["clones"].keys() == {"seed0", "seed1"}
+    assert found["stages"].keys() >= {"tsae", "train"}
+    weighed = [
+        row["rfgo/weight_std"] for row in metrics(guided) if row["stage"] == "train"
+    ]
+    assert len(weighed) == 4
+    assert min(weighed) > 0
+
+
+def test_a_probed_run_leaves_the_files_of_the_contract(guided):
+    names = files(guided).keys()
+    assert names >= {
+        "config.json",
+        "metrics.jsonl",
+        "rollouts/tsae_000000.jsonl.gz",
+        "activations/index.json",
+        "sae/cfg.json",
+        "sae/sae_weights.safetensors",
+        "sae/selection.json",
+        "sae/fixed_texts.npz",
+        "sae_clones/seed1/cfg.json",
+        "features/validity.jsonl",
+        "report/index.html",
+    }
+    assert not [name for name in names if "partial" in name]
+    tables, lines = features(guided)
+    assert list(tables) == [f"step_{step:06d}.npz" for step in (0, 2, 4)]
+    assert len(completions(guided, "tsae_000000.jsonl.gz")) == 10 * 4
+    table = FeatureTable.load(guided / "features" / "step_000000.npz")
+    assert {row.split for row in table.rows} == {"probe", "rollout"}
+    fixed = [row for row in table.rows if row.split == "probe"]
+    asked = [row["id"] for row in completions(guided, "tsae_000000.jsonl.gz")]
+    assert [row.prompt for row in fixed] == asked[: 8 * 4 : 4]
+    # The last tells of fixed texts alone: after the last step nothing is sampled.
+    final = FeatureTable.load(guided / "features" / "step_000004.npz")
+    assert {row.split for row in final.rows} == {"probe"}
+    of_all = {(x["step"], x["split"]) for x in lines if x["band"] == ""}
+    assert of_all == {(s, "probe") for s in (0, 2, 4)} | {
+        (s, "rollout") for s in (0, 2)
+    }
+
+
+def test_a_probed_run_killed_ends_as_one_never_cut(command, guided, tmp_path):
+    # As the autoencoder is trained; behind a logged step's checkpoint; within the
+    # steps after the next logged one, whose features then stand there already.
+    args = tiny(tmp_path, *PROBED, *GUIDED, "--config.probe.measure_overhead=True")
+    for line in ("tsae: completions  8/10", "tsae  4/6", "train  3/4"):
+        ended = command.cut(line, signal.SIGKILL, *args)
+        assert ended.code == -signal.SIGKILL
+    ended = command.cut("train  3/4", signal.SIGTERM, *args)
+    assert ended.code in (0, 75)
+    ended = command.run(*args)
+    assert ended.code == 0, ended.err
+    assert_same(tmp_path, guided)
+
+
+def test_a_finished_probed_run_says_so_and_touches_nothing(command, guided):
+    before = files(guided)
+    args = tiny(guided, *PROBED, *GUIDED, "--config.probe.measure_overhead=True")
+    ended = command.run(*args)
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.startswith("finished: ")
+    assert files(guided) == before
+
+
+def test_an_autoencoder_from_another_run_is_read_where_it_lies(
+    command, guided, tmp_path
+):
+    from_path = overrides(probe__source="path", probe__path=guided / "sae")
+    kept = [x for x in PROBED if "dictionary" not in x and "probe.source" not in x]
+    ended = command.run(*tiny(tmp_path, *kept, *from_path, *GUIDED))
+    assert ended.code == 0, ended.err
+    # The same policy, problems, dictionary and features: the same run.
+    assert summary(tmp_path)["params_sha256"] == summary(guided)["params_sha256"]
+    found = summary(tmp_path)["tsae"]
+    assert found == {"path": str(guided / "sae"), "format": "saelens"}
+    assert features(tmp_path)[1] == features(guided)[1]
