@@ -1,4 +1,4 @@
-"""Tokens that are left out of the loss: the rest is a mean, and they get no gradient."""
+"""Tokens left out of the loss: the rest is a mean, and they get no gradient."""
 
 import jax
 import jax.numpy as jnp
