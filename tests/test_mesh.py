@@ -143,6 +143,8 @@ def test_rollouts_are_the_same_token_for_token(shape):
 def test_losses_gradients_and_parameters_are_the_same(shape):
     one, many = _updated(ONE), _updated(shape)
     for name, value in vars(one.losses).items():
+        if value is None:  # what only a probe sees
+            continue
         assert vars(many.losses)[name] == pytest.approx(value, rel=1e-5, abs=1e-5)
     for name, gradient in one.gradient.items():
         scale = np.abs(gradient).max()

@@ -8,7 +8,12 @@ import pytest
 from rlvr_jax.config import Config, LossConfig, SamplingConfig, TrainConfig
 from rlvr_jax.learn.batches import rollout_batch
 from rlvr_jax.learn.optimize import LogprobGapError, StaleRolloutsError, optimize
-from rlvr_jax.learn.update import DivergedError, StepReport, TrainState
+from rlvr_jax.learn.update import (
+    DivergedError,
+    StepReport,
+    TrainState,
+    loss_metrics,
+)
 from rlvr_jax.models.distribution import Sampling
 from rlvr_jax.types import LossParts, Prompts, Rollouts
 
@@ -200,3 +205,29 @@ def test_too_many_skipped_steps_end_the_run():
             Recorder(skipped=(0,)),
             optimizer=dataclasses.replace(config, max_skipped=0),
         )
+
+
+def test_metrics_are_means_over_tokens():
+    parts = LossParts(
+        loss=0.5,
+        tokens=4.0,
+        ratio=4.4,
+        clip_low=1.0,
+        clip_high=2.0,
+        kl=0.2,
+        entropy=8.0,
+        logprob_gap=1.0,
+        logprob_gap_max=1.0,
+        by_band=np.zeros((4, 4)),
+        by_cell=np.zeros((5, 18, 5)),
+    )
+    assert loss_metrics(parts) == pytest.approx(
+        {
+            "loss/total": 0.5,
+            "loss/ratio": 1.1,
+            "loss/clip_low": 0.25,
+            "loss/clip_high": 0.5,
+            "loss/kl": 0.05,
+            "loss/entropy": 2.0,
+        }
+    )

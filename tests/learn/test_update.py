@@ -23,7 +23,6 @@ from rlvr_jax.learn.update import (
     StepReport,
     Updater,
     check_finite,
-    loss_metrics,
     make_optimizer,
     schedule,
 )
@@ -165,10 +164,12 @@ def test_what_is_reported_adds_up_over_micro_batches():
     assert whole.logprob_gap_max == pytest.approx(gaps.max(), rel=1e-5)
 
 
-def test_scored_logprobs_are_zero_beyond_each_length():
-    scored = _updater().scores(_params(), _batch(), Sampling.plain())[0]
-    assert (scored[MASK] < 0).all()
-    assert not scored[~MASK].any()
+def test_scores_are_zero_beyond_each_length():
+    logprobs, entropies = _updater().scores(_params(), _batch(), Sampling.plain())
+    assert (logprobs[MASK] < 0).all()
+    assert (entropies[MASK] > 0).all()
+    assert not logprobs[~MASK].any()
+    assert not entropies[~MASK].any()
 
 
 def test_a_gradient_that_is_not_finite_changes_nothing_and_is_counted():
@@ -336,32 +337,6 @@ def test_bfloat16_parameters_have_a_float32_optimizer():
     for moment in ("mu", "nu"):
         found = jax.tree.leaves(kinds(optax.tree.get(stepped.opt_state, moment)))
         assert set(found) == {np.dtype(np.float32)}
-
-
-def test_metrics_are_means_over_tokens():
-    parts = LossParts(
-        loss=0.5,
-        tokens=4.0,
-        ratio=4.4,
-        clip_low=1.0,
-        clip_high=2.0,
-        kl=0.2,
-        entropy=8.0,
-        logprob_gap=1.0,
-        logprob_gap_max=1.0,
-        by_band=np.zeros((4, 4)),
-        by_cell=np.zeros((5, 18, 5)),
-    )
-    assert loss_metrics(parts) == pytest.approx(
-        {
-            "loss/total": 0.5,
-            "loss/ratio": 1.1,
-            "loss/clip_low": 0.25,
-            "loss/clip_high": 0.5,
-            "loss/kl": 0.05,
-            "loss/entropy": 2.0,
-        }
-    )
 
 
 def test_the_compiled_update_has_no_room_for_all_logits():
