@@ -131,7 +131,8 @@ class Watcher:
         if config.probe.log_every and steps.total:
             self._fixed = self._read(params)
             self._write(steps.total, None)
-        if config.probe.measure_overhead and self._last is not None:
+        timed = steps.host["speed"]["steps"] > 0
+        if config.probe.measure_overhead and self._last is not None and timed:
             seconds = self._seconds(updater, params, sampling)
             speed = steps.host["speed"]
             parts = {k: v for k, v in speed.items() if k.endswith("_s")}

@@ -63,6 +63,7 @@ def _evaluate(batch: dict, config: LossConfig):
             config=config,
             ref_logprobs=a["ref_logprobs"],
             entropies=a["entropies"],
+            credit=a.get("credit"),
         )
 
     wanted = {k: arrays[k] for k in ("logprobs", "entropies")}
@@ -340,6 +341,30 @@ def test_old_and_reference_policies_are_constants_to_the_gradient():
     gradient = jax.grad(loss)(jnp.asarray(batch["logprobs"], jnp.float32))
     expected = batch["token_weights"] * (1 - batch["advantages"][:, None])
     np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("clipping", CLIPPINGS)
+def test_credit_weighs_the_gain_and_neither_kl_nor_entropy(clipping):
+    config = LossConfig(clipping=clipping, **FULL)
+    batch = _weigh(_numbers(), config)
+    shape = batch["logprobs"].shape
+    credit = np.random.default_rng(1).uniform(0.5, 2.0, shape)
+    idle = {**batch, "advantages": np.zeros(len(LENGTHS))}
+    for a, b in zip(
+        jax.tree.leaves(_evaluate({**idle, "credit": credit}, config)),
+        jax.tree.leaves(_evaluate(idle, config)),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(a, b)
+    # The gain is linear in the advantage: a credit of 2 is an advantage twice as large.
+    double = {**batch, "advantages": 2 * batch["advantages"]}
+    twice = {**batch, "credit": np.full(shape, 2.0)}
+    for a, b in zip(
+        jax.tree.leaves(_evaluate(twice, config)),
+        jax.tree.leaves(_evaluate(double, config)),
+        strict=True,
+    ):
+        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("missing", [{"kl_coef": 0.1}, {"entropy_coef": 0.1}])
