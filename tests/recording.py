@@ -19,6 +19,8 @@ _HANDLERS = {
     for module in (
         rlvr_jax.config,
         rlvr_jax.config_difficulty,
+        rlvr_jax.config_learn,
+        rlvr_jax.config_probe,
         rlvr_jax.config_tasks,
         sae_jax.config,
         config_io,

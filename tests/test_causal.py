@@ -33,7 +33,7 @@ from rlvr_jax.config import (
     ModelConfig,
     SamplingConfig,
 )
-from rlvr_jax.evaluate import evaluate_policy
+from rlvr_jax.evaluate import evaluate_policy, score
 from rlvr_jax.restored import Restored
 from rlvr_jax.run import open_run
 from rlvr_jax.sampler import Edited, generate
@@ -141,13 +141,14 @@ def test_the_sham_is_the_clean_arm_token_for_token(restored, problems, asked, cl
 
 def test_the_clean_arm_is_the_evaluation(restored, problems, clean):
     """Same problems, same keys: what `evaluate` prints."""
-    summary, *_ = evaluate_policy(
+    judged = evaluate_policy(
         restored.run,
         restored.params,
         problems,
         weight_version=0,
         on_batch=lambda *_: None,
     )
+    summary = score(restored.run.config, judged)
     assert clean.outcomes["pass@1"].mean() == summary["pass@k"]["1"]["mean"]
     assert clean.outcomes["length"].mean() == summary["length_mean"]
 

@@ -5,6 +5,7 @@ settings that make the optional paths live; a data set of the hub is opened alon
 is read is recorded; a field that nothing reads is a knob that turns nothing.
 """
 
+import dataclasses
 import json
 from typing import get_args
 
@@ -19,8 +20,10 @@ from rlvr_jax.config import (
     ChainMix,
     Config,
     CurriculumConfig,
+    DictionaryConfig,
     DifficultyConfig,
     EvalConfig,
+    FeatureSetConfig,
     FilesConfig,
     FiniteFieldConfig,
     HubConfig,
@@ -28,19 +31,41 @@ from rlvr_jax.config import (
     LossConfig,
     ModelConfig,
     OptimizerConfig,
+    ProbeConfig,
     RecordConfig,
+    RFGOConfig,
     SamplingConfig,
     TokenizerConfig,
     TrainConfig,
     WarmupConfig,
 )
 from rlvr_jax.data import Pool
+from rlvr_jax.given import check_asked
 from rlvr_jax.main import main
 from rlvr_jax.tasks import problem_source
+from sae_jax.config import OptimizerConfig as SAEOptimizerConfig
+from sae_jax.config import SAEConfig
+from sae_jax.config import TrainConfig as SAETrainConfig
 
 SAMPLING = SamplingConfig(max_new_tokens=24)
 OPTIMIZER = OptimizerConfig(schedule="cosine")
 DIFFICULTY = DifficultyConfig(samples=2, pool=8)
+PROBE = ProbeConfig(
+    source="stage",
+    problems=8,
+    fixed=8,
+    log_every=1,
+    dictionary=DictionaryConfig(
+        sae=SAEConfig(latents=32, k=4),
+        optimizer=SAEOptimizerConfig(warmup_steps=1),
+        train=SAETrainConfig(steps=4, seeds=2, threshold_start=1),
+        batch_size=32,
+    ),
+    features=FeatureSetConfig(
+        method="reason_score", words=("answer",), min_stability=0.0
+    ),
+)
+RFGO = RFGOConfig(lambda_w=0.5, lambda_p=0.1, correlation_steps=1)
 
 
 def config(task, **sections):
@@ -60,6 +85,7 @@ def config(task, **sections):
             optimizer=OPTIMIZER,
             advantage=AdvantageConfig(guard="cap"),
             loss=LossConfig(kl_coef=0.1, entropy_coef=0.01),
+            rfgo=RFGO,
             sampling=SAMPLING,
         ),
         eval=EvalConfig(
@@ -74,7 +100,7 @@ def config(task, **sections):
         log=LogConfig(rollouts_every=1),
         prompt_bucket=32,
         completion_bucket=24,
-        **sections,
+        **{"probe": PROBE} | sections,
     )
 
 
@@ -96,6 +122,8 @@ def test_every_field_of_the_config_is_read(
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "programs"))
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     (tmp_path / "hub").mkdir()
+    pack = tmp_path / "pack.json"
+    pack.write_text('{"features": [{"feature_id": 1, "weight": -1}]}')
     mix = ChainMix(steps=(1, 2))
     configs = {
         "chains": config(
@@ -111,6 +139,9 @@ def test_every_field_of_the_config_is_read(
                 ),
             ),
             tokenizer=TokenizerConfig(kind="sentencepiece", vocab_size=290),
+            probe=dataclasses.replace(
+                PROBE, features=FeatureSetConfig(method="pack", pack=str(pack))
+            ),
         ),
     }
     silent = set()
@@ -125,6 +156,14 @@ def test_every_field_of_the_config_is_read(
             rows = datasets.Dataset.from_list([{"question": "1?", "answer": "#### 1"}])
             rows.to_parquet(tmp_path / "hub" / f"{split}.parquet")
             source = problem_source(hub, stage, seed=0)
+        # An autoencoder that exists, and latents named by hand.
+        named = FeatureSetConfig(method="list", latents=(1,))
+        there = ProbeConfig(
+            source="path", path=str(tmp_path / "chains" / "sae"), features=named
+        )
+        check_asked(
+            dataclasses.replace(configs["chains"], probe=there), tokenize=str.split
+        )
         # A curriculum reads its own fields and refuses the others'.
         for name in get_args(CurriculumConfig.__annotations__["name"]):
             chosen = CurriculumConfig(name=name)
@@ -132,5 +171,8 @@ def test_every_field_of_the_config_is_read(
             pool.serve(pool.fresh(), 0, 1)
     for each in (*configs.values(), hub):
         silent |= knobs(each) - reads
-    # The report's headline: the report reads config.json, not the config.
-    assert silent == {("Config", "name")}
+    assert silent == {
+        # Their own sections hand these on.
+        ("DictionaryConfig", "hold_out"),
+        ("SAEConfig", "groups"),
+    }
