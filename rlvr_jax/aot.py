@@ -10,7 +10,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -22,14 +22,15 @@ from jax.sharding import NamedSharding
 from job_jax.command import UsageError
 from job_jax.mesh import batch_sharding, make_mesh, replicated
 from rlvr_jax.config import Config
+from rlvr_jax.latents import Observer
 from rlvr_jax.learn.objectives import policy_objective
-from rlvr_jax.learn.update import Updater
+from rlvr_jax.learn.update import Probing, Updater
 from rlvr_jax.models import Transformer, shardings
 from rlvr_jax.models.distribution import Sampling
 from rlvr_jax.sampler import sample
 from rlvr_jax.tasks.finite_field import vocabulary
 from rlvr_jax.tokenizer import SymbolTokenizer
-from rlvr_jax.types import Batch, Prompts
+from rlvr_jax.types import Batch, Guidance, Guide, Prompts
 
 _GIB = 1 << 30
 # Of each generation: HBM of a chip, what TPU_ACCELERATOR_TYPE calls a slice of it, and
@@ -150,31 +151,53 @@ class _Programs:
             optimizer=train.optimizer,
             total_steps=max(1, train.optimizer_steps),
             logit_chunk=train.logit_chunk,
+            probing=Probing(
+                layer=config.probe.layer,
+                rfgo=train.rfgo,
+                shuffled=config.probe.features.arm == "shuffled",
+                observer=Observer(),
+            ),
         )
 
     def compiled(self) -> tuple[dict[str, int], dict[str, dict[str, Any]]]:
         """Returns bytes a chip of what stays, by part, and each program's figures."""
-        train = self._config.train
+        train, probe = self._config.train, self._config.probe
         sampling = self._whole(jax.eval_shape(lambda: Sampling.of(train.sampling)))
-        batch = self._batch()
-        lowered = self._updater.lowered(self._params, batch, sampling)
-        state = lowered.pop("state")
+        guide = None if probe.source == "off" else self._guide()
+        state, (gradients, _) = self._updater.shapes(self._params, guide)
         parts = {
             "parameters": _bytes(self._params),
             "optimizer": _bytes(state.opt_state),
-            "gradients": _bytes(lowered.pop("gradients")),
+            "gradients": _bytes(gradients),
         }
         if train.loss.kl_coef > 0 or train.rfgo.reads_reference:
             parts["reference"] = parts["parameters"]
-        if self._config.probe.source == "stage":
-            latents = self._config.probe.dictionary.sae.latents
-            shards = self._mesh.shape["tensor"]
+        if probe.source == "stage":
+            latents, shards = probe.dictionary.sae.latents, self._mesh.shape["tensor"]
             parts["dictionary"] = 8 * self._config.model.width * latents // shards
-        lowered["sampler"] = self._sampler
-        lowered["scorer"] = lowered.pop("scorer")
-        return parts, {
-            name: _figures(make, sampling=sampling) for name, make in lowered.items()
+        programs = {
+            "sampler": lambda: self._sampler(sampling),
+            **self._updater.lowered(self._params, self._batch(), sampling, guide),
         }
+        return parts, {name: _figures(lower) for name, lower in programs.items()}
+
+    def _guide(self) -> Guide:
+        """Returns the columns of the reasoning features."""
+        R, D = self._config.probe.features.count, self._config.model.width
+        shape = jax.ShapeDtypeStruct
+        of_R = shape((R,), jnp.float32)
+        return self._whole(
+            Guide(
+                center=shape((D,), jnp.float32),
+                encoder=shape((D, R), jnp.float32),
+                bias=of_R,
+                threshold=of_R,
+                weights=of_R,
+                scale=of_R,
+                proxy_strength=shape((), jnp.float32),
+                key=jax.eval_shape(lambda: jax.random.key(0)),
+            )
+        )
 
     def _sampler(self, sampling: Any) -> Any:
         train = self._config.train
@@ -214,6 +237,11 @@ class _Programs:
                 old_logprobs=wide,
                 ref_logprobs=wide,
                 bands=shape((B,), jnp.int32),
+                guidance=Guidance(
+                    outcomes=shape((B,), jnp.int32),
+                    proxied=shape((B,), bool),
+                    ref_levels=wide,
+                ),
             )
         )
 
@@ -245,11 +273,11 @@ def _bytes(tree: Any) -> int:
     )
 
 
-def _figures(make: Any, *, sampling: Any) -> dict[str, Any]:
+def _figures(lower: Callable[[], Any]) -> dict[str, Any]:
     """Returns one program's memory, FLOPs, collectives and seconds of compilation."""
     start = time.perf_counter()
     try:
-        compiled = make(sampling).compile()
+        compiled = lower().compile()
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise

@@ -5,7 +5,7 @@ the objective differs.
 """
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 import jax
@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, Int
 
 from rlvr_jax.config import OptimizerConfig, RFGOConfig
 from rlvr_jax.learn import rfgo
+from rlvr_jax.learn.adamw import make_optimizer, schedule
 from rlvr_jax.learn.logprobs import Scores, token_scores
 from rlvr_jax.learn.losses import no_sums
 from rlvr_jax.learn.objectives import Objective
@@ -120,43 +121,6 @@ def check_finite(report: StepReport, max_skipped: int) -> None:
         )
 
 
-def schedule(config: OptimizerConfig, total_steps: int) -> optax.Schedule:
-    """Returns the learning rate by optimizer step: a linear warm-up, then its shape."""
-    peak, ramp = config.learning_rate, config.warmup_steps
-    after = {
-        "constant": optax.constant_schedule(peak),
-        "cosine": optax.cosine_decay_schedule(
-            peak, max(1, total_steps - ramp), alpha=config.final_fraction
-        ),
-    }[config.schedule]
-    # Step 0 of a ramp from 0 would be an optimizer step that moves nothing.
-    start = peak / (ramp + 1)
-    return optax.join_schedules(
-        [optax.linear_schedule(start, peak, ramp), after], [ramp]
-    )
-
-
-def make_optimizer(
-    config: OptimizerConfig, total_steps: int
-) -> optax.GradientTransformation:
-    """Returns AdamW behind a global-norm clip; the scales of norms are not decayed."""
-    return optax.chain(
-        optax.clip_by_global_norm(config.clip_norm),
-        optax.adamw(
-            schedule(config, total_steps),
-            b1=config.b1,
-            b2=config.b2,
-            eps=config.eps,
-            weight_decay=config.weight_decay,
-            mask=lambda params: jax.tree_util.tree_map_with_path(_is_decayed, params),
-        ),
-    )
-
-
-def _is_decayed(path: tuple, _: Array) -> bool:
-    return not any("norm" in str(part) for part in path)
-
-
 class Updater:
     """The jitted programs of one stage's optimizer steps.
 
@@ -250,19 +214,30 @@ class Updater:
         nothing = self._nothing(params, guide, dictionary)
         return self._accumulate(nothing, params, batch, sampling, guide, dictionary)
 
-    def lowered(self, params: Any, batch: Batch, sampling: Sampling) -> dict[str, Any]:
-        """Returns a step's programs on shapes: functions of the sampling, to lower.
-
-        With them `state` and `gradients`, the shapes that live between programs.
-        """
+    def shapes(
+        self, params: Any, guide: Guide | None
+    ) -> tuple[TrainState, tuple[Any, LossParts]]:
+        """Returns the shapes that live between programs, from those of parameters."""
         state = dataclasses.replace(_shapes(self._opened, params), params=params)
-        total = _shapes(self._nothing, params)
+        return state, _shapes(self._nothing, params, guide, None)
+
+    def lowered(
+        self, params: Any, batch: Batch, sampling: Sampling, guide: Guide | None
+    ) -> dict[str, Callable[[], Any]]:
+        """Returns a step's programs on shapes, by name: a call lowers one."""
+        state, total = self.shapes(params, guide)
+
+        def scorer() -> Any:
+            if guide is None:
+                return self._scored.lower(params, batch, sampling)
+            return self._levelled.lower(params, batch, sampling, guide)
+
         return {
-            "state": state,
-            "gradients": total[0],
-            "scorer": lambda s: self._scored.lower(params, batch, s),
-            "gradient": lambda s: self._accumulate.lower(total, params, batch, s),
-            "update": lambda s: self._apply.lower(state, total[0]),
+            "scorer": scorer,
+            "gradient": lambda: self._accumulate.lower(
+                total, params, batch, sampling, guide, None
+            ),
+            "update": lambda: self._apply.lower(state, total[0]),
         }
 
     def _opening_state(self, params: Any) -> TrainState:

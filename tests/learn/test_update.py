@@ -14,6 +14,7 @@ from flax import nnx
 from policies import EOS, TINY, named, random_tokens, tiny_policy
 
 from rlvr_jax.config import LossConfig, OptimizerConfig
+from rlvr_jax.learn.adamw import make_optimizer, schedule
 from rlvr_jax.learn.batches import micro_batches, take_groups, weighted
 from rlvr_jax.learn.logprobs import Scores
 from rlvr_jax.learn.losses import policy_loss
@@ -23,8 +24,6 @@ from rlvr_jax.learn.update import (
     StepReport,
     Updater,
     check_finite,
-    make_optimizer,
-    schedule,
 )
 from rlvr_jax.models import Transformer
 from rlvr_jax.models.distribution import Sampling
