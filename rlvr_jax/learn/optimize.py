@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from rlvr_jax.config import Config
+from rlvr_jax.config import Config, TrainConfig
 from rlvr_jax.learn.batches import (
     keep_forks,
     micro_batches,
@@ -80,27 +80,16 @@ def optimize(
             f"has version {version}; sample again before learning"
         )
 
-    def parts(minibatch: Batch) -> list[Batch]:
-        cut = micro_batches(
-            minibatch, train.micro_batches, bucket=config.completion_bucket
-        )
-        return [place(part) for part in cut]
-
-    if train.loss.kl_coef > 0:
-        ref_logprobs_BT, _ = updater.scores(reference, place(batch), sampling)
-        batch = dataclasses.replace(batch, ref_logprobs=ref_logprobs_BT)
-    if watch is not None and batch.guidance and train.rfgo.reads_reference:
-        level_BT = updater.levels(reference, place(batch), sampling, watch.guide)
-        told = dataclasses.replace(batch.guidance, ref_levels=level_BT)
-        batch = dataclasses.replace(batch, guidance=told)
-    gap, kept = None, dict[str, float]()
-    if train.old_logprobs == "scorer":
-        old_BT, entropies_BT = updater.scores(state.params, place(batch), sampling)
-        gap = _gap(old_BT, batch)
-        batch = dataclasses.replace(batch, old_logprobs=old_BT)
-        if train.loss.entropy_top < 1.0:
-            batch = keep_forks(batch, entropies_BT, share=train.loss.entropy_top)
-            kept = _kept(entropies_BT, batch)
+    batch, told = _scored(
+        updater,
+        state.params,
+        batch,
+        train=train,
+        reference=reference,
+        sampling=sampling,
+        place=place,
+        watch=watch,
+    )
     done: list[Any] = []
     for epoch in range(train.epochs):
         for minibatch in minibatches(batch, train.minibatches):
@@ -109,9 +98,12 @@ def optimize(
                 aggregation=train.loss.aggregation,
                 max_length=train.sampling.max_new_tokens,
             )
+            parts = micro_batches(
+                whole, train.micro_batches, bucket=config.completion_bucket
+            )
             state, losses, report = updater.step(
                 state,
-                parts(whole),
+                map(place, parts),
                 sampling,
                 guide=None if watch is None else watch.guide,
                 dictionary=None if watch is None or epoch else watch.dictionary,
@@ -120,21 +112,55 @@ def optimize(
     done = jax.device_get(done)
     for _, report in done:
         check_finite(report, train.optimizer.max_skipped)
-    gap = gap or _first_gap(done[0][0])
-    if gap["logprob_gap/mean"] > train.max_logprob_gap:
-        raise LogprobGapError(
-            f"sampler and scorer differ by {gap['logprob_gap/mean']:.3g} nats a token "
-            f"where train.max_logprob_gap={train.max_logprob_gap} are allowed; compute "
-            "in float32, or raise the limit if the loss can bear it"
-        )
+    told = _first_gap(done[0][0]) | told
+    _check_gap(told["logprob_gap/mean"], train.max_logprob_gap)
     once = [losses for losses, _ in done[: train.minibatches]]
     return Optimized(
         state=state,
-        metrics=_metrics(done) | gap | kept,
+        metrics=_metrics(done) | told,
         by_cell=_sum([losses.by_cell for losses, _ in done]),
         seen=_sum([losses.guide for losses in once]),
         latents=_sum([losses.latents for losses in once]),
     )
+
+
+def _scored(
+    updater: Updater,
+    params: Any,
+    batch: Batch,
+    *,
+    train: TrainConfig,
+    reference: Any,
+    sampling: Sampling,
+    place: Callable[[Batch], Batch],
+    watch: Watch | None,
+) -> tuple[Batch, dict[str, float]]:
+    """Returns the batch with what scoring passes add to it, and their metrics."""
+    told: dict[str, float] = {}
+    if train.loss.kl_coef > 0:
+        ref_logprobs_BT, _ = updater.scores(reference, place(batch), sampling)
+        batch = dataclasses.replace(batch, ref_logprobs=ref_logprobs_BT)
+    if watch is not None and batch.guidance and train.rfgo.reads_reference:
+        level_BT = updater.levels(reference, place(batch), sampling, watch.guide)
+        guidance = dataclasses.replace(batch.guidance, ref_levels=level_BT)
+        batch = dataclasses.replace(batch, guidance=guidance)
+    if train.old_logprobs == "scorer":
+        old_BT, entropies_BT = updater.scores(params, place(batch), sampling)
+        told |= _gap(old_BT, batch)
+        batch = dataclasses.replace(batch, old_logprobs=old_BT)
+        if train.loss.entropy_top < 1.0:
+            batch = keep_forks(batch, entropies_BT, share=train.loss.entropy_top)
+            told |= _kept(entropies_BT, batch)
+    return batch, told
+
+
+def _check_gap(gap: float, limit: float) -> None:
+    if gap > limit:
+        raise LogprobGapError(
+            f"sampler and scorer differ by {gap:.3g} nats a token where "
+            f"train.max_logprob_gap={limit} are allowed; compute in float32, or raise "
+            "the limit if the loss can bear it"
+        )
 
 
 def _sum(parts: list[Any]) -> Any:

@@ -182,13 +182,12 @@ def guided(
         if shuffled:
             weight_BT = _shuffled(weight_BT, mask_BT, guide.key)
         batch = dataclasses.replace(batch, credit=jax.lax.stop_gradient(weight_BT))
-    P = batch.prompt_lengths.shape[0]
-    eligible_PG = (guidance.proxied & (batch.lengths > 1)).reshape(P, -1)
-    proxy_PG = jnp.zeros(eligible_PG.shape, jnp.float32)
+    shape_PG = (batch.prompt_lengths.shape[0], -1)
+    proxy_PG = jnp.zeros(B, jnp.float32).reshape(shape_PG)
     if config.lambda_p > 0:
         proxy_PG = _proxies(
-            quality_B.reshape(P, -1),
-            eligible_PG,
+            quality_B.reshape(shape_PG),
+            (guidance.proxied & (batch.lengths > 1)).reshape(shape_PG),
             strength=guide.proxy_strength,
             clip=config.proxy_clip,
         )
