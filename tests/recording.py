@@ -19,6 +19,7 @@ _HANDLERS = {
     for module in (
         rlvr_jax.config,
         rlvr_jax.config_difficulty,
+        rlvr_jax.config_model,
         rlvr_jax.config_tasks,
         sae_jax.config,
         config_io,
