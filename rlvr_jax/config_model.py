@@ -84,8 +84,3 @@ class ModelConfig(Section):
             f"rope_low_turns={self.rope_low_turns} must be below rope_high_turns="
             f"{self.rope_high_turns}",
         )
-
-    def kinds(self) -> tuple[LayerKind, ...]:
-        """Returns the kind of each of the L layers: `layer_kinds`, repeated."""
-        repeats = -(-self.layers // len(self.layer_kinds))
-        return (self.layer_kinds * repeats)[: self.layers]

@@ -5,6 +5,7 @@ settings that make the optional paths live; a data set of the hub is opened alon
 is read is recorded; a field that nothing reads is a knob that turns nothing.
 """
 
+import dataclasses
 import json
 from typing import get_args
 
@@ -43,12 +44,13 @@ OPTIMIZER = OptimizerConfig(schedule="cosine")
 DIFFICULTY = DifficultyConfig(samples=2, pool=8)
 
 
-def config(task, **sections):
+MODEL = ModelConfig(layers=1, width=16, mlp_width=16, heads=1, kv_heads=1, head_width=8)
+
+
+def config(task, model=MODEL, **sections):
     return Config(
         task=task,
-        model=ModelConfig(
-            layers=1, width=16, mlp_width=16, heads=1, kv_heads=1, head_width=8
-        ),
+        model=model,
         mesh=MeshConfig(cpu_devices=8),
         warmup=WarmupConfig(steps=1, batch_size=8, optimizer=OPTIMIZER),
         difficulty=DIFFICULTY,
@@ -109,6 +111,13 @@ def test_every_field_of_the_config_is_read(
                     chat_template="{% for m in messages %}{{ m.content }} {% endfor %}",
                     system_prompt="Add.",
                 ),
+            ),
+            model=dataclasses.replace(
+                MODEL,
+                layer_kinds=("sliding",),
+                window=8,
+                rope_scaling="llama3",
+                rope_factor=2.0,
             ),
             tokenizer=TokenizerConfig(kind="sentencepiece", vocab_size=290),
         ),

@@ -21,6 +21,7 @@ from rlvr_jax.models.attention import KeyValues, capped
 from rlvr_jax.models.block import Block, RMSNorm
 from rlvr_jax.models.parameters import normal
 from rlvr_jax.models.views import View, Views, completion_views, either, prompt_views
+from rlvr_jax.models.views import kinds as layer_kinds
 
 
 @jax.tree_util.register_dataclass
@@ -282,7 +283,7 @@ class Transformer(nnx.Module):
             _rematerialised(block, config.remat),
             self.layers() if layers is None else layers,
             x_BTD,
-            kinds=config.kinds(),
+            kinds=layer_kinds(config),
             views=views,
             given=given,
             taps=taps,

@@ -32,6 +32,12 @@ class View:
 Views = dict[LayerKind, View]
 
 
+def kinds(config: ModelConfig) -> tuple[LayerKind, ...]:
+    """Returns the kind of each of the L layers: `layer_kinds`, repeated."""
+    repeats = -(-config.layers // len(config.layer_kinds))
+    return (config.layer_kinds * repeats)[: config.layers]
+
+
 def prompt_views(config: ModelConfig, mask_PS: jax.Array) -> Views:
     """Returns what tokens see of their own sequence, for each kind of layer there is.
 
@@ -49,7 +55,7 @@ def prompt_views(config: ModelConfig, mask_PS: jax.Array) -> Views:
             own_mask = mask_PSS & (distance_PSS < config.window)
         return View(rope=rope_tables(position_PS, config, kind), own_mask=own_mask)
 
-    return {kind: view(kind) for kind in sorted(set(config.kinds()))}
+    return {kind: view(kind) for kind in sorted(set(kinds(config)))}
 
 
 def completion_views(
@@ -84,7 +90,7 @@ def completion_views(
             prefix_mask=prefix_mask,
         )
 
-    return {kind: view(kind) for kind in sorted(set(config.kinds()))}
+    return {kind: view(kind) for kind in sorted(set(kinds(config)))}
 
 
 def either(sliding: jax.Array, views: Views) -> View:

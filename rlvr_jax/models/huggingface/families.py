@@ -13,6 +13,7 @@ from job_jax.config_io import diff
 from job_jax.schema import ConfigError, did_you_mean
 from rlvr_jax.config import ModelConfig
 from rlvr_jax.config_model import LayerKind
+from rlvr_jax.models.views import kinds
 
 Dtype = Literal["float32", "bfloat16"]
 Settings = dict[str, Any]
@@ -60,7 +61,10 @@ _ARCHITECTURES = {
     "Gemma3ForCausalLM": "gemma3_text",
     "Gemma3ForConditionalGeneration": "gemma3_text",  # the text part of it
 }
-_ACTIVATIONS = {"silu": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
+_ACTIVATIONS: dict[str, Literal["silu", "gelu_tanh"]] = {
+    "silu": "silu",
+    "gelu_pytorch_tanh": "gelu_tanh",
+}
 # Set, each of these would compute something else.
 _REFUSED = ("attention_bias", "mlp_bias", "use_bidirectional_attention")
 # What a policy may change without being another function.
@@ -183,11 +187,11 @@ def _windows(settings: Settings) -> Settings:
         slides = [bool((layer + 1) % every) for layer in layers]
     if not any(slides):
         return {}
-    kinds: tuple[LayerKind, ...] = tuple("sliding" if one else "full" for one in slides)
+    each: tuple[LayerKind, ...] = tuple("sliding" if one else "full" for one in slides)
     for length in range(1, count + 1):
-        if (kinds[:length] * count)[:count] == kinds:
+        if (each[:length] * count)[:count] == each:
             break
-    return {"window": window, "layer_kinds": kinds[:length]}
+    return {"window": window, "layer_kinds": each[:length]}
 
 
 def hf_settings(
@@ -235,7 +239,7 @@ def hf_settings(
         settings["use_sliding_window"] = config.window > 0
         settings["max_window_layers"] = config.layers
     if family not in ("llama", "mistral"):
-        settings["layer_types"] = [f"{kind}_attention" for kind in config.kinds()]
+        settings["layer_types"] = [f"{kind}_attention" for kind in kinds(config)]
     read = model_config(text_settings(settings), dtype=config.param_dtype)
     if lines := diff(_function(read), _function(config)):
         raise ConfigError(
@@ -278,7 +282,7 @@ def _function(config: ModelConfig) -> ModelConfig:
     sliding_base = config.sliding_rope_base or config.rope_base
     return dataclasses.replace(
         config,
-        layer_kinds=config.kinds(),
+        layer_kinds=kinds(config),
         score_width=config.score_width or config.head_width,
         sliding_rope_base=sliding_base if config.window else 0.0,
         **free,

@@ -59,6 +59,7 @@ def load_hf(
     vocab_size = settings.get("vocab_size")
     if vocab_size is None:
         raise ConfigError(f"{directory / CONFIG} has no vocab_size")
+    _check_tokenizer(directory, vocab_size)
 
     def new() -> Transformer:
         eos_ids = _eos_ids(directory, settings)
@@ -102,6 +103,22 @@ def _eos_ids(directory: Path, settings: dict[str, Any]) -> tuple[int, ...]:
     if ids is None:
         return ()
     return tuple(ids) if isinstance(ids, list) else (ids,)
+
+
+def _check_tokenizer(directory: Path, vocab_size: int) -> None:
+    """Raises ConfigError where the tokenizer knows tokens that the model does not."""
+    path = directory / "tokenizer.json"
+    if not path.is_file():
+        return
+    tokenizer = read_json(path)
+    pieces = tokenizer.get("model", {}).get("vocab", {})
+    ids = list(pieces.values()) if isinstance(pieces, dict) else [len(pieces) - 1]
+    ids += [token["id"] for token in tokenizer.get("added_tokens", [])]
+    if (count := max(ids, default=-1) + 1) > vocab_size:
+        raise ConfigError(
+            f"{path} has {count} tokens, more than config.json's vocab_size="
+            f"{vocab_size}"
+        )
 
 
 def _found(directory: Path) -> Found:
