@@ -1,5 +1,8 @@
 """Checkpoints that transformers writes, and ours that it reads: both ways, now."""
 
+import importlib
+import pathlib
+
 import numpy as np
 import pytest
 from flax import nnx
@@ -30,10 +33,12 @@ def _theirs(model) -> np.ndarray:
 
 
 @pytest.mark.parametrize("family", CONFIGS)
-def test_transformers_and_we_read_each_others_checkpoints(family, tmp_path):
+def test_transformers_and_we_read_each_others_checkpoints(
+    family, tmp_path, monkeypatch
+):
     transformers = pytest.importorskip("transformers")
-    from golden import make_family_goldens  # noqa: PLC0415
-
+    monkeypatch.syspath_prepend(pathlib.Path(__file__).parents[1] / "golden")
+    make_family_goldens = importlib.import_module("make_family_goldens")
     model = make_family_goldens.model(family, GOLDEN[family]["seed"])
     model.save_pretrained(tmp_path / "theirs", max_shard_size="30KB")
     policy = load_hf(tmp_path / "theirs")

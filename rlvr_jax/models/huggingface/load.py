@@ -74,7 +74,10 @@ def load_hf(
     _check_forms({path: flat[path][1] for path in table}, table, found, directory)
     layouts = _layouts(abstract, mesh)
     values = []
-    for name, (at, param) in flat.items():
+    # Embedding and head are the largest: their copies are gone before the rest come.
+    for name, (at, param) in sorted(
+        flat.items(), key=lambda item: item[0].startswith("blocks")
+    ):
         value = _read(table[name], param, found, layouts[name])
         values.append((at, param.replace(value)))
     policy = nnx.merge(graphdef, nnx.from_flat_state(values))
@@ -270,7 +273,7 @@ def _tensor(
             ours = place.to_ours(
                 theirs[place.slices(index, shape)], [b - a for a, b in bounds]
             )
-            return np.ascontiguousarray(ours.astype(dtype))
+            return np.ascontiguousarray(ours.astype(dtype, copy=False))
 
         def callback(index: tuple[slice, ...] | None) -> np.ndarray:
             assert index is not None  # every device holds a part
