@@ -54,18 +54,8 @@ def load_hf(
     not computed here.
     """
     directory = Path(path)
-    settings = text_settings(read_json(directory / CONFIG))
-    config = model_config(settings, dtype=dtype)
-    vocab_size = settings.get("vocab_size")
-    if vocab_size is None:
-        raise ConfigError(f"{directory / CONFIG} has no vocab_size")
-    _check_tokenizer(directory, vocab_size)
-
-    def new() -> Transformer:
-        eos_ids = _eos_ids(directory, settings)
-        return Transformer(config, vocab_size, nnx.Rngs(0), eos_ids=eos_ids)
-
-    abstract = nnx.eval_shape(new)
+    abstract = abstract_hf(directory, dtype=dtype)
+    config = abstract.config
     graphdef, params = nnx.split(abstract)
     flat = {".".join(map(str, p)): (p, param) for p, param in nnx.to_flat_state(params)}
     table = places(config)
@@ -81,6 +71,23 @@ def load_hf(
         value = _read(table[name], param, found, layouts[name])
         values.append((at, param.replace(value)))
     policy = nnx.merge(graphdef, nnx.from_flat_state(values))
+    return policy
+
+
+def abstract_hf(directory: Path, *, dtype: Dtype) -> Transformer:
+    """Returns the policy that config.json describes, its parameters abstract."""
+    settings = text_settings(read_json(directory / CONFIG))
+    config = model_config(settings, dtype=dtype)
+    vocab_size = settings.get("vocab_size")
+    if vocab_size is None:
+        raise ConfigError(f"{directory / CONFIG} has no vocab_size")
+    _check_tokenizer(directory, vocab_size)
+
+    def new() -> Transformer:
+        eos_ids = _eos_ids(directory, settings)
+        return Transformer(config, vocab_size, nnx.Rngs(0), eos_ids=eos_ids)
+
+    policy = nnx.eval_shape(new)
     policy.origin = str(directory)
     return policy
 

@@ -26,6 +26,7 @@ from rlvr_jax.models.transformer import Transformer
 
 _SHARD_BYTES = 4 << 30  # of one file, at most, but for a tensor that is larger
 CARRIED = (
+    CONFIG,
     GENERATION,
     "tokenizer.json",
     "tokenizer.model",
@@ -66,10 +67,10 @@ def save_hf(policy: Transformer, path: str | os.PathLike[str]) -> None:
         for layer in range(policy.config.layers if "{}" in place.name else 1)
     ]
     _write(directory, list(_shards(tensors)))
-    (directory / CONFIG).write_text(json.dumps(settings, indent=2) + "\n")
     for name in CARRIED if policy.origin else ():
         if (source := Path(policy.origin or "") / name).is_file():
             shutil.copyfile(source, directory / name)
+    (directory / CONFIG).write_text(json.dumps(settings, indent=2) + "\n")
 
 
 class _Tensor(NamedTuple):
