@@ -5,7 +5,7 @@ docstring is the lab record. Values are checked where they are born: constructin
 config that cannot run raises `ConfigError`, which names the value and the mend. What
 one field may hold is its annotation (`schema.Section` checks it); what several fields
 must agree on is their section's `__post_init__`. The sections of problems, difficulty,
-losses and the probe have modules of their own.
+the policy, losses and the probe have modules of their own.
 """
 
 import dataclasses
@@ -35,6 +35,7 @@ from rlvr_jax.config_learn import (
     RewardConfig,
     RewardName,
 )
+from rlvr_jax.config_model import ModelConfig
 from rlvr_jax.config_probe import (
     DictionaryConfig,
     FeatureSetConfig,
@@ -85,41 +86,6 @@ __all__ = [
     "VerifierConfig",
     "WarmupConfig",
 ]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ModelConfig(Section):
-    """A decoder-only transformer: GQA, RoPE, RMSNorm, SwiGLU."""
-
-    layers: Count = 4
-    width: Count = 128  # D
-    mlp_width: Count = 384  # F
-    heads: Count = 4  # N, query heads
-    kv_heads: Count = 4  # K, key/value heads; divides heads
-    head_width: Count = 32  # H, even
-    rope_base: Positive = 10_000.0
-    norm_eps: Positive = 1e-6
-    tie_embeddings: bool = True
-    scale_embeddings: bool = False  # the stream starts at embedding * sqrt(width)
-    init_scale: Positive = 1.0  # weights start at std init_scale / sqrt(fan_in)
-    compute_dtype: Literal["float32", "bfloat16"] = "float32"
-    param_dtype: Literal["float32", "bfloat16"] = "float32"
-    layer_loop: Literal["unrolled", "scan"] = "unrolled"  # scan: short pod compiles
-    remat: Literal["none", "block", "dots"] = "none"  # what backward recomputes
-    max_length: Count = 512  # tokens of prompt + completion; longer is refused
-
-    def __post_init__(self) -> None:
-        """Refuses sizes that do not fit together."""
-        super().__post_init__()
-        require(
-            self.heads % self.kv_heads == 0,
-            f"heads={self.heads} is not a multiple of kv_heads={self.kv_heads}; choose "
-            "kv_heads that divides heads",
-        )
-        require(
-            self.head_width % 2 == 0,
-            f"head_width={self.head_width} is odd; RoPE turns pairs, make it even",
-        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

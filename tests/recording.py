@@ -21,6 +21,7 @@ _HANDLERS = {
         rlvr_jax.config_difficulty,
         rlvr_jax.config_learn,
         rlvr_jax.config_probe,
+        rlvr_jax.config_model,
         rlvr_jax.config_tasks,
         sae_jax.config,
         config_io,

@@ -68,12 +68,13 @@ PROBE = ProbeConfig(
 RFGO = RFGOConfig(lambda_w=0.5, lambda_p=0.1, correlation_steps=1)
 
 
-def config(task, **sections):
+MODEL = ModelConfig(layers=1, width=16, mlp_width=16, heads=1, kv_heads=1, head_width=8)
+
+
+def config(task, model=MODEL, **sections):
     return Config(
         task=task,
-        model=ModelConfig(
-            layers=1, width=16, mlp_width=16, heads=1, kv_heads=1, head_width=8
-        ),
+        model=model,
         mesh=MeshConfig(cpu_devices=8),
         warmup=WarmupConfig(steps=1, batch_size=8, optimizer=OPTIMIZER),
         difficulty=DIFFICULTY,
@@ -138,6 +139,13 @@ def test_every_field_of_the_config_is_read(
                     chat_template="{% for m in messages %}{{ m.content }} {% endfor %}",
                     system_prompt="Add.",
                 ),
+            ),
+            model=dataclasses.replace(
+                MODEL,
+                layer_kinds=("sliding",),
+                window=8,
+                rope_scaling="llama3",
+                rope_factor=2.0,
             ),
             tokenizer=TokenizerConfig(kind="sentencepiece", vocab_size=290),
             probe=dataclasses.replace(

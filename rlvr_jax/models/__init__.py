@@ -1,6 +1,15 @@
 """The policy."""
 
+from rlvr_jax.models.huggingface import load_hf, save_hf
 from rlvr_jax.models.parameters import laid_out, shardings
 from rlvr_jax.models.transformer import Activations, Prefix, Transformer
 
-__all__ = ["Activations", "Prefix", "Transformer", "laid_out", "shardings"]
+__all__ = [
+    "Activations",
+    "Prefix",
+    "Transformer",
+    "laid_out",
+    "load_hf",
+    "save_hf",
+    "shardings",
+]

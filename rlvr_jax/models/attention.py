@@ -8,9 +8,11 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float
 
 from job_jax.mesh import constrain
+from rlvr_jax.config import ModelConfig
+from rlvr_jax.models.views import View
 
 # Finite, so that a row without any visible key gives a uniform mix and not NaN.
 _HIDDEN = -1e30
@@ -34,21 +36,6 @@ class KeyValues:
         return cls(keys=stored(key_BSKH), values=stored(value_BSKH))
 
 
-def rope_tables(
-    positions: Int[Array, " B T"], head_width: int, base: float
-) -> tuple[Float[Array, " B T 1 H"], Float[Array, " B T 1 H"]]:
-    """Returns cosine and sine of every position's angles, both halves alike.
-
-    Pair i turns by position / base^(2i/H); pairs are (i, i + H/2), Hugging Face's
-    layout (arXiv 2104.09864).
-    """
-    half = head_width // 2
-    speed_I = base ** -(jnp.arange(half, dtype=jnp.float32) / half)
-    angle_BTI = positions[..., None].astype(jnp.float32) * speed_I[None, None]
-    angle_BT1H = jnp.concatenate([angle_BTI, angle_BTI], axis=-1)[:, :, None, :]
-    return jnp.cos(angle_BT1H), jnp.sin(angle_BT1H)
-
-
 def rotate(x_BTNH: jax.Array, cos_BT1H: jax.Array, sin_BT1H: jax.Array) -> jax.Array:
     """Returns the heads turned by their position's angles."""
     wide_BTNH = x_BTNH.astype(jnp.float32)
@@ -60,16 +47,16 @@ def rotate(x_BTNH: jax.Array, cos_BT1H: jax.Array, sin_BT1H: jax.Array) -> jax.A
 def attend(
     queries: Float[Array, " B T N H"],
     own: KeyValues,
-    *,
-    own_mask: Bool[Array, " B T S"],
+    view: View,
     prefix: KeyValues | None = None,
-    prefix_mask: Bool[Array, " P S"] | None = None,
+    *,
+    config: ModelConfig,
 ) -> Float[Array, " B T N H"]:
     """Returns softmax(q k / sqrt(H)) v over the shared prefix and the own positions.
 
     The prefix's [P, K, S, H] serve B = P G rows: its scores are one product of the
-    group's queries against S keys for each prompt and head. `own_mask` may have a
-    leading 1 for rows that see alike. Scores and softmax are float32.
+    group's queries against S keys for each prompt and head. Scores and softmax are
+    float32.
     """
     B, T, N, H = queries.shape
     K = own.keys.shape[1]
@@ -77,14 +64,16 @@ def attend(
     # The R query heads of one key head stand one behind the other: Q = R T.
     query_BKQH = queries.reshape(B, T, K, R, H).transpose(0, 2, 3, 1, 4)
     query_BKQH = query_BKQH.reshape(B, K, R * T, H)
-    own_mask_B1QS = jnp.tile(own_mask[:, None], (1, 1, R, 1))
-    own_BKQS = _scores(query_BKQH, own.keys, own_mask_B1QS)
-    if prefix is None or prefix_mask is None:
+    own_mask_B1QS = jnp.tile(view.own_mask[:, None], (1, 1, R, 1))
+    own_BKQS = _scores(query_BKQH, own.keys, own_mask_B1QS, config)
+    if prefix is None or view.prefix_mask is None:
         mixed_BKQH = _mix(_softmax(own_BKQS, queries.dtype), own.values)
     else:
         P, _, S, _ = prefix.keys.shape
-        prefix_mask_P11S = prefix_mask[:, None, None]
-        prefix_PKQS = _scores(_by_prompt(query_BKQH, P), prefix.keys, prefix_mask_P11S)
+        mask_P1QS = view.prefix_mask[:, None]
+        if mask_P1QS.shape[2] > 1:
+            mask_P1QS = jnp.tile(mask_P1QS, (1, 1, B // P * R, 1))
+        prefix_PKQS = _scores(_by_prompt(query_BKQH, P), prefix.keys, mask_P1QS, config)
         scores_BKQS = jnp.concatenate([_by_row(prefix_PKQS, B), own_BKQS], axis=-1)
         weights_BKQS = _softmax(scores_BKQS, queries.dtype)
         shared_PKQH = _mix(_by_prompt(weights_BKQS[..., :S], P), prefix.values)
@@ -93,9 +82,17 @@ def attend(
     return mixed_BTKRH.reshape(B, T, N, H).astype(queries.dtype)
 
 
-def _scores(query_BKQH: jax.Array, keys_BKSH: jax.Array, mask: jax.Array) -> jax.Array:
+def capped(x: jax.Array, cap: float) -> jax.Array:
+    """Returns cap tanh(x / cap), which is x near 0 and within (-cap, cap); 0: x."""
+    return cap * jnp.tanh(x / cap) if cap else x
+
+
+def _scores(
+    query_BKQH: jax.Array, keys_BKSH: jax.Array, mask: jax.Array, config: ModelConfig
+) -> jax.Array:
     scores_BKQS = _product("bkqh,bksh->bkqs", query_BKQH, keys_BKSH)
-    return jnp.where(mask, scores_BKQS * query_BKQH.shape[-1] ** -0.5, _HIDDEN)
+    scale = (config.score_width or query_BKQH.shape[-1]) ** -0.5
+    return jnp.where(mask, capped(scores_BKQS * scale, config.score_cap), _HIDDEN)
 
 
 def _softmax(scores_BKQS: jax.Array, dtype: jnp.dtype) -> jax.Array:

@@ -1,33 +1,41 @@
 """One layer of the decoder, and its norm."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
 from job_jax.mesh import constrain
 from rlvr_jax.config import ModelConfig
-from rlvr_jax.models.attention import KeyValues, rotate
-from rlvr_jax.models.parameters import normal, ones
+from rlvr_jax.models.attention import KeyValues, View, attend, rotate
+from rlvr_jax.models.parameters import constant, normal
 
 
 class RMSNorm(nnx.Module):
-    """x / sqrt(mean(x^2) + eps) * scale, in float32 (arXiv 1910.07467)."""
+    """x / sqrt(mean(x^2) + eps) * scale, in float32 (arXiv 1910.07467).
 
-    def __init__(self, config: ModelConfig, axes: tuple[str, ...]):
-        self.scale = ones((config.width,), axes, config=config)
-        self.eps = config.norm_eps
+    With `norm_from_zero` the factor is 1 + scale.
+    """
 
-    def __call__(self, x_BTD: jax.Array) -> jax.Array:
-        """Returns the normalised stream in x's dtype."""
-        wide_BTD = x_BTD.astype(jnp.float32)
-        mean_square_BT1 = jnp.mean(wide_BTD * wide_BTD, axis=-1, keepdims=True)
-        scaled_BTD = wide_BTD * jax.lax.rsqrt(mean_square_BT1 + self.eps)
+    def __init__(self, width: int, axes: tuple[str, ...], *, config: ModelConfig):
+        start = 0.0 if config.norm_from_zero else 1.0
+        self.scale = constant(start, (width,), axes, config=config)
+        self.config = config
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Returns x, normalised along its last axis, in its own dtype."""
+        wide = x.astype(jnp.float32)
+        mean_square = jnp.mean(wide * wide, axis=-1, keepdims=True)
+        scaled = wide * jax.lax.rsqrt(mean_square + self.config.norm_eps)
         scale_D = self.scale[...].astype(jnp.float32)
-        return (scaled_BTD * scale_D[None, None]).astype(x_BTD.dtype)
+        if self.config.norm_from_zero:
+            scale_D = 1.0 + scale_D
+        return (scaled * jnp.expand_dims(scale_D, range(x.ndim - 1))).astype(x.dtype)
 
 
 class Block(nnx.Module):
-    """One pre-norm layer: grouped-query attention, then SwiGLU.
+    """One layer: grouped-query attention, then a gated MLP, each behind a norm.
 
     Blocks are made L at a time (`stacked`), so the logical axes begin with the stack's.
     """
@@ -40,15 +48,34 @@ class Block(nnx.Module):
             axes = ("layers", *axes)
             return normal(rngs, shape, axes, fan_in=fan_in, config=config)
 
-        self.attention_norm = RMSNorm(config, ("layers", "embed"))
+        def bias(heads: int, axis: str) -> nnx.Param:
+            axes = ("layers", axis, "head_width")
+            return constant(0.0, (heads, H), axes, config=config)
+
+        norm = functools.partial(RMSNorm, D, ("layers", "embed"), config=config)
+        head_norm = functools.partial(
+            RMSNorm, H, ("layers", "head_width"), config=config
+        )
+        self.config = config
+        self.attention_norm = norm()
         self.query = matrix((D, N, H), D, "embed", "heads", "head_width")
         self.key = matrix((D, K, H), D, "embed", "kv_heads", "head_width")
         self.value = matrix((D, K, H), D, "embed", "kv_heads", "head_width")
         self.out = matrix((N, H, D), N * H, "heads", "head_width", "embed")
-        self.mlp_norm = RMSNorm(config, ("layers", "embed"))
+        self.mlp_norm = norm()
         self.gate = matrix((D, F), D, "embed", "mlp")
         self.up = matrix((D, F), D, "embed", "mlp")
         self.down = matrix((F, D), F, "mlp", "embed")
+        if config.qkv_bias:
+            self.query_bias = bias(N, "heads")
+            self.key_bias = bias(K, "kv_heads")
+            self.value_bias = bias(K, "kv_heads")
+        if config.qk_norm:
+            self.query_norm = head_norm()
+            self.key_norm = head_norm()
+        if config.post_norms:
+            self.attention_post_norm = norm()
+            self.mlp_post_norm = norm()
 
     @classmethod
     def stacked(cls, config: ModelConfig, rngs: nnx.Rngs) -> "Block":
@@ -61,25 +88,51 @@ class Block(nnx.Module):
 
         return create(rngs)
 
-    def heads(
-        self, x_BTD: jax.Array, rope: tuple[jax.Array, jax.Array]
-    ) -> tuple[jax.Array, KeyValues]:
+    def heads(self, x_BTD: jax.Array, view: View) -> tuple[jax.Array, KeyValues]:
         """Returns turned queries [B, T, N, H], and the keys and values."""
         normed_BTD = self.attention_norm(x_BTD)
-        query_BTNH = rotate(_project(normed_BTD, self.query[...]), *rope)
-        key_BTKH = rotate(_project(normed_BTD, self.key[...]), *rope)
+        query_BTNH = _project(normed_BTD, self.query[...])
+        key_BTKH = _project(normed_BTD, self.key[...])
         value_BTKH = _project(normed_BTD, self.value[...])
-        return query_BTNH, KeyValues.of(key_BTKH, value_BTKH)
+        if self.config.qkv_bias:
+            query_BTNH = query_BTNH + self.query_bias[...][None, None]
+            key_BTKH = key_BTKH + self.key_bias[...][None, None]
+            value_BTKH = value_BTKH + self.value_bias[...][None, None]
+        if self.config.qk_norm:
+            query_BTNH = self.query_norm(query_BTNH)
+            key_BTKH = self.key_norm(key_BTKH)
+        turned_BTKH = rotate(key_BTKH, *view.rope)
+        return rotate(query_BTNH, *view.rope), KeyValues.of(turned_BTKH, value_BTKH)
+
+    def attend(
+        self,
+        query_BTNH: jax.Array,
+        own: KeyValues,
+        view: View,
+        prefix: KeyValues | None = None,
+    ) -> jax.Array:
+        """Returns the values that each query head mixes, [B, T, N, H]."""
+        return attend(query_BTNH, own, view, prefix, config=self.config)
 
     def finish(self, x_BTD: jax.Array, mixed_BTNH: jax.Array) -> jax.Array:
         """Returns the stream after attention's output and the MLP are added."""
         N, H, D = self.out.shape
         mixed_BTX = mixed_BTNH.reshape(*x_BTD.shape[:2], N * H)
-        x_BTD = x_BTD + mixed_BTX @ self.out[...].reshape(N * H, D)
+        added_BTD = mixed_BTX @ self.out[...].reshape(N * H, D)
+        if self.config.post_norms:
+            added_BTD = self.attention_post_norm(added_BTD)
+        x_BTD = x_BTD + added_BTD
         normed_BTD = self.mlp_norm(x_BTD)
-        gated_BTF = jax.nn.silu(normed_BTD @ self.gate[...])
-        x_BTD = x_BTD + (gated_BTF * (normed_BTD @ self.up[...])) @ self.down[...]
-        return constrain(x_BTD, "batch", None, None)
+        gated_BTF = self._activated(normed_BTD @ self.gate[...])
+        added_BTD = (gated_BTF * (normed_BTD @ self.up[...])) @ self.down[...]
+        if self.config.post_norms:
+            added_BTD = self.mlp_post_norm(added_BTD)
+        return constrain(x_BTD + added_BTD, "batch", None, None)
+
+    def _activated(self, gate_BTF: jax.Array) -> jax.Array:
+        if self.config.activation == "silu":
+            return jax.nn.silu(gate_BTF)
+        return jax.nn.gelu(gate_BTF, approximate=True)
 
 
 def _project(x_BTD: jax.Array, weight_DNH: jax.Array) -> jax.Array:

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from job_jax.mesh import constrain, partition
 from rlvr_jax.config import ModelConfig
@@ -29,11 +29,11 @@ def normal(
     return nnx.Param(value.astype(config.param_dtype), axes=axes)
 
 
-def ones(
-    shape: tuple[int, ...], axes: tuple[str, ...], *, config: ModelConfig
+def constant(
+    value: float, shape: tuple[int, ...], axes: tuple[str, ...], *, config: ModelConfig
 ) -> nnx.Param:
-    """Returns a parameter that starts at 1."""
-    return nnx.Param(jnp.ones(shape, config.param_dtype), axes=axes)
+    """Returns a parameter that starts at `value`."""
+    return nnx.Param(jnp.full(shape, value, config.param_dtype), axes=axes)
 
 
 def shardings(model: nnx.Module, mesh: Mesh) -> Any:
@@ -43,6 +43,13 @@ def shardings(model: nnx.Module, mesh: Mesh) -> Any:
         return NamedSharding(mesh, partition(param.shape, _axes(param), mesh))
 
     return jax.tree.map(layout, nnx.state(model), is_leaf=_is_parameter)
+
+
+def layer_sharding(layout: Sharding) -> Sharding:
+    """Returns the layout of one layer of a parameter that is stacked as `layout` is."""
+    if isinstance(layout, NamedSharding):
+        return NamedSharding(layout.mesh, PartitionSpec(*layout.spec[1:]))
+    return layout
 
 
 def laid_out(tree: Any) -> Any:

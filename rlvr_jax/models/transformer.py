@@ -16,9 +16,12 @@ from jaxtyping import Array, Bool, Float, Int
 
 from job_jax.mesh import constrain
 from rlvr_jax.config import ModelConfig
-from rlvr_jax.models.attention import KeyValues, attend, rope_tables
+from rlvr_jax.config_model import LayerKind
+from rlvr_jax.models.attention import KeyValues, capped
 from rlvr_jax.models.block import Block, RMSNorm
 from rlvr_jax.models.parameters import normal
+from rlvr_jax.models.views import View, Views, completion_views, either, prompt_views
+from rlvr_jax.models.views import kinds as layer_kinds
 
 
 @jax.tree_util.register_dataclass
@@ -31,7 +34,6 @@ class Prefix:
 
     layers: Any
     mask: Bool[Array, " P S"]
-    lengths: Int[Array, " P"]
 
 
 @jax.tree_util.register_dataclass
@@ -75,6 +77,7 @@ class Transformer(nnx.Module):
         self.config = config
         self.vocab_size = vocab_size
         self.eos_ids = eos_ids
+        self.origin: str | None = None  # the directory of files that exports take along
 
         def table() -> nnx.Param:
             shape, axes = (vocab_size, config.width), ("vocab", "embed")
@@ -82,7 +85,7 @@ class Transformer(nnx.Module):
 
         self.embedding = table()
         self.blocks = Block.stacked(config, rngs)
-        self.final_norm = RMSNorm(config, ("embed",))
+        self.final_norm = RMSNorm(config.width, ("embed",), config=config)
         if not config.tie_embeddings:
             self.head = table()
 
@@ -101,12 +104,13 @@ class Transformer(nnx.Module):
     def logits(self, hidden_BTD: jax.Array) -> Float[Array, " B T V"]:
         """Returns float32 logits of final hidden states."""
         head = self.embedding if self.config.tie_embeddings else self.head
-        return jnp.einsum(
+        logits_BTV = jnp.einsum(
             "btd,vd->btv",
             hidden_BTD,
             head[...].astype(hidden_BTD.dtype),
             preferred_element_type=jnp.float32,
         )
+        return capped(logits_BTV, self.config.logit_cap)
 
     def layers(self) -> Any:
         """Returns the layers in compute dtype, ready for every pass.
@@ -140,19 +144,18 @@ class Transformer(nnx.Module):
 
         What an `edit` changes here, completions see in the prompt's keys and values.
         """
-        S = tokens.shape[1]
-        positions_PS = jnp.maximum(jnp.cumsum(mask, axis=1, dtype=jnp.int32) - 1, 0)
-        rope = self._rope(positions_PS)
-        mask_PSS = _causal(S) & mask[:, None, :]
 
-        def step(block: Block, x_PSD: jax.Array, _: None) -> tuple[Array, KeyValues]:
-            query_PSNH, own = block.heads(x_PSD, rope)
-            mixed_PSNH = attend(query_PSNH, own, own_mask=mask_PSS)
-            return block.finish(x_PSD, mixed_PSNH), own
+        def step(
+            block: Block, x_PSD: jax.Array, view: View, _: None
+        ) -> tuple[Array, KeyValues]:
+            query_PSNH, own = block.heads(x_PSD, view)
+            return block.finish(x_PSD, block.attend(query_PSNH, own, view)), own
 
-        activations, kept = self._run(step, tokens, layers=layers, taps=taps, edit=edit)
-        lengths_P = mask.sum(axis=1, dtype=jnp.int32)
-        return activations, Prefix(layers=kept, mask=mask, lengths=lengths_P)
+        views = prompt_views(self.config, mask)
+        activations, kept = self._run(
+            step, tokens, views, layers=layers, taps=taps, edit=edit
+        )
+        return activations, Prefix(layers=kept, mask=mask)
 
     def extend(
         self,
@@ -168,24 +171,23 @@ class Transformer(nnx.Module):
         Padding lies behind a row's true tokens, where causality hides it.
         """
         B, T = tokens.shape
-        index_1T = jnp.arange(T, dtype=jnp.int32)[None]
-        rope = self._rope(_starts(prefix, B)[:, None] + index_1T)
+        index_T = jnp.arange(T, dtype=jnp.int32)
 
         def step(
-            block: Block, x_BTD: jax.Array, shared: KeyValues
+            block: Block, x_BTD: jax.Array, view: View, shared: KeyValues
         ) -> tuple[Array, None]:
-            query_BTNH, own = block.heads(x_BTD, rope)
-            mixed_BTNH = attend(
-                query_BTNH,
-                own,
-                own_mask=_causal(T),
-                prefix=shared,
-                prefix_mask=prefix.mask,
-            )
+            query_BTNH, own = block.heads(x_BTD, view)
+            mixed_BTNH = block.attend(query_BTNH, own, view, shared)
             return block.finish(x_BTD, mixed_BTNH), None
 
         activations, _ = self._run(
-            step, tokens, given=prefix.layers, layers=layers, taps=taps, edit=edit
+            step,
+            tokens,
+            completion_views(self.config, prefix.mask, index_T, rows=B, length=T),
+            given=prefix.layers,
+            layers=layers,
+            taps=taps,
+            edit=edit,
         )
         return activations
 
@@ -214,43 +216,39 @@ class Transformer(nnx.Module):
         Every row stands at the same `index`, since prompts are kept apart.
         """
         unrolled = self.config.layer_loop == "unrolled"
-        rope = self._rope((_starts(prefix, tokens.shape[0]) + index)[:, None])
-        length = (cache[0] if unrolled else cache).keys.shape[-2]
-        seen_11S = (jnp.arange(length, dtype=jnp.int32) <= index)[None, None]
+        views = completion_views(
+            self.config,
+            prefix.mask,
+            index[None],
+            rows=tokens.shape[0],
+            length=(cache[0] if unrolled else cache).keys.shape[-2],
+        )
 
         def write(past: jax.Array, new: jax.Array) -> jax.Array:
             return jax.lax.dynamic_update_slice_in_dim(past, new, index, axis=2)
 
         def step(
-            block: Block, x_B1D: jax.Array, given: tuple[KeyValues, KeyValues]
+            block: Block, x_B1D: jax.Array, view: View, given: tuple[KeyValues, ...]
         ) -> tuple[Array, KeyValues]:
             shared, past = given
-            query_B1NH, new = block.heads(x_B1D, rope)
+            query_B1NH, new = block.heads(x_B1D, view)
             own = jax.tree.map(write, past, new)
-            mixed_B1NH = attend(
-                query_B1NH,
-                own,
-                own_mask=seen_11S,
-                prefix=shared,
-                prefix_mask=prefix.mask,
-            )
+            mixed_B1NH = block.attend(query_B1NH, own, view, shared)
             return block.finish(x_B1D, mixed_B1NH), own
 
         given: Any = (prefix.layers, cache)
         if unrolled:
             given = tuple(zip(*given, strict=True))
         activations, cache = self._run(
-            step, tokens[:, None], given=given, layers=layers, edit=edit
+            step, tokens[:, None], views, given=given, layers=layers, edit=edit
         )
         return activations.hidden[:, 0], cache
 
-    def _rope(self, positions_BT: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return rope_tables(positions_BT, self.config.head_width, self.config.rope_base)
-
     def _run(
         self,
-        step: Callable[[Block, jax.Array, Any], tuple[jax.Array, Any]],
+        step: Callable[[Block, jax.Array, View, Any], tuple[jax.Array, Any]],
         tokens_BT: jax.Array,
+        views: Views,
         *,
         given: Any = None,
         layers: Any,
@@ -270,8 +268,10 @@ class Transformer(nnx.Module):
             )
         graphdef = nnx.graphdef(self.blocks)
 
-        def block(state: Any, x_BTD: jax.Array, given: Any) -> tuple[jax.Array, Any]:
-            return step(nnx.merge(graphdef, state), x_BTD, given)
+        def block(
+            state: Any, x_BTD: jax.Array, view: View, given: Any
+        ) -> tuple[jax.Array, Any]:
+            return step(nnx.merge(graphdef, state), x_BTD, view, given)
 
         # Cast after the look-up: the gradient adds up in the parameters' dtype.
         table_VD = constrain(self.embedding[...], "vocab", None)
@@ -283,6 +283,8 @@ class Transformer(nnx.Module):
             _rematerialised(block, config.remat),
             self.layers() if layers is None else layers,
             x_BTD,
+            kinds=layer_kinds(config),
+            views=views,
             given=given,
             taps=taps,
             edit=edit,
@@ -295,6 +297,8 @@ def _unroll(
     layers: Any,
     x_BTD: jax.Array,
     *,
+    kinds: tuple[LayerKind, ...],
+    views: Views,
     given: Any,
     taps: tuple[int, ...],
     edit: Edit | None,
@@ -302,7 +306,8 @@ def _unroll(
     """Returns the last stream, the tapped streams and what each layer made."""
     streams, made = [], []
     for layer, state in enumerate(layers):
-        x_BTD, out = block(state, x_BTD, given[layer] if given else None)
+        view = views[kinds[layer]]
+        x_BTD, out = block(state, x_BTD, view, given[layer] if given else None)
         if edit is not None and layer == edit.layer:
             x_BTD = edit(x_BTD)
         streams.append(x_BTD)
@@ -315,16 +320,18 @@ def _scan(
     layers: Any,
     x_BTD: jax.Array,
     *,
+    kinds: tuple[LayerKind, ...],
+    views: Views,
     given: Any,
     taps: tuple[int, ...],
     edit: Edit | None,
 ) -> tuple[jax.Array, tuple[jax.Array, ...], Any]:
     """Returns what `_unroll` returns, each layer's part stacked on a leading L axis."""
 
-    def body(carry: Any, layer: tuple[jax.Array, Any, Any]) -> tuple[Any, Any]:
+    def body(carry: Any, layer: tuple[jax.Array, ...]) -> tuple[Any, Any]:
         x_BTD, tapped = carry
-        number, state, given = layer
-        x_BTD, out = block(state, x_BTD, given)
+        number, sliding, state, given = layer
+        x_BTD, out = block(state, x_BTD, either(sliding, views), given)
         if edit is not None:
             x_BTD = jnp.where(number == edit.layer, edit(x_BTD), x_BTD)
         tapped = tuple(
@@ -333,9 +340,12 @@ def _scan(
         )
         return (x_BTD, tapped), out
 
-    numbers_L = jnp.arange(jax.tree.leaves(layers)[0].shape[0])
+    numbers_L = jnp.arange(len(kinds))
+    sliding_L = jnp.array([kind == "sliding" for kind in kinds])
     carry = (x_BTD, tuple(jnp.zeros_like(x_BTD) for _ in taps))
-    (x_BTD, tapped), made = jax.lax.scan(body, carry, (numbers_L, layers, given))
+    (x_BTD, tapped), made = jax.lax.scan(
+        body, carry, (numbers_L, sliding_L, layers, given)
+    )
     return x_BTD, tapped, made
 
 
@@ -350,13 +360,3 @@ def _rematerialised(block: Callable, remat: str) -> Callable:
     if remat == "dots":
         return jax.checkpoint(block, policy=policies.dots_with_no_batch_dims_saveable)
     return jax.checkpoint(block, policy=policies.nothing_saveable)
-
-
-def _starts(prefix: Prefix, B: int) -> jax.Array:
-    """Returns the position of each completion's first token."""
-    return jnp.repeat(prefix.lengths, B // prefix.lengths.shape[0])
-
-
-def _causal(T: int) -> jax.Array:
-    """Returns which of its positions a sequence's tokens see: [1, T, T]."""
-    return jnp.tril(jnp.ones((T, T), bool))[None]

@@ -1,0 +1,106 @@
+"""The command between Hugging Face directories and checkpoints.
+
+python -m rlvr_jax.convert from-hf DIR OUT
+python -m rlvr_jax.convert to-hf CHECKPOINT OUT
+"""
+
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+from flax import nnx
+from jax.sharding import SingleDeviceSharding
+
+from job_jax.checkpoint import CheckpointReadError, StageCheckpoints
+from job_jax.command import UsageError, exit_code, load_config
+from job_jax.config import CheckpointConfig
+from rlvr_jax.config import Config
+from rlvr_jax.models import Transformer, load_hf, save_hf
+from rlvr_jax.models.huggingface import CARRIED, abstract_hf
+from rlvr_jax.restored import find_checkpoint
+from rlvr_jax.tasks.finite_field import vocabulary
+from rlvr_jax.tokenizer import SentencePieceTokenizer, SymbolTokenizer
+from rlvr_jax.workdir import TOKENIZER_FILE
+
+_USAGE = """\
+usage: python -m rlvr_jax.convert from-hf DIR OUT
+       python -m rlvr_jax.convert to-hf CHECKPOINT OUT
+
+from-hf  DIR         a Hugging Face directory: config.json and safetensors
+         OUT         a new directory: the checkpoint, as step 0, and in hf/ what goes
+                     along with it (config, generation config, tokenizer)
+to-hf    CHECKPOINT  what from-hf wrote, or a run's WORKDIR, one of its
+                     WORKDIR/checkpoints/STAGE, or a step in that
+         OUT         a new directory, which transformers loads
+"""
+_ALONG = "hf"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Returns 0 when done, 1 where files cannot be read or written, 2 on bad usage."""
+    return exit_code(lambda: _do(argv), (OSError, CheckpointReadError))
+
+
+def _do(argv: Sequence[str]) -> None:
+    if "--help" in argv:
+        print(_USAGE)
+        return
+    commands = {"from-hf": _from_hf, "to-hf": _to_hf}
+    if len(argv) != 3 or argv[0] not in commands:
+        raise UsageError(f"give from-hf DIR OUT or to-hf CHECKPOINT OUT, not {argv}")
+    source, out = Path(argv[1]), Path(argv[2])
+    if out.exists() and any(out.iterdir()):
+        raise UsageError(f"{out} is not empty; give a new directory")
+    commands[argv[0]](source, out)
+
+
+def _from_hf(source: Path, out: Path) -> None:
+    policy = load_hf(source)
+    with StageCheckpoints(out, CheckpointConfig()) as checkpoints:
+        checkpoints.save(0, {"params": nnx.state(policy)}, {})
+    (out / _ALONG).mkdir()
+    for name in CARRIED:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, out / _ALONG / name)
+    print(f"{out}: step 0")
+
+
+def _to_hf(source: Path, out: Path) -> None:
+    directory, step = find_checkpoint(source)
+    policy = _described(directory)
+    one = SingleDeviceSharding(jax.devices()[0])
+
+    def laid_out(leaf: Any) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=one)
+
+    graphdef, params = nnx.split(policy)
+    with StageCheckpoints(directory) as checkpoints:
+        params = checkpoints.restore_params(step, jax.tree.map(laid_out, params))
+    save_hf(nnx.merge(graphdef, params), out)
+    print(f"{out}: step {step}")
+
+
+def _described(directory: Path) -> Transformer:
+    """Returns the policy of a stage's checkpoints, its parameters abstract."""
+    if (directory / _ALONG).is_dir():
+        return abstract_hf(directory / _ALONG, dtype="float32")
+    workdir = directory.resolve().parents[1]
+    config = load_config(workdir / "config.json", Config)
+    if config.task.kind == "finite_field":
+        symbols = SymbolTokenizer(vocabulary(config.task.modulus))
+        vocab_size, eos_id = symbols.vocab_size, symbols.eos_id
+    else:
+        pieces = SentencePieceTokenizer(workdir / TOKENIZER_FILE)
+        vocab_size, eos_id = pieces.vocab_size, pieces.eos_id
+
+    def new() -> Transformer:
+        return Transformer(config.model, vocab_size, nnx.Rngs(0), eos_ids=(eos_id,))
+
+    return nnx.eval_shape(new)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,6 @@
+"""Hugging Face checkpoints in and out."""
+
+from rlvr_jax.models.huggingface.load import abstract_hf, load_hf
+from rlvr_jax.models.huggingface.save import CARRIED, save_hf
+
+__all__ = ["CARRIED", "abstract_hf", "load_hf", "save_hf"]

@@ -1,0 +1,150 @@
+"""Tiny models of every family: Hugging Face's configs, and weights without a file.
+
+Imported where torch is and where JAX is. Windows are shorter than the rows, and
+lengths that scaling counts in (`original_max_position_embeddings`) are too.
+"""
+
+import zlib
+
+import numpy as np
+
+_SIZES = {
+    "vocab_size": 61,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+    "rms_norm_eps": 1e-5,
+}
+_LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 4.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
+_GEMMA3 = {
+    "architectures": ["Gemma3ForCausalLM"],
+    "model_type": "gemma3_text",
+    "head_dim": 16,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "query_pre_attn_scalar": 24,
+    "sliding_window": 5,
+    "sliding_window_pattern": 3,
+    "num_hidden_layers": 4,
+    "rope_theta": 10000.0,
+    "rope_local_base_freq": 100.0,
+    "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+    "tie_word_embeddings": True,
+}
+
+# As hubs have them: in the older layout of RoPE's fields.
+CONFIGS: dict[str, dict] = {
+    "qwen2": {
+        "architectures": ["Qwen2ForCausalLM"],
+        "model_type": "qwen2",
+        "hidden_act": "silu",
+        "rope_theta": 1000.0,
+        "use_sliding_window": False,
+        "sliding_window": 4,
+        "max_window_layers": 3,
+        "tie_word_embeddings": True,
+    },
+    "qwen2_sliding": {
+        "architectures": ["Qwen2ForCausalLM"],
+        "model_type": "qwen2",
+        "hidden_act": "silu",
+        "rope_theta": 10000.0,
+        "use_sliding_window": True,
+        "sliding_window": 4,
+        "max_window_layers": 1,
+        "tie_word_embeddings": False,
+    },
+    "qwen3": {
+        "architectures": ["Qwen3ForCausalLM"],
+        "model_type": "qwen3",
+        "head_dim": 16,
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "rope_theta": 1000000.0,
+        "tie_word_embeddings": False,
+    },
+    "llama3": {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "head_dim": 8,
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "mlp_bias": False,
+        "rope_theta": 500.0,
+        "rope_scaling": _LLAMA3,
+        "tie_word_embeddings": True,
+    },
+    "deepseek_math": {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_act": "silu",
+        "num_key_value_heads": 4,
+        "rope_theta": 10000.0,
+        "rope_scaling": {"type": "linear", "factor": 4.0},
+        "tie_word_embeddings": False,
+    },
+    "mistral": {
+        "architectures": ["MistralForCausalLM"],
+        "model_type": "mistral",
+        "hidden_act": "silu",
+        "rope_theta": 10000.0,
+        "sliding_window": 6,
+        "tie_word_embeddings": False,
+    },
+    "gemma2": {
+        "architectures": ["Gemma2ForCausalLM"],
+        "model_type": "gemma2",
+        "head_dim": 16,
+        "hidden_activation": "gelu_pytorch_tanh",
+        "query_pre_attn_scalar": 20,
+        "sliding_window": 5,
+        "attn_logit_softcapping": 2.0,
+        "final_logit_softcapping": 3.0,
+        "rope_theta": 10000.0,
+        "tie_word_embeddings": True,
+    },
+    "gemma3": _GEMMA3,
+}
+CONFIGS = {family: _SIZES | config for family, config in CONFIGS.items()}
+
+LENGTHS = (23, 14)  # true tokens of each row, beyond any window
+POSITIONS = ((0, 5, 12, 22), (0, 6, 9, 13))  # whose logits are kept
+NEW_TOKENS = 64
+
+
+def tokens() -> list[np.ndarray]:
+    """Returns the rows, without padding."""
+    random = np.random.RandomState(7)
+    return [random.randint(1, _SIZES["vocab_size"], n) for n in LENGTHS]
+
+
+def padded(side: str) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the rows padded on one side to one more than the longest, and the mask.
+
+    Padding is token 3, a token like others: only the mask says where it is.
+    """
+    width = max(LENGTHS) + 1
+    rows, mask = np.full((2, width), 3), np.zeros((2, width), bool)
+    for row, seen, true in zip(rows, mask, tokens(), strict=True):
+        at = slice(len(true)) if side == "right" else slice(width - len(true), None)
+        row[at], seen[at] = true, True
+    return rows, mask
+
+
+def weight(name: str, shape: tuple[int, ...], *, seed: int) -> np.ndarray:
+    """Returns the float32 weight of a Hugging Face name.
+
+    What a norm scales by lies around 1, or 2 in families that add 1 to it.
+    """
+    random = np.random.RandomState(zlib.crc32(f"{seed} {name}".encode()))
+    noise = random.standard_normal(shape)
+    weight = 1 + 0.2 * noise if "norm" in name else 0.3 * noise
+    return weight.astype(np.float32)

@@ -1,0 +1,126 @@
+"""Writes family_goldens.json: every family's logits and greedy tokens by transformers.
+
+    pip install -e '.[bench]'        # torch, transformers
+    python tests/golden/make_family_goldens.py
+
+Models are those of family_models.py, in float32 with plain attention. `tensors` are
+the names and shapes of Hugging Face's own state, so that a checkpoint can be written
+without torch. Of the logits, those at POSITIONS are kept.
+"""
+
+import json
+import pathlib
+import tempfile
+
+import numpy as np
+import torch
+import transformers
+from family_models import (
+    CONFIGS,
+    LENGTHS,
+    NEW_TOKENS,
+    POSITIONS,
+    padded,
+    weight,
+)
+
+OUT = pathlib.Path(__file__).with_name("family_goldens.json")
+_PADDING_MAKES = 3e-6  # rounding of RoPE's angles, at most
+_TIE = 2e-3  # a seed whose greedy tokens lead by less proves little; take the next
+_VARIETY = 4  # different greedy tokens; a row that repeats one proves little, too
+
+
+def model(family: str, seed: int) -> transformers.PreTrainedModel:
+    """Returns Hugging Face's model of a family with our weights, in float32."""
+    with tempfile.TemporaryDirectory() as directory:
+        config_path = pathlib.Path(directory) / "config.json"
+        config_path.write_text(json.dumps(CONFIGS[family]))
+        config = transformers.AutoConfig.from_pretrained(directory)
+    built = transformers.AutoModelForCausalLM.from_config(
+        config, attn_implementation="eager", dtype=torch.float32
+    ).eval()
+    with torch.no_grad():
+        for name, tensor in tensors(built).items():
+            tensor.copy_(torch.tensor(weight(name, tuple(tensor.shape), seed=seed)))
+    return built
+
+
+def tensors(built: transformers.PreTrainedModel) -> dict[str, torch.Tensor]:
+    """Returns what a checkpoint of the model holds: a tied head once."""
+    state = built.state_dict()
+    if built.config.tie_word_embeddings:
+        del state["lm_head.weight"]
+    return state
+
+
+def logits(built: transformers.PreTrainedModel) -> list[np.ndarray]:
+    """Returns each row's logits at its true tokens, the same with padding anywhere."""
+    sides = []
+    for side in ("left", "right"):
+        rows, mask = padded(side)
+        positions = np.maximum(np.cumsum(mask, axis=1) - 1, 0)
+        with torch.no_grad():
+            output = built(
+                torch.tensor(rows),
+                attention_mask=torch.tensor(mask.astype(np.int64)),
+                position_ids=torch.tensor(positions),
+            ).logits.numpy()
+        sides.append([row[true] for row, true in zip(output, mask, strict=True)])
+    for left, right in zip(*sides, strict=True):
+        gap = np.abs(left - right).max()
+        if gap > _PADDING_MAKES:
+            raise AssertionError(f"padding changes logits by {gap}")
+    return sides[0]
+
+
+def greedy(built: transformers.PreTrainedModel) -> tuple[np.ndarray, float]:
+    """Returns the best tokens after each row, and their smallest lead in logits."""
+    rows, mask = padded("left")
+    output = built.generate(
+        torch.tensor(rows),
+        attention_mask=torch.tensor(mask.astype(np.int64)),
+        max_new_tokens=NEW_TOKENS,
+        min_new_tokens=NEW_TOKENS,
+        do_sample=False,
+        eos_token_id=None,
+        pad_token_id=3,
+        output_logits=True,
+        return_dict_in_generate=True,
+    )
+    scores = torch.stack(output.logits).topk(2).values
+    lead = float((scores[..., 0] - scores[..., 1]).min())
+    return output.sequences[:, rows.shape[1] :].numpy(), lead
+
+
+def main() -> None:
+    """Computes every family and writes the file beside this script."""
+    families = {}
+    for family in CONFIGS:
+        for seed in range(99):
+            built = model(family, seed)
+            chosen, lead = greedy(built)
+            distinct = [len(set(row.tolist())) for row in chosen]
+            if lead > _TIE and min(distinct) >= _VARIETY:
+                break
+        rows = logits(built)
+        kept = [row[list(at)] for row, at in zip(rows, POSITIONS, strict=True)]
+        families[family] = {
+            "seed": seed,
+            "tensors": {n: list(t.shape) for n, t in tensors(built).items()},
+            "logits": [np.round(row.astype(float), 5).tolist() for row in kept],
+            "greedy": chosen.tolist(),
+        }
+        spread = max(float(row.std()) for row in rows)
+        print(
+            f"{family:<14} seed {seed} lead {lead:.4f} "
+            f"distinct {distinct} std {spread:.2f}"
+        )
+    versions = {"torch": torch.__version__, "transformers": transformers.__version__}
+    text = json.dumps({**versions, "families": families}, separators=(",", ":"))
+    text = text.replace("],[", "],\n[").replace('],"', '],\n"')
+    OUT.write_text(text + "\n")
+    print(f"{OUT.name}: {OUT.stat().st_size} bytes, lengths {LENGTHS}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""Checkpoints that transformers writes, and ours that it reads: both ways, now."""
+
+import importlib
+import pathlib
+
+import numpy as np
+import pytest
+from flax import nnx
+from golden.family_models import CONFIGS, padded
+from models.hub import GOLDEN
+from policies import forward
+
+from rlvr_jax.models import load_hf, save_hf
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.filterwarnings("ignore"),  # theirs
+]
+
+
+def _theirs(model) -> np.ndarray:
+    """Returns the logits of Hugging Face's model, left padding before the rows."""
+    import torch  # noqa: PLC0415
+
+    tokens_BT, mask_BT = padded("left")
+    positions_BT = np.maximum(np.cumsum(mask_BT, axis=1) - 1, 0)
+    with torch.no_grad():
+        return model(
+            torch.tensor(tokens_BT),
+            attention_mask=torch.tensor(mask_BT.astype(np.int64)),
+            position_ids=torch.tensor(positions_BT),
+        ).logits.numpy()
+
+
+@pytest.mark.parametrize("family", CONFIGS)
+def test_transformers_and_we_read_each_others_checkpoints(
+    family, tmp_path, monkeypatch
+):
+    transformers = pytest.importorskip("transformers")
+    monkeypatch.syspath_prepend(pathlib.Path(__file__).parents[1] / "golden")
+    make_family_goldens = importlib.import_module("make_family_goldens")
+    model = make_family_goldens.model(family, GOLDEN[family]["seed"])
+    model.save_pretrained(tmp_path / "theirs", max_shard_size="30KB")
+    policy = load_hf(tmp_path / "theirs")
+    tokens_BT, mask_BT = padded("left")
+    ours_BTV = np.asarray(forward(*nnx.split(policy), tokens_BT, mask_BT))
+    expected_BTV = _theirs(model)
+    np.testing.assert_allclose(
+        ours_BTV[mask_BT], expected_BTV[mask_BT], rtol=0, atol=1e-4
+    )
+    save_hf(policy, tmp_path / "ours")
+    again, told = transformers.AutoModelForCausalLM.from_pretrained(
+        tmp_path / "ours", attn_implementation="eager", output_loading_info=True
+    )
+    assert not told["missing_keys"]
+    assert not told["unexpected_keys"]
+    np.testing.assert_array_equal(_theirs(again)[mask_BT], expected_BTV[mask_BT])
