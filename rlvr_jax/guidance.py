@@ -68,13 +68,10 @@ def updated(
         square_R = np.where(seen_R > 0, mixed_R, square_R)
     moments = [*state["moments"], moment][-config.correlation_steps :]
     off_at = state["off_at"]
-    if (
-        config.lambda_p > 0
-        and off_at is None
-        and len(moments) == (config.correlation_steps)
-    ):
+    least, full = config.min_correlation, len(moments) == config.correlation_steps
+    if config.lambda_p > 0 and off_at is None and full:
         found = correlation(moments)
-        if found is not None and found < config.min_correlation:
+        if found is not None and found < least:
             off_at = step
     return {
         "square": square_R.tolist(),

@@ -126,6 +126,7 @@ def test_a_probed_run_leaves_the_files_of_the_contract(guided):
     }
 
 
+@pytest.mark.slow
 def test_a_probed_run_killed_ends_as_one_never_cut(command, guided, tmp_path):
     # As the autoencoder is trained; behind a logged step's checkpoint; within the
     # steps after the next logged one, whose features then stand there already.
@@ -149,6 +150,7 @@ def test_a_finished_probed_run_says_so_and_touches_nothing(command, guided):
     assert files(guided) == before
 
 
+@pytest.mark.slow
 def test_an_autoencoder_from_another_run_is_read_where_it_lies(
     command, guided, tmp_path
 ):
