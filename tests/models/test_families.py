@@ -88,7 +88,9 @@ def _completions(policy: Transformer, tokens_BT: jax.Array) -> tuple:
 
 
 @each_family
-@pytest.mark.parametrize("layer_loop", ["unrolled", "scan"])
+@pytest.mark.parametrize(
+    "layer_loop", ["unrolled", pytest.param("scan", marks=pytest.mark.slow)]
+)
 def test_completions_of_a_shared_prompt_are_as_read_whole(family, layer_loop, loaded):
     """Two completions of each prompt, longer than any window, left padding before."""
     policy = loaded(family, layer_loop)
