@@ -2,6 +2,7 @@
 
 warmup      worked solutions -> a policy that solves some problems
 difficulty  that policy's completions of the train problems -> how hard each is for it
+tsae        its completions -> an autoencoder of it, and the features chosen of that
 train       problems -> rollouts -> verdicts -> advantages -> optimizer steps
 eval        held-out problems, before (warmup's policy) and after (train's)
 """
