@@ -98,7 +98,8 @@ slice() {
       gke_accelerator=tpu-v5-lite-podslice machine="ct5lp-hightpu-${host_chips}t"
       ;;
     v5p:*)
-      accelerator=(--type=v5p --topology="$shape")
+      # By its cores, two on a chip: gcloud takes no shape of this kind.
+      accelerator=(--accelerator-type="v5p-$((2 * chips))")
       runtime=v2-alpha-tpuv5
       gke_accelerator=tpu-v5p-slice machine=ct5p-hightpu-4t
       ;;

@@ -23,6 +23,7 @@ step() {
 
 step format ruff format --check
 step lint ruff check
+step shell shellcheck launch/*.sh .ci/run
 step imports lint-imports --no-logo
 step types mypy
 step tests pytest --numprocesses=logical --maxprocesses=8 --dist=loadfile "$@"

@@ -56,7 +56,7 @@ check() {
   [[ -z "$delete" ]] || return 0
   needed "$topology" --topology=v5e:4x4
   slice "$topology"
-  [[ "$nfs" =~ ^[^:/]+:/[^:]+$ ]] || refuse "--nfs=$nfs is no share; write HOST:/DIR"
+  [[ "$nfs" =~ ^[^:/]+:/[^:/][^:]*$ ]] || refuse "--nfs=$nfs is no share; write HOST:/DIR"
   check_run
   check_on_share
   [[ "$config" == "$SHARE"/* ]] ||

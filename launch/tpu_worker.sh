@@ -26,25 +26,35 @@ apt_get() {
     apt-get -o DPkg::Lock::Timeout=600 --yes --quiet=2 "$@"
 }
 
-# Stops what an earlier attempt may have left here, with time for its checkpoint.
-stop_leftovers() {
-  local command='-m rlvr_jax[.]main' second
-  pkill --full -- "$command" || return 0
-  for ((second = 0; second < 120; second++)); do
-    sleep 1
-    pgrep --full -- "$command" >/dev/null || return 0
-  done
-  pkill --signal KILL --full -- "$command" || true
+# Returns whether a process is a run of ours, not yet ended.
+is_run() {
+  grep --quiet --text rlvr_jax "/proc/$1/cmdline" 2>/dev/null
 }
 
-stop_leftovers
+# Stops what an earlier attempt left here, with time for its checkpoint.
+stop_leftover() {
+  local second
+  is_run "$1" || return 0
+  kill "$1"
+  for ((second = 0; second < 120; second++)); do
+    is_run "$1" || return 0
+    sleep 1
+  done
+  kill -KILL "$1"
+}
+
+record="$HOME/.rlvr_jax_attempt" before="" pid=""
+if [[ -e "$record" ]]; then
+  read -r before pid <"$record"
+  stop_leftover "$pid"
+fi
 # gcloud repeats a command whose connection broke, on that worker alone. A worker that
 # started alone would wait in vain for the others: all of them are to start anew.
-if [[ "$(cat "$HOME/.rlvr_jax_attempt" 2>/dev/null)" == "$attempt" ]]; then
-  echo "the connection to $(hostname) broke" >&2
+if [[ "$before" == "$attempt" ]]; then
+  echo "the connection to $(hostname) broke; all workers are to start again" >&2
   exit 75
 fi
-echo "$attempt" >"$HOME/.rlvr_jax_attempt"
+echo "$attempt $$" >"$record"
 
 if ! mountpoint --quiet "$SHARE"; then
   apt_get update
