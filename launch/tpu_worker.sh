@@ -28,7 +28,7 @@ apt_get() {
 
 # Returns whether a process is a run of ours, not yet ended.
 is_run() {
-  grep --quiet --text rlvr_jax "/proc/$1/cmdline" 2>/dev/null
+  [[ -n "$1" ]] && grep --quiet --text rlvr_jax "/proc/$1/cmdline" 2>/dev/null
 }
 
 # Stops what an earlier attempt left here, with time for its checkpoint.
