@@ -70,7 +70,7 @@ if ! python3.12 -c 'import ensurepip' 2>/dev/null; then
 fi
 PYTHON=python3.12 bash "$root/launch/venv.sh" tpu
 # libtpu asks for huge pages to start sooner.
-echo always | sudo tee /sys/kernel/mm/transparent_hugepage/enabled >/dev/null
+sudo tee /sys/kernel/mm/transparent_hugepage/enabled <<<always >/dev/null
 
 # The next slice's user may have another number than this one's.
 umask 0
