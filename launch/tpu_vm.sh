@@ -86,6 +86,10 @@ delete_slice() {
   tpus queued-resources delete "$name" --force --quiet
 }
 
+delete_unless_kept() {
+  [[ -n "$keep" ]] || delete_slice
+}
+
 give_up() {
   echo "error: $*" >&2
   exit 1
@@ -93,8 +97,10 @@ give_up() {
 
 # Spends one restart and a while.
 start_over() {
-  ((restarts-- > 0)) ||
+  if ((restarts-- == 0)); then
+    delete_unless_kept || true
     give_up "$1, and no restart is left; the same command goes on from the checkpoint"
+  fi
   echo "$1; starting over, $restarts restarts left"
   sleep 30
 }
@@ -159,5 +165,5 @@ while true; do
   esac
   start_over "the run ended with $status"
 done
-[[ -n "$keep" ]] || delete_slice
+delete_unless_kept
 exit "$status"

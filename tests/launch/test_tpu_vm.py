@@ -77,18 +77,23 @@ def test_a_tpu_run_starts_over_until_it_ends(states, codes, verbs, code, stage):
     assert (stage / "gcloud.list").read_text() == ""
 
 
-def test_a_tpu_run_gives_up_and_keeps_what_it_is_told_to(stage):
+@pytest.mark.parametrize("kept", [(), ("--keep",)])
+def test_a_tpu_run_gives_up_after_its_restarts(kept, stage):
     stand_in(stage, "gcloud")
     script(stage, "gcloud.list", *["echo ACTIVE"] * 3)
     script(stage, "gcloud.ssh", *["exit 75"] * 3)
-    done = launch("tpu_vm.sh", *TPU, "--restarts=2", "--keep")
+    done = launch("tpu_vm.sh", *TPU, "--restarts=2", *kept)
     assert (done.returncode, _verbs(stage).count("ssh")) == (1, 3)
     assert done.stderr.endswith("the same command goes on from the checkpoint\n")
-    script(stage, "gcloud.list", "echo FAILED")
+    assert _verbs(stage).count("delete") == (not kept)
+
+
+def test_a_slice_stays_where_it_is_to_be_looked_at_and_can_be_deleted(stage):
+    stand_in(stage, "gcloud")
+    script(stage, "gcloud.list", "echo FAILED", "echo ACTIVE")
     assert launch("tpu_vm.sh", *TPU).returncode == 1
-    script(stage, "gcloud.list", "echo ACTIVE")
     assert launch("tpu_vm.sh", *TPU, "--keep").returncode == 0
-    assert "delete" not in _verbs(stage)
+    assert _verbs(stage) == ["list", "list", "scp", "ssh"]
     assert launch("tpu_vm.sh", "--delete", *SLICE[:3]).returncode == 0
     assert _verbs(stage)[-1] == "delete"
 
