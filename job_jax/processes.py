@@ -8,6 +8,7 @@ process everything here is free.
 
 import contextlib
 import ctypes
+import dataclasses
 import itertools
 import json
 import os
@@ -18,7 +19,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -41,14 +42,15 @@ _FOREVER_MS = 1_000_000_000
 _LAST_WORDS_S = 5.0
 _CAUSE, _LEFT = "rlvr/cause", "rlvr/left/"
 
-_rounds = itertools.count()
+_turns = itertools.count()
 _leaving = threading.Lock()
 
 
-class _Place(NamedTuple):
-    coordinator: str
-    count: int
-    index: int
+@dataclasses.dataclass(frozen=True)
+class _Place:
+    coordinator: str | None = None  # what is None, JAX finds out by itself
+    count: int | None = None
+    index: int | None = None
 
 
 def start() -> None:
@@ -57,24 +59,24 @@ def start() -> None:
     The environment tells: ENVIRONMENT, all three, or else what JAX detects of a
     cluster. Raises ConfigError.
     """
-    place = _place()
-    if jax.distributed.is_initialized() or not (place or _in_cluster()):
+    place = _place() or (_Place() if _in_cluster() else None)
+    if place is None or jax.distributed.is_initialized():
         return
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.config.update("jax_enable_preemption_service", False)  # SIGTERM is ours
     _explain_aborts()
-    coordinator, count, index = place or (None, None, None)
     try:
         jax.distributed.initialize(
-            coordinator,
-            count,
-            index,
+            place.coordinator,
+            place.count,
+            place.index,
             heartbeat_timeout_seconds=_HEARTBEAT_S,
             shutdown_timeout_seconds=_FOREVER_MS // 1000,
         )
     except RuntimeError as error:
         raise ConfigError(
-            f"process {index} cannot join the others by way of {coordinator}: "
+            f"process {place.index} cannot join the others by way of "
+            f"{place.coordinator or 'what the cluster tells'}: "
             f"{str(error).splitlines()[0]}; is another run using that port?"
         ) from error
     threading.Thread(target=_follow, daemon=True).start()
@@ -116,16 +118,16 @@ def exchange(value: Value) -> list[Value]:
     """
     if count() == 1:
         return [value]
-    store, at = distributed.global_state.client, f"rlvr/exchange/{next(_rounds)}"
+    store, turn = _store(), next(_turns)
+    at = f"rlvr/exchange/{turn}"
     store.key_value_set_bytes(f"{at}/{index()}", _packed(value))
     if is_primary():
         keys = [f"{at}/{each}" for each in range(count())]
         found = [store.blocking_key_value_get_bytes(k, _FOREVER_MS) for k in keys]
         whole = [_unpacked(each) for each in found]
         store.key_value_set_bytes(f"{at}/all", _packed(whole))
-        # Who has come to this round has read the one before.
-        before = int(at.rsplit("/", 1)[1]) - 1
-        store.key_value_delete(f"rlvr/exchange/{before}/")
+        # Who has come to this turn has read the one before.
+        store.key_value_delete(f"rlvr/exchange/{turn - 1}/")
         return whole
     return _unpacked(store.blocking_key_value_get_bytes(f"{at}/all", _FOREVER_MS))
 
@@ -195,8 +197,9 @@ def on_host(tree: Any) -> Any:
         and not (leaf.is_fully_addressable or leaf.is_fully_replicated)
     }
     if apart:
-        mesh = next(iter(apart.values())).sharding.mesh
-        whole = NamedSharding(mesh, PartitionSpec())
+        laid_out = next(iter(apart.values())).sharding
+        assert isinstance(laid_out, NamedSharding)
+        whole = NamedSharding(laid_out.mesh, PartitionSpec())
         found = jax.jit(_unchanged, out_shardings=whole)(list(apart.values()))
         for i, leaf in zip(apart, found, strict=True):
             leaves[i] = leaf
@@ -214,7 +217,7 @@ def leave(code: int, cause: str, *, failed: bool) -> int:
         jax.distributed.shutdown()
         return code
     _leaving.acquire()  # for good: what the others tell no longer matters
-    store = distributed.global_state.client
+    store = _store()
     with contextlib.suppress(Exception):  # the store is gone with the first process
         told = {"process": index(), "code": code, "cause": cause}
         store.key_value_set(_CAUSE, json.dumps(told))
@@ -238,6 +241,11 @@ def explained(error: Exception) -> str | None:
     if any(mark in str(error) for mark in marks):
         return f"error: another process of this run has died ({text})"
     return None
+
+
+def _store() -> Any:
+    """Returns the key-value store of the process that coordinates the others."""
+    return distributed.global_state.client
 
 
 def _unchanged(arrays: Any) -> Any:
@@ -289,7 +297,7 @@ def _in_cluster() -> bool:
 
 def _follow() -> None:
     """Ends this process, once another one has told why it has failed."""
-    store = distributed.global_state.client
+    store = _store()
     try:
         text = store.blocking_key_value_get(_CAUSE, _FOREVER_MS)
     except Exception:  # the run has ended, or JAX ends this process by itself
