@@ -43,12 +43,20 @@ with socket.socket() as s:
     print(s.getsockname()[1])')"
 
 export JAX_COORDINATOR_ADDRESS="127.0.0.1:$port" JAX_NUM_PROCESSES="$count"
+prefix() {
+  local line
+  trap '' INT # Ctrl-C is for the processes, whose last lines are still to come
+  while IFS= read -r line || [[ -n "$line" ]]; do
+    printf '[%s] %s\n' "$1" "$line"
+  done
+}
+
 set -m # a group for each process: Ctrl-C comes here, and from here once to each
 left=()
 for ((i = 0; i < count; i++)); do
   JAX_PROCESS_ID="$i" PYTHONUNBUFFERED=1 "$python" -m rlvr_jax.main \
     "${flags[@]+"${flags[@]}"}" \
-    > >(exec sed "s/^/[$i] /") 2> >(exec sed "s/^/[$i] /" >&2) &
+    > >(prefix "$i") 2> >(prefix "$i" >&2) &
   left+=("$!")
 done
 

@@ -106,15 +106,29 @@ def _started(
         started[0].stderr.close()
 
 
-def _local(command, count: object, *more: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+@contextmanager
+def _local(command, count: object, *more: str) -> Iterator[subprocess.Popen[str]]:
+    """Yields launch/local.sh at work; stops it where the test does not see its end."""
+    with subprocess.Popen(
         ["bash", str(_LOCAL), f"--processes={count}", *more],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env=_environment(command.cache),
-    )
+    ) as launcher:
+        try:
+            yield launcher
+        finally:
+            if launcher.poll() is None:
+                launcher.terminate()
+
+
+def _launched(command, count: object, *more: str) -> tuple[int, str, str]:
+    """Returns exit code, output and errors of launch/local.sh."""
+    with _local(command, count, *more) as launcher:
+        out, said = launcher.communicate(timeout=_AT_MOST_S)
+        return launcher.returncode, out, said
 
 
 def _asked(workdir: Path, devices: int, *more: str) -> list[str]:
@@ -148,22 +162,22 @@ def chain(command, tmp_path_factory) -> Chain:
         four.wait_for("train  2/4")
         four.all[2].kill()
         killed = four.ends()
-    first = _local(command, 2, *_asked(cut, 2))
-    for line in first.stderr:
-        if line.startswith("[0] train  3/4"):
-            break
-    # To one process alone: the others are told by it.
-    (second, *_) = _children(first.pid, "JAX_PROCESS_ID=1")
-    os.kill(second, signal.SIGTERM)
-    _, said = first.communicate(timeout=_AT_MOST_S)
-    last = _local(command, 2, *_asked(cut, 2))
-    out, errors = last.communicate(timeout=_AT_MOST_S)
+    with _local(command, 2, *_asked(cut, 2)) as launcher:
+        for line in launcher.stderr:
+            if line.startswith("[0] train  3/4"):
+                break
+        # To one process alone: the other is told by it.
+        (second,) = _children(launcher.pid, "JAX_PROCESS_ID=1")
+        os.kill(second, signal.SIGTERM)
+        _, said = launcher.communicate(timeout=_AT_MOST_S)
+        stopped = launcher.returncode, said
+    code, out, said = _launched(command, 2, *_asked(cut, 2))
     return Chain(
         alone=alone,
         cut=cut,
         killed=killed,
-        stopped=(first.returncode, said),
-        ended=(last.returncode, out + errors),
+        stopped=stopped,
+        ended=(code, out + said),
     )
 
 
@@ -235,17 +249,15 @@ def test_a_workdir_that_only_one_process_sees_is_refused(command, tmp_path):
 
 @pytest.mark.parametrize("count", ["0", "two", "", "-1", "1.5"])
 def test_the_launcher_refuses_a_number_of_processes_that_is_none(command, count):
-    launcher = _local(command, count, "--config=x", "--workdir=y")
-    out, said = launcher.communicate(timeout=_AT_MOST_S)
-    assert (launcher.returncode, out) == (2, "")
+    code, out, said = _launched(command, count, "--config=x", "--workdir=y")
+    assert (code, out) == (2, "")
     assert said.startswith("error: --processes=")
     assert said.count("\n") == 1
 
 
 def test_the_launcher_has_help(command):
-    launcher = _local(command, 2, "--help")
-    out, said = launcher.communicate(timeout=_AT_MOST_S)
-    assert (launcher.returncode, said) == (0, "")
+    code, out, said = _launched(command, 2, "--help")
+    assert (code, said) == (0, "")
     assert "--processes=N --config=FILE --workdir=DIR" in out
 
 
