@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from command import ROOT, metrics, rollouts, summary, tiny
+from test_probe_runs import GUIDED, PROBED
 
 from job_jax import processes
 from job_jax.schema import ConfigError
@@ -247,6 +248,17 @@ def test_a_workdir_that_only_one_process_sees_is_refused(command, tmp_path):
         assert "use one on a shared file system" in text
 
 
+def test_an_error_of_one_process_ends_all_with_its_cause(command, tmp_path):
+    """The first one alone looks at what the workdir holds."""
+    (tmp_path / "config.json").write_text("{}")
+    with _started(command, tmp_path, *([_asked(tmp_path, 1)] * 2)) as two:
+        codes, said = two.ends()
+    assert codes == [2, 2]
+    cause = f"{tmp_path}/config.json is not the record of a run"
+    assert f"\nerror: {cause}" in f"\n{said[0]}"
+    assert f"\nerror: process 0 has failed: {cause}" in f"\n{said[1]}"
+
+
 @pytest.mark.parametrize("count", ["0", "two", "", "-1", "1.5"])
 def test_the_launcher_refuses_a_number_of_processes_that_is_none(command, count):
     code, out, said = _launched(command, count, "--config=x", "--workdir=y")
@@ -259,6 +271,22 @@ def test_the_launcher_has_help(command):
     code, out, said = _launched(command, 2, "--help")
     assert (code, said) == (0, "")
     assert "--processes=N --config=FILE --workdir=DIR" in out
+
+
+@pytest.mark.slow
+def test_with_a_probe_a_run_is_that_of_one_process(command, tmp_path):
+    arguments = [*PROBED, *GUIDED]
+    alone, both = tmp_path / "alone", tmp_path / "both"
+    one = command.run(*_asked(alone, 2, *arguments))
+    assert one.code == 0, one.err
+    code, _, said = _launched(command, 2, *_asked(both, 1, *arguments))
+    assert code == 0, said
+    assert rollouts(both) == rollouts(alone)
+    for ours, theirs in zip(metrics(both), metrics(alone), strict=True):
+        assert ours == pytest.approx(theirs, abs=1e-4), (ours["stage"], ours["step"])
+    assert {p.name for p in (both / "features").iterdir()} == {
+        p.name for p in (alone / "features").iterdir()
+    }
 
 
 @pytest.mark.parametrize(
