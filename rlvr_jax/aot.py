@@ -25,8 +25,9 @@ from rlvr_jax.config import Config
 from rlvr_jax.latents import Observer
 from rlvr_jax.learn.objectives import policy_objective
 from rlvr_jax.learn.update import Probing, Updater
-from rlvr_jax.models import Transformer, shardings
+from rlvr_jax.models import Transformer, laid_out_shapes
 from rlvr_jax.models.distribution import Sampling
+from rlvr_jax.models.huggingface import embedding_rows
 from rlvr_jax.sampler import sample
 from rlvr_jax.tasks.finite_field import vocabulary
 from rlvr_jax.tokenizer import SymbolTokenizer
@@ -138,13 +139,7 @@ class _Programs:
             )
         )
         self._graphdef = nnx.graphdef(policy)
-        self._params = jax.tree.map(
-            lambda layout, param: jax.tree.map(
-                lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=layout), param
-            ),
-            shardings(policy, mesh),
-            nnx.state(policy),
-        )
+        self._params = laid_out_shapes(policy, mesh)
         self._updater = Updater(
             self._graphdef,
             policy_objective(train.loss),
@@ -254,6 +249,8 @@ class _Programs:
 
 def vocab_size(config: Config) -> int:
     """Returns the vocabulary that the config asks for, without reading any data."""
+    if config.pretrained.path:
+        return embedding_rows(config.pretrained)
     if config.task.kind == "finite_field":
         return SymbolTokenizer(vocabulary(config.task.modulus)).vocab_size
     return config.tokenizer.vocab_size

@@ -187,7 +187,7 @@ def train(loop: Loop) -> None:
     speed = throughput.summary(
         steps.host["speed"],
         model=run.config.model,
-        vocab_size=run.tokenizer.vocab_size,
+        vocab_size=run.vocab_size,
     )
     loop.summarise({"stages": {"train": steps.seconds}, "throughput": speed})
 

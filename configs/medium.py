@@ -1,0 +1,101 @@
+"""Placeholder."""
+
+import dataclasses
+
+from job_jax.config import CheckpointConfig, MeshConfig
+from rlvr_jax.config import (
+    Config,
+    CurriculumConfig,
+    DictionaryConfig,
+    DifficultyConfig,
+    EvalConfig,
+    FilesConfig,
+    LossConfig,
+    OptimizerConfig,
+    PretrainedConfig,
+    ProbeConfig,
+    RecordConfig,
+    RFGOConfig,
+    SamplingConfig,
+    TokenizerConfig,
+    TrainConfig,
+    WarmupConfig,
+)
+from rlvr_jax.models.sizes import SIZES
+from sae_jax.config import OptimizerConfig as SAEOptimizerConfig
+from sae_jax.config import SAEConfig
+from sae_jax.config import TrainConfig as SAETrainConfig
+
+
+def get_config() -> Config:
+    """Returns the recipe."""
+    size = SIZES["Qwen2.5-Math-1.5B"]
+    return Config(
+        name="medium",
+        task=FilesConfig(
+            train_path="data/math/train.jsonl",
+            eval_path="data/math/test.jsonl",
+            record=RecordConfig(
+                prompt_field="problem",
+                answer_marker="",
+                solution_field="solution",
+                level_field="level",
+                type_field="subject",
+                id_field="unique_id",
+                prompt_template="{prompt}",
+                chat_template="tokenizer",
+                system_prompt=(
+                    "Please reason step by step, and put your final answer within "
+                    "\\boxed{}."
+                ),
+                answer_form="boxed",
+            ),
+        ),
+        tokenizer=TokenizerConfig(kind="huggingface", stop=("<|im_end|>",)),
+        pretrained=PretrainedConfig(
+            path="models/Qwen2.5-Math-1.5B", vocab_size=size.vocab_size
+        ),
+        model=dataclasses.replace(
+            size.model,
+            compute_dtype="bfloat16",
+            layer_loop="scan",
+            remat="block",
+            attention_chunk=256,
+        ),
+        mesh=MeshConfig(fsdp=16),
+        warmup=WarmupConfig(steps=0),
+        difficulty=DifficultyConfig(samples=8),
+        curriculum=CurriculumConfig(name="bucket", bucket="medium"),
+        probe=ProbeConfig(
+            source="stage",
+            layer=16,
+            problems=2048,
+            fixed=128,
+            dictionary=DictionaryConfig(
+                sae=SAEConfig(latents=24_576, k=64),
+                optimizer=SAEOptimizerConfig(),
+                train=SAETrainConfig(steps=20_000, seeds=2, twin=False),
+                batch_size=8192,
+            ),
+        ),
+        train=TrainConfig(
+            steps=200,
+            prompts_per_step=128,
+            samples_per_prompt=8,
+            minibatches=8,
+            logit_chunk=64,
+            optimizer=OptimizerConfig(learning_rate=1e-6, warmup_steps=10),
+            loss=LossConfig(kl_coef=0.001),
+            rfgo=RFGOConfig(lambda_w=0.5, lambda_p=0.1),
+            sampling=SamplingConfig(max_new_tokens=3072, temperature=0.6),
+        ),
+        eval=EvalConfig(
+            problems=500,
+            samples_per_problem=8,
+            batch_size=128,
+            sampling=SamplingConfig(max_new_tokens=3072, temperature=0.6),
+        ),
+        checkpoint=CheckpointConfig(every=20),
+        prompt_bucket=256,
+        completion_bucket=512,
+    )
