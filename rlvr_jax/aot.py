@@ -114,6 +114,8 @@ def _devices(topology: str, generation: str) -> list[Any]:
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
     os.environ.setdefault("TPU_ACCELERATOR_TYPE", f"{name}-{cores * chips}")
     os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
+    # No chip is taken, so several may compile at once.
+    os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
     try:
         found = topologies.get_topology_desc(platform="tpu", topology_name=topology)
     except (RuntimeError, ValueError, NotImplementedError) as error:

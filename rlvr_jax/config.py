@@ -307,11 +307,6 @@ class Config(Section):
                 "lower it, or allow more",
             )
 
-    @property
-    def tokenizer_path(self) -> str:
-        """Returns where the tokenizer lies: its own path, or with the weights."""
-        return self.tokenizer.path or self.pretrained.path
-
     def _check_tokenizer(self) -> None:
         """Refuses a tokenizer that reads neither the problems nor the weights."""
         tokenizer, task, weights = self.tokenizer, self.task, self.pretrained.path

@@ -23,7 +23,12 @@ from rlvr_jax.models.huggingface import check_match, embedding_rows
 from rlvr_jax.tasks import Stage, problem_source
 from rlvr_jax.tasks.finite_field import vocabulary
 from rlvr_jax.tasks.records import RecordSource
-from rlvr_jax.tokenizer import Tokenizer, chat_template, open_tokenizer
+from rlvr_jax.tokenizer import (
+    Tokenizer,
+    chat_template,
+    open_tokenizer,
+    tokenizer_directory,
+)
 from rlvr_jax.types import Problem
 from rlvr_jax.verifiers import Judge
 
@@ -205,7 +210,7 @@ def _written_out(config: Config) -> TaskConfig:
     task = config.task
     if task.kind == "finite_field" or task.record.chat_template != "tokenizer":
         return task
-    template = chat_template(pathlib.Path(config.tokenizer_path))
+    template = chat_template(tokenizer_directory(config))
     record = dataclasses.replace(task.record, chat_template=template)
     return dataclasses.replace(task, record=record)
 

@@ -2,7 +2,7 @@
 
 from rlvr_jax.tokenizer.base import PAD_ID, Tokenizer, pad_rows
 from rlvr_jax.tokenizer.huggingface import HuggingFaceTokenizer, chat_template
-from rlvr_jax.tokenizer.opened import open_tokenizer
+from rlvr_jax.tokenizer.opened import open_tokenizer, tokenizer_directory
 from rlvr_jax.tokenizer.pieces import SentencePieceTokenizer
 from rlvr_jax.tokenizer.stops import kept_length
 from rlvr_jax.tokenizer.symbols import SymbolTokenizer
@@ -17,4 +17,5 @@ __all__ = [
     "kept_length",
     "open_tokenizer",
     "pad_rows",
+    "tokenizer_directory",
 ]

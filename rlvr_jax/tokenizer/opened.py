@@ -11,6 +11,11 @@ from rlvr_jax.tokenizer.pieces import SentencePieceTokenizer
 from rlvr_jax.tokenizer.symbols import SymbolTokenizer
 
 
+def tokenizer_directory(config: Config) -> Path:
+    """Returns where a Hugging Face tokenizer lies: of its own, or with the weights."""
+    return Path(config.tokenizer.path or config.pretrained.path)
+
+
 def open_tokenizer(
     config: Config,
     *,
@@ -29,7 +34,7 @@ def open_tokenizer(
     if asked.kind == "huggingface":
         templated = task.kind != "finite_field" and task.record.chat_template != ""
         return HuggingFaceTokenizer(
-            Path(config.tokenizer_path), stop=asked.stop, templated=templated
+            tokenizer_directory(config), stop=asked.stop, templated=templated
         )
     if asked.learnt and not learnt_path.exists():
         SentencePieceTokenizer.train(
