@@ -3,8 +3,8 @@ r"""Qwen2.5-Math-1.5B on MATH: the setting of arXiv 2605.28388, on a v5e-16 or 8
 Problems are banded by the policy's own pass@8 before RL, and RL runs on the medium band
 (1 to 7 of 8). A temporal autoencoder of 24,576 latents reads the stream after layer 16
 of 28 (counted from 0). The paper leaves GRPO's hyperparameters open; these are those of
-One-Shot-RLVR on the same model: learning rate 1e-6, temperature 0.6, KL 0.001, prompts of 1,024 and
-completions of 3,072 tokens, 128 completions a minibatch, here 8 minibatches a step.
+One-Shot-RLVR on the same model: learning rate 1e-6, temperature 0.6, KL 0.001, prompts
+of 1,024 and completions of 3,072 tokens, 128 completions a minibatch, 8 of them a step.
 RFGO's equations are ours (docs/rfgo.md); the paper's plain GRPO is
 --config.train.rfgo.lambda_w=0 --config.train.rfgo.lambda_p=0, its other buckets
 --config.curriculum.bucket=hard and easy.

@@ -184,12 +184,12 @@ def test_a_value_of_another_type_is_refused(section, values, message):
         (
             Config,
             JSONL | {"pretrained": PretrainedConfig(path="hf")},
-            "learnt anew would not know",
+            "pretrained.path='hf' has an id for each token, which a tokenizer learnt",
         ),
         (
             Config,
             {"tokenizer": TokenizerConfig(kind="huggingface")},
-            "names no directory; set tokenizer.path or pretrained.path",
+            "tokenizer.kind=huggingface names no directory; set tokenizer.path or pre",
         ),
         (
             Config,
@@ -197,13 +197,13 @@ def test_a_value_of_another_type_is_refused(section, values, message):
                 "task": FilesConfig(record=RecordConfig(chat_template="tokenizer")),
                 "tokenizer": JSONL["tokenizer"],
             },
-            "tokenizer.kind=sentencepiece carries none",
+            "task.record.chat_template=tokenizer, and tokenizer.kind=sentencepiece",
         ),
         (TokenizerConfig, {"path": "x"}, "path='x' does nothing with kind=symbols"),
         (
             TokenizerConfig,
             {"kind": "sentencepiece", "stop": ("a", "")},
-            "holds an empty text",
+            "stop=('a', '') holds an empty text",
         ),
         (PretrainedConfig, {"vocab_size": 9}, "vocab_size=9 without a path"),
         (
