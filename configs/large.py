@@ -3,21 +3,21 @@ r"""Qwen2.5-Math-7B on MATH: the 7B row of arXiv 2605.28388, on a v5e-256 or a v
 As configs/medium.py: bands by the policy's own pass@8, RL on the medium one, GRPO in
 groups of 8 with learning rate 1e-6, temperature 0.6 and KL 0.001, 1,024 + 3,072 tokens.
 The T-SAE reads the stream after layer 16 of 28 (counted from 0). Its size for the 7B is
-not published; 57,344 latents are 16 D, as the 1.5B's are. A minibatch is 512 completions:
-one prompt with its group on each four of the 256 chips.
+not published; 57,344 latents are 16 D, as the 1.5B's are. A minibatch is 512
+completions: one prompt with its group on each four of the 256 chips.
 
 Commands, with the checkpoint in models/Qwen2.5-Math-7B and MATH in data/math:
-    python -m rlvr_jax.main --config=configs/large.py --workdir=gs://BUCKET/large
-    python -m rlvr_jax.main --config=configs/large.py --workdir=gs://BUCKET/large \
+    python -m rlvr_jax.main --config=configs/large.py --workdir=runs/large
+    python -m rlvr_jax.main --config=configs/large.py --workdir=runs/large \
         --config.mesh.fsdp=8 --config.train.micro_batches=8    # v5p-64: 32 chips
     python -m rlvr_jax.main --config=configs/large.py --compile_only \
         --topology=v5e:16x16
 
 NOT RUN: no weights and no accelerator were at hand, so there is no score, no time and
-no peak memory measured. Only compiled, for a v5e-256
-(docs/compile_only.md): 8.2 of each chip's 16 GiB at the most, in the gradient; not for
-a v5p-64. What the paper reports of this model, to be compared with: the mean of five
-benchmarks 46.68 -> 47.64 on the medium band, 35.44 on the hard one.
+no peak memory measured. Only compiled, for a v5e-256 (docs/compile_only.md): 8.2 of
+each chip's 16 GiB at the most, in the gradient; not for a v5p-64. What the paper
+reports of this model, to be compared with: the mean of five benchmarks 46.68 -> 47.64
+on the medium band, 35.44 on the hard one.
 """
 
 import dataclasses
