@@ -27,7 +27,7 @@ from rlvr_jax.models import Transformer
 from rlvr_jax.models.distribution import Sampling
 from rlvr_jax.restored import Restored, restored_policy
 from rlvr_jax.run import Run
-from rlvr_jax.sampler import sample
+from rlvr_jax.sampler import sample, stopped
 from rlvr_jax.tasks.chains import parse_prompt
 from rlvr_jax.tasks.traces import FACTORS, UNKNOWN, read_factors
 from rlvr_jax.types import Problem, Prompts, Rollouts
@@ -112,7 +112,8 @@ def add_sequences(
         if shards is None:
             continue
         labels = _factors(run, problems[b // G], **row)
-        eos = (row["token_ids"] == run.tokenizer.eos_id) & (row["roles"] == 1)
+        ends = np.isin(row["token_ids"], run.tokenizer.eos_ids)
+        eos = ends & (row["roles"] == 1)
         shards.add(**row, special=eos, factors=labels)
     return tokens
 
@@ -138,7 +139,7 @@ def _rolled_out(restored: Restored, problems: Sequence[Problem]) -> Rollouts:
         samples_per_prompt=1,
         max_new_tokens=config.train.sampling.max_new_tokens,
     )
-    return jax.device_get(rollouts)
+    return stopped(jax.device_get(rollouts), run.tokenizer)
 
 
 @functools.partial(jax.jit, static_argnames=("graphdef", "layer"))

@@ -19,10 +19,10 @@ from job_jax.command import UsageError, exit_code, load_config
 from job_jax.config import CheckpointConfig
 from rlvr_jax.config import Config
 from rlvr_jax.models import Transformer, load_hf, save_hf
-from rlvr_jax.models.huggingface import CARRIED, abstract_hf
+from rlvr_jax.models.huggingface import CARRIED, abstract_hf, embedding_rows
 from rlvr_jax.restored import find_checkpoint
 from rlvr_jax.tasks.finite_field import vocabulary
-from rlvr_jax.tokenizer import SentencePieceTokenizer, SymbolTokenizer
+from rlvr_jax.tokenizer import open_tokenizer
 from rlvr_jax.workdir import TOKENIZER_FILE
 
 _USAGE = """\
@@ -89,17 +89,20 @@ def _described(directory: Path) -> Transformer:
         return abstract_hf(directory / _ALONG, dtype="float32")
     workdir = directory.resolve().parents[1]
     config = load_config(workdir / "config.json", Config)
-    if config.task.kind == "finite_field":
-        symbols = SymbolTokenizer(vocabulary(config.task.modulus))
-        vocab_size, eos_id = symbols.vocab_size, symbols.eos_id
-    else:
-        pieces = SentencePieceTokenizer(workdir / TOKENIZER_FILE)
-        vocab_size, eos_id = pieces.vocab_size, pieces.eos_id
+    task = config.task
+    words = vocabulary(task.modulus) if task.kind == "finite_field" else ()
+    tokenizer = open_tokenizer(
+        config, words=words, texts=tuple, learnt_path=workdir / TOKENIZER_FILE
+    )
+    start = config.pretrained
+    rows = embedding_rows(start) if start.path else tokenizer.vocab_size
 
     def new() -> Transformer:
-        return Transformer(config.model, vocab_size, nnx.Rngs(0), eos_ids=(eos_id,))
+        return Transformer(config.model, rows, nnx.Rngs(0), eos_ids=tokenizer.eos_ids)
 
-    return nnx.eval_shape(new)
+    policy = nnx.eval_shape(new)
+    policy.origin = start.path or None  # whose tokenizer and settings go along
+    return policy
 
 
 if __name__ == "__main__":

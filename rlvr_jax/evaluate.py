@@ -25,7 +25,7 @@ from rlvr_jax.data.loader import encode_prompts
 from rlvr_jax.models.distribution import Sampling
 from rlvr_jax.restored import restored_policy, workdir_of
 from rlvr_jax.run import Run
-from rlvr_jax.sampler import sample
+from rlvr_jax.sampler import sample, stopped
 from rlvr_jax.statistics import ProblemResult, majority_at_k, pass_at_k, summarise
 from rlvr_jax.types import BANDS, Band, Problem, Rollouts, Verdict, VerdictStatus
 from rlvr_jax.workdir import read_rollouts, rollouts_file
@@ -136,7 +136,8 @@ def evaluate_policy(
             samples_per_prompt=config.samples_per_problem,
             max_new_tokens=config.sampling.max_new_tokens,
         )
-        found = completions(run, part, on_host(rollouts))
+        rollouts = stopped(on_host(rollouts), run.tokenizer)
+        found = completions(run, part, rollouts)
         judged += found
         on_batch(start + len(part), sum(one.length for one in found))
     return judged

@@ -29,7 +29,7 @@ from rlvr_jax.learn.update import TrainState
 from rlvr_jax.models.distribution import Sampling
 from rlvr_jax.rewards import confidence_metrics, read_signals
 from rlvr_jax.run import Run
-from rlvr_jax.sampler import sample
+from rlvr_jax.sampler import sample, stopped
 from rlvr_jax.throughput import Clock
 from rlvr_jax.types import BANDS, Problem, Prompts, Rollouts
 
@@ -219,7 +219,7 @@ def ask(
         samples_per_prompt=samples_per_prompt,
         max_new_tokens=run.config.train.sampling.max_new_tokens,
     )
-    return on_host(rollouts)
+    return stopped(on_host(rollouts), run.tokenizer)
 
 
 def _is_split(groups: Groups, p: int) -> bool:

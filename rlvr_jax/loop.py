@@ -189,7 +189,7 @@ def train(loop: Loop) -> None:
     speed = throughput.summary(
         steps.host["speed"],
         model=run.config.model,
-        vocab_size=run.tokenizer.vocab_size,
+        vocab_size=run.vocab_size,
     )
     loop.summarise({"stages": {"train": steps.seconds}, "throughput": speed})
 
@@ -234,7 +234,7 @@ def _solutions(run: Run, loader: Loader, step: int) -> Batch:
     def read(rows: Sequence[int]) -> list[tuple[list[int], list[int]]]:
         return [
             (
-                list(tokenizer.encode(problem.prompt)),
+                list(tokenizer.encode_prompt(problem.prompt)),
                 [*tokenizer.encode(problem.solution or ""), tokenizer.eos_id],
             )
             for problem in loader.problems(step, rows)

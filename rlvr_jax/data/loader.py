@@ -82,7 +82,7 @@ def fitting(
     """
 
     def excess(problem: Problem) -> str | None:
-        prompt = len(tokenizer.encode(problem.prompt))
+        prompt = len(tokenizer.encode_prompt(problem.prompt))
         if prompt > max_prompt:
             return f"a prompt of {prompt} tokens where {max_prompt} fit"
         if max_solution is not None:
@@ -117,7 +117,7 @@ def encode_prompts(
     it in the batch: a problem asked twice in a step is answered twice afresh.
     """
     tokens_PS, lengths_P = pad_rows(
-        [tokenizer.encode(problem.prompt) for problem in problems], bucket=bucket
+        [tokenizer.encode_prompt(problem.prompt) for problem in problems], bucket=bucket
     )
     seen: dict[str, int] = {}
     uids = []

@@ -1,7 +1,7 @@
 """The policy."""
 
 from rlvr_jax.models.huggingface import load_hf, save_hf
-from rlvr_jax.models.parameters import laid_out, shardings
+from rlvr_jax.models.parameters import laid_out, laid_out_shapes, shardings
 from rlvr_jax.models.transformer import Activations, Prefix, Transformer
 
 __all__ = [
@@ -9,6 +9,7 @@ __all__ = [
     "Prefix",
     "Transformer",
     "laid_out",
+    "laid_out_shapes",
     "load_hf",
     "save_hf",
     "shardings",
