@@ -71,7 +71,7 @@ def _ended(
         return FAILED, f"error: {error}"
     except StoppedError:
         return STOPPED, "stopped; run the same command again to go on"
-    except Exception as error:
+    except (Exception, KeyboardInterrupt) as error:
         if processes.count() == 1:
             raise
         trace = "".join(traceback.format_exception(error)).rstrip()

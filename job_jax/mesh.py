@@ -59,9 +59,9 @@ def configure_cpu(config: MeshConfig) -> None:
     power of two and at most 8, so that a recipe whose batches are multiples of 8 runs
     on every machine. Processes on one machine share its cores.
     """
-    count = config.cpu_devices
+    count, sharing = config.cpu_devices, processes.on_this_host()
     if count == -1:
-        cores = max(1, _cores() // processes.on_this_host())
+        cores = max(1, _cores() // sharing)
         count = min(_MAX_CPU_DEVICES, 1 << (cores.bit_length() - 1))
     jax.config.update("jax_num_cpu_devices", count)
 

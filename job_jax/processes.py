@@ -79,7 +79,7 @@ def start() -> None:
             f"{place.coordinator or 'what the cluster tells'}: "
             f"{str(error).splitlines()[0]}; is another run using that port?"
         ) from error
-    threading.Thread(target=_follow, daemon=True).start()
+    _follower.start()
 
 
 def refuse() -> None:
@@ -214,25 +214,21 @@ def leave(code: int, cause: str, *, failed: bool) -> int:
     if not jax.distributed.is_initialized():
         return code
     if not failed:
+        wait_for_all()
+        if is_primary():
+            _store().key_value_set(_CAUSE, json.dumps(None))
+        _follower.join()
         jax.distributed.shutdown()
+        _explain_aborts(False)
         return code
     _leaving.acquire()  # for good: what the others tell no longer matters
-    store = _store()
-    with contextlib.suppress(Exception):  # the store is gone with the first process
+    with contextlib.suppress(Exception):  # another one was first, or the store is gone
         told = {"process": index(), "code": code, "cause": cause}
-        store.key_value_set(_CAUSE, json.dumps(told))
-    with contextlib.suppress(Exception):
-        store.key_value_set(f"{_LEFT}{index()}", "")
-        deadline = time.monotonic() + _LAST_WORDS_S
-        # The store lives in the first process: the others must have read the cause.
-        while is_primary() and time.monotonic() < deadline:
-            if len(store.key_value_dir_get(_LEFT)) == count():
-                break
-            time.sleep(0.05)
+        _store().key_value_set(_CAUSE, json.dumps(told))
     return _exit(code)
 
 
-def explained(error: Exception) -> str | None:
+def explained(error: BaseException) -> str | None:
     """Returns one line on an error that another process's death has caused, or None."""
     if count() == 1:
         return None
@@ -297,23 +293,29 @@ def _in_cluster() -> bool:
 
 def _follow() -> None:
     """Ends this process, once another one has told why it has failed."""
-    store = _store()
     try:
-        text = store.blocking_key_value_get(_CAUSE, _FOREVER_MS)
-    except Exception:  # the run has ended, or JAX ends this process by itself
+        told = json.loads(_store().blocking_key_value_get(_CAUSE, _FOREVER_MS))
+    except Exception:  # the store is gone: JAX ends this process by itself
         return
-    told = json.loads(text)
-    if not _leaving.acquire(blocking=False):
+    if told is None or not _leaving.acquire(blocking=False):
         return
     cause = told["cause"].removeprefix("error: ")
     print(f"error: process {told['process']} has failed: {cause}", file=sys.stderr)
-    with contextlib.suppress(Exception):
-        store.key_value_set(f"{_LEFT}{index()}", "")
     _exit(told["code"])
 
 
 def _exit(code: int) -> Any:
-    """Ends the process without the goodbyes that wait for the others."""
+    """Ends the process without the goodbyes that wait for the others.
+
+    The first one stays until they have read the cause: the store lives in it.
+    """
+    with contextlib.suppress(Exception):
+        store, deadline = _store(), time.monotonic() + _LAST_WORDS_S
+        store.key_value_set(f"{_LEFT}{index()}", "")
+        while is_primary() and time.monotonic() < deadline:
+            if len(store.key_value_dir_get(_LEFT)) == count():
+                break
+            time.sleep(0.05)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
@@ -329,11 +331,14 @@ def _explain(number: int) -> None:
     os._exit(1)
 
 
-def _explain_aborts() -> None:
-    """Turns JAX's abort into an exit with one clear line.
+def _explain_aborts(yes: bool = True) -> None:
+    """Turns JAX's abort into an exit with one clear line, or leaves it alone again.
 
     Where the coordinator or a process dies, JAX aborts all others from a thread of its
     own, and its hook for that cannot be given a Python function (0.10). Python's own
     signal handlers run in the main thread, which may be waiting for the dead one.
     """
-    ctypes.CDLL(None).signal(signal.SIGABRT, _explain)
+    ctypes.CDLL(None).signal(signal.SIGABRT, _explain if yes else None)
+
+
+_follower = threading.Thread(target=_follow, daemon=True)
