@@ -1,5 +1,6 @@
 """The policy."""
 
+from rlvr_jax.models import lora
 from rlvr_jax.models.huggingface import load_hf, save_hf
 from rlvr_jax.models.parameters import laid_out, shardings
 from rlvr_jax.models.transformer import Activations, Prefix, Transformer
@@ -10,6 +11,7 @@ __all__ = [
     "Transformer",
     "laid_out",
     "load_hf",
+    "lora",
     "save_hf",
     "shardings",
 ]

@@ -59,29 +59,23 @@ def adapt(policy: Transformer, config: LoRAConfig, key: jax.Array) -> Transforme
     return policy
 
 
-def merged(policy: Transformer, config: LoRAConfig) -> dict[str, jax.Array]:
-    """Returns W + (alpha / rank) A B of every product of an adapted policy.
+def merged(graphdef: Any, base: Any, adapters: Any, config: LoRAConfig) -> Any:
+    """Returns parameters with W + (alpha / rank) A B in the place of W.
 
-    By the name of its parameter in a block, [L, in, out]; quantised weights as the
-    numbers they stand for.
+    `graphdef` and `base` are the policy before `adapt`; a weight that `adapt` quantised
+    enters as the numbers it then stands for.
     """
-    found = {}
+    policy = nnx.merge(graphdef, base)
+    adapted = adapt(nnx.merge(graphdef, base), config, jax.random.key(0))
+    nnx.update(adapted, adapters)
     for module, name, _ in _products(policy):
-        product = vars(policy.blocks)[name]
+        product, param = vars(adapted.blocks)[name], vars(policy.blocks)[name]
         if isinstance(product, Product):
-            weight_LXY = _weight(product)
+            weight_LXY = _weight(product).astype(jnp.float32)
             if module in config.modules:
-                change_LXY = change(product, config)
-                weight_LXY = weight_LXY.astype(jnp.float32) + change_LXY
-            found[name] = weight_LXY
-    return found
-
-
-def change(product: Product, config: LoRAConfig) -> jax.Array:
-    """Returns (alpha / rank) A B, [L, in, out]."""
-    lora_a, lora_b = _adapters(product)
-    scale = config.alpha / config.rank
-    return scale * jnp.einsum("lxr,lry->lxy", lora_a[...], lora_b[...])
+                weight_LXY = weight_LXY + _change(product, config)
+            param[...] = weight_LXY.reshape(param.shape).astype(param.dtype)
+    return nnx.state(policy)
 
 
 def unmerged(policy: Transformer, config: LoRAConfig) -> dict[str, Any]:
@@ -160,6 +154,13 @@ def _keep(param: nnx.LoRAParam, axes: tuple[str | None, ...]) -> None:
     """Gives an adapter its logical axes, and the dtype of master weights."""
     param.set_metadata(axes=axes)
     param[...] = param[...].astype(jnp.float32)
+
+
+def _change(product: Product, config: LoRAConfig) -> jax.Array:
+    """Returns (alpha / rank) A B, [L, in, out]."""
+    lora_a, lora_b = _adapters(product)
+    scale = config.alpha / config.rank
+    return scale * jnp.einsum("lxr,lry->lxy", lora_a[...], lora_b[...])
 
 
 def _weight(product: Product) -> jax.Array:
