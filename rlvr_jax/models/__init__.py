@@ -1,7 +1,7 @@
 """The policy."""
 
 from rlvr_jax.models import lora
-from rlvr_jax.models.huggingface import load_hf, save_hf
+from rlvr_jax.models.huggingface import load_hf, save_hf, save_peft
 from rlvr_jax.models.parameters import laid_out, shardings
 from rlvr_jax.models.transformer import Activations, Prefix, Transformer
 
@@ -13,5 +13,6 @@ __all__ = [
     "load_hf",
     "lora",
     "save_hf",
+    "save_peft",
     "shardings",
 ]

@@ -9,7 +9,6 @@ LoRA   https://arxiv.org/abs/2106.09685
 QLoRA  https://arxiv.org/abs/2305.14314
 """
 
-import functools
 import math
 from typing import Any
 
@@ -78,7 +77,7 @@ def merged(graphdef: Any, base: Any, adapters: Any, config: LoRAConfig) -> Any:
     return nnx.state(policy)
 
 
-def unmerged(policy: Transformer, config: LoRAConfig) -> dict[str, Any]:
+def named_adapters(policy: Transformer, config: LoRAConfig) -> dict[str, Any]:
     """Returns A [L, in, rank] and B [L, rank, out] by Hugging Face's module names.
 
     Such as "model.layers.{}.self_attn.q_proj", `{}` for the layer.
@@ -133,7 +132,7 @@ def _stacked(
     L, X, _ = weight_LXY.shape
 
     @nnx.split_rngs(splits=L)
-    @functools.partial(nnx.vmap, in_axes=(0, 0), out_axes=0)
+    @nnx.vmap(in_axes=(0, 0), out_axes=0)
     def create(weight_XY: jax.Array, rngs: nnx.Rngs) -> Product:
         # qwix learns what there is to intercept from one call.
         once = jnp.zeros((1, 1, X), weight_XY.dtype)
@@ -168,4 +167,7 @@ def _weight(product: Product) -> jax.Array:
     weight = vars(product)["weight"]
     if isinstance(weight, nnx.Param):
         return weight[...]
-    return jax.vmap(qwix.dequantize)(nnx.to_pure(weight.array))
+    plain = jax.tree.map(
+        lambda x: x[...], weight.array, is_leaf=lambda x: isinstance(x, nnx.Variable)
+    )
+    return jax.vmap(qwix.dequantize)(plain)

@@ -1,6 +1,7 @@
 """Hugging Face checkpoints in and out."""
 
 from rlvr_jax.models.huggingface.load import abstract_hf, load_hf
+from rlvr_jax.models.huggingface.peft import save_peft
 from rlvr_jax.models.huggingface.save import CARRIED, save_hf
 
-__all__ = ["CARRIED", "abstract_hf", "load_hf", "save_hf"]
+__all__ = ["CARRIED", "abstract_hf", "load_hf", "save_hf", "save_peft"]

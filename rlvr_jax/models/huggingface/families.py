@@ -68,7 +68,14 @@ _ACTIVATIONS: dict[str, Literal["silu", "gelu_tanh"]] = {
 # Set, each of these would compute something else.
 _REFUSED = ("attention_bias", "mlp_bias", "use_bidirectional_attention")
 # What a policy may change without being another function.
-_FREE = ("init_scale", "compute_dtype", "param_dtype", "layer_loop", "remat")
+_FREE = (
+    "init_scale",
+    "compute_dtype",
+    "param_dtype",
+    "layer_loop",
+    "remat",
+    "attention",
+)
 _LLAMA3 = ("rope_original_length", "rope_low_turns", "rope_high_turns")
 
 
