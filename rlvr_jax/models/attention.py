@@ -55,7 +55,7 @@ def attend(
 ) -> Float[Array, " B T N H"]:
     """Returns softmax(q k / sqrt(H)) v over the shared prefix and the own positions.
 
-    By a kernel where `kernels.chosen` says so, else plainly. At padding it is arbitrary.
+    By a kernel where `kernels.chosen` says so, else plainly; arbitrary at padding.
     """
     kernel = chosen(config, window=view.window, length=queries.shape[1])
     if kernel == "plain" or view.window is None:

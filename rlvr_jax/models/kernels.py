@@ -1,12 +1,11 @@
 """Attention by kernels that hold no [T, S] scores: cuDNN on GPU, splash on TPU.
 
-Both see one arrangement of a pass. A row's keys lie with padding first, then the prompt's
-true tokens, then its own: true tokens stand side by side, so a window is a band of
-the matrix. Segment 0 is padding, which sees itself alone and is seen by no other.
+Both see one arrangement of a pass. A completion's keys are padding, then the prompt's
+true tokens, then its own: true tokens stand side by side, so a window is a band of the
+matrix. Segment 0 is padding, which sees itself alone and is seen by no other.
 """
 
 import dataclasses
-import math
 from collections.abc import Callable
 from typing import Literal
 
@@ -132,7 +131,10 @@ def _arranged(
     if prefix is not None:
         own_BS = jnp.ones((B, T), jnp.int32)
         order_PS = jnp.argsort(true_PS, axis=1, stable=True)
-        G, offset = B // true_PS.shape[0], true_PS.shape[1] + -true_PS.shape[1] % multiple
+        G, offset = (
+            B // true_PS.shape[0],
+            true_PS.shape[1] + -true_PS.shape[1] % multiple,
+        )
         front = offset - true_PS.shape[1]
 
         def joined(prefix_PKSH: jax.Array, own_BKSH: jax.Array) -> jax.Array:
