@@ -3,15 +3,17 @@
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.sharding import Mesh
 
 from job_jax.checkpoint import StageCheckpoints, latest_step
+from rlvr_jax.config import LoRAConfig
 from rlvr_jax.learn.update import TrainState
-from rlvr_jax.models import Transformer, lora, shardings
+from rlvr_jax.models import lora, shardings
 from rlvr_jax.run import Run
 
 
@@ -36,6 +38,38 @@ class Learner:
         return dataclasses.replace(state, params=self.whole(state.params))
 
 
+class Parts(NamedTuple):
+    """A policy's graphdef, and its parameters in parts: trained, and left alone."""
+
+    graphdef: Any
+    trained: Any
+    frozen: tuple[Any, ...]
+
+
+def abstract_parts(graphdef: Any, base: Any, mesh: Mesh, config: LoRAConfig) -> Parts:
+    """Returns what RL makes of a policy, from its parameters' shapes, with layouts."""
+    if not config.rank:
+        return Parts(graphdef, base, ())
+    adapted = nnx.eval_shape(
+        lambda base: lora.adapt(nnx.merge(graphdef, base), config, jax.random.key(0)),
+        base,
+    )
+    changed, *states = nnx.split(adapted, lora.ADAPTERS, ...)
+    which = (lora.ADAPTERS, nnx.Not(lora.ADAPTERS))
+    trained, frozen = (
+        jax.tree.map(
+            lambda layout, param: jax.tree.map(
+                lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=layout),
+                param,
+            ),
+            shardings(adapted, mesh, one),
+            state,
+        )
+        for one, state in zip(which, states, strict=True)
+    )
+    return Parts(changed, trained, (frozen,))
+
+
 def learner(run: Run, initial: Callable[[], Any]) -> Learner:
     """Returns what RL trains, given the parameters that it starts from.
 
@@ -46,21 +80,17 @@ def learner(run: Run, initial: Callable[[], Any]) -> Learner:
     config = run.config.train.lora
     if not config.rank:
         return Learner(run=run, start=initial)
-    abstract = _adapted(run)
-    which = (lora.ADAPTERS, ...)
-    layouts = tuple(
-        shardings(abstract, run.mesh, one)
-        for one in (lora.ADAPTERS, nnx.Not(lora.ADAPTERS))
-    )
+    parts = _parts(run)
 
     def split(base: Any, key: jax.Array) -> tuple[Any, ...]:
         policy = lora.adapt(nnx.merge(run.graphdef, base), config, key)
-        return tuple(nnx.split(policy, *which)[1:])
+        return tuple(nnx.split(policy, lora.ADAPTERS, ...)[1:])
 
+    layouts = jax.tree.map(lambda x: x.sharding, (parts.trained, *parts.frozen))
     take_over = jax.jit(split, out_shardings=layouts, donate_argnums=0)
     adapters, frozen = take_over(initial(), run.key("lora"))
     return Learner(
-        run=dataclasses.replace(run, graphdef=nnx.split(abstract, *which)[0]),
+        run=dataclasses.replace(run, graphdef=parts.graphdef),
         start=lambda: jax.tree.map(jnp.copy, adapters),
         frozen=(frozen,),
     )
@@ -73,7 +103,7 @@ def saved_params(run: Run, directory: Path, step: int) -> Any:
     started from, which is the warm start's last checkpoint or else drawn anew.
     """
     adapted = run.config.train.lora.rank > 0 and directory.resolve().name == "train"
-    like = abstract_adapters(run) if adapted else run.abstract_params()
+    like = _parts(run).trained if adapted else run.abstract_params()
     with StageCheckpoints(directory) as checkpoints:
         params = checkpoints.restore_params(step, like)
     if not adapted:
@@ -91,24 +121,6 @@ def saved_params(run: Run, directory: Path, step: int) -> Any:
     return merge(base, params)
 
 
-def abstract_adapters(run: Run) -> Any:
-    """Returns the adapters' shapes, types and layout."""
-    adapted = _adapted(run)
-    return jax.tree.map(
-        lambda layout, param: jax.tree.map(
-            lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=layout), param
-        ),
-        shardings(adapted, run.mesh, lora.ADAPTERS),
-        nnx.state(adapted, lora.ADAPTERS),
-    )
-
-
-def _adapted(run: Run) -> Transformer:
-    """Returns the policy with its adapters, abstract."""
-    return nnx.eval_shape(
-        lambda base, key: lora.adapt(
-            nnx.merge(run.graphdef, base), run.config.train.lora, key
-        ),
-        nnx.state(nnx.merge(run.graphdef, run.abstract_params())),
-        run.key("lora"),
-    )
+def _parts(run: Run) -> Parts:
+    config = run.config.train.lora
+    return abstract_parts(run.graphdef, run.abstract_params(), run.mesh, config)

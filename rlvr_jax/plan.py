@@ -4,11 +4,13 @@ import json
 import math
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import jax
 
 from job_jax.config_io import to_json
 from job_jax.mesh import device_name
+from rlvr_jax.adapters import abstract_parts
 from rlvr_jax.config import Config
 from rlvr_jax.given import check_asked
 from rlvr_jax.run import Run, open_run
@@ -52,9 +54,11 @@ def memory_by_part(run: Run) -> dict[str, float]:
     """
     config = run.config
     model, train = config.model, config.train
-    leaves = jax.tree.leaves(run.abstract_params())
-    weights = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves)
-    numbers = sum(math.prod(leaf.shape) for leaf in leaves)
+    _, trained, frozen = abstract_parts(
+        run.graphdef, run.abstract_params(), run.mesh, train.lora
+    )
+    weights, left_alone = _bytes(trained), _bytes(frozen)
+    numbers = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(trained))
     rows = train.prompts_per_step * train.samples_per_prompt
     wide = 4 if model.compute_dtype == "float32" else 2
     has_reference = train.loss.kl_coef > 0 or train.rfgo.reads_reference
@@ -63,7 +67,7 @@ def memory_by_part(run: Run) -> dict[str, float]:
         dictionary = 2 * 4 * model.width * config.probe.dictionary.sae.latents
     per_token = 2 * model.layers * model.kv_heads * model.head_width * wide
     return {
-        "parameters": weights,
+        "parameters": weights + left_alone,
         "gradients": 4 * numbers,
         "optimizer": 2 * weights,
         "reference": weights if has_reference else 0,
@@ -71,3 +75,8 @@ def memory_by_part(run: Run) -> dict[str, float]:
         "completion cache": rows * train.sampling.max_new_tokens * per_token,
         "logits": 4.0 * rows * run.tokenizer.vocab_size,
     }
+
+
+def _bytes(tree: Any) -> int:
+    leaves = jax.tree.leaves(tree)
+    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves)
