@@ -1,6 +1,7 @@
 """RL on adapters: they alone are trained, saved and kept moments of, on any mesh."""
 
 import dataclasses
+import json
 
 import jax
 import numpy as np
@@ -8,9 +9,11 @@ import pytest
 from flax import nnx
 from jax.sharding import PartitionSpec as Spec
 from policies import TINY, named
+from safetensors.numpy import load_file
 
 from job_jax.checkpoint import StageCheckpoints
 from job_jax.config import CheckpointConfig, MeshConfig
+from job_jax.config_io import to_json
 from rlvr_jax.adapters import learner, saved_params
 from rlvr_jax.config import (
     ChainMix,
@@ -22,6 +25,7 @@ from rlvr_jax.config import (
     TrainConfig,
     WarmupConfig,
 )
+from rlvr_jax.convert import main as convert
 from rlvr_jax.data import encode_prompts
 from rlvr_jax.learn.batches import rollout_batch, weighted
 from rlvr_jax.learn.objectives import policy_objective
@@ -43,15 +47,24 @@ P, G, T = 8, 2, 6
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    opened = open_run(CONFIG, tmp_path_factory.mktemp("run"), stages=("train",))
+def opened(tmp_path_factory):
+    return open_run(CONFIG, tmp_path_factory.mktemp("run"), stages=("train",))
+
+
+@pytest.fixture
+def run(opened):
     with jax.set_mesh(opened.mesh):
         yield opened
 
 
 @pytest.fixture(scope="module")
-def updater_and_batch(run):
+def updater_and_batch(opened):
     """Returns what was trained from, one step's rollouts and the updater they fit."""
+    with jax.set_mesh(opened.mesh):
+        return _rollouts_of(opened)
+
+
+def _rollouts_of(run):
     trained = learner(run, run.initial_params)
     prompts = encode_prompts(
         run.problems("train", P), run.tokenizer, bucket=CONFIG.prompt_bucket
@@ -151,3 +164,29 @@ def test_the_reference_of_adapters_is_the_policy_before_them(run, updater_and_ba
     base_BT, _ = plain.scores(run.initial_params(), placed, sampling)
     reference_BT, _ = updater.scores(trained.start(), placed, sampling)
     np.testing.assert_allclose(reference_BT, base_BT, atol=1e-6, rtol=0)
+
+
+def test_the_command_merges_adapters_or_hands_them_on(opened, tmp_path, capsys):
+    with jax.set_mesh(opened.mesh):
+        base = opened.initial_params()
+        trained = learner(opened, opened.initial_params)
+        adapters = jax.tree.map(lambda x: x + 0.1, trained.start())
+    saved = {"warmup": base, "train": adapters}
+    for stage, params in saved.items():
+        directory = tmp_path / "checkpoints" / stage
+        with StageCheckpoints(directory, CheckpointConfig()) as checkpoints:
+            checkpoints.save(3, {"params": params}, {})
+    (tmp_path / "config.json").write_text(json.dumps({"config": to_json(CONFIG)}))
+    assert convert(["to-hf", str(tmp_path), str(tmp_path / "merged")]) == 0
+    assert convert(["to-peft", str(tmp_path), str(tmp_path / "peft")]) == 0
+    merged = load_file(tmp_path / "merged" / "model.safetensors")
+    pair = load_file(tmp_path / "peft" / "adapter_model.safetensors")
+    name = "model.layers.0.mlp.down_proj"
+    a, b = (pair[f"base_model.model.{name}.lora_{x}.weight"] for x in "AB")
+    drawn = named(base)["blocks.down"][0].T
+    np.testing.assert_allclose(
+        merged[f"{name}.weight"], drawn + 4.0 * (b @ a), atol=1e-6
+    )
+    warm = tmp_path / "checkpoints" / "warmup"
+    assert convert(["to-peft", str(warm), str(tmp_path / "none")]) == 2
+    assert "warmup holds no adapters; give" in capsys.readouterr().err

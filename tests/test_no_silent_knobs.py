@@ -149,7 +149,7 @@ def test_every_field_of_the_config_is_read(
                 rope_scaling="llama3",
                 rope_factor=2.0,
             ),
-            lora=LoRAConfig(rank=1, modules=("q_proj",), quantize="int8"),
+            lora=LoRAConfig(rank=1, modules=("q_proj",)),
             tokenizer=TokenizerConfig(kind="sentencepiece", vocab_size=290),
             probe=dataclasses.replace(
                 PROBE, features=FeatureSetConfig(method="pack", pack=str(pack))
