@@ -7,6 +7,7 @@ import functools
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,14 @@ from flax import nnx
 from job_jax.checkpoint import CheckpointReadError
 from job_jax.command import UsageError, command_flags, exit_code, read_command
 from job_jax.metrics import Progress
+from job_jax.processes import is_primary, on_host
 from rlvr_jax.config import Config
 from rlvr_jax.data.loader import encode_prompts
 from rlvr_jax.models import Transformer
 from rlvr_jax.models.distribution import Sampling
 from rlvr_jax.restored import Restored, restored_policy
 from rlvr_jax.run import Run
-from rlvr_jax.sampler import sample
+from rlvr_jax.sampler import sample, stopped
 from rlvr_jax.tasks.chains import parse_prompt
 from rlvr_jax.tasks.traces import FACTORS, UNKNOWN, read_factors
 from rlvr_jax.types import Problem, Prompts, Rollouts
@@ -66,8 +68,13 @@ def write_activations(
 
 def writer(
     run: Run, directory: Path, *, layer: int, model: str, dtype: str
-) -> ShardWriter:
-    """Returns a writer of the stream after a layer of the run's policy."""
+) -> AbstractContextManager[ShardWriter | None]:
+    """Returns a writer of the stream after a layer of the run's policy.
+
+    Of several processes the first one has it, the others None.
+    """
+    if not is_primary():
+        return nullcontext()
     is_world = run.config.task.kind == "finite_field"
     return ShardWriter(
         directory,
@@ -83,7 +90,7 @@ def writer(
 
 def add_sequences(
     run: Run,
-    shards: ShardWriter,
+    shards: ShardWriter | None,
     problems: Sequence[Problem],
     rollouts: Rollouts,
     *,
@@ -96,17 +103,18 @@ def add_sequences(
     included. In the finite-field world every response token carries its factors.
     """
     prompts, completions = run.place((rollouts.prompts, rollouts.tokens))
-    streams = jax.device_get(
-        _streams(run.graphdef, params, prompts, completions, layer=layer)
-    )
+    streams = on_host(_streams(run.graphdef, params, prompts, completions, layer=layer))
     G = len(rollouts.lengths) // len(rollouts.prompts.lengths)
     tokens = 0
     for b in range(len(problems) * G):
         row = _row(rollouts, streams, b, prompt=b // G)
-        labels = _factors(run, problems[b // G], **row)
-        eos = (row["token_ids"] == run.tokenizer.eos_id) & (row["roles"] == 1)
-        shards.add(**row, special=eos, factors=labels)
         tokens += len(row["roles"])
+        if shards is None:
+            continue
+        labels = _factors(run, problems[b // G], **row)
+        ends = np.isin(row["token_ids"], run.tokenizer.eos_ids)
+        eos = ends & (row["roles"] == 1)
+        shards.add(**row, special=eos, factors=labels)
     return tokens
 
 
@@ -131,7 +139,7 @@ def _rolled_out(restored: Restored, problems: Sequence[Problem]) -> Rollouts:
         samples_per_prompt=1,
         max_new_tokens=config.train.sampling.max_new_tokens,
     )
-    return jax.device_get(rollouts)
+    return stopped(jax.device_get(rollouts), run.tokenizer)
 
 
 @functools.partial(jax.jit, static_argnames=("graphdef", "layer"))

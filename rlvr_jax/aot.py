@@ -10,7 +10,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -26,19 +26,20 @@ from rlvr_jax.config import Config
 from rlvr_jax.latents import Observer
 from rlvr_jax.learn.objectives import policy_objective
 from rlvr_jax.learn.update import Probing, Updater
-from rlvr_jax.models import Transformer, shardings
+from rlvr_jax.models import Transformer, laid_out_shapes
 from rlvr_jax.models.distribution import Sampling
+from rlvr_jax.models.huggingface import embedding_rows
 from rlvr_jax.sampler import sample
 from rlvr_jax.tasks.finite_field import vocabulary
 from rlvr_jax.tokenizer import SymbolTokenizer
 from rlvr_jax.types import Batch, Guidance, Guide, Prompts
 
 _GIB = 1 << 30
-# Of each generation: HBM of a chip, what TPU_ACCELERATOR_TYPE calls a slice of it, and
-# the cores by which that counts.
+# Of each generation: GiB of a chip's HBM that programs get, what TPU_ACCELERATOR_TYPE
+# calls a slice of it, and the cores by which that counts.
 _CHIPS = {
     "v4": (32, "v4", 2),
-    "v5e": (16, "v5litepod", 1),
+    "v5e": (15.75, "v5litepod", 1),
     "v5p": (95, "v5p", 2),
     "v6e": (32, "v6e", 1),
 }
@@ -53,7 +54,8 @@ def report(config: Config, topology: str) -> dict[str, Any]:
     """Returns what the recipe needs of each chip of a slice ("v5e:4x4").
 
     `fits` is whether every phase's peak stays below the chip's memory; where it does
-    not, `shrink` names the largest part of the tightest phase. FLOPs are of one device,
+    not, `shrink` names the tightest phase, its largest part and what makes it smaller.
+    FLOPs are of one device,
     collective bytes those of each instruction once: a loop's body counts once. Raises
     UsageError where the slice is unknown, ConfigError where the mesh does not fit it.
     """
@@ -67,19 +69,14 @@ def report(config: Config, topology: str) -> dict[str, Any]:
         if "error" not in program
     }
     failed = [name for name, program in programs.items() if "error" in program]
-    tightest = max(phases, key=lambda name: sum(phases[name].values()), default="")
-    fits = not failed and sum(phases[tightest].values()) <= hbm * _GIB
-    shrink = None
-    if not fits:
-        short = phases[tightest] if phases and not failed else parts
-        shrink = max(short, key=lambda part: short[part])
+    short = shrink(phases, failed, limit=hbm * _GIB)
     return {
         "recipe": config.name,
         "topology": topology,
         "mesh": dict(mesh.shape),
         "hbm_gib": hbm,
-        "fits": fits,
-        "shrink": shrink,
+        "fits": short is None,
+        "shrink": short,
         "resident_bytes": parts,
         "phases": {
             name: {"peak_bytes": sum(phase.values()), **phase}
@@ -94,7 +91,7 @@ def text(config: Config, topology: str) -> str:
     return json.dumps(report(config, topology), indent=2)
 
 
-def _slice(topology: str) -> tuple[str, int]:
+def _slice(topology: str) -> tuple[str, float]:
     """Returns a topology's generation and its chips' HBM in GiB."""
     generation, _, shape = topology.partition(":")
     if generation not in _CHIPS or not re.fullmatch(r"\d+(x\d+){1,2}", shape):
@@ -114,6 +111,8 @@ def _devices(topology: str, generation: str) -> list[Any]:
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
     os.environ.setdefault("TPU_ACCELERATOR_TYPE", f"{name}-{cores * chips}")
     os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
+    # No chip is taken, so several may compile at once.
+    os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
     try:
         found = topologies.get_topology_desc(platform="tpu", topology_name=topology)
     except (RuntimeError, ValueError, NotImplementedError) as error:
@@ -122,6 +121,35 @@ def _devices(topology: str, generation: str) -> list[Any]:
             f"({' '.join(str(error).split()):.200}); install the extra [tpu]"
         ) from error
     return list(found.devices)
+
+
+def shrink(
+    phases: Mapping[str, Mapping[str, int]], failed: Sequence[str], *, limit: float
+) -> dict[str, str] | None:
+    """Returns the phase and part to shrink, and how; None where every phase fits.
+
+    A program that did not even compile wants more than a chip for its temporaries.
+    """
+    if failed:
+        phase, part = failed[0], "temporaries"
+    else:
+        phase = max(phases, key=lambda name: sum(phases[name].values()))
+        if sum(phases[phase].values()) <= limit:
+            return None
+        part = max(phases[phase], key=lambda part: phases[phase][part])
+    if part != "temporaries":
+        how = "a larger mesh.fsdp or mesh.tensor"
+    elif phase == "sampler":
+        how = (
+            "fewer train.prompts_per_step or train.samples_per_prompt, or a smaller "
+            "train.sampling.max_new_tokens"
+        )
+    else:
+        how = (
+            "more train.micro_batches, model.remat=block, or a smaller "
+            "model.attention_chunk or train.logit_chunk"
+        )
+    return {"phase": phase, "part": part, "by": how}
 
 
 class _Programs:
@@ -138,15 +166,9 @@ class _Programs:
                 config.model, vocab_size(config), nnx.Rngs(0), eos_ids=(0,)
             )
         )
-        params = jax.tree.map(
-            lambda layout, param: jax.tree.map(
-                lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=layout), param
-            ),
-            shardings(policy, mesh),
-            nnx.state(policy),
+        self._parts = abstract_parts(
+            nnx.graphdef(policy), laid_out_shapes(policy, mesh), mesh, train.lora
         )
-        graphdef = nnx.graphdef(policy)
-        self._parts = abstract_parts(graphdef, params, mesh, train.lora)
         self._graphdef = self._parts.graphdef
         self._updater = Updater(
             self._graphdef,
@@ -259,6 +281,8 @@ class _Programs:
 
 def vocab_size(config: Config) -> int:
     """Returns the vocabulary that the config asks for, without reading any data."""
+    if config.pretrained.path:
+        return embedding_rows(config.pretrained)
     if config.task.kind == "finite_field":
         return SymbolTokenizer(vocabulary(config.task.modulus)).vocab_size
     return config.tokenizer.vocab_size

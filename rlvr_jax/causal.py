@@ -27,7 +27,7 @@ from rlvr_jax.models.distribution import Sampling
 from rlvr_jax.outcomes import outcomes, right
 from rlvr_jax.paired import Ratio
 from rlvr_jax.restored import Restored
-from rlvr_jax.sampler import Edited, sample
+from rlvr_jax.sampler import Edited, sample, stopped
 from rlvr_jax.types import Problem, Rollouts
 from sae_jax.edits import (
     MODES,
@@ -223,12 +223,13 @@ def answer(
     judged: list[Judged] = []
     tokens, kl = [], []
     for part, rollouts in _sampled(restored, problems, edited):
-        on_host = jax.device_get(rollouts)
+        on_host = stopped(jax.device_get(rollouts), run.tokenizer)
         judged += completions(run, part, on_host)
         tokens.append(on_host.tokens[: len(part) * G])
         divergence_B = np.zeros(len(tokens[-1]))
         if edited is not None:
-            found = _divergence(run.graphdef, restored.params, rollouts, edited)
+            kept = dataclasses.replace(rollouts, lengths=run.place(on_host.lengths))
+            found = _divergence(run.graphdef, restored.params, kept, edited)
             divergence_B = np.asarray(found, np.float64)[: len(divergence_B)]
         kl.append(divergence_B)
     found = outcomes(run.config.task, judged, samples=G, k=config.k)

@@ -36,7 +36,7 @@ from rlvr_jax.config_learn import (
     RewardConfig,
     RewardName,
 )
-from rlvr_jax.config_model import ModelConfig
+from rlvr_jax.config_model import ModelConfig, PretrainedConfig
 from rlvr_jax.config_probe import (
     DictionaryConfig,
     FeatureSetConfig,
@@ -74,6 +74,7 @@ __all__ = [
     "MeshConfig",
     "ModelConfig",
     "OptimizerConfig",
+    "PretrainedConfig",
     "ProbeConfig",
     "ProblemType",
     "RFGOConfig",
@@ -261,6 +262,7 @@ class Config(Section):
     task: TaskConfig = FiniteFieldConfig()
     tokenizer: TokenizerConfig = TokenizerConfig()
     model: ModelConfig = ModelConfig()
+    pretrained: PretrainedConfig = PretrainedConfig()
     mesh: MeshConfig = MeshConfig()
     warmup: WarmupConfig = WarmupConfig()
     difficulty: DifficultyConfig = DifficultyConfig()
@@ -277,12 +279,7 @@ class Config(Section):
     def __post_init__(self) -> None:
         """Refuses combinations that no stage could run."""
         super().__post_init__()
-        require(
-            (self.tokenizer.kind == "symbols") == (self.task.kind == "finite_field"),
-            f"tokenizer.kind={self.tokenizer.kind} does not read task.kind="
-            f"{self.task.kind}; pair symbols with finite_field, sentencepiece with "
-            "files or hub",
-        )
+        self._check_tokenizer()
         curriculum = self.curriculum
         require(
             curriculum.name not in ("bucket", "mixture")
@@ -312,3 +309,36 @@ class Config(Section):
                 f"room for a prompt within model.max_length={self.model.max_length}; "
                 "lower it, or allow more",
             )
+
+    def _check_tokenizer(self) -> None:
+        """Refuses a tokenizer that reads neither the problems nor the weights."""
+        tokenizer, task, weights = self.tokenizer, self.task, self.pretrained.path
+        closed = tokenizer.kind == "symbols"
+        require(
+            task.kind == "finite_field" or not closed,
+            f"tokenizer.kind=symbols does not read task.kind={task.kind}; pair symbols "
+            "with finite_field, sentencepiece or huggingface with files or hub",
+        )
+        require(
+            task.kind != "finite_field" or not tokenizer.learnt,
+            "tokenizer.kind=sentencepiece learns from texts, and task.kind="
+            "finite_field has none; set tokenizer.kind=symbols, or a tokenizer.path",
+        )
+        require(
+            weights == "" or not tokenizer.learnt,
+            f"pretrained.path={weights!r} has an id for each token, which a tokenizer "
+            "learnt anew would not know; set tokenizer.kind=huggingface, or a "
+            "tokenizer.path",
+        )
+        require(
+            tokenizer.kind != "huggingface" or tokenizer.path != "" or weights != "",
+            "tokenizer.kind=huggingface names no directory; set tokenizer.path or "
+            "pretrained.path",
+        )
+        require(
+            task.kind == "finite_field"
+            or task.record.chat_template != "tokenizer"
+            or tokenizer.kind == "huggingface",
+            f"task.record.chat_template=tokenizer, and tokenizer.kind={tokenizer.kind} "
+            "carries none; give the Jinja text, or set tokenizer.kind=huggingface",
+        )

@@ -48,6 +48,7 @@ class ModelConfig(Section):
     compute_dtype: Literal["float32", "bfloat16"] = "float32"
     param_dtype: Literal["float32", "bfloat16"] = "float32"
     layer_loop: Literal["unrolled", "scan"] = "unrolled"  # scan: short pod compiles
+    attention_chunk: Whole = 0  # queries whose scores exist at once; 0: all
     remat: Literal["none", "block", "dots"] = "none"  # what backward recomputes
     attention: Literal["auto", "plain", "cudnn", "splash"] = "auto"  # by platform
     max_length: Count = 512  # tokens of prompt + completion; longer is refused
@@ -84,4 +85,24 @@ class ModelConfig(Section):
             self.rope_low_turns < self.rope_high_turns,
             f"rope_low_turns={self.rope_low_turns} must be below rope_high_turns="
             f"{self.rope_high_turns}",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainedConfig(Section):
+    """The weights that a run starts from: a Hugging Face directory, or none.
+
+    The directory's config.json must describe `model`: docs/huggingface.md.
+    """
+
+    path: str = ""  # config.json and safetensors; "": weights drawn from the seed
+    vocab_size: Whole = 0  # V, the rows of its embedding; 0: as its config.json says
+
+    def __post_init__(self) -> None:
+        """Refuses a vocabulary of nothing."""
+        super().__post_init__()
+        require(
+            self.path != "" or self.vocab_size == 0,
+            f"vocab_size={self.vocab_size} without a path; weights that are drawn have "
+            "a row for each of the tokenizer's tokens, leave it 0",
         )

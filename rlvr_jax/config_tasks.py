@@ -78,7 +78,7 @@ class RecordConfig(Section):
     id_field: str = ""  # "": the record's number in its file or split
     parent_field: str = ""  # id of the problem that this one was made from; "": none
     prompt_template: str = "Question: {prompt}\nAnswer:"
-    chat_template: str = ""  # Jinja, as Hugging Face's, around the prompt; "": none
+    chat_template: str = ""  # Jinja around the prompt; tokenizer: its own; "": none
     system_prompt: str = ""  # first message of a chat_template; "": none
     verifier: Literal["math", "numeric", "exact"] = "math"
     answer_form: AnswerForm = "any"  # where completions must state their answer
@@ -126,9 +126,34 @@ TaskConfig = FiniteFieldConfig | FilesConfig | HubConfig
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizerConfig(Section):
-    """Text to ids. `symbols` is the finite-field world's own closed vocabulary."""
+    """Text to ids, and what ends a completion (docs/huggingface.md).
 
-    kind: Literal["symbols", "sentencepiece"] = "symbols"
-    vocab_size: Count = (
-        512  # sentencepiece only: trained on the spot on the train split
-    )
+    | kind          | tokens                                                       |
+    |---------------|--------------------------------------------------------------|
+    | symbols       | the finite-field world's own closed vocabulary               |
+    | sentencepiece | a model at `path`, or learnt on the spot on the train split  |
+    | huggingface   | tokenizer.json in the directory `path`, or `pretrained.path` |
+    """
+
+    kind: Literal["symbols", "sentencepiece", "huggingface"] = "symbols"
+    path: str = ""  # sentencepiece: a .model file; huggingface: a directory
+    vocab_size: Count = 512  # of a sentencepiece model that is learnt
+    stop: tuple[str, ...] = ()  # texts that end a completion, beside end-of-sequence
+
+    def __post_init__(self) -> None:
+        """Refuses a path that is not read, and a text that every completion holds."""
+        super().__post_init__()
+        require(
+            self.kind != "symbols" or self.path == "",
+            f"path={self.path!r} does nothing with kind=symbols; leave it",
+        )
+        require(
+            "" not in self.stop,
+            f"stop={self.stop} holds an empty text, which ends everything at once; "
+            "remove it",
+        )
+
+    @property
+    def learnt(self) -> bool:
+        """Returns whether the tokenizer is made by the run itself."""
+        return self.kind == "sentencepiece" and self.path == ""

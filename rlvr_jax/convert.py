@@ -20,10 +20,10 @@ from job_jax.command import UsageError, exit_code, load_config
 from job_jax.config import CheckpointConfig
 from rlvr_jax.config import Config, LoRAConfig
 from rlvr_jax.models import Transformer, load_hf, lora, save_hf, save_peft
-from rlvr_jax.models.huggingface import CARRIED, abstract_hf
+from rlvr_jax.models.huggingface import CARRIED, abstract_hf, embedding_rows
 from rlvr_jax.restored import find_checkpoint
 from rlvr_jax.tasks.finite_field import vocabulary
-from rlvr_jax.tokenizer import SentencePieceTokenizer, SymbolTokenizer
+from rlvr_jax.tokenizer import open_tokenizer
 from rlvr_jax.workdir import TOKENIZER_FILE
 
 _USAGE = """\
@@ -98,7 +98,7 @@ def _to_peft(source: Path, out: Path) -> None:
     adapted = _adapted(policy, config)
     params = _read(directory, step, nnx.state(adapted, lora.ADAPTERS))
     nnx.update(adapted, params)
-    save_peft(adapted, out, config=config)
+    save_peft(adapted, out, config=config, base=policy.origin)
     print(f"{out}: step {step}")
 
 
@@ -127,7 +127,11 @@ def _merged(policy: Transformer, config: LoRAConfig, directory: Path, step: int)
     """Returns the adapters of a checkpoint merged into the policy before RL."""
     warm = directory.resolve().parent / "warmup"
     before = latest_step(warm)
-    if before is None:
+    if before is not None:
+        base = _read(warm, before, nnx.state(policy))
+    elif policy.origin:
+        base = nnx.state(load_hf(policy.origin, dtype=policy.config.param_dtype))
+    else:
         raise UsageError(
             f"no checkpoint in {warm}, and {directory} holds adapters alone; use "
             "to-peft"
@@ -137,7 +141,7 @@ def _merged(policy: Transformer, config: LoRAConfig, directory: Path, step: int)
     merge = jax.jit(
         lambda base, adapters: lora.merged(graphdef, base, adapters, config)
     )
-    return merge(_read(warm, before, nnx.state(policy)), _read(directory, step, like))
+    return merge(base, _read(directory, step, like))
 
 
 def _described(directory: Path) -> tuple[Transformer, LoRAConfig]:
@@ -149,18 +153,21 @@ def _described(directory: Path) -> tuple[Transformer, LoRAConfig]:
         return abstract_hf(directory / _ALONG, dtype="float32"), LoRAConfig()
     workdir = directory.resolve().parents[1]
     config = load_config(workdir / "config.json", Config)
-    if config.task.kind == "finite_field":
-        symbols = SymbolTokenizer(vocabulary(config.task.modulus))
-        vocab_size, eos_id = symbols.vocab_size, symbols.eos_id
-    else:
-        pieces = SentencePieceTokenizer(workdir / TOKENIZER_FILE)
-        vocab_size, eos_id = pieces.vocab_size, pieces.eos_id
+    task = config.task
+    words = vocabulary(task.modulus) if task.kind == "finite_field" else ()
+    tokenizer = open_tokenizer(
+        config, words=words, texts=tuple, learnt_path=workdir / TOKENIZER_FILE
+    )
+    start = config.pretrained
+    rows = embedding_rows(start) if start.path else tokenizer.vocab_size
 
     def new() -> Transformer:
-        return Transformer(config.model, vocab_size, nnx.Rngs(0), eos_ids=(eos_id,))
+        return Transformer(config.model, rows, nnx.Rngs(0), eos_ids=tokenizer.eos_ids)
 
+    policy = nnx.eval_shape(new)
+    policy.origin = start.path or None  # whose tokenizer and settings go along
     adapted = directory.resolve().name == "train"
-    return nnx.eval_shape(new), config.train.lora if adapted else LoRAConfig()
+    return policy, config.train.lora if adapted else LoRAConfig()
 
 
 if __name__ == "__main__":

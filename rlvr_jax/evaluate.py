@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 from absl import flags
 
 from job_jax.checkpoint import CheckpointReadError
 from job_jax.command import UsageError, command_flags, exit_code, read_command
 from job_jax.metrics import Progress
+from job_jax.processes import on_host
 from rlvr_jax import behaviour
 from rlvr_jax.config import Config, DifficultyConfig
 from rlvr_jax.data.difficulty import buckets
@@ -25,7 +25,7 @@ from rlvr_jax.data.loader import encode_prompts
 from rlvr_jax.models.distribution import Sampling
 from rlvr_jax.restored import restored_policy, workdir_of
 from rlvr_jax.run import Run
-from rlvr_jax.sampler import sample
+from rlvr_jax.sampler import sample, stopped
 from rlvr_jax.statistics import ProblemResult, majority_at_k, pass_at_k, summarise
 from rlvr_jax.types import BANDS, Band, Problem, Rollouts, Verdict, VerdictStatus
 from rlvr_jax.workdir import read_rollouts, rollouts_file
@@ -136,7 +136,8 @@ def evaluate_policy(
             samples_per_prompt=config.samples_per_problem,
             max_new_tokens=config.sampling.max_new_tokens,
         )
-        found = completions(run, part, jax.device_get(rollouts))
+        rollouts = stopped(on_host(rollouts), run.tokenizer)
+        found = completions(run, part, rollouts)
         judged += found
         on_batch(start + len(part), sum(one.length for one in found))
     return judged

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from job_jax.processes import on_host
 from rlvr_jax import evaluate
 from rlvr_jax.config import Config, TrainConfig
 from rlvr_jax.data import Difficulty, Pool, Visit, encode_prompts
@@ -28,7 +29,7 @@ from rlvr_jax.learn.update import TrainState
 from rlvr_jax.models.distribution import Sampling
 from rlvr_jax.rewards import confidence_metrics, read_signals
 from rlvr_jax.run import Run
-from rlvr_jax.sampler import sample
+from rlvr_jax.sampler import sample, stopped
 from rlvr_jax.throughput import Clock
 from rlvr_jax.types import BANDS, Problem, Prompts, Rollouts
 
@@ -218,7 +219,7 @@ def ask(
         samples_per_prompt=samples_per_prompt,
         max_new_tokens=run.config.train.sampling.max_new_tokens,
     )
-    return jax.device_get(rollouts)
+    return stopped(on_host(rollouts), run.tokenizer)
 
 
 def _is_split(groups: Groups, p: int) -> bool:
@@ -306,7 +307,7 @@ def _rewarded(
     """Returns rewards by part and as a whole, advantages, and what is split."""
     P = len(groups)
     hard = config.difficulty.hard_below
-    parts, rewards_PG, advantages_PG, split_P = jax.device_get(
+    parts, rewards_PG, advantages_PG, split_P = on_host(
         _measured(
             _statuses(groups.judged, P),
             {name: signal.reshape(P, -1) for name, signal in signals.items()},

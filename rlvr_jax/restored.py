@@ -35,7 +35,7 @@ def restored_policy(config: Config, path: Path, *, stage: Stage) -> Iterator[Res
     """
     directory, step = find_checkpoint(path)
     tokenizer = workdir_of(path) / TOKENIZER_FILE
-    if config.tokenizer.kind == "sentencepiece" and not tokenizer.is_file():
+    if config.tokenizer.learnt and not tokenizer.is_file():
         raise UsageError(
             f"no {tokenizer}: the checkpoint's tokenizer lies in its workdir"
         )

@@ -2,12 +2,12 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 from flax import nnx
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import Mesh
 
 from job_jax.mesh import (
     batch_sharding,
@@ -15,14 +15,21 @@ from job_jax.mesh import (
     make_mesh,
     replicated,
 )
+from job_jax.processes import placed
 from job_jax.schema import ConfigError
-from rlvr_jax.config import Config
+from rlvr_jax.config import Config, TaskConfig
 from rlvr_jax.data.loader import Fitting, ProblemSource, fitting
-from rlvr_jax.models import Transformer, shardings
+from rlvr_jax.models import Transformer, laid_out_shapes, load_hf, shardings
+from rlvr_jax.models.huggingface import check_match, embedding_rows
 from rlvr_jax.tasks import Stage, problem_source
 from rlvr_jax.tasks.finite_field import vocabulary
 from rlvr_jax.tasks.records import RecordSource
-from rlvr_jax.tokenizer import SentencePieceTokenizer, SymbolTokenizer, Tokenizer
+from rlvr_jax.tokenizer import (
+    Tokenizer,
+    chat_template,
+    open_tokenizer,
+    tokenizer_directory,
+)
 from rlvr_jax.types import Problem
 from rlvr_jax.verifiers import Judge
 
@@ -47,10 +54,15 @@ class Run:
     unreadable: dict[Stage, dict[str, str]]  # id -> why its gold cannot be judged by
 
     def initial_params(self) -> Any:
-        """Returns freshly drawn parameters, a function of the config's seed, laid out.
+        """Returns the parameters that a run starts from, laid out on the mesh.
 
-        Every device draws its own shards; no host ever holds the whole.
+        Those of config.pretrained, in the model's param_dtype, or freshly drawn ones, a
+        function of the config's seed. Every device reads or draws its own shards; no
+        host ever holds the whole.
         """
+        start, dtype = self.config.pretrained.path, self.config.model.param_dtype
+        if start:
+            return nnx.state(load_hf(start, dtype=dtype, mesh=self.mesh))
 
         def draw() -> Any:
             return nnx.state(_new_policy(self.config, self.tokenizer, self.config.seed))
@@ -59,17 +71,13 @@ class Run:
 
     def abstract_params(self) -> Any:
         """Returns the parameters' shapes, types and layout."""
+        policy = _abstract_policy(self.config, self.tokenizer)
+        return laid_out_shapes(policy, self.mesh)
 
-        def laid_out(layout: NamedSharding, param: Any) -> Any:
-            return jax.tree.map(
-                lambda leaf: jax.ShapeDtypeStruct(
-                    leaf.shape, leaf.dtype, sharding=layout
-                ),
-                param,
-            )
-
-        params = nnx.state(_abstract_policy(self.config, self.tokenizer))
-        return jax.tree.map(laid_out, self.params_layout(), params)
+    @property
+    def vocab_size(self) -> int:
+        """Returns V, the embedding's rows: those of the checkpoint, or one a token."""
+        return _rows(self.config, self.tokenizer)
 
     def params_layout(self) -> Any:
         """Returns each parameter's sharding on the mesh."""
@@ -78,11 +86,11 @@ class Run:
 
     def place(self, batch: Any) -> Any:
         """Returns the record's arrays on the mesh, split over the batch axes."""
-        return jax.device_put(batch, batch_sharding(self.mesh))
+        return placed(batch, batch_sharding(self.mesh))
 
     def replicate(self, tree: Any) -> Any:
         """Returns the arrays whole on every device."""
-        return jax.device_put(tree, replicated(self.mesh))
+        return placed(tree, replicated(self.mesh))
 
     def key(self, stream: str) -> jax.Array:
         """Returns the key of one stream of random numbers, apart from all others."""
@@ -128,13 +136,17 @@ def open_run(
 ) -> Run:
     """Returns the run, with data, lengths and batches of `stages` checked.
 
-    A tokenizer that has to be learnt is read from `tokenizer_path`, or else learnt from
+    Of a checkpoint to start from config.json is read, the weights are not. A tokenizer
+    that has to be learnt is read from `tokenizer_path`, or else learnt from
     the train problems and written there. Raises ConfigError.
     """
     mesh = make_mesh(config.mesh)
     _check_batches(config, mesh, stages)
+    if config.pretrained.path:
+        check_match(config.pretrained, config.model)
+    task = _written_out(config)
     raw = {
-        stage: problem_source(config.task, stage, seed=config.seed)
+        stage: problem_source(task, stage, seed=config.seed)
         for stage in stages
         if stage != "warmup" or config.warmup.steps
     }
@@ -201,21 +213,45 @@ def _limits(config: Config, stage: Stage) -> tuple[int, int | None]:
     return config.model.max_length - room, room if stage == "warmup" else None
 
 
+def _written_out(config: Config) -> TaskConfig:
+    """Returns the task, the tokenizer's chat template in place of its name."""
+    task = config.task
+    if task.kind == "finite_field" or task.record.chat_template != "tokenizer":
+        return task
+    template = chat_template(tokenizer_directory(config))
+    record = dataclasses.replace(task.record, chat_template=template)
+    return dataclasses.replace(task, record=record)
+
+
 def _tokenizer(
     config: Config, sources: Mapping[Stage, ProblemSource], path: pathlib.Path
 ) -> Tokenizer:
-    """Returns the tokenizer; one that has to be learnt is kept at `path`."""
-    if config.tokenizer.kind == "symbols":
-        assert config.task.kind == "finite_field"  # Config refuses any other pair
-        return SymbolTokenizer(vocabulary(config.task.modulus))
-    if path.exists():
-        return SentencePieceTokenizer(path)
-    source = sources["train"]
-    problems = (source[i] for i in range(len(source)))
-    texts = (text for p in problems for text in (p.prompt, p.solution) if text)
-    return SentencePieceTokenizer.train(
-        texts, vocab_size=config.tokenizer.vocab_size, path=path
-    )
+    """Returns the tokenizer; one that has to be learnt is kept at `path`.
+
+    Raises ConfigError where the model has no rows for all of its tokens.
+    """
+
+    def texts() -> Iterator[str]:
+        source = sources["train"]
+        for problem in (source[i] for i in range(len(source))):
+            yield from filter(None, (problem.prompt, problem.solution))
+
+    task = config.task
+    words = vocabulary(task.modulus) if task.kind == "finite_field" else ()
+    found = open_tokenizer(config, words=words, texts=texts, learnt_path=path)
+    if found.vocab_size > (rows := _rows(config, found)):
+        raise ConfigError(
+            f"the tokenizer has {found.vocab_size} tokens, and the model of "
+            f"pretrained.path={config.pretrained.path!r} rows for {rows} "
+            "(vocab_size); give the tokenizer that belongs to it"
+        )
+    return found
+
+
+def _rows(config: Config, tokenizer: Tokenizer) -> int:
+    if config.pretrained.path:
+        return embedding_rows(config.pretrained)
+    return tokenizer.vocab_size
 
 
 def _check_batches(config: Config, mesh: Mesh, stages: Sequence[Stage]) -> None:
@@ -243,9 +279,10 @@ def _check_batches(config: Config, mesh: Mesh, stages: Sequence[Stage]) -> None:
 def _new_policy(config: Config, tokenizer: Tokenizer, seed: int) -> Transformer:
     return Transformer(
         config.model,
-        tokenizer.vocab_size,
+        _rows(config, tokenizer),
         nnx.Rngs(jax.random.key(seed)),
-        eos_ids=(tokenizer.eos_id,),
+        eos_ids=tokenizer.eos_ids,
+        known_ids=tokenizer.vocab_size,
     )
 
 

@@ -45,7 +45,7 @@ def token_classes(tokenizer: Tokenizer) -> Int[np.ndarray, " V"]:
 
 
 def _class_of(tokenizer: Tokenizer, token: int) -> TokenClass:
-    if token == tokenizer.eos_id:
+    if token in tokenizer.eos_ids:
         return "end"
     text = tokenizer.decode([token])
     word = text.strip().lower().strip("\\")

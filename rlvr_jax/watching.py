@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from job_jax.processes import is_primary, on_host
 from job_jax.steps import StageSteps
 from rlvr_jax import guidance
 from rlvr_jax.adapters import Learner
@@ -184,7 +185,7 @@ class Watcher:
     def _read(self, params: Any) -> TextReading:
         run, whole = self._trained.run, self._trained.whole(params)
         texts = run.place(self._probe.fixed)
-        return jax.device_get(self._probe.read_fixed(run.graphdef, whole, texts))
+        return on_host(self._probe.read_fixed(run.graphdef, whole, texts))
 
     def _write(self, step: int, rollouts: Latents | None) -> dict[str, float]:
         """Writes a step's tables and returns the metrics of the dictionary's validity.
@@ -208,8 +209,9 @@ class Watcher:
                 bands=np.asarray(texts.bands),
                 ce=np.asarray(fixed.ce),
             )
-        FeatureTable.joined(tables).save(directory / f"step_{step:06d}.npz")
-        _write_lines(directory / VALIDITY_FILE, step, lines)
+        if is_primary():
+            FeatureTable.joined(tables).save(directory / f"step_{step:06d}.npz")
+            _write_lines(directory / VALIDITY_FILE, step, lines)
         return {
             f"dictionary/{name}_{line['split']}": line[name]
             for line in lines

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from job_jax.command import UsageError
-from rlvr_jax.aot import collective_bytes, report
+from rlvr_jax.aot import collective_bytes, report, shrink
 from rlvr_jax.config import Config
 from rlvr_jax.flags import parse
 
@@ -25,6 +25,23 @@ HLO = """
 
 def test_collectives_are_counted_by_their_results():
     assert collective_bytes(HLO) == 8 * 4 * 4 + (2 * 3 * 2 + 5 * 4) + 1
+
+
+def test_what_does_not_fit_says_what_to_shrink():
+    """The largest part of the tightest phase; a program that failed comes first."""
+    phases = {
+        "sampler": {"parameters": 5, "temporaries": 3},
+        "gradient": {"parameters": 5, "temporaries": 4},
+    }
+    assert shrink(phases, [], limit=9) is None
+    found = shrink(phases, [], limit=8)
+    assert (found["phase"], found["part"]) == ("gradient", "parameters")
+    assert "mesh.fsdp" in found["by"]
+    found = shrink(phases, ["sampler"], limit=9)
+    assert (found["phase"], found["part"]) == ("sampler", "temporaries")
+    assert "train.sampling.max_new_tokens" in found["by"]
+    found = shrink({"scorer": {"temporaries": 9}}, [], limit=8)
+    assert "train.micro_batches" in found["by"]
 
 
 @pytest.mark.parametrize("topology", ["v5e", "v5e:4", "h100:2x2", "v5e:4x", ""])

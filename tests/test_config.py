@@ -17,6 +17,7 @@ from rlvr_jax.config import (
     LossConfig,
     ModelConfig,
     OptimizerConfig,
+    PretrainedConfig,
     RecordConfig,
     SamplingConfig,
     TokenizerConfig,
@@ -173,8 +174,38 @@ def test_a_value_of_another_type_is_refused(section, values, message):
         (
             Config,
             {"tokenizer": JSONL["tokenizer"]},
-            "tokenizer.kind=sentencepiece does",
+            "tokenizer.kind=sentencepiece learns from texts",
         ),
+        (
+            Config,
+            {"task": JSONL["task"]},
+            "tokenizer.kind=symbols does not read task.kind=files",
+        ),
+        (
+            Config,
+            JSONL | {"pretrained": PretrainedConfig(path="hf")},
+            "pretrained.path='hf' has an id for each token, which a tokenizer learnt",
+        ),
+        (
+            Config,
+            {"tokenizer": TokenizerConfig(kind="huggingface")},
+            "tokenizer.kind=huggingface names no directory; set tokenizer.path or pre",
+        ),
+        (
+            Config,
+            {
+                "task": FilesConfig(record=RecordConfig(chat_template="tokenizer")),
+                "tokenizer": JSONL["tokenizer"],
+            },
+            "task.record.chat_template=tokenizer, and tokenizer.kind=sentencepiece",
+        ),
+        (TokenizerConfig, {"path": "x"}, "path='x' does nothing with kind=symbols"),
+        (
+            TokenizerConfig,
+            {"kind": "sentencepiece", "stop": ("a", "")},
+            "stop=('a', '') holds an empty text",
+        ),
+        (PretrainedConfig, {"vocab_size": 9}, "vocab_size=9 without a path"),
         (
             Config,
             {"model": ModelConfig(max_length=96)},

@@ -7,10 +7,12 @@ is read is recorded; a field that nothing reads is a knob that turns nothing.
 
 import dataclasses
 import json
+from pathlib import Path
 from typing import get_args
 
 import datasets
 import pytest
+from checkpoints import word_config, write_checkpoint
 from recording import knobs, record_reads
 
 from job_jax.config import CheckpointConfig, MeshConfig
@@ -43,6 +45,7 @@ from rlvr_jax.config import (
 from rlvr_jax.data import Pool
 from rlvr_jax.given import check_asked
 from rlvr_jax.main import main
+from rlvr_jax.run import open_run
 from rlvr_jax.tasks import problem_source
 from sae_jax.config import OptimizerConfig as SAEOptimizerConfig
 from sae_jax.config import SAEConfig
@@ -176,6 +179,11 @@ def test_every_field_of_the_config_is_read(
         check_asked(
             dataclasses.replace(configs["chains"], probe=there), tokenize=str.split
         )
+        # A checkpoint to start from, and the tokenizer in its directory.
+        start = write_checkpoint(tmp_path / "hf")
+        pretrained = word_config(start, Path(word_problems))
+        with open_run(pretrained, tmp_path / "unused", stages=("train",)).judge:
+            pass
         # A curriculum reads its own fields and refuses the others'.
         for name in get_args(CurriculumConfig.__annotations__["name"]):
             chosen = CurriculumConfig(name=name)

@@ -34,18 +34,20 @@ class ProblemSource(Protocol):
 
 
 class Loader:
-    """Serves `batch_size` problems a step in an order shuffled anew every epoch."""
+    """Serves a batch of problems a step in an order shuffled anew every epoch.
+
+    Of several processes each may ask for its own rows of a batch.
+    """
 
     def __init__(self, source: ProblemSource, *, batch_size: int, seed: int):
-        self._batch_size = batch_size
+        self.rows = range(batch_size)
         self._data = grain.MapDataset.source(source).shuffle(seed=seed).repeat()
 
-    def problems(self, step: int) -> list[Problem]:
-        """Returns the problems of a step, whatever was asked for before."""
-        start = step * self._batch_size
-        return [
-            cast(Problem, self._data[i]) for i in range(start, start + self._batch_size)
-        ]
+    def problems(self, step: int, rows: Sequence[int] | None = None) -> list[Problem]:
+        """Returns these rows of a step's problems, whatever was asked for before."""
+        start = step * len(self.rows)
+        rows = self.rows if rows is None else rows
+        return [cast(Problem, self._data[start + row]) for row in rows]
 
 
 class Fitting:
@@ -80,7 +82,7 @@ def fitting(
     """
 
     def excess(problem: Problem) -> str | None:
-        prompt = len(tokenizer.encode(problem.prompt))
+        prompt = len(tokenizer.encode_prompt(problem.prompt))
         if prompt > max_prompt:
             return f"a prompt of {prompt} tokens where {max_prompt} fit"
         if max_solution is not None:
@@ -115,7 +117,7 @@ def encode_prompts(
     it in the batch: a problem asked twice in a step is answered twice afresh.
     """
     tokens_PS, lengths_P = pad_rows(
-        [tokenizer.encode(problem.prompt) for problem in problems], bucket=bucket
+        [tokenizer.encode_prompt(problem.prompt) for problem in problems], bucket=bucket
     )
     seen: dict[str, int] = {}
     uids = []

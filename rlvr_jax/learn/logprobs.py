@@ -133,7 +133,12 @@ def _score(
     index_C = jnp.broadcast_to(index_T[None], (B, T)).reshape(-1)
     token_C = tokens_BT.reshape(-1)
     kept_CV = sampling_logits(
-        logits_CV, index_C, sampling, eos_ids=policy.eos_ids, drawn=token_C
+        logits_CV,
+        index_C,
+        sampling,
+        eos_ids=policy.eos_ids,
+        known_ids=policy.known_ids,
+        drawn=token_C,
     )
     logprob_CV = jax.nn.log_softmax(kept_CV)
     drawn_C1 = jnp.take_along_axis(logprob_CV, token_C[:, None], axis=-1)

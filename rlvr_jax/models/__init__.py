@@ -2,7 +2,7 @@
 
 from rlvr_jax.models import lora
 from rlvr_jax.models.huggingface import load_hf, save_hf, save_peft
-from rlvr_jax.models.parameters import laid_out, shardings
+from rlvr_jax.models.parameters import laid_out, laid_out_shapes, shardings
 from rlvr_jax.models.transformer import Activations, Prefix, Transformer
 
 __all__ = [
@@ -10,6 +10,7 @@ __all__ = [
     "Prefix",
     "Transformer",
     "laid_out",
+    "laid_out_shapes",
     "load_hf",
     "lora",
     "save_hf",

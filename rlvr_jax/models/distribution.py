@@ -53,15 +53,16 @@ def sampling_logits(
     sampling: Sampling,
     *,
     eos_ids: tuple[int, ...],
+    known_ids: int | None = None,
     drawn: Int[Array, " C"] | None = None,
 ) -> Float[Array, " C V"]:
     """Returns logits of the very distribution that completion token `index` has.
 
-    Logits are divided by the temperature; end-of-sequence is barred before
-    `min_new_tokens`; top-k keeps the k best and top-p the smallest set of best tokens
-    whose probability among those reaches p, ties with the last one included.
-    Temperature 0 is greedy: it keeps the best token alone, the first of several.
-    Tokens left out get -1e30, whose probability is exactly 0.
+    Logits are divided by the temperature; ids from `known_ids` on are barred, and
+    end-of-sequence is before `min_new_tokens`; top-k keeps the k best and top-p the
+    smallest set of best tokens whose probability among those reaches p, ties with the
+    last one included. Temperature 0 is greedy: it keeps the best token alone, the first
+    of several. Tokens left out get -1e30, whose probability is exactly 0.
 
     `drawn` is the token that the sampler drew, where the caller knows: it counts as
     kept. Rounding, or an update, may move a token across the edge of the truncation
@@ -73,6 +74,9 @@ def sampling_logits(
     ends_V = is_end(jnp.arange(logits.shape[-1], dtype=jnp.int32), eos_ids)
     early_C = index < sampling.min_new_tokens
     scaled_CV = jnp.where(early_C[:, None] & ends_V[None], _BARRED, scaled_CV)
+    if known_ids is not None and known_ids < logits.shape[-1]:
+        unknown_V = jnp.arange(logits.shape[-1], dtype=jnp.int32) >= known_ids
+        scaled_CV = jnp.where(unknown_V[None], _BARRED, scaled_CV)
     kept_CV = jax.lax.cond(
         greedy | (sampling.top_k > 0) | (sampling.top_p < 1),
         lambda: _kept(jax.lax.stop_gradient(scaled_CV), sampling, drawn),

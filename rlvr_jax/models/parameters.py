@@ -48,6 +48,18 @@ def shardings(model: nnx.Module, mesh: Mesh, which: Any = ...) -> Any:
     return jax.tree.map(layout, nnx.state(model, which), is_leaf=_is_parameter)
 
 
+def laid_out_shapes(model: nnx.Module, mesh: Mesh) -> Any:
+    """Returns a tree like the parameters' with shapes, types and layouts for arrays."""
+
+    def shaped(layout: NamedSharding, param: Any) -> Any:
+        return jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=layout),
+            param,
+        )
+
+    return jax.tree.map(shaped, shardings(model, mesh), nnx.state(model))
+
+
 def layer_sharding(layout: Sharding) -> Sharding:
     """Returns the layout of one layer of a parameter that is stacked as `layout` is."""
     if isinstance(layout, NamedSharding):

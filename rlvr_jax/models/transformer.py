@@ -64,7 +64,10 @@ class Edit(Protocol):
 
 
 class Transformer(nnx.Module):
-    """A decoder-only language model. `eos_ids` are the tokens that end a completion."""
+    """A decoder-only language model. `eos_ids` are the tokens that end a completion.
+
+    Ids from `known_ids` on are rows that pad the embedding: no token, never drawn.
+    """
 
     def __init__(
         self,
@@ -73,10 +76,12 @@ class Transformer(nnx.Module):
         rngs: nnx.Rngs,
         *,
         eos_ids: tuple[int, ...] = (),
+        known_ids: int | None = None,
     ):
         self.config = config
         self.vocab_size = vocab_size
         self.eos_ids = eos_ids
+        self.known_ids = vocab_size if known_ids is None else known_ids
         self.origin: str | None = None  # the directory of files that exports take along
 
         def table() -> nnx.Param:

@@ -234,6 +234,7 @@ def _next_token(
         jnp.broadcast_to(index, ended_B.shape),
         sampling,
         eos_ids=policy.eos_ids,
+        known_ids=policy.known_ids,
     )
     token_B, logprob_B = draw(kept_BV, _uniform(keys_B, index))
     token_B = jnp.where(ended_B, 0, token_B)

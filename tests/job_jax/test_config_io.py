@@ -131,8 +131,8 @@ def _without(path):
         ),
         (
             _changed("tokenizer.kind", "sentencepiece"),
-            "tokenizer.kind=sentencepiece does not read task.kind=finite_field; pair "
-            "symbols with finite_field, sentencepiece with files or hub",
+            "tokenizer.kind=sentencepiece learns from texts, and task.kind="
+            "finite_field has none; set tokenizer.kind=symbols, or a tokenizer.path",
         ),
     ],
 )

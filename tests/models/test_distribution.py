@@ -15,7 +15,7 @@ EOS_IDS = (3, 7)
 LOGITS = (2.0 * np.random.RandomState(0).standard_normal((6, V))).astype(np.float32)
 INDEX = np.arange(6, dtype=np.int32)
 
-_sampling_logits = jax.jit(sampling_logits, static_argnames="eos_ids")
+_sampling_logits = jax.jit(sampling_logits, static_argnames=("eos_ids", "known_ids"))
 _draw = jax.jit(draw)
 
 
@@ -190,3 +190,16 @@ def test_ends_are_the_ids_given():
     tokens = jnp.arange(V, dtype=jnp.int32)
     assert np.flatnonzero(is_end(tokens, EOS_IDS)).tolist() == [3, 7]
     assert not is_end(tokens, ()).any()
+
+
+def test_rows_that_are_no_tokens_are_never_drawn():
+    """The rest keep their odds: the same as without those rows at all."""
+    sampling = Sampling.of(SamplingConfig(temperature=0.7, top_p=0.9))
+    padded = jnp.asarray(np.pad(LOGITS, ((0, 0), (0, 3)), constant_values=9.0))
+    kept = _sampling_logits(
+        padded, jnp.asarray(INDEX), sampling, eos_ids=EOS_IDS, known_ids=V
+    )
+    probs = _probs(np.asarray(kept))
+    assert (probs[:, V:] == 0).all()
+    alone = _probs(_kept(LOGITS, INDEX, temperature=0.7, top_p=0.9))
+    np.testing.assert_allclose(probs[:, :V], alone, atol=1e-6)

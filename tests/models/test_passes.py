@@ -232,3 +232,29 @@ def test_logits_are_float32_whatever_the_compute_dtype():
     policy = tiny_policy(layers=1, compute_dtype="bfloat16")
     shapes = jax.eval_shape(policy, jnp.asarray(PROMPTS), jnp.ones(PROMPTS.shape, bool))
     assert shapes == jax.ShapeDtypeStruct((P, S, VOCAB_SIZE), jnp.float32)
+
+
+@pytest.mark.parametrize("chunk", [1, 3])
+def test_queries_taken_in_chunks_mix_the_same_values(chunk):
+    """Value and gradient, of prompts and of completions, sliding layers among them."""
+    sliding = {"layer_kinds": ("sliding", "full"), "window": 3}
+    at_once, chunked = (
+        tiny_policy(attention_chunk=width, **sliding) for width in (0, chunk)
+    )
+    weights = jnp.asarray(np.random.RandomState(0).standard_normal((P * G, T, 32)))
+
+    def graded(policy: Transformer, tokens: jax.Array):
+        graphdef, params = nnx.split(policy)
+
+        def loss(params):
+            hidden = _extended(nnx.merge(graphdef, params), tokens)
+            return (hidden * weights.astype(jnp.float32)).sum(), hidden
+
+        return jax.value_and_grad(loss, has_aux=True)(params)
+
+    (_, hidden), grads = _compiled(at_once, graded)(jnp.asarray(COMPLETIONS))
+    (_, found), found_grads = _compiled(chunked, graded)(jnp.asarray(COMPLETIONS))
+    np.testing.assert_allclose(found, hidden, atol=1e-5)
+    expected = named(grads)
+    for name, array in named(found_grads).items():
+        np.testing.assert_allclose(array, expected[name], atol=1e-4, err_msg=name)

@@ -1,7 +1,16 @@
 """Hugging Face checkpoints in and out."""
 
-from rlvr_jax.models.huggingface.load import abstract_hf, load_hf
+from rlvr_jax.models.huggingface.load import abstract_hf, embedding_rows, load_hf
+from rlvr_jax.models.huggingface.match import check_match
 from rlvr_jax.models.huggingface.peft import save_peft
 from rlvr_jax.models.huggingface.save import CARRIED, save_hf
 
-__all__ = ["CARRIED", "abstract_hf", "load_hf", "save_hf", "save_peft"]
+__all__ = [
+    "CARRIED",
+    "abstract_hf",
+    "check_match",
+    "embedding_rows",
+    "load_hf",
+    "save_hf",
+    "save_peft",
+]

@@ -69,12 +69,8 @@ _ACTIVATIONS: dict[str, Literal["silu", "gelu_tanh"]] = {
 _REFUSED = ("attention_bias", "mlp_bias", "use_bidirectional_attention")
 # What a policy may change without being another function.
 _FREE = (
-    "init_scale",
-    "compute_dtype",
-    "param_dtype",
-    "layer_loop",
-    "remat",
-    "attention",
+    *("init_scale", "compute_dtype", "param_dtype", "layer_loop", "remat"),
+    *("attention", "attention_chunk"),
 )
 _LLAMA3 = ("rope_original_length", "rope_low_turns", "rope_high_turns")
 
@@ -248,7 +244,7 @@ def hf_settings(
     if family not in ("llama", "mistral"):
         settings["layer_types"] = [f"{kind}_attention" for kind in kinds(config)]
     read = model_config(text_settings(settings), dtype=config.param_dtype)
-    if lines := diff(_function(read), _function(config)):
+    if lines := diff(function_of(read), function_of(config)):
         raise ConfigError(
             f"no architecture of transformers computes this policy; the nearest, "
             f"{family}, would change model.{', model.'.join(lines)}"
@@ -280,7 +276,7 @@ def _scaling(config: ModelConfig) -> Settings | None:
     return scaling
 
 
-def _function(config: ModelConfig) -> ModelConfig:
+def function_of(config: ModelConfig) -> ModelConfig:
     """Returns the config of the same function, in one form, at default precision."""
     plain = ModelConfig()
     free = {name: vars(plain)[name] for name in _FREE}

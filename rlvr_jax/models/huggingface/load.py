@@ -20,7 +20,7 @@ from jax.sharding import Mesh, Sharding, SingleDeviceSharding
 from safetensors import SafetensorError, safe_open
 
 from job_jax.schema import ConfigError, did_you_mean
-from rlvr_jax.config import ModelConfig
+from rlvr_jax.config import ModelConfig, PretrainedConfig
 from rlvr_jax.models.huggingface.families import Dtype, model_config, text_settings
 from rlvr_jax.models.huggingface.layout import Place, places
 from rlvr_jax.models.parameters import layer_sharding, shardings
@@ -78,9 +78,7 @@ def abstract_hf(directory: Path, *, dtype: Dtype) -> Transformer:
     """Returns the policy that config.json describes, its parameters abstract."""
     settings = text_settings(read_json(directory / CONFIG))
     config = model_config(settings, dtype=dtype)
-    vocab_size = settings.get("vocab_size")
-    if vocab_size is None:
-        raise ConfigError(f"{directory / CONFIG} has no vocab_size")
+    vocab_size = embedding_rows(PretrainedConfig(path=str(directory)))
     _check_tokenizer(directory, vocab_size)
 
     def new() -> Transformer:
@@ -90,6 +88,17 @@ def abstract_hf(directory: Path, *, dtype: Dtype) -> Transformer:
     policy = nnx.eval_shape(new)
     policy.origin = str(directory)
     return policy
+
+
+def embedding_rows(pretrained: PretrainedConfig) -> int:
+    """Returns V, which config.json is asked for only if the config does not say."""
+    if pretrained.vocab_size:
+        return pretrained.vocab_size
+    file = Path(pretrained.path) / CONFIG
+    settings = text_settings(read_json(file))
+    if "vocab_size" not in settings:
+        raise ConfigError(f"{file} has no vocab_size")
+    return settings["vocab_size"]
 
 
 def read_json(path: Path) -> dict[str, Any]:

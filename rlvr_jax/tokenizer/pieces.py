@@ -1,100 +1,52 @@
-"""Text to token ids and back."""
+"""Byte-pair pieces: a sentencepiece model, read or learnt."""
 
 import io
 import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Protocol
 
-import numpy as np
 import sentencepiece
 
 from job_jax.schema import ConfigError
-
-PAD_ID = 0  # fills rows beyond their length; masks come from lengths, never from ids
-
-
-class Tokenizer(Protocol):
-    """What every stage needs of a tokenizer. Encoding adds no special tokens."""
-
-    @property
-    def vocab_size(self) -> int:
-        """Returns V, the number of ids."""
-        ...
-
-    @property
-    def eos_id(self) -> int:
-        """Returns the id that ends a completion."""
-        ...
-
-    def encode(self, text: str) -> list[int]:
-        """Returns the ids of `text`."""
-        ...
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """Returns the text of `ids`, special tokens left out."""
-        ...
-
-
-def pad_rows(
-    rows: Sequence[Sequence[int]], *, bucket: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns ids [B, T] padded on the right, T a multiple of `bucket`, and lengths.
-
-    Raises ValueError on an empty row.
-    """
-    lengths_B = np.array([len(row) for row in rows], np.int32)
-    if lengths_B.size == 0 or lengths_B.min() == 0:
-        raise ValueError("every row needs at least one token")
-    width = -(-int(lengths_B.max()) // bucket) * bucket
-    tokens_BT = np.full((len(rows), width), PAD_ID, np.int32)
-    for target, row in zip(tokens_BT, rows, strict=True):
-        target[: len(row)] = row
-    return tokens_BT, lengths_B
-
-
-class SymbolTokenizer:
-    """A closed vocabulary of words separated by single spaces."""
-
-    def __init__(self, vocabulary: Sequence[str]):
-        self._words = tuple(vocabulary)
-        self._ids = {word: i for i, word in enumerate(self._words)}
-        self.eos_id = self._ids["<eos>"]
-        self.vocab_size = len(self._words)
-
-    def encode(self, text: str) -> list[int]:
-        """Returns one id a word. Raises KeyError on a word of another world."""
-        return [self._ids[word] for word in text.split()]
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """Returns the words of `ids`, padding and end-of-sequence left out."""
-        skip = (PAD_ID, self.eos_id)
-        return " ".join(self._words[i] for i in ids if i not in skip)
-
+from rlvr_jax.tokenizer.base import PAD_ID
 
 # sentencepiece writes a space as this character, and would decode it as a space where
 # it stands in the text itself: there it is spelled in bytes instead.
 _SPACE_MARK = "\u2581"
-_EOS_ID, _UNKNOWN_ID = 1, 2
+_EOS_ID, _UNKNOWN_ID = 1, 2  # of models learnt here
 
 
 class SentencePieceTokenizer:
-    """Byte-pair pieces learnt from the data, single bytes where those do not reach.
+    """A sentencepiece model from a file, or byte-pair pieces learnt from the data.
 
-    Any text comes back from its ids unchanged, line ends and runs of spaces included;
-    every digit is a token of its own.
+    With a learnt one any text comes back from its ids unchanged, line ends and runs of
+    spaces included, and every digit is a token of its own. One made elsewhere may begin
+    texts with a space, and prompts with a token of its own.
     """
 
-    def __init__(self, path: str | os.PathLike[str]):
-        self._pieces = sentencepiece.SentencePieceProcessor(
-            model_proto=Path(path).read_bytes()
-        )
-        self.eos_id = _EOS_ID
+    def __init__(self, path: str | os.PathLike[str], *, stop: tuple[str, ...] = ()):
+        """Raises ConfigError where the file is no model, or has no end of sequence."""
+        try:
+            self._pieces = sentencepiece.SentencePieceProcessor(
+                model_proto=Path(path).read_bytes()
+            )
+        except RuntimeError as error:
+            raise ConfigError(f"{path} is no sentencepiece model") from error
         self.vocab_size: int = self._pieces.vocab_size()
-        self._space_mark_ids = [
-            self._pieces.piece_to_id(f"<0x{byte:02X}>") for byte in _SPACE_MARK.encode()
-        ]
+        self.eos_id: int = self._pieces.eos_id()
+        if self.eos_id < 0:
+            raise ConfigError(
+                f"{path} has no end-of-sequence piece; give another model"
+            )
+        self.eos_ids = (self.eos_id,)
+        self.stop = stop
+        self._before = [bos] if (bos := self._pieces.bos_id()) >= 0 else []
+        spelled = [f"<0x{byte:02X}>" for byte in _SPACE_MARK.encode()]
+        self._space_mark_ids = [self._pieces.piece_to_id(each) for each in spelled]
+        begun = self._pieces.encode("a", out_type=str)[0].startswith(_SPACE_MARK)
+        if begun or self._pieces.unk_id() in self._space_mark_ids:
+            self._space_mark_ids = []
 
     @classmethod
     def train(
@@ -139,15 +91,25 @@ class SentencePieceTokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Returns the ids of `text`."""
+        if not self._space_mark_ids:
+            return self._pieces.encode(text)
         first, *rest = self._pieces.encode(text.split(_SPACE_MARK))
         for ids in rest:
             first += [*self._space_mark_ids, *ids]
         return first
 
+    def encode_prompt(self, text: str) -> list[int]:
+        """Returns the ids of `text` behind the beginning-of-sequence piece, if any."""
+        return [*self._before, *self.encode(text)]
+
     def decode(self, ids: Sequence[int]) -> str:
         """Returns the text of `ids`; bytes that are no UTF-8 read as U+FFFD."""
-        special = (PAD_ID, _EOS_ID, _UNKNOWN_ID)
-        return self._pieces.decode([int(i) for i in ids if i not in special])
+        return self._pieces.decode(
+            [int(i) for i in ids if not self._is_special(int(i))]
+        )
+
+    def _is_special(self, token: int) -> bool:
+        return self._pieces.is_control(token) or self._pieces.is_unknown(token)
 
 
 def _mend(error: str, vocab_size: int) -> str:

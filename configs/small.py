@@ -1,0 +1,110 @@
+"""Qwen2.5-0.5B on GSM8K: from a Hugging Face checkpoint, on one GPU or a v5e-4.
+
+GRPO in groups of 8 with a light KL, a temporal autoencoder of the policy before RL
+(16 D latents after layer 13 of 0..23, about as deep as in configs/medium.py) weighing
+tokens and standing in for the reward in all-wrong groups. No warm start: RL begins at
+the checkpoint (--config.warmup.steps=200 would fit it to worked solutions first).
+
+Commands, with the checkpoint in models/Qwen2.5-0.5B and GSM8K's lines in data/gsm8k:
+    python -m rlvr_jax.main --config=configs/small.py --workdir=runs/small
+    python -m rlvr_jax.main --config=configs/small.py --workdir=runs/small \
+        --config.mesh.fsdp=1                                        # one GPU of 80 GB
+    python -m rlvr_jax.main --config=configs/small.py --compile_only --topology=v5e:2x2
+
+NOT RUN: no weights and no accelerator were at hand, so there is no score, no time and
+no peak memory measured, and on a GPU not even a compilation. Only compiled, for a
+v5e-4 (docs/compile_only.md): 7.5 of each chip's 16 GiB at the most, in the gradient.
+Learning rate, KL and T-SAE settings are taken over from configs/medium.py, not tuned.
+The path from a checkpoint through training to an export was run on a tiny random one
+(tests/integration/test_pretrained.py). For orientation, verl reports 49.6 -> 54.3 %
+with LoRA and 56.7 % with PPO from Qwen2.5-0.5B-Instruct.
+"""
+
+import dataclasses
+
+from job_jax.config import CheckpointConfig, MeshConfig
+from rlvr_jax.config import (
+    Config,
+    DictionaryConfig,
+    DifficultyConfig,
+    EvalConfig,
+    FilesConfig,
+    LossConfig,
+    OptimizerConfig,
+    PretrainedConfig,
+    ProbeConfig,
+    RecordConfig,
+    RFGOConfig,
+    SamplingConfig,
+    TokenizerConfig,
+    TrainConfig,
+    WarmupConfig,
+)
+from rlvr_jax.models.sizes import SIZES
+from sae_jax.config import OptimizerConfig as SAEOptimizerConfig
+from sae_jax.config import SAEConfig
+from sae_jax.config import TrainConfig as SAETrainConfig
+
+
+def get_config() -> Config:
+    """Returns the recipe."""
+    size = SIZES["Qwen2.5-0.5B"]
+    return Config(
+        name="small",
+        task=FilesConfig(
+            train_path="data/gsm8k/train.jsonl",
+            eval_path="data/gsm8k/test.jsonl",
+            record=RecordConfig(
+                prompt_template="{prompt}",
+                chat_template="tokenizer",
+                system_prompt="Reason step by step and end with #### and the number.",
+            ),
+        ),
+        tokenizer=TokenizerConfig(kind="huggingface", stop=("<|im_end|>",)),
+        pretrained=PretrainedConfig(
+            path="models/Qwen2.5-0.5B", vocab_size=size.vocab_size
+        ),
+        model=dataclasses.replace(
+            size.model,
+            compute_dtype="bfloat16",
+            layer_loop="scan",
+            remat="block",
+            attention_chunk=256,
+            max_length=512 + 1024,
+        ),
+        mesh=MeshConfig(fsdp=4),
+        warmup=WarmupConfig(steps=0),
+        difficulty=DifficultyConfig(samples=8, pool=2048),
+        probe=ProbeConfig(
+            source="stage",
+            layer=13,
+            problems=2048,
+            fixed=128,
+            dictionary=DictionaryConfig(
+                sae=SAEConfig(latents=16 * size.model.width, k=64),
+                optimizer=SAEOptimizerConfig(),
+                train=SAETrainConfig(steps=10_000, seeds=2, twin=False),
+                batch_size=4096,
+            ),
+        ),
+        train=TrainConfig(
+            steps=200,
+            prompts_per_step=32,
+            samples_per_prompt=8,
+            micro_batches=8,
+            logit_chunk=64,
+            optimizer=OptimizerConfig(learning_rate=1e-6, warmup_steps=10),
+            loss=LossConfig(kl_coef=0.001),
+            rfgo=RFGOConfig(lambda_w=0.5, lambda_p=0.1),
+            sampling=SamplingConfig(max_new_tokens=1024),
+        ),
+        eval=EvalConfig(
+            problems=1319,
+            samples_per_problem=8,
+            batch_size=32,
+            sampling=SamplingConfig(max_new_tokens=1024, temperature=0.6),
+        ),
+        checkpoint=CheckpointConfig(every=20),
+        prompt_bucket=128,
+        completion_bucket=256,
+    )

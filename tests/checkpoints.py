@@ -1,0 +1,129 @@
+"""A tiny Qwen2 checkpoint with a fast tokenizer, and word problems that it reads."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from policies import tiny_policy
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
+from rlvr_jax.config import (
+    Config,
+    EvalConfig,
+    FilesConfig,
+    LogConfig,
+    MeshConfig,
+    ModelConfig,
+    PretrainedConfig,
+    RecordConfig,
+    SamplingConfig,
+    TokenizerConfig,
+    TrainConfig,
+    WarmupConfig,
+)
+from rlvr_jax.models import save_hf
+
+SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+ROWS = 288  # of the embedding: more than the tokenizer has tokens
+EOS = 269  # the first of SPECIAL
+CHATML = (
+    "{%- for message in messages -%}"
+    "{{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' -}}"
+    "{%- endfor -%}"
+    "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\n' -}}{%- endif -%}"
+)
+MODEL = ModelConfig(
+    layers=1,
+    width=16,
+    mlp_width=16,
+    heads=2,
+    kv_heads=1,
+    head_width=8,
+    qkv_bias=True,
+    max_length=128,
+)
+RECORDS = [
+    {"question": f"What is {a} plus {b}?", "answer": f"{a}+{b}={a + b}\n#### {a + b}"}
+    for a in range(4)
+    for b in range(4)
+]
+
+
+def write_tokenizer(directory: Path, **settings: Any) -> Path:
+    """Returns the directory with byte-level pieces, as Qwen's, in it.
+
+    Three special tokens stand behind 256 bytes and a few pieces. A setting of None is
+    left out.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    found = tokenizers.Tokenizer(models.BPE())
+    found.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    found.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=270,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    found.train_from_iterator([r["question"] for r in RECORDS], trainer)
+    found.add_special_tokens(list(SPECIAL))
+    found.save(str(directory / "tokenizer.json"))
+    told = {"eos_token": SPECIAL[0], "bos_token": None, "chat_template": CHATML}
+    told = {name: v for name, v in (told | settings).items() if v is not None}
+    (directory / "tokenizer_config.json").write_text(json.dumps(told))
+    return directory
+
+
+def write_checkpoint(directory: Path, **changes: Any) -> Path:
+    """Returns the directory with weights, config.json and a tokenizer."""
+    policy = tiny_policy(
+        vocab_size=ROWS, eos_ids=(EOS,), **vars(MODEL) | {"max_length": 512} | changes
+    )
+    save_hf(policy, directory)
+    return write_tokenizer(directory)
+
+
+def write_problems(path: Path) -> Path:
+    """Returns a file of sixteen problems in GSM8K's layout."""
+    path.write_text("".join(json.dumps(record) + "\n" for record in RECORDS))
+    return path
+
+
+def word_config(start: Path, problems: Path, **sections: Any) -> Config:
+    """Returns a run of two steps from the checkpoint on the problems."""
+    sampling = SamplingConfig(max_new_tokens=16)
+    told: dict[str, Any] = {
+        "task": FilesConfig(
+            train_path=str(problems),
+            eval_path=str(problems),
+            record=RecordConfig(
+                prompt_template="{prompt}",
+                chat_template="tokenizer",
+                system_prompt="Add.",
+            ),
+        ),
+        "tokenizer": TokenizerConfig(kind="huggingface", stop=("<|im_end|>", "!")),
+        "pretrained": PretrainedConfig(path=str(start)),
+        "model": MODEL,
+        "mesh": MeshConfig(cpu_devices=8),
+        "warmup": WarmupConfig(steps=0),
+        "train": TrainConfig(
+            steps=2,
+            prompts_per_step=8,
+            samples_per_prompt=2,
+            overlong_buffer=15,
+            sampling=sampling,
+        ),
+        "eval": EvalConfig(
+            problems=8,
+            samples_per_problem=2,
+            k=(1, 2),
+            batch_size=8,
+            bootstrap=20,
+            sampling=sampling,
+        ),
+        "log": LogConfig(rollouts_every=1),
+        "prompt_bucket": 64,
+        "completion_bucket": 16,
+    }
+    return Config(**told | sections)

@@ -1,0 +1,183 @@
+"""Runs from Hugging Face directories: from a checkpoint to a checkpoint."""
+
+import dataclasses
+import gzip
+import json
+
+import jax
+import numpy as np
+import pytest
+from checkpoints import MODEL, ROWS, word_config, write_checkpoint, write_problems
+from flax import nnx
+from policies import named
+
+from job_jax.config_io import to_json
+from rlvr_jax import convert
+from rlvr_jax.config import PretrainedConfig
+from rlvr_jax.main import main
+from rlvr_jax.models import load_hf
+from rlvr_jax.run import open_run
+
+
+@pytest.fixture(autouse=True)
+def apart(monkeypatch, tmp_path, restored_signals):
+    """Keeps the command from changing this process."""
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "programs"))
+
+
+@pytest.fixture
+def start(tmp_path):
+    return write_checkpoint(tmp_path / "hf")
+
+
+@pytest.fixture
+def problems(tmp_path):
+    return write_problems(tmp_path / "problems.jsonl")
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    def write(config):
+        path = tmp_path / "config.json"
+        path.write_text(json.dumps({"config": to_json(config)}))
+        return f"--config={path}"
+
+    return write
+
+
+@pytest.fixture
+def refusal(recipe, tmp_path, capsys):
+    """Returns the one line that a run is refused with."""
+
+    def refuse(config):
+        args = [recipe(config), f"--workdir={tmp_path / 'w'}", "--stage=train"]
+        assert main(args) == 2
+        shown = capsys.readouterr()
+        assert shown.err.startswith("error: ")
+        assert shown.err.count("\n") == 1
+        return shown.err
+
+    return refuse
+
+
+def test_a_run_starts_from_the_directory_and_ends_in_one(
+    tmp_path, start, problems, recipe, capsys
+):
+    config = word_config(start, problems)
+    args = [recipe(config), f"--workdir={tmp_path / 'w'}", "--stage=train"]
+    assert main(args) == 0, capsys.readouterr().err
+    assert convert.main(["to-hf", str(tmp_path / "w"), str(tmp_path / "out")]) == 0
+    before, after = (nnx.state(load_hf(tmp_path / name)) for name in ("hf", "out"))
+    moved = {
+        name: np.abs(array - named(before)[name]).max()
+        for name, array in named(after).items()
+    }
+    assert all(0 < most < 1e-2 for most in moved.values()), moved
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        assert (tmp_path / "out" / name).read_bytes() == (start / name).read_bytes()
+    summary = json.loads((tmp_path / "w" / "summary.json").read_text())
+    assert summary["logprob_gap"]["mean"] < 1e-4
+    with gzip.open(tmp_path / "w" / "rollouts" / "train_000000.jsonl.gz", "rt") as file:
+        rows = [json.loads(line) for line in file]
+    assert rows[0]["prompt"].startswith("<|im_start|>system\nAdd.<|im_end|>\n")
+    cut = [row["completion"] for row in rows if "!" in row["completion"]]
+    assert all(text.index("!") == len(text) - 1 for text in cut)
+
+
+def test_the_weights_are_those_of_the_directory_on_every_device(
+    tmp_path, start, problems
+):
+    run = open_run(word_config(start, problems), tmp_path / "unused", stages=("train",))
+    with jax.set_mesh(run.mesh), run.judge:
+        params = run.initial_params()
+        assert jax.tree.structure(params) == jax.tree.structure(run.abstract_params())
+    expected = named(nnx.state(load_hf(start)))
+    for name, array in named(params).items():
+        np.testing.assert_array_equal(array, expected[name], err_msg=name)
+    assert run.vocab_size == ROWS > run.tokenizer.vocab_size == 272
+
+
+def _truncated(start):
+    whole = (start / "model.safetensors").read_bytes()
+    (start / "model.safetensors").write_bytes(whole[:-100])
+
+
+def _removed(name):
+    return lambda start: (start / name).unlink()
+
+
+def _set(name, **changes):
+    def change(start):
+        settings = json.loads((start / name).read_text()) | changes
+        (start / name).write_text(json.dumps(settings))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (_truncated, "model.safetensors is damaged ("),
+        (_removed("model.safetensors"), "model.safetensors; beside it lie"),
+        (_removed("config.json"), "config.json; give a directory of a Hugging Face"),
+        (_removed("tokenizer.json"), "tokenizer.json; give the directory of a fast"),
+        (
+            lambda start: (start / "tokenizer.json").write_text("{"),
+            "tokenizer.json is no fast tokenizer",
+        ),
+        (
+            _set("config.json", architectures=["Qwen2MoeForCausalLM"]),
+            "did you mean 'Qwen2ForCausalLM'",
+        ),
+        (
+            _set("config.json", vocab_size=200),
+            "the tokenizer has 272 tokens, and the model of",
+        ),
+        (
+            _set("tokenizer_config.json", chat_template=None),
+            "has none, neither chat_template.jinja nor in tokenizer_config.json",
+        ),
+        (
+            _set(
+                "tokenizer_config.json",
+                added_tokens_decoder={"300": {"content": "<think>"}},
+            ),
+            "has '<think>' as token 300, tokenizer.json does not",
+        ),
+    ],
+)
+def test_a_checkpoint_that_no_run_can_start_from(
+    refusal, start, problems, damage, message
+):
+    damage(start)
+    assert message in refusal(word_config(start, problems))
+
+
+def test_every_field_that_differs_is_named_in_one_line(refusal, start, problems):
+    model = dataclasses.replace(MODEL, mlp_width=24, qkv_bias=False, max_length=513)
+    config = word_config(
+        start,
+        problems,
+        model=model,
+        pretrained=PretrainedConfig(path=str(start), vocab_size=300),
+    )
+    line = refusal(config)
+    for part in (
+        "model.mlp_width: 24 -> 16",
+        "model.qkv_bias: False -> True",
+        "model.max_length: 513 -> 512",
+        f"pretrained.vocab_size: 300 -> {ROWS}",
+    ):
+        assert part in line
+    assert "head_width" not in line
+
+
+def test_a_directory_that_is_not_there(refusal, tmp_path, problems, recipe, capsys):
+    config = word_config(tmp_path / "none", problems)
+    assert "none/config.json; give a directory" in refusal(config)
+    sized = PretrainedConfig(path=str(tmp_path / "none"), vocab_size=ROWS)
+    planned = dataclasses.replace(config, pretrained=sized)
+    assert main([recipe(planned), "--dry_run"]) == 0
+    shown = capsys.readouterr().out
+    assert f"vocabulary  {ROWS}" in shown
+    assert "none: neither tokenizer nor data checked" in shown
