@@ -21,6 +21,7 @@ from jax.sharding import NamedSharding
 
 from job_jax.command import UsageError
 from job_jax.mesh import batch_sharding, make_mesh, replicated
+from rlvr_jax.adapters import abstract_parts
 from rlvr_jax.config import Config
 from rlvr_jax.latents import Observer
 from rlvr_jax.learn.objectives import policy_objective
@@ -165,8 +166,10 @@ class _Programs:
                 config.model, vocab_size(config), nnx.Rngs(0), eos_ids=(0,)
             )
         )
-        self._graphdef = nnx.graphdef(policy)
-        self._params = laid_out_shapes(policy, mesh)
+        self._parts = abstract_parts(
+            nnx.graphdef(policy), laid_out_shapes(policy, mesh), mesh, train.lora
+        )
+        self._graphdef = self._parts.graphdef
         self._updater = Updater(
             self._graphdef,
             policy_objective(train.loss),
@@ -179,6 +182,7 @@ class _Programs:
                 shuffled=config.probe.features.arm == "shuffled",
                 observer=Observer(),
             ),
+            frozen=self._parts.frozen,
         )
 
     def compiled(self) -> tuple[dict[str, int], dict[str, dict[str, Any]]]:
@@ -186,20 +190,21 @@ class _Programs:
         train, probe = self._config.train, self._config.probe
         sampling = self._whole(jax.eval_shape(lambda: Sampling.of(train.sampling)))
         guide = None if probe.source == "off" else self._guide()
-        state, (gradients, _) = self._updater.shapes(self._params, guide)
+        trained, frozen = self._parts.trained, self._parts.frozen
+        state, (gradients, _) = self._updater.shapes(trained, guide)
         parts = {
-            "parameters": _bytes(self._params),
+            "parameters": _bytes(trained) + _bytes(frozen),
             "optimizer": _bytes(state.opt_state),
             "gradients": _bytes(gradients),
         }
         if train.loss.kl_coef > 0 or train.rfgo.reads_reference:
-            parts["reference"] = parts["parameters"]
+            parts["reference"] = _bytes(trained)
         if probe.source == "stage":
             latents, shards = probe.dictionary.sae.latents, self._mesh.shape["tensor"]
             parts["dictionary"] = 8 * self._config.model.width * latents // shards
         programs = {
             "sampler": lambda: self._sampler(sampling),
-            **self._updater.lowered(self._params, self._batch(), sampling, guide),
+            **self._updater.lowered(trained, self._batch(), sampling, guide),
         }
         return parts, {name: _figures(lower) for name, lower in programs.items()}
 
@@ -232,7 +237,7 @@ class _Programs:
         )
         return sample.lower(
             self._graphdef,
-            self._params,
+            nnx.merge_state(self._parts.trained, *self._parts.frozen),
             self._split(prompts),
             sampling,
             key=self._whole(jax.eval_shape(lambda: jax.random.key(0))),

@@ -31,6 +31,7 @@ from job_jax.schema import (
 from rlvr_jax.config_difficulty import CurriculumConfig, DifficultyConfig
 from rlvr_jax.config_learn import (
     AdvantageConfig,
+    LoRAConfig,
     LossConfig,
     RewardConfig,
     RewardName,
@@ -67,6 +68,7 @@ __all__ = [
     "FilesConfig",
     "FiniteFieldConfig",
     "HubConfig",
+    "LoRAConfig",
     "LogConfig",
     "LossConfig",
     "MeshConfig",
@@ -162,6 +164,7 @@ class TrainConfig(Section):
     reward: RewardConfig = RewardConfig()
     advantage: AdvantageConfig = AdvantageConfig()
     loss: LossConfig = LossConfig()
+    lora: LoRAConfig = LoRAConfig()
     rfgo: RFGOConfig = RFGOConfig()
     sampling: SamplingConfig = SamplingConfig()
 

@@ -4,8 +4,11 @@ import dataclasses
 from typing import Annotated, Literal
 
 from job_jax.config import NOT_EMPTY, PositiveShare
-from job_jax.schema import NonNegative, Positive, Section, Share, require
+from job_jax.schema import NonNegative, Positive, Section, Share, Whole, require
 
+ModuleName = Literal[
+    "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"
+]
 RewardName = Literal["verdict", "format", "confidence", "random", "wrong_label"]
 
 
@@ -97,4 +100,43 @@ class LossConfig(Section):
             f"entropy_top={self.entropy_top} leaves out tokens, and ratio_level="
             f"{self.ratio_level} moves all of a completion's by one ratio; set "
             "ratio_level=token",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LoRAConfig(Section):
+    """Adapters that RL trains in place of the weights (arXiv 2106.09685).
+
+    W becomes W + (alpha / rank) A B, A [in, rank] drawn and B [rank, out] from 0; W
+    stays as it was, or is quantised once, before the first step (arXiv 2305.14314).
+    """
+
+    rank: Whole = 0  # 0: off, all parameters are trained
+    alpha: Positive = 16.0  # what A B is scaled by, times rank
+    modules: Annotated[tuple[ModuleName, ...], NOT_EMPTY] = (  # adapted in every layer
+        "q_proj",
+        "k_proj",
+        "v_proj",
+        "o_proj",
+        "gate_proj",
+        "up_proj",
+        "down_proj",
+    )
+    quantize: Literal["none", "int8", "nf4"] = "none"  # the seven matrices of a layer
+
+    def __post_init__(self) -> None:
+        """Refuses settings of adapters that are not there, and a module told twice."""
+        super().__post_init__()
+        changed = [
+            f"{field.name}={vars(self)[field.name]}"
+            for field in dataclasses.fields(self)
+            if vars(self)[field.name] != field.default
+        ]
+        require(
+            self.rank > 0 or not changed,
+            f"{', '.join(changed)} without adapters; set rank to at least 1",
+        )
+        require(
+            len(set(self.modules)) == len(self.modules),
+            f"modules={self.modules} names one twice",
         )

@@ -2,6 +2,7 @@
 
 python -m rlvr_jax.convert from-hf DIR OUT
 python -m rlvr_jax.convert to-hf CHECKPOINT OUT
+python -m rlvr_jax.convert to-peft CHECKPOINT OUT
 """
 
 import shutil
@@ -14,11 +15,11 @@ import jax
 from flax import nnx
 from jax.sharding import SingleDeviceSharding
 
-from job_jax.checkpoint import CheckpointReadError, StageCheckpoints
+from job_jax.checkpoint import CheckpointReadError, StageCheckpoints, latest_step
 from job_jax.command import UsageError, exit_code, load_config
 from job_jax.config import CheckpointConfig
-from rlvr_jax.config import Config
-from rlvr_jax.models import Transformer, load_hf, save_hf
+from rlvr_jax.config import Config, LoRAConfig
+from rlvr_jax.models import Transformer, load_hf, lora, save_hf, save_peft
 from rlvr_jax.models.huggingface import CARRIED, abstract_hf, embedding_rows
 from rlvr_jax.restored import find_checkpoint
 from rlvr_jax.tasks.finite_field import vocabulary
@@ -28,13 +29,17 @@ from rlvr_jax.workdir import TOKENIZER_FILE
 _USAGE = """\
 usage: python -m rlvr_jax.convert from-hf DIR OUT
        python -m rlvr_jax.convert to-hf CHECKPOINT OUT
+       python -m rlvr_jax.convert to-peft CHECKPOINT OUT
 
 from-hf  DIR         a Hugging Face directory: config.json and safetensors
          OUT         a new directory: the checkpoint, as step 0, and in hf/ what goes
                      along with it (config, generation config, tokenizer)
 to-hf    CHECKPOINT  what from-hf wrote, or a run's WORKDIR, one of its
                      WORKDIR/checkpoints/STAGE, or a step in that
-         OUT         a new directory, which transformers loads
+         OUT         a new directory, which transformers loads; adapters are merged
+to-peft  CHECKPOINT  of stage train, of a run with train.lora.rank
+         OUT         a new directory: its adapters, which PEFT loads beside the policy
+                     before RL (to-hf WORKDIR/checkpoints/warmup)
 """
 _ALONG = "hf"
 
@@ -48,9 +53,12 @@ def _do(argv: Sequence[str]) -> None:
     if "--help" in argv:
         print(_USAGE)
         return
-    commands = {"from-hf": _from_hf, "to-hf": _to_hf}
+    commands = {"from-hf": _from_hf, "to-hf": _to_hf, "to-peft": _to_peft}
     if len(argv) != 3 or argv[0] not in commands:
-        raise UsageError(f"give from-hf DIR OUT or to-hf CHECKPOINT OUT, not {argv}")
+        raise UsageError(
+            "give from-hf DIR OUT or to-hf CHECKPOINT OUT or to-peft CHECKPOINT OUT, "
+            f"not {argv}"
+        )
     source, out = Path(argv[1]), Path(argv[2])
     if out.exists() and any(out.iterdir()):
         raise UsageError(f"{out} is not empty; give a new directory")
@@ -70,23 +78,79 @@ def _from_hf(source: Path, out: Path) -> None:
 
 def _to_hf(source: Path, out: Path) -> None:
     directory, step = find_checkpoint(source)
-    policy = _described(directory)
+    policy, config = _described(directory)
+    if config.rank:
+        params = _merged(policy, config, directory, step)
+    else:
+        params = _read(directory, step, nnx.state(policy))
+    save_hf(nnx.merge(nnx.graphdef(policy), params), out)
+    print(f"{out}: step {step}")
+
+
+def _to_peft(source: Path, out: Path) -> None:
+    directory, step = find_checkpoint(source)
+    policy, config = _described(directory)
+    if not config.rank:
+        raise UsageError(
+            f"{directory} holds no adapters; give WORKDIR/checkpoints/train of a run "
+            "with train.lora.rank, or use to-hf"
+        )
+    adapted = _adapted(policy, config)
+    params = _read(directory, step, nnx.state(adapted, lora.ADAPTERS))
+    nnx.update(adapted, params)
+    save_peft(adapted, out, config=config, base=policy.origin)
+    print(f"{out}: step {step}")
+
+
+def _read(directory: Path, step: int, like: Any) -> Any:
+    """Returns parameters of a checkpoint, whole on one device."""
     one = SingleDeviceSharding(jax.devices()[0])
 
     def laid_out(leaf: Any) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=one)
 
-    graphdef, params = nnx.split(policy)
     with StageCheckpoints(directory) as checkpoints:
-        params = checkpoints.restore_params(step, jax.tree.map(laid_out, params))
-    save_hf(nnx.merge(graphdef, params), out)
-    print(f"{out}: step {step}")
+        return checkpoints.restore_params(step, jax.tree.map(laid_out, like))
 
 
-def _described(directory: Path) -> Transformer:
-    """Returns the policy of a stage's checkpoints, its parameters abstract."""
+def _adapted(policy: Transformer, config: LoRAConfig) -> Transformer:
+    """Returns an abstract policy with its adapters."""
+    graphdef, params = nnx.split(policy)
+
+    def adapt(base: Any) -> Transformer:
+        return lora.adapt(nnx.merge(graphdef, base), config, jax.random.key(0))
+
+    return nnx.eval_shape(adapt, params)
+
+
+def _merged(policy: Transformer, config: LoRAConfig, directory: Path, step: int) -> Any:
+    """Returns the adapters of a checkpoint merged into the policy before RL."""
+    warm = directory.resolve().parent / "warmup"
+    before = latest_step(warm)
+    if before is not None:
+        base = _read(warm, before, nnx.state(policy))
+    elif policy.origin:
+        base = nnx.state(load_hf(policy.origin, dtype=policy.config.param_dtype))
+    else:
+        raise UsageError(
+            f"no checkpoint in {warm}, and {directory} holds adapters alone; use "
+            "to-peft"
+        )
+    like = nnx.state(_adapted(policy, config), lora.ADAPTERS)
+    graphdef = nnx.graphdef(policy)
+    merge = jax.jit(
+        lambda base, adapters: lora.merged(graphdef, base, adapters, config)
+    )
+    return merge(base, _read(directory, step, like))
+
+
+def _described(directory: Path) -> tuple[Transformer, LoRAConfig]:
+    """Returns the policy of a stage's checkpoints, abstract, and the adapters' config.
+
+    That has rank 0 where the checkpoints hold no adapters.
+    """
     if (directory / _ALONG).is_dir():
-        return abstract_hf(directory / _ALONG, dtype="float32")
+        return abstract_hf(directory / _ALONG, dtype="float32"), LoRAConfig()
     workdir = directory.resolve().parents[1]
     config = load_config(workdir / "config.json", Config)
     task = config.task
@@ -102,7 +166,8 @@ def _described(directory: Path) -> Transformer:
 
     policy = nnx.eval_shape(new)
     policy.origin = start.path or None  # whose tokenizer and settings go along
-    return policy
+    adapted = directory.resolve().name == "train"
+    return policy, config.train.lora if adapted else LoRAConfig()
 
 
 if __name__ == "__main__":

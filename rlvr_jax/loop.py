@@ -7,6 +7,7 @@ train       problems -> rollouts -> verdicts -> advantages -> optimizer steps
 eval        held-out problems, before (warmup's policy) and after (train's)
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -18,6 +19,7 @@ from job_jax.metrics import Progress
 from job_jax.processes import divided, from_primary, on_host
 from job_jax.steps import StageSteps
 from rlvr_jax import doctor, throughput
+from rlvr_jax.adapters import Learner, learner
 from rlvr_jax.data import Difficulty, Loader, Pool, difficulty
 from rlvr_jax.estimate import known_before_rl, learnt, restored, write_difficulty
 from rlvr_jax.evaluate import (
@@ -103,12 +105,14 @@ def warmup(loop: Loop) -> None:
 
 def train(loop: Loop) -> None:
     """Reinforcement learning: the page that the rest of the package serves."""
-    run, config = loop.run, loop.run.config.train
+    config = loop.run.config.train
     check_ended(loop, "warmup", "difficulty", "tsae")
+    trained = learner(loop.run, lambda: policy_after(loop, "warmup"))
+    run = trained.run
     # Updates donate their state, so a reference is an array of its own.
     needs_reference = config.loss.kl_coef > 0 or config.rfgo.reads_reference
-    reference = policy_after(loop, "warmup") if needs_reference else None
-    watcher = Watcher.open(loop)
+    reference = trained.start() if needs_reference else None
+    watcher = Watcher.open(loop, trained)
     updater = Updater(
         run.graphdef,
         policy_objective(config.loss, token_classes(run.tokenizer)),
@@ -116,13 +120,14 @@ def train(loop: Loop) -> None:
         total_steps=config.optimizer_steps,
         logit_chunk=config.logit_chunk,
         probing=watcher.probing if watcher else None,
+        frozen=trained.frozen,
     )
     pool = Pool(run.sources["train"], run.config)
     sampling = run.replicate(Sampling.of(config.sampling))
     draw_key = jax.jit(functools.partial(jax.random.fold_in, run.key("train")))
     with loop.steps("train", config.steps) as steps:
         steps.begin(
-            lambda: updater.init(policy_after(loop, "warmup")),
+            lambda: updater.init(trained.start()),
             host={
                 "doctor": doctor.new_state(),
                 "speed": throughput.nothing(),
@@ -134,7 +139,7 @@ def train(loop: Loop) -> None:
             clock = Clock()
             experience = gather(
                 run,
-                steps.state,
+                trained.acting(steps.state),
                 pool,
                 known,
                 step=step,
@@ -174,9 +179,10 @@ def train(loop: Loop) -> None:
                 draws=experience.draws,
             )
             _end_step(
-                loop,
+                dataclasses.replace(loop, run=run),
                 steps,
                 step,
+                trained=trained,
                 known=known,
                 experience=experience,
                 result=result,
@@ -190,6 +196,7 @@ def train(loop: Loop) -> None:
         steps.host["speed"],
         model=run.config.model,
         vocab_size=run.vocab_size,
+        frozen=bool(trained.frozen),
     )
     loop.summarise({"stages": {"train": steps.seconds}, "throughput": speed})
 
@@ -252,6 +259,7 @@ def _end_step(
     steps: StageSteps,
     step: int,
     *,
+    trained: Learner,
     known: Difficulty,
     experience: Experience,
     result: Optimized,
@@ -277,7 +285,7 @@ def _end_step(
     if config.eval.every and (step + 1) % config.eval.every == 0:
         judged = _evaluated(
             loop,
-            steps.state.params,
+            trained.whole(steps.state.params),
             f"eval at {step + 1}",
             weight_version=int(steps.state.step),
             between=lambda: None,  # a step that has begun is ended and saved

@@ -12,6 +12,7 @@ from jax.sharding import Mesh
 
 from job_jax.config_io import to_json
 from job_jax.mesh import device_name, make_mesh
+from rlvr_jax.adapters import Parts, abstract_parts
 from rlvr_jax.config import Config
 from rlvr_jax.given import check_asked
 from rlvr_jax.models import Transformer, laid_out_shapes
@@ -33,25 +34,32 @@ def text(config: Config) -> str:
     with tempfile.TemporaryDirectory() as scratch:
         run = open_run(config, Path(scratch) / "tokenizer.model")
         check_asked(config, run.tokenizer.encode)
-        params, lines = run.abstract_params(), run.left_out()
-        return _describe(config, run.mesh, params, run.vocab_size, lines=lines)
+        policy = nnx.merge(run.graphdef, run.abstract_params())
+        return _describe(config, run.mesh, policy, run.vocab_size, lines=run.left_out())
 
 
 def _of_shapes(config: Config) -> str:
     mesh, rows = make_mesh(config.mesh), embedding_rows(config.pretrained)
     policy = nnx.eval_shape(lambda: Transformer(config.model, rows, nnx.Rngs(0)))
     line = f"there is no {config.pretrained.path}: neither tokenizer nor data checked"
-    return _describe(config, mesh, laid_out_shapes(policy, mesh), rows, lines=[line])
+    return _describe(config, mesh, policy, rows, lines=[line])
 
 
 def _describe(
-    config: Config, mesh: Mesh, params: Any, vocab_size: int, *, lines: list[str]
+    config: Config,
+    mesh: Mesh,
+    policy: Transformer,
+    vocab_size: int,
+    *,
+    lines: list[str],
 ) -> str:
+    graphdef, params = nnx.graphdef(policy), laid_out_shapes(policy, mesh)
+    split = abstract_parts(graphdef, params, mesh, config.train.lora)
     count = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params))
     axes = " x ".join(f"{name} {size}" for name, size in mesh.shape.items())
     parts = [
         f"  {part:<22}{size / _MIB:10.1f} MiB"
-        for part, size in memory_by_part(config, params, vocab_size).items()
+        for part, size in memory_by_part(config, split, vocab_size).items()
     ]
     return "\n".join(
         [
@@ -67,16 +75,15 @@ def _describe(
     )
 
 
-def memory_by_part(config: Config, params: Any, vocab_size: int) -> dict[str, float]:
+def memory_by_part(config: Config, params: Parts, vocab_size: int) -> dict[str, float]:
     """Returns the bytes of what lives through a step, summed over devices.
 
     Activations of the backward pass are not counted; `logits` are those that exist at
     once in the sampler, `dictionary` is that of a probe that the run itself trains.
     """
     model, train = config.model, config.train
-    leaves = jax.tree.leaves(params)
-    weights = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves)
-    numbers = sum(math.prod(leaf.shape) for leaf in leaves)
+    weights, left_alone = _bytes(params.trained), _bytes(params.frozen)
+    numbers = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params.trained))
     rows = train.prompts_per_step * train.samples_per_prompt
     wide = 4 if model.compute_dtype == "float32" else 2
     has_reference = train.loss.kl_coef > 0 or train.rfgo.reads_reference
@@ -85,7 +92,7 @@ def memory_by_part(config: Config, params: Any, vocab_size: int) -> dict[str, fl
         dictionary = 2 * 4 * model.width * config.probe.dictionary.sae.latents
     per_token = 2 * model.layers * model.kv_heads * model.head_width * wide
     return {
-        "parameters": weights,
+        "parameters": weights + left_alone,
         "gradients": 4 * numbers,
         "optimizer": 2 * weights,
         "reference": weights if has_reference else 0,
@@ -93,3 +100,8 @@ def memory_by_part(config: Config, params: Any, vocab_size: int) -> dict[str, fl
         "completion cache": rows * train.sampling.max_new_tokens * per_token,
         "logits": 4.0 * rows * vocab_size,
     }
+
+
+def _bytes(tree: Any) -> int:
+    leaves = jax.tree.leaves(tree)
+    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves)

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 import jax
 
-from job_jax.checkpoint import StageCheckpoints, latest_step
+from job_jax.checkpoint import latest_step
 from job_jax.command import UsageError
 from job_jax.mesh import start_jax
+from rlvr_jax.adapters import saved_params
 from rlvr_jax.config import Config
 from rlvr_jax.run import Run, open_run
 from rlvr_jax.tasks import Stage
@@ -43,9 +44,7 @@ def restored_policy(config: Config, path: Path, *, stage: Stage) -> Iterator[Res
     for line in run.left_out():
         print(line, file=sys.stderr)
     with jax.set_mesh(run.mesh), run.judge:
-        with StageCheckpoints(directory) as checkpoints:
-            params = checkpoints.restore_params(step, run.abstract_params())
-        yield Restored(run, params, step)
+        yield Restored(run, saved_params(run, directory, step), step)
 
 
 def workdir_of(path: Path) -> Path:

@@ -94,7 +94,14 @@ class Run:
 
     def key(self, stream: str) -> jax.Array:
         """Returns the key of one stream of random numbers, apart from all others."""
-        number = {"train": 0, "eval": 1, "difficulty": 2, "tsae": 3, "arm": 4}[stream]
+        number = {
+            "train": 0,
+            "eval": 1,
+            "difficulty": 2,
+            "tsae": 3,
+            "arm": 4,
+            "lora": 5,
+        }[stream]
         return jax.random.fold_in(jax.random.key(self.config.seed), number)
 
     def problems(self, stage: Stage, count: int) -> list[Problem]:

@@ -5,7 +5,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-from job_jax.checkpoint import StageCheckpoints, latest_step
+from job_jax.checkpoint import latest_step
 from job_jax.compiles import CompileCounter
 from job_jax.config_io import to_json
 from job_jax.mesh import device_name
@@ -13,6 +13,7 @@ from job_jax.metrics import METRICS_FILE, MetricsWriter, read_metrics
 from job_jax.processes import from_primary, is_primary
 from job_jax.schema import ConfigError, require
 from job_jax.steps import StageSteps, StopSignal
+from rlvr_jax.adapters import saved_params
 from rlvr_jax.config import Config
 from rlvr_jax.run import Run
 from rlvr_jax.telemetry import run_summary
@@ -75,9 +76,7 @@ def policy_after(loop: Loop, stage: str) -> Any:
         stage = "warmup"
     if steps[stage] == 0:
         return run.initial_params()
-    directory = loop.workdir.checkpoints / stage
-    with StageCheckpoints(directory) as checkpoints:
-        return checkpoints.restore_params(steps[stage], run.abstract_params())
+    return saved_params(run, loop.workdir.checkpoints / stage, steps[stage])
 
 
 def is_done(stage: str, *, config: Config, workdir: Workdir) -> bool:

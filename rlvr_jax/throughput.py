@@ -46,18 +46,23 @@ def add(
 
 
 def summary(
-    total: dict[str, float], *, model: ModelConfig, vocab_size: int
+    total: dict[str, float],
+    *,
+    model: ModelConfig,
+    vocab_size: int,
+    frozen: bool = False,
 ) -> dict[str, Any]:
     """Returns rates over the counted steps, and the update's share of the peak.
 
     Tokens are completion tokens: a rollout's rate counts all that were sampled, the
     update's those that it read. `mfu` is the update's matrix-product FLOPs for them
-    (6 a weight: 2 forward, 4 backward; prompts and attention scores are not counted)
-    over its seconds and over `peak_flops`, which is measured, not taken from a sheet.
+    (6 a weight: 2 forward, 4 backward, of which `frozen` weights save 2; prompts,
+    attention scores and adapters are not counted) over its seconds and over
+    `peak_flops`, which is measured, not taken from a sheet.
     """
     if not total["steps"]:
         return {}
-    flops = 6 * matmul_weights(model, vocab_size) * total["learnt"]
+    flops = (4 if frozen else 6) * matmul_weights(model, vocab_size) * total["learnt"]
     peak = peak_flops(model.compute_dtype)
     return {
         "rollout_tokens_per_s": total["sampled"] / total["rollout_s"],

@@ -17,6 +17,7 @@ import numpy as np
 from job_jax.processes import is_primary, on_host
 from job_jax.steps import StageSteps
 from rlvr_jax import guidance
+from rlvr_jax.adapters import Learner
 from rlvr_jax.experience import Experience
 from rlvr_jax.latents import ROWS, Latents, Observer, table, validity
 from rlvr_jax.learn import is_split
@@ -37,8 +38,8 @@ _TRIALS = 3
 class Watcher:
     """The probe of stage `train`. What it must remember stands in `steps.host`."""
 
-    def __init__(self, loop: Loop, probe: Probe):
-        self._loop, self._probe = loop, probe
+    def __init__(self, loop: Loop, probe: Probe, trained: Learner):
+        self._loop, self._probe, self._trained = loop, probe, trained
         self._config = loop.run.config
         run = loop.run
         self._key = run.key("arm")
@@ -55,13 +56,13 @@ class Watcher:
         )
 
     @classmethod
-    def open(cls, loop: Loop) -> Self | None:
+    def open(cls, loop: Loop, trained: Learner) -> Self | None:
         """Returns the watcher of a run; None where it has no probe."""
         if loop.run.config.probe.source == "off":
             return None
         directory = loop.workdir.path / SAE_DIR
         (loop.workdir.path / FEATURES_DIR).mkdir(exist_ok=True)
-        return cls(loop, open_probe(directory, loop.run.mesh))
+        return cls(loop, open_probe(directory, loop.run.mesh), trained)
 
     def new_state(self) -> dict[str, Any]:
         """Returns what is remembered before the first step."""
@@ -182,9 +183,9 @@ class Watcher:
         return every > 0 and step % every == 0
 
     def _read(self, params: Any) -> TextReading:
-        run = self._loop.run
+        run, whole = self._trained.run, self._trained.whole(params)
         texts = run.place(self._probe.fixed)
-        return on_host(self._probe.read_fixed(run.graphdef, params, texts))
+        return on_host(self._probe.read_fixed(run.graphdef, whole, texts))
 
     def _write(self, step: int, rollouts: Latents | None) -> dict[str, float]:
         """Writes a step's tables and returns the metrics of the dictionary's validity.

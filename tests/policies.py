@@ -4,15 +4,15 @@ import dataclasses
 import functools
 import zlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from rlvr_jax.config import ModelConfig
-from rlvr_jax.models import Transformer
+from rlvr_jax.config import LoRAConfig, ModelConfig
+from rlvr_jax.models import Transformer, lora
 
 VOCAB_SIZE = 23
 EOS = 1
@@ -61,6 +61,39 @@ def filled(
         for path, param in nnx.to_flat_state(params)
     ]
     return nnx.merge(graphdef, nnx.from_flat_state(values))
+
+
+class Adapted(NamedTuple):
+    """A policy as graphdef and parameters, before and after it got adapters."""
+
+    graphdef: Any
+    base: Any
+    changed: Any
+    adapters: Any
+    frozen: Any
+
+
+def adapted(config: LoRAConfig, *, trained: bool = True, **changes: Any) -> Adapted:
+    """Returns a tiny policy with adapters; with `trained`, B is random and not 0."""
+    graphdef, base = nnx.split(tiny_policy(**changes))
+
+    def adapt(base: Any) -> Transformer:
+        return lora.adapt(nnx.merge(graphdef, base), config, jax.random.key(0))
+
+    which = (lora.ADAPTERS, ...)
+    adapters, frozen = jax.jit(lambda base: nnx.split(adapt(base), *which)[1:])(base)
+
+    def random(x: jax.Array) -> jax.Array:
+        drawn = np.random.RandomState(x.size).standard_normal(x.shape)
+        return jnp.asarray(0.2 * drawn, x.dtype)
+
+    return Adapted(
+        graphdef=graphdef,
+        base=base,
+        changed=nnx.split(nnx.eval_shape(adapt, base), *which)[0],
+        adapters=jax.tree.map(random, adapters) if trained else adapters,
+        frozen=frozen,
+    )
 
 
 def named(params: Any) -> dict[str, np.ndarray]:

@@ -24,4 +24,5 @@ def test_there_and_back_every_tensor_is_the_same(tmp_path, capsys):
 @pytest.mark.parametrize("argv", [[], ["from-hf", "x"], ["to-gguf", "x", "y"]])
 def test_bad_usage_is_told_in_one_line(argv, capsys):
     assert main(argv) == 2
-    assert "give from-hf DIR OUT or to-hf CHECKPOINT OUT" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "give from-hf DIR OUT or to-hf CHECKPOINT OUT or to-peft" in told

@@ -30,6 +30,7 @@ from rlvr_jax.config import (
     FiniteFieldConfig,
     HubConfig,
     LogConfig,
+    LoRAConfig,
     LossConfig,
     ModelConfig,
     OptimizerConfig,
@@ -74,7 +75,7 @@ RFGO = RFGOConfig(lambda_w=0.5, lambda_p=0.1, correlation_steps=1)
 MODEL = ModelConfig(layers=1, width=16, mlp_width=16, heads=1, kv_heads=1, head_width=8)
 
 
-def config(task, model=MODEL, **sections):
+def config(task, model=MODEL, lora=None, **sections):
     return Config(
         task=task,
         model=model,
@@ -90,6 +91,7 @@ def config(task, model=MODEL, **sections):
             advantage=AdvantageConfig(guard="cap"),
             old_logprobs="scorer",
             loss=LossConfig(kl_coef=0.1, entropy_coef=0.01, entropy_top=0.5),
+            lora=lora or LoRAConfig(),
             rfgo=RFGO,
             sampling=SAMPLING,
         ),
@@ -150,6 +152,7 @@ def test_every_field_of_the_config_is_read(
                 rope_scaling="llama3",
                 rope_factor=2.0,
             ),
+            lora=LoRAConfig(rank=1, modules=("q_proj",)),
             tokenizer=TokenizerConfig(kind="sentencepiece", vocab_size=290),
             probe=dataclasses.replace(
                 PROBE, features=FeatureSetConfig(method="pack", pack=str(pack))

@@ -127,7 +127,8 @@ class Updater:
 
     Gradients, moments and the update are float32 whatever the parameters are. All of
     them lie on the mesh as the parameters do, so a step's buffers are reused by the
-    next and no device holds more than its share.
+    next and no device holds more than its share. With `frozen`, states that complete
+    the policy, `params` are everywhere what is trained alone.
     """
 
     def __init__(
@@ -139,8 +140,10 @@ class Updater:
         total_steps: int,
         logit_chunk: int,
         probing: Probing | None = None,
+        frozen: tuple[Any, ...] = (),
     ):
         self._graphdef = graphdef
+        self._frozen = frozen
         self._objective = objective
         self._optimizer = make_optimizer(optimizer, total_steps)
         self._schedule = schedule(optimizer, total_steps)
@@ -162,7 +165,7 @@ class Updater:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Returns log-probabilities and entropies [B, T], 0 beyond each length."""
         scored, lengths_B = on_host(
-            (self._scored(params, batch, sampling), batch.lengths)
+            (self._scored(params, self._frozen, batch, sampling), batch.lengths)
         )
         index_T = np.arange(scored.logprobs.shape[1])
         mask_BT = index_T[None] < lengths_B[:, None]
@@ -173,7 +176,7 @@ class Updater:
         self, params: Any, batch: Batch, sampling: Sampling, guide: Guide
     ) -> np.ndarray:
         """Returns the feature levels [B, T] of the policy `params`, 0 where none is."""
-        return on_host(self._levelled(params, batch, sampling, guide))
+        return on_host(self._levelled(params, self._frozen, batch, sampling, guide))
 
     def step(
         self,
@@ -194,7 +197,7 @@ class Updater:
         total = self._nothing(state.params, guide, dictionary)
         for batch in micro_batches:
             total = self._accumulate(
-                total, state.params, batch, sampling, guide, dictionary
+                total, state.params, self._frozen, batch, sampling, guide, dictionary
             )
         grads, parts = total
         state, report = self._apply(state, grads)
@@ -213,7 +216,9 @@ class Updater:
         What a step takes longer for a probe is measured by it.
         """
         nothing = self._nothing(params, guide, dictionary)
-        return self._accumulate(nothing, params, batch, sampling, guide, dictionary)
+        return self._accumulate(
+            nothing, params, self._frozen, batch, sampling, guide, dictionary
+        )
 
     def shapes(
         self, params: Any, guide: Guide | None
@@ -230,13 +235,13 @@ class Updater:
 
         def scorer() -> Any:
             if guide is None:
-                return self._scored.lower(params, batch, sampling)
-            return self._levelled.lower(params, batch, sampling, guide)
+                return self._scored.lower(params, self._frozen, batch, sampling)
+            return self._levelled.lower(params, self._frozen, batch, sampling, guide)
 
         return {
             "scorer": scorer,
             "gradient": lambda: self._accumulate.lower(
-                total, params, batch, sampling, guide, None
+                total, params, self._frozen, batch, sampling, guide, None
             ),
             "update": lambda: self._apply.lower(state, total[0]),
         }
@@ -249,16 +254,28 @@ class Updater:
         )
 
     def _scores(
-        self, params: Any, batch: Batch, sampling: Sampling, *, tap: int | None = None
+        self,
+        params: Any,
+        frozen: tuple[Any, ...],
+        batch: Batch,
+        sampling: Sampling,
+        *,
+        tap: int | None = None,
     ) -> Scores:
-        policy = nnx.merge(self._graphdef, params)
+        policy = nnx.merge(self._graphdef, params, *frozen)
         return token_scores(policy, batch, sampling, chunk=self._logit_chunk, tap=tap)
 
     def _levels(
-        self, params: Any, batch: Batch, sampling: Sampling, guide: Guide
+        self,
+        params: Any,
+        frozen: tuple[Any, ...],
+        batch: Batch,
+        sampling: Sampling,
+        guide: Guide,
     ) -> Array:
         assert self._probing is not None
-        scores = self._scores(params, batch, sampling, tap=self._probing.layer)
+        tap = self._probing.layer
+        scores = self._scores(params, frozen, batch, sampling, tap=tap)
         assert scores.stream is not None
         level_BT = rfgo.levels(rfgo.features(scores.stream, guide), guide)
         known_BT = rfgo.has_level(batch.lengths, level_BT.shape[1])
@@ -308,6 +325,7 @@ class Updater:
         self,
         total: tuple[Any, LossParts],
         params: Any,
+        frozen: tuple[Any, ...],
         batch: Batch,
         sampling: Sampling,
         guide: Guide | None = None,
@@ -318,7 +336,7 @@ class Updater:
             tap = self._probing.layer
 
         def loss(params: Any) -> tuple[Array, LossParts]:
-            scores = self._scores(params, batch, sampling, tap=tap)
+            scores = self._scores(params, frozen, batch, sampling, tap=tap)
             return self._guided_loss(scores, batch, guide, dictionary)
 
         grads, parts = jax.grad(loss, has_aux=True)(params)

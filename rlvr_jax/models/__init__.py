@@ -1,6 +1,7 @@
 """The policy."""
 
-from rlvr_jax.models.huggingface import load_hf, save_hf
+from rlvr_jax.models import lora
+from rlvr_jax.models.huggingface import load_hf, save_hf, save_peft
 from rlvr_jax.models.parameters import laid_out, laid_out_shapes, shardings
 from rlvr_jax.models.transformer import Activations, Prefix, Transformer
 
@@ -11,6 +12,8 @@ __all__ = [
     "laid_out",
     "laid_out_shapes",
     "load_hf",
+    "lora",
     "save_hf",
+    "save_peft",
     "shardings",
 ]

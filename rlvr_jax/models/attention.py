@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 
 from job_jax.mesh import constrain
 from rlvr_jax.config import ModelConfig
+from rlvr_jax.models.kernels import chosen, fused
 from rlvr_jax.models.views import View
 
 # Finite, so that a row without any visible key gives a uniform mix and not NaN.
@@ -53,6 +54,32 @@ def attend(
     config: ModelConfig,
 ) -> Float[Array, " B T N H"]:
     """Returns softmax(q k / sqrt(H)) v over the shared prefix and the own positions.
+
+    By a kernel where `kernels.chosen` says so, else plainly; arbitrary at padding.
+    """
+    kernel = chosen(config, window=view.window, length=queries.shape[1])
+    if kernel == "plain" or view.window is None:
+        return plain(queries, own, view, prefix, config=config)
+    return fused(
+        kernel,
+        queries,
+        (own.keys, own.values),
+        None if prefix is None else (prefix.keys, prefix.values),
+        view.true,
+        window=view.window,
+        config=config,
+    )
+
+
+def plain(
+    queries: Float[Array, " B T N H"],
+    own: KeyValues,
+    view: View,
+    prefix: KeyValues | None = None,
+    *,
+    config: ModelConfig,
+) -> Float[Array, " B T N H"]:
+    """Returns the same from whole scores: the reference, and what runs on CPU.
 
     The prefix's [P, K, S, H] serve B = P G rows: its scores are one product of the
     group's queries against S keys for each prompt and head. Scores and softmax are

@@ -11,6 +11,7 @@ from rlvr_jax.config import ModelConfig
 from rlvr_jax.models.attention import KeyValues, View, rotate
 from rlvr_jax.models.chunks import attend_in_chunks
 from rlvr_jax.models.parameters import constant, normal
+from rlvr_jax.models.product import times
 
 
 class RMSNorm(nnx.Module):
@@ -92,9 +93,9 @@ class Block(nnx.Module):
     def heads(self, x_BTD: jax.Array, view: View) -> tuple[jax.Array, KeyValues]:
         """Returns turned queries [B, T, N, H], and the keys and values."""
         normed_BTD = self.attention_norm(x_BTD)
-        query_BTNH = _project(normed_BTD, self.query[...])
-        key_BTKH = _project(normed_BTD, self.key[...])
-        value_BTKH = _project(normed_BTD, self.value[...])
+        query_BTNH = self._by_head(times(normed_BTD, self.query))
+        key_BTKH = self._by_head(times(normed_BTD, self.key))
+        value_BTKH = self._by_head(times(normed_BTD, self.value))
         if self.config.qkv_bias:
             query_BTNH = query_BTNH + self.query_bias[...][None, None]
             key_BTKH = key_BTKH + self.key_bias[...][None, None]
@@ -117,26 +118,22 @@ class Block(nnx.Module):
 
     def finish(self, x_BTD: jax.Array, mixed_BTNH: jax.Array) -> jax.Array:
         """Returns the stream after attention's output and the MLP are added."""
-        N, H, D = self.out.shape
-        mixed_BTX = mixed_BTNH.reshape(*x_BTD.shape[:2], N * H)
-        added_BTD = mixed_BTX @ self.out[...].reshape(N * H, D)
+        mixed_BTX = mixed_BTNH.reshape(*x_BTD.shape[:2], -1)
+        added_BTD = times(mixed_BTX, self.out)
         if self.config.post_norms:
             added_BTD = self.attention_post_norm(added_BTD)
         x_BTD = x_BTD + added_BTD
         normed_BTD = self.mlp_norm(x_BTD)
-        gated_BTF = self._activated(normed_BTD @ self.gate[...])
-        added_BTD = (gated_BTF * (normed_BTD @ self.up[...])) @ self.down[...]
+        gated_BTF = self._activated(times(normed_BTD, self.gate))
+        added_BTD = times(gated_BTF * times(normed_BTD, self.up), self.down)
         if self.config.post_norms:
             added_BTD = self.mlp_post_norm(added_BTD)
         return constrain(x_BTD + added_BTD, "batch", None, None)
+
+    def _by_head(self, x_BTX: jax.Array) -> jax.Array:
+        return x_BTX.reshape(*x_BTX.shape[:2], -1, self.config.head_width)
 
     def _activated(self, gate_BTF: jax.Array) -> jax.Array:
         if self.config.activation == "silu":
             return jax.nn.silu(gate_BTF)
         return jax.nn.gelu(gate_BTF, approximate=True)
-
-
-def _project(x_BTD: jax.Array, weight_DNH: jax.Array) -> jax.Array:
-    D, N, H = weight_DNH.shape
-    out_BTX = x_BTD @ weight_DNH.reshape(D, N * H)
-    return out_BTX.reshape(*x_BTD.shape[:2], N, H)

@@ -13,7 +13,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from rlvr_jax.config import ModelConfig
-from rlvr_jax.models.attention import KeyValues, attend
+from rlvr_jax.models.attention import KeyValues, attend, plain
+from rlvr_jax.models.kernels import chosen
 from rlvr_jax.models.views import View
 
 
@@ -25,9 +26,13 @@ def attend_in_chunks(
     *,
     config: ModelConfig,
 ) -> Float[Array, " B T N H"]:
-    """Returns what `attend` returns, `config.attention_chunk` queries at a time."""
+    """Returns what `attend` returns, `config.attention_chunk` queries at a time.
+
+    A kernel has no scores to keep few, and gets all queries.
+    """
     T, width = queries.shape[1], config.attention_chunk
-    if width == 0 or width >= T:
+    by_kernel = chosen(config, window=view.window, length=T) != "plain"
+    if by_kernel or width == 0 or width >= T:
         return attend(queries, own, view, prefix, config=config)
     count = -(-T // width)
 
@@ -47,7 +52,7 @@ def attend_in_chunks(
     def of_chunk(part: tuple[jax.Array, dict[str, Any]]) -> jax.Array:
         queries, masks = part
         seen = dataclasses.replace(view, **masks)
-        return attend(queries, own, seen, prefix, config=config)
+        return plain(queries, own, seen, prefix, config=config)
 
     mixed_CBWNH = jax.lax.map(of_chunk, (chunks(queries), masks))
     mixed_BCWNH = mixed_CBWNH.swapaxes(0, 1)

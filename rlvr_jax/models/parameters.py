@@ -36,13 +36,16 @@ def constant(
     return nnx.Param(jnp.full(shape, value, config.param_dtype), axes=axes)
 
 
-def shardings(model: nnx.Module, mesh: Mesh) -> Any:
-    """Returns a tree like the parameters' with each one's layout on the mesh."""
+def shardings(model: nnx.Module, mesh: Mesh, which: Any = ...) -> Any:
+    """Returns a tree like the parameters' with each one's layout on the mesh.
+
+    `which` is an nnx filter; without it, of all parameters.
+    """
 
     def layout(param: nnx.Param) -> NamedSharding:
         return NamedSharding(mesh, partition(param.shape, _axes(param), mesh))
 
-    return jax.tree.map(layout, nnx.state(model), is_leaf=_is_parameter)
+    return jax.tree.map(layout, nnx.state(model, which), is_leaf=_is_parameter)
 
 
 def laid_out_shapes(model: nnx.Module, mesh: Mesh) -> Any:

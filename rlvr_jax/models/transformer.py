@@ -123,8 +123,12 @@ class Transformer(nnx.Module):
         Unrolled: a tuple of L states; scan: one state with a leading L axis. Taken
         once outside a decode loop, neither cast nor slice is repeated in it.
         """
-        state = nnx.state(self.blocks)
-        state = jax.tree.map(lambda w: w.astype(self.config.compute_dtype), state)
+        dtype = self.config.compute_dtype
+        state = jax.tree.map(
+            # What is quantised stays so; its scales are floats.
+            lambda w: w.astype(dtype) if jnp.issubdtype(w.dtype, jnp.floating) else w,
+            nnx.state(self.blocks),
+        )
         if self.config.layer_loop == "scan":
             return state
         # lax.split's gradient is one concatenation; indexing would add L times.

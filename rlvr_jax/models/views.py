@@ -21,15 +21,20 @@ class View:
     """How a pass's tokens turn and what they see, in all layers of one kind.
 
     `own_mask` is over the pass's own keys, `prefix_mask` over those of the shared
-    prompt; T is 1 in it, and B in `own_mask`, where all see alike.
+    prompt; T is 1 in it, and B in `own_mask`, where all see alike. Kernels are told the
+    same by `true`, the prompt's tokens that are no padding, and by `window`: 0 sees
+    all, None is one that is known only when the layer runs.
     """
 
     rope: tuple[Float[Array, " B T 1 H"], Float[Array, " B T 1 H"]]
     own_mask: Bool[Array, " B T S"]
+    true: Bool[Array, " P S"]
     prefix_mask: Bool[Array, " P T S"] | None = None
+    window: int | None = dataclasses.field(default=0, metadata={"static": True})
 
 
 Views = dict[LayerKind, View]
+_BOTH: tuple[LayerKind, LayerKind] = ("sliding", "full")
 
 
 def kinds(config: ModelConfig) -> tuple[LayerKind, ...]:
@@ -53,7 +58,12 @@ def prompt_views(config: ModelConfig, mask_PS: jax.Array) -> Views:
         own_mask = mask_PSS
         if kind == "sliding":
             own_mask = mask_PSS & (distance_PSS < config.window)
-        return View(rope=rope_tables(position_PS, config, kind), own_mask=own_mask)
+        return View(
+            rope=rope_tables(position_PS, config, kind),
+            own_mask=own_mask,
+            true=mask_PS,
+            window=config.window if kind == "sliding" else 0,
+        )
 
     return {kind: view(kind) for kind in sorted(set(kinds(config)))}
 
@@ -87,7 +97,9 @@ def completion_views(
         return View(
             rope=rope_tables(position_BT, config, kind),
             own_mask=own_mask[None],
+            true=prefix_mask_PS,
             prefix_mask=prefix_mask,
+            window=config.window if kind == "sliding" else 0,
         )
 
     return {kind: view(kind) for kind in sorted(set(kinds(config)))}
@@ -99,8 +111,7 @@ def either(sliding: jax.Array, views: Views) -> View:
         return next(iter(views.values()))
     return jax.tree.map(
         lambda one, other: jnp.where(sliding, one, other),
-        views["sliding"],
-        views["full"],
+        *(dataclasses.replace(views[kind], window=None) for kind in _BOTH),
     )
 
 

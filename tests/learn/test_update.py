@@ -370,7 +370,7 @@ def test_the_compiled_update_has_no_room_for_all_logits():
     )
     total = jax.eval_shape(updater._nothing, params)
     program = updater._accumulate.lower(
-        total, params, batch, Sampling.plain()
+        total, params, (), batch, Sampling.plain()
     ).compile()
     shapes = re.findall(r"\w+\[([\d,]+)\]", program.as_text())
     largest = max(math.prod(map(int, sizes.split(","))) for sizes in shapes)

@@ -2,6 +2,7 @@
 
 from rlvr_jax.models.huggingface.load import abstract_hf, embedding_rows, load_hf
 from rlvr_jax.models.huggingface.match import check_match
+from rlvr_jax.models.huggingface.peft import save_peft
 from rlvr_jax.models.huggingface.save import CARRIED, save_hf
 
 __all__ = [
@@ -11,4 +12,5 @@ __all__ = [
     "embedding_rows",
     "load_hf",
     "save_hf",
+    "save_peft",
 ]

@@ -70,7 +70,7 @@ _REFUSED = ("attention_bias", "mlp_bias", "use_bidirectional_attention")
 # What a policy may change without being another function.
 _FREE = (
     *("init_scale", "compute_dtype", "param_dtype", "layer_loop", "remat"),
-    "attention_chunk",
+    *("attention", "attention_chunk"),
 )
 _LLAMA3 = ("rope_original_length", "rope_low_turns", "rope_high_turns")
 

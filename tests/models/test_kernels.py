@@ -1,0 +1,159 @@
+"""Attention by kernels is plain attention: values, gradients, padding, windows, heads.
+
+Splash runs interpreted; of cuDNN, what it is given runs, by XLA.
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from policies import TINY
+
+from job_jax.config import MeshConfig
+from job_jax.mesh import make_mesh
+from job_jax.schema import ConfigError
+from rlvr_jax.models.attention import KeyValues, plain
+from rlvr_jax.models.kernels import chosen, fused
+from rlvr_jax.models.views import completion_views, prompt_views
+
+P, G, S, T = 2, 2, 5, 6
+N, K, H = 4, 2, 8
+TRUE = {
+    "right": np.array([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]], bool),
+    "left": np.array([[0, 1, 1, 1, 1], [0, 0, 0, 1, 1]], bool),
+}
+
+
+def _config(window: int, **changes):
+    kinds = ("sliding",) if window else ("full",)
+    return dataclasses.replace(TINY, layer_kinds=kinds, window=window, **changes)
+
+
+def _arrays(rows: int, length: int, heads: int, count: int) -> list[jax.Array]:
+    random = np.random.RandomState(heads + length)
+    shape = (rows, length, heads, H)
+    return [
+        jnp.asarray(random.standard_normal(shape), jnp.float32) for _ in range(count)
+    ]
+
+
+def _both(kernel, config, view, queries, own, prefix, true):
+    """Returns value and gradients of plain attention and of the kernel's.
+
+    Of what true tokens get: what padding gets is of no account.
+    """
+    (weights,) = _arrays(queries.shape[0], queries.shape[1], N, 1)
+    weights = jnp.where(true[:, :, None, None], weights, 0.0)
+
+    def stored(pair):
+        return None if pair is None else KeyValues.of(*pair)
+
+    def by_plain(queries, own, prefix):
+        return plain(queries, stored(own), view, stored(prefix), config=config)
+
+    def by_kernel(queries, own, prefix):
+        pairs = (
+            None if x is None else (x.keys, x.values)
+            for x in (stored(own), stored(prefix))
+        )
+        return fused(
+            kernel,
+            queries,
+            *pairs,
+            view.true,
+            window=view.window,
+            config=config,
+            interpret=True,
+        )
+
+    found = []
+    for attention in (by_plain, by_kernel):
+
+        def loss(arrays, attention=attention):
+            mixed = attention(*arrays)
+            return (mixed * weights).sum(), mixed
+
+        grads, mixed = jax.jit(jax.grad(loss, has_aux=True))((queries, own, prefix))
+        found.append((jnp.where(true[:, :, None, None], mixed, 0.0), grads))
+    return found
+
+
+CASES = [
+    ("splash", "right", 0, {}),
+    ("splash", "left", 3, {"score_cap": 2.0, "score_width": 5.0}),
+    ("cudnn", "left", 0, {"score_width": 5.0}),
+    ("cudnn", "right", 3, {}),
+]
+
+
+@pytest.mark.parametrize(("kernel", "side", "window", "changes"), CASES)
+def test_whole_sequences(kernel, side, window, changes):
+    config, true = _config(window, **changes), TRUE[side]
+    (view,) = prompt_views(config, jnp.asarray(true)).values()
+    (queries,), own = _arrays(P, S, N, 1), _arrays(P, S, K, 2)
+    ours, theirs = _both(kernel, config, view, queries, own, None, true)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6, rtol=0), ours, theirs
+    )
+
+
+@pytest.mark.parametrize(("kernel", "side", "window", "changes"), CASES)
+def test_completions_of_a_shared_prompt(kernel, side, window, changes):
+    config, true = _config(window, **changes), jnp.asarray(TRUE[side])
+    (view,) = completion_views(
+        config, true, jnp.arange(T, dtype=jnp.int32), rows=P * G, length=T
+    ).values()
+    (queries,), own = _arrays(P * G, T, N, 1), _arrays(P * G, T, K, 2)
+    prefix = _arrays(P, S, K, 2)
+    whole = np.ones((P * G, T), bool)
+    ours, theirs = _both(kernel, config, view, queries, own, prefix, whole)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6, rtol=0), ours, theirs
+    )
+
+
+@pytest.mark.parametrize("tensor", [2, 4])
+def test_devices_compute_their_rows_and_their_heads(tensor):
+    # Two key heads over four devices: each query head has one of its own.
+    config, true = _config(0), TRUE["right"]
+    (view,) = prompt_views(config, jnp.asarray(true)).values()
+    (queries,), own = _arrays(P, S, N, 1), _arrays(P, S, K, 2)
+    mesh = make_mesh(MeshConfig(data=2, fsdp=4 // tensor, tensor=tensor))
+    with jax.set_mesh(mesh):
+        ours, theirs = _both("cudnn", config, view, queries, own, None, true)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6, rtol=0), ours, theirs
+    )
+
+
+def test_cpu_is_plain_unless_told_otherwise():
+    assert chosen(_config(0), window=0, length=512) == "plain"
+    asked = _config(0, attention="splash")
+    assert chosen(asked, window=0, length=1) == "plain"  # a step of decoding
+    with pytest.raises(ConfigError, match="splash is impossible: it does not run on"):
+        chosen(asked, window=0, length=512)
+
+
+@pytest.mark.parametrize(
+    ("platform", "changes", "window", "kernel"),
+    [
+        ("tpu", {}, 0, "splash"),
+        ("tpu", {"score_cap": 50.0}, 7, "splash"),
+        ("tpu", {}, None, "plain"),  # scanned layers of two kinds
+        ("gpu", {}, 0, "plain"),  # float32
+        ("gpu", {"compute_dtype": "bfloat16"}, 7, "cudnn"),
+        ("gpu", {"compute_dtype": "bfloat16", "score_cap": 50.0}, 0, "plain"),
+        ("gpu", {"compute_dtype": "bfloat16", "head_width": 256}, 0, "plain"),
+    ],
+)
+def test_auto_takes_the_kernel_that_can(platform, changes, window, kernel, monkeypatch):
+    monkeypatch.setattr("rlvr_jax.models.kernels.platform", lambda: platform)
+    config = _config(0, **changes)
+    assert chosen(config, window=window, length=512) == kernel
+    if kernel == "plain":
+        name = {"tpu": "splash", "gpu": "cudnn"}[platform]
+        asked = dataclasses.replace(config, attention=name)
+        with pytest.raises(ConfigError, match=f"attention={name} is impossible: "):
+            chosen(asked, window=window, length=512)

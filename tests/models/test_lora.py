@@ -1,0 +1,68 @@
+"""Adapters through qwix: nothing at first, then W + (alpha / rank) A B, W untouched."""
+
+import jax
+import numpy as np
+import pytest
+from flax import nnx
+from policies import adapted, forward, named, random_tokens
+
+from job_jax.schema import ConfigError
+from rlvr_jax.config import LoRAConfig
+from rlvr_jax.models import lora
+
+TOKENS = random_tokens(2, 9)
+MASK = np.arange(9) < np.array([[9], [6]])
+SOME = LoRAConfig(rank=3, alpha=6.0, modules=("q_proj", "o_proj", "down_proj"))
+
+
+def test_new_adapters_change_no_bit_of_the_logits():
+    graphdef, base, changed, adapters, frozen = adapted(
+        SOME, trained=False, qkv_bias=True
+    )
+    before = forward(graphdef, base, TOKENS, MASK)
+    after = forward(changed, nnx.merge_state(adapters, frozen), TOKENS, MASK)
+    np.testing.assert_array_equal(after, before)
+    drawn = {name for name, x in named(adapters).items() if x.any()}
+    assert drawn == {f"blocks.{n}.weight_lora_a" for n in ("query", "out", "down")}
+    assert abs(named(adapters)["blocks.down.weight_lora_a"]).max() < 48**-0.5
+
+
+@pytest.mark.parametrize(
+    ("quantize", "layer_loop"),
+    [("none", "unrolled"), ("none", "scan"), ("int8", "unrolled"), ("nf4", "scan")],
+)
+def test_adapters_are_worth_their_product_added_to_the_weights(quantize, layer_loop):
+    config = LoRAConfig(rank=3, alpha=6.0, modules=SOME.modules, quantize=quantize)
+    graphdef, base, changed, adapters, frozen = adapted(config, layer_loop=layer_loop)
+    through = forward(changed, nnx.merge_state(adapters, frozen), TOKENS, MASK)
+    merged = jax.jit(lambda b, a: lora.merged(graphdef, b, a, config))(base, adapters)
+    np.testing.assert_allclose(
+        through[MASK], forward(graphdef, merged, TOKENS, MASK)[MASK], atol=1e-5, rtol=0
+    )
+    old, new = named(base), named(merged)
+    a, b = (named(adapters)[f"blocks.out.weight_lora_{x}"] for x in "ab")
+    if quantize == "none":
+        change = (6.0 / 3) * np.einsum("lxr,lry->lxy", a, b).reshape(2, 4, 8, 32)
+        np.testing.assert_allclose(
+            new["blocks.out"] - old["blocks.out"], change, atol=1e-6
+        )
+        assert (new["blocks.gate"] == old["blocks.gate"]).all()
+        return
+    # int8 of a column rounds by half a step of max / 127; nf4's widest step is 0.28.
+    gap = abs(new["blocks.gate"] - old["blocks.gate"])
+    largest = abs(old["blocks.gate"]).max(axis=1, keepdims=True)
+    step = {"int8": 0.51 / 127, "nf4": 0.16}[quantize]
+    assert 0 < (gap / largest).max() < step
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"quantize": "int8"}, "quantize=int8 without adapters"),
+        ({"alpha": 2.0}, "alpha=2.0 without adapters"),
+        ({"rank": 2, "modules": ("q_proj", "q_proj")}, "names one twice"),
+    ],
+)
+def test_settings_that_would_do_nothing_are_refused(changes, told):
+    with pytest.raises(ConfigError, match=told):
+        LoRAConfig(**changes)
