@@ -78,6 +78,7 @@ __all__ = [
     "RecordConfig",
     "RewardConfig",
     "RewardName",
+    "SamplerConfig",
     "SamplingConfig",
     "Strategy",
     "TaskConfig",
@@ -141,6 +142,13 @@ class SamplingConfig(Section):
             f"min_new_tokens={self.min_new_tokens} must be below max_new_tokens="
             f"{self.max_new_tokens}",
         )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SamplerConfig(Section):
+    """How the policy lies on the devices while it samples; docs/meshes.md counts."""
+
+    tensor: Whole = 0  # devices that share a copy, in compute dtype; 0: as the update's
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -259,6 +267,7 @@ class Config(Section):
     tokenizer: TokenizerConfig = TokenizerConfig()
     model: ModelConfig = ModelConfig()
     mesh: MeshConfig = MeshConfig()
+    sampler: SamplerConfig = SamplerConfig()
     warmup: WarmupConfig = WarmupConfig()
     difficulty: DifficultyConfig = DifficultyConfig()
     curriculum: CurriculumConfig = CurriculumConfig()

@@ -41,6 +41,7 @@ def _describe(run: Run) -> str:
         f"  {part:<22}{size / _MIB:10.1f} MiB"
         for part, size in memory_by_part(run).items()
     ]
+    lines += [f"whole on each device: {one}" for one in run.held_whole()]
     return "\n".join([*lines, *run.left_out()])
 
 
@@ -68,6 +69,7 @@ def memory_by_part(run: Run) -> dict[str, float]:
         "optimizer": 2 * weights,
         "reference": weights if has_reference else 0,
         "dictionary": dictionary,
+        "sampler's weights": run.layout.held * run.mesh.size,
         "completion cache": rows * train.sampling.max_new_tokens * per_token,
         "logits": 4.0 * rows * run.tokenizer.vocab_size,
     }

@@ -1,5 +1,13 @@
 """Prompts -> Rollouts."""
 
 from rlvr_jax.sampler.generate import Edited, generate, pad_prompts, sample
+from rlvr_jax.sampler.layout import SamplerLayout, sampler_mesh
 
-__all__ = ["Edited", "generate", "pad_prompts", "sample"]
+__all__ = [
+    "Edited",
+    "SamplerLayout",
+    "generate",
+    "pad_prompts",
+    "sample",
+    "sampler_mesh",
+]
