@@ -102,6 +102,7 @@ class OptimizerConfig(Section):
     eps: Positive = 1e-8
     weight_decay: NonNegative = 0.0
     clip_norm: Positive = 1.0
+    moments: Literal["float32", "bfloat16"] = "float32"  # how both are kept
     max_skipped: Whole = 5  # non-finite steps in a row before the run stops
 
 

@@ -210,7 +210,7 @@ def ask(
     sampling: Sampling,
     weight_version: Any,
 ) -> Rollouts:
-    """Returns the policy's completions, in NumPy; `weights` lie as `run.layout` says."""
+    """Returns the completions, in NumPy; `weights` are `run.layout.weights` of some."""
     prompts = encode_prompts(problems, run.tokenizer, bucket=run.config.prompt_bucket)
     rollouts = run.sample(
         weights,

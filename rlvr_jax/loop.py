@@ -69,6 +69,7 @@ def warmup(loop: Loop) -> None:
         optimizer=config.optimizer,
         total_steps=config.steps,
         logit_chunk=run.config.train.logit_chunk,
+        seed=run.config.seed,
     )
     plain = run.replicate(Sampling.plain())
     with loop.steps("warmup", config.steps) as steps:
@@ -113,6 +114,7 @@ def train(loop: Loop) -> None:
         optimizer=config.optimizer,
         total_steps=config.optimizer_steps,
         logit_chunk=config.logit_chunk,
+        seed=run.config.seed,
         probing=watcher.probing if watcher else None,
     )
     pool = Pool(run.sources["train"], run.config)

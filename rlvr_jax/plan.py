@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 import jax
+import numpy as np
 
 from job_jax.config_io import to_json
 from job_jax.mesh import device_name
@@ -66,7 +67,7 @@ def memory_by_part(run: Run) -> dict[str, float]:
     return {
         "parameters": weights,
         "gradients": 4 * numbers,
-        "optimizer": 2 * weights,
+        "optimizer": 2 * numbers * np.dtype(train.optimizer.moments).itemsize,
         "reference": weights if has_reference else 0,
         "dictionary": dictionary,
         "sampler's weights": run.layout.held * run.mesh.size,

@@ -61,8 +61,8 @@ def check_divides(config: ModelConfig, mesh: Mesh, what: str) -> None:
         fits = [n for n in range(1, parts + 1) if size % n == 0]
         require(
             size % parts == 0,
-            f"model.{name}={size} does not divide over {axis}={parts}, and every device "
-            f"would hold all of it; choose {axis} of {fits}",
+            f"model.{name}={size} does not divide over {axis}={parts}, and every "
+            f"device would hold all of it; choose {axis} of {fits}",
         )
 
 
