@@ -290,6 +290,15 @@ class Config(Section):
             f"{self.task.kind}; pair symbols with finite_field, sentencepiece with "
             "files or hub",
         )
+        buckets = (self.prompt_bucket, self.completion_bucket)
+        tensor = self.mesh.tensor
+        require(
+            not self.model.shard_sequence
+            or (tensor > 1 and all(bucket % tensor == 0 for bucket in buckets)),
+            f"model.shard_sequence splits tokens over mesh.tensor={tensor}: make it at "
+            f"least 2, and a divisor of prompt_bucket={self.prompt_bucket} and "
+            f"completion_bucket={self.completion_bucket}",
+        )
         curriculum = self.curriculum
         require(
             curriculum.name not in ("bucket", "mixture")

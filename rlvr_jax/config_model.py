@@ -49,6 +49,7 @@ class ModelConfig(Section):
     param_dtype: Literal["float32", "bfloat16"] = "float32"
     layer_loop: Literal["unrolled", "scan"] = "unrolled"  # scan: short pod compiles
     remat: Literal["none", "block", "dots"] = "none"  # what backward recomputes
+    shard_sequence: bool = False  # between products, tokens lie over the tensor axis
     max_length: Count = 512  # tokens of prompt + completion; longer is refused
 
     def __post_init__(self) -> None:

@@ -90,7 +90,7 @@ class Block(nnx.Module):
 
     def heads(self, x_BTD: jax.Array, view: View) -> tuple[jax.Array, KeyValues]:
         """Returns turned queries [B, T, N, H], and the keys and values."""
-        normed_BTD = self.attention_norm(x_BTD)
+        normed_BTD = self._gathered(self.attention_norm(x_BTD))
         query_BTNH = _project(normed_BTD, self.query[...])
         key_BTKH = _project(normed_BTD, self.key[...])
         value_BTKH = _project(normed_BTD, self.value[...])
@@ -121,18 +121,35 @@ class Block(nnx.Module):
         added_BTD = mixed_BTX @ self.out[...].reshape(N * H, D)
         if self.config.post_norms:
             added_BTD = self.attention_post_norm(added_BTD)
-        x_BTD = x_BTD + added_BTD
-        normed_BTD = self.mlp_norm(x_BTD)
+        x_BTD = x_BTD + self._spread(added_BTD)
+        normed_BTD = self._gathered(self.mlp_norm(x_BTD))
         gated_BTF = self._activated(normed_BTD @ self.gate[...])
         added_BTD = (gated_BTF * (normed_BTD @ self.up[...])) @ self.down[...]
         if self.config.post_norms:
             added_BTD = self.mlp_post_norm(added_BTD)
-        return constrain(x_BTD + added_BTD, "batch", None, None)
+        return constrain(x_BTD + added_BTD, "batch", stream_axis(self.config), None)
+
+    def _gathered(self, x_BTD: jax.Array) -> jax.Array:
+        """Returns x with all tokens on every device, for products with weights."""
+        if not self.config.shard_sequence:
+            return x_BTD
+        return constrain(x_BTD, "batch", None, None)
+
+    def _spread(self, x_BTD: jax.Array) -> jax.Array:
+        """Returns x with its tokens split over the tensor axis, if the stream's are."""
+        if not self.config.shard_sequence:
+            return x_BTD
+        return constrain(x_BTD, "batch", "sequence", None)
 
     def _activated(self, gate_BTF: jax.Array) -> jax.Array:
         if self.config.activation == "silu":
             return jax.nn.silu(gate_BTF)
         return jax.nn.gelu(gate_BTF, approximate=True)
+
+
+def stream_axis(config: ModelConfig) -> str | None:
+    """Returns the logical axis of the residual stream's tokens."""
+    return "sequence" if config.shard_sequence else None
 
 
 def _project(x_BTD: jax.Array, weight_DNH: jax.Array) -> jax.Array:
