@@ -36,11 +36,16 @@ class SamplerLayout:
 
     @classmethod
     def of(cls, config: Config, policy: Transformer, mesh: Mesh) -> "SamplerLayout":
-        """Returns the layout that `config.sampler` asks for. Raises ConfigError."""
-        if config.sampler.tensor == 0:
+        """Returns the layout that `config.sampler` asks for. Raises ConfigError.
+
+        Where it is the update's own, in the parameters' dtype, nothing is copied.
+        """
+        own, model = sampler_mesh(config, mesh), config.model
+        if own.shape == mesh.shape and (
+            config.sampler.tensor == 0 or model.param_dtype == model.compute_dtype
+        ):
             return cls(mesh=mesh)
-        own = sampler_mesh(config, mesh)
-        read = functools.partial(for_passes, dtype=config.model.compute_dtype)
+        read = functools.partial(for_passes, dtype=model.compute_dtype)
         before, after = shardings(policy, mesh), shardings(policy, own)
         abstract = jax.eval_shape(read, nnx.state(policy))
         moves = [

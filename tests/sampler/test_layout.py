@@ -57,6 +57,17 @@ def test_a_reshard_is_counted_in_the_bytes_that_a_device_did_not_hold():
     assert shared.received == matrices * 3 // 4 + norms * 3 // 4
 
 
+def test_what_lies_as_the_sampler_wants_it_is_not_copied():
+    """But float32 parameters are cast where they lie, for a sampler of its own."""
+    mesh, params = _mesh((4, 1, 2)), object()
+    layout = _layout(mesh, 2, tiny_policy(layers=1))
+    assert layout.mesh is mesh
+    assert layout.weights(params) is params
+    halved = _layout(mesh, 2, tiny_policy(layers=1, compute_dtype="bfloat16"))
+    assert halved.reshard is not None
+    assert halved.received == 0
+
+
 @pytest.mark.parametrize(
     ("tensor", "own"), [(2, True), pytest.param(0, False, marks=pytest.mark.slow)]
 )
