@@ -162,7 +162,8 @@ def _updated(shape: tuple[int, int, int], variant: str = "plain") -> Updated:
 
 
 def _many(*slow: Any, gate: list[Any]) -> list[Any]:
-    return [*gate, *(pytest.param(*each, marks=pytest.mark.slow) for each in slow)]
+    rest = [each for each in slow if each not in gate]
+    return [*gate, *(pytest.param(*each, marks=pytest.mark.slow) for each in rest)]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ there. The update's own weights stay where they are.
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -73,11 +74,11 @@ class SamplerLayout:
         return self._moved(prompts, batch_sharding(self.mesh))
 
     def whole(self, tree: Any) -> Any:
-        """Returns arrays that every device of the sampler's mesh holds whole."""
+        """Returns the tree, whole on every device of the sampler's mesh."""
         return self._moved(tree, replicated(self.mesh))
 
     def _moved(self, tree: Any, layout: NamedSharding) -> Any:
-        return tree if self.reshard is None else jax.device_put(tree, layout)
+        return tree if self.reshard is None else _mover(layout)(tree)
 
     def shapes(self, params: Any) -> Any:
         """Returns the shapes of `weights`, laid out, from those of parameters."""
@@ -99,6 +100,12 @@ def sampler_mesh(config: Config, mesh: Mesh) -> Mesh:
     own = regrouped(mesh, config.sampler.tensor, "sampler.tensor")
     check_divides(config.model, own, "sampler.tensor")
     return own
+
+
+@functools.cache
+def _mover(layout: NamedSharding) -> Callable[[Any], Any]:
+    """Returns the program that lays arrays out so, from whatever mesh they are on."""
+    return jax.jit(lambda tree: tree, out_shardings=layout)
 
 
 def _bytes(
