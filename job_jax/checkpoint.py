@@ -15,6 +15,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from job_jax.config import CheckpointConfig
+from job_jax.processes import on_host
 from job_jax.schema import ConfigError
 
 
@@ -160,7 +161,7 @@ def digest(params: Any) -> str:
     """Returns the SHA-256 of all parameters: names, types, shapes and bytes."""
     sha = hashlib.sha256()
     for name, leaf in sorted(_named(params)):
-        array = np.asarray(jax.device_get(leaf))
+        array = np.asarray(on_host(leaf))
         sha.update(f"{name} {array.dtype} {array.shape}\n".encode())
         sha.update(np.ascontiguousarray(array).tobytes())
     return sha.hexdigest()

@@ -19,6 +19,7 @@ from typing import Any
 
 from absl import flags
 
+from job_jax import processes
 from job_jax.config_io import AnySection, alternatives, from_json, override
 from job_jax.schema import (
     ConfigError,
@@ -48,20 +49,34 @@ def exit_code(action: Callable[[], None], failures: tuple[type[Exception], ...])
     """Returns the exit code of a command whose work is `action`.
 
     `failures` are the errors that a user can mend; each becomes one line. Anything else
-    is our bug and shows its traceback.
+    is our bug and shows its traceback. Of several processes all end: one that fails
+    tells the others why.
     """
+    code, said = _ended(action, failures)
+    failed = code not in (DONE, STOPPED)
+    if said and (failed or processes.is_primary()):
+        print(said, file=sys.stderr)
+    return processes.leave(code, said.splitlines()[-1] if said else "", failed=failed)
+
+
+def _ended(
+    action: Callable[[], None], failures: tuple[type[Exception], ...]
+) -> tuple[int, str]:
+    """Returns the exit code, and what there is to say."""
     try:
         action()
-        return DONE
     except (UsageError, ConfigError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return BAD_USAGE
+        return BAD_USAGE, f"error: {error}"
     except failures as error:
-        print(f"error: {error}", file=sys.stderr)
-        return FAILED
+        return FAILED, f"error: {error}"
     except StoppedError:
-        print("stopped; run the same command again to go on", file=sys.stderr)
-        return STOPPED
+        return STOPPED, "stopped; run the same command again to go on"
+    except Exception as error:
+        if processes.count() == 1:
+            raise
+        trace = "".join(traceback.format_exception(error)).rstrip()
+        return FAILED, processes.explained(error) or trace
+    return DONE, ""
 
 
 def command_flags() -> flags.FlagValues:

@@ -19,7 +19,7 @@ class MeshConfig(Section):
     data: CountOrAll = -1  # -1: all devices that the other axes leave
     fsdp: Count = 1
     tensor: Count = 1
-    cpu_devices: CountOrAll = -1  # virtual ones, on CPU; -1: one per core, at most 8
+    cpu_devices: CountOrAll = -1  # per process, on CPU; -1: one per core, at most 8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ import jax
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as Spec
 
+from job_jax import processes
 from job_jax.config import MeshConfig
 from job_jax.schema import ConfigError
 
@@ -34,12 +35,14 @@ RULES: dict[str | None, tuple[str, ...]] = {
 }
 
 
-def start_jax(config: MeshConfig) -> None:
-    """Sets up devices, compilation cache and logs; call before JAX starts.
+def start_jax(config: MeshConfig, *, several: bool = False) -> None:
+    """Sets up processes, devices, compilation cache, logs; call before JAX starts.
 
     JAX_COMPILATION_CACHE_DIR has its say; without it programs are kept under the
-    user's cache directory.
+    user's cache directory. Raises ConfigError where the environment asks for `several`
+    processes of a command that runs as one.
     """
+    processes.start() if several else processes.refuse()
     configure_cpu(config)
     cache = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
@@ -55,11 +58,12 @@ def configure_cpu(config: MeshConfig) -> None:
     Call before JAX starts. Data-parallel virtual devices keep every core busy through
     small matrix products, which one device's thread pool does not. Their number is a
     power of two and at most 8, so that a recipe whose batches are multiples of 8 runs
-    on every machine.
+    on every machine. Processes on one machine share its cores.
     """
     count = config.cpu_devices
     if count == -1:
-        count = min(_MAX_CPU_DEVICES, 1 << (_cores().bit_length() - 1))
+        cores = max(1, _cores() // processes.on_this_host())
+        count = min(_MAX_CPU_DEVICES, 1 << (cores.bit_length() - 1))
     jax.config.update("jax_num_cpu_devices", count)
 
 
@@ -182,4 +186,5 @@ def device_name() -> str:
     devices = jax.devices()
     kind = devices[0].device_kind
     cores = f" on {os.cpu_count()} cores" if devices[0].platform == "cpu" else ""
-    return f"{len(devices)} x {kind}{cores}"
+    several = f", {processes.count()} processes" if processes.count() > 1 else ""
+    return f"{len(devices)} x {kind}{cores}{several}"

@@ -6,6 +6,7 @@ stages never fall on one another.
 """
 
 import collections
+import io
 import json
 import math
 import numbers
@@ -21,6 +22,8 @@ from typing import Any, Self, SupportsFloat, TextIO
 from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.proto.summary_pb2 import Summary
+
+from job_jax.processes import is_primary
 
 METRICS_FILE = "metrics.jsonl"
 TENSORBOARD_DIR = "tensorboard"
@@ -56,7 +59,8 @@ class MetricsWriter:
     """Appends to a workdir's metrics.jsonl and TensorBoard events. One per run.
 
     `time_s` counts the seconds the run has been at work: it goes on from the last line
-    kept, so time between an interruption and the restart is left out.
+    kept, so time between an interruption and the restart is left out. Of several
+    processes the first one writes; the others check what it writes.
     """
 
     def __init__(
@@ -68,10 +72,12 @@ class MetricsWriter:
         self._workdir = pathlib.Path(workdir)
         self._path = self._workdir / METRICS_FILE
         self._clock = clock
-        self._file = self._path.open("ab")
         self._boards: dict[str, EventsWriter] = {}
         self._purge: dict[str, int] = {}
-        self._origin = clock() - self._truncate(lambda record: False)
+        self._origin = clock()
+        if is_primary():
+            self._file = self._path.open("ab")
+            self._origin -= self._truncate(lambda record: False)
 
     def rewind(self, stage: str, step: int) -> None:
         """Drops what a resumed run writes again: `stage` from `step` on.
@@ -80,7 +86,8 @@ class MetricsWriter:
         later stages included, goes too; earlier stages stay. A cut is one system call:
         a process killed beside it leaves the old file or the new one.
         """
-        self._truncate(lambda r: r["stage"] == stage and r["step"] >= step)
+        if is_primary():
+            self._truncate(lambda r: r["stage"] == stage and r["step"] >= step)
 
     def write(
         self,
@@ -107,6 +114,8 @@ class MetricsWriter:
                 raise NonFiniteMetricError(
                     f"metric {name} is {scalar} at {stage} step {step}"
                 )
+        if not is_primary():
+            return
         time_s = round(self._clock() - self._origin, 3)
         record = {"stage": stage, "step": step, "time_s": time_s, **scalars}
         self._file.write(json.dumps(record, allow_nan=False).encode() + b"\n")
@@ -116,7 +125,8 @@ class MetricsWriter:
     def close(self) -> None:
         """Closes every file. Further writes fail."""
         self._close_boards()
-        self._file.close()
+        if is_primary():
+            self._file.close()
 
     def __enter__(self) -> Self:
         """Returns the writer itself."""
@@ -192,7 +202,8 @@ class Progress:
 
     On a terminal the line is redrawn in place at every step; elsewhere a line is
     printed every `every` steps and at the last one. Speed and ETA are means over the
-    latest steps, without the first ones, which compile.
+    latest steps, without the first ones, which compile. Of several processes the first
+    one shows it.
     """
 
     def __init__(
@@ -208,7 +219,9 @@ class Progress:
         self._stage = stage
         self._total = total
         self._every = every
-        self._stream = sys.stderr if stream is None else stream
+        if stream is None:
+            stream = sys.stderr if is_primary() else io.StringIO()
+        self._stream = stream
         self._in_place = self._stream.isatty()
         self._line = ""
         self._clock = clock

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from types import FrameType, TracebackType
 from typing import Any, Self
 
+from job_jax import processes
 from job_jax.checkpoint import StageCheckpoints
 from job_jax.command import StoppedError
 from job_jax.config import CheckpointConfig
@@ -30,8 +31,8 @@ class StopSignal:
             signal.signal(number, self._remember)
 
     def asked(self) -> bool:
-        """Returns whether a signal came."""
-        return self._asked.is_set()
+        """Returns whether a signal came, to any process; all ask together."""
+        return any(processes.exchange(self._asked.is_set()))
 
     def check(self) -> None:
         """Raises StoppedError if a signal came."""
@@ -69,7 +70,7 @@ class StageSteps:
         self._writer = writer
         self._stop = stop
         self._checkpoints = StageCheckpoints(directory / name, checkpoint)
-        self.first = self._checkpoints.latest_step or 0
+        self.first = processes.from_primary(lambda: self._checkpoints.latest_step) or 0
         self._progress = Progress(name, total, every=progress_every, start=self.first)
         self._started = time.monotonic()
 

@@ -6,13 +6,17 @@ import os
 import pathlib
 import platform
 import subprocess
+import time
 from collections.abc import Mapping
 from typing import Any
 
 from job_jax.config_io import diff, from_json, to_json
+from job_jax.processes import count, exchange, from_primary, is_primary, wait_for_all
 from job_jax.schema import ConfigError, Section
 
 SUMMARY_FILE = "summary.json"
+
+_TRIES, _TRY_S = 20, 0.25
 
 _LIBRARIES = ("rlvr_jax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain")
 
@@ -28,7 +32,8 @@ class Workdir:
     config. A job is recorded in it once everything else has been checked, so that a
     refused one leaves no trace that the mended one would trip over. `may_change` names
     the sections that say how a job is executed and watched, not what it computes
-    ("mesh.", "log."): they may differ when it goes on.
+    ("mesh.", "log."): they may differ when it goes on. Of several processes the first
+    one writes; all must see the same directory.
     """
 
     def __init__(
@@ -40,6 +45,14 @@ class Workdir:
         folders: tuple[str, ...] = (),
     ):
         self.path = path
+        if is_primary():
+            self._open(config, may_change, folders)
+        check_shared(path)
+
+    def _open(
+        self, config: Section, may_change: tuple[str, ...], folders: tuple[str, ...]
+    ) -> None:
+        path = self.path
         try:
             path.mkdir(parents=True, exist_ok=True)
             for folder in folders:
@@ -62,7 +75,7 @@ class Workdir:
 
     def record(self, config: Section, *, device: str) -> None:
         """Writes config.json, unless an earlier attempt has."""
-        if not self.recorded:
+        if is_primary() and not self.recorded:
             _write_json(self._record, _provenance(config, device))
 
     @property
@@ -81,7 +94,32 @@ class Workdir:
 
     def update_summary(self, values: Mapping[str, Any]) -> None:
         """Writes summary.json with these values merged in, section by section."""
-        _write_json(self.path / SUMMARY_FILE, _merged(self.read_summary(), values))
+        if is_primary():
+            merged = _merged(self.read_summary(), values)
+            _write_json(self.path / SUMMARY_FILE, merged)
+
+
+def check_shared(path: pathlib.Path) -> None:
+    """Raises WorkdirError where not every process sees the first one's directory."""
+    if count() == 1:
+        return
+    mark = path / from_primary(lambda: f".seen-by-all-{os.getpid()}-{time.time_ns()}")
+    if is_primary():
+        mark.touch()
+    wait_for_all()
+    tries = 0
+    # A network file system may show a new file late.
+    while not mark.exists() and (tries := tries + 1) <= _TRIES:
+        time.sleep(_TRY_S)
+    blind = [str(i) for i, sees in enumerate(exchange(mark.exists())) if not sees]
+    if is_primary():
+        mark.unlink()
+    if blind:
+        raise WorkdirError(
+            f"workdir {path} is not the same directory in all processes: "
+            f"process {', '.join(blind)} sees nothing of what process 0 writes; use "
+            "one on a shared file system"
+        )
 
 
 def _merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:

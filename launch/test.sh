@@ -9,6 +9,9 @@ export PATH="$PWD/.venv/bin:$PATH"
 # Most of the tests' time is XLA's: programs are kept from one run to the next.
 export JAX_COMPILATION_CACHE_DIR="$PWD/.jax_cache"
 export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0.1
+# LLVM's own optimizations take half of that, for programs that run for milliseconds;
+# XLA's stay. XLA_FLAGS= bash launch/test.sh tests the programs that users run.
+export XLA_FLAGS="${XLA_FLAGS---xla_backend_optimization_level=0}"
 
 step() {
   local name="$1" started="$SECONDS"
@@ -23,6 +26,7 @@ step() {
 
 step format ruff format --check
 step lint ruff check
+step shell shellcheck launch/*.sh .ci/run
 step imports lint-imports --no-logo
 step types mypy
 step tests pytest --numprocesses=logical --maxprocesses=8 --dist=loadfile "$@"

@@ -7,6 +7,7 @@ import functools
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from flax import nnx
 from job_jax.checkpoint import CheckpointReadError
 from job_jax.command import UsageError, command_flags, exit_code, read_command
 from job_jax.metrics import Progress
+from job_jax.processes import is_primary, on_host
 from rlvr_jax.config import Config
 from rlvr_jax.data.loader import encode_prompts
 from rlvr_jax.models import Transformer
@@ -66,8 +68,13 @@ def write_activations(
 
 def writer(
     run: Run, directory: Path, *, layer: int, model: str, dtype: str
-) -> ShardWriter:
-    """Returns a writer of the stream after a layer of the run's policy."""
+) -> AbstractContextManager[ShardWriter | None]:
+    """Returns a writer of the stream after a layer of the run's policy.
+
+    Of several processes the first one has it, the others None.
+    """
+    if not is_primary():
+        return nullcontext()
     is_world = run.config.task.kind == "finite_field"
     return ShardWriter(
         directory,
@@ -83,7 +90,7 @@ def writer(
 
 def add_sequences(
     run: Run,
-    shards: ShardWriter,
+    shards: ShardWriter | None,
     problems: Sequence[Problem],
     rollouts: Rollouts,
     *,
@@ -96,17 +103,17 @@ def add_sequences(
     included. In the finite-field world every response token carries its factors.
     """
     prompts, completions = run.place((rollouts.prompts, rollouts.tokens))
-    streams = jax.device_get(
-        _streams(run.graphdef, params, prompts, completions, layer=layer)
-    )
+    streams = on_host(_streams(run.graphdef, params, prompts, completions, layer=layer))
     G = len(rollouts.lengths) // len(rollouts.prompts.lengths)
     tokens = 0
     for b in range(len(problems) * G):
         row = _row(rollouts, streams, b, prompt=b // G)
+        tokens += len(row["roles"])
+        if shards is None:
+            continue
         labels = _factors(run, problems[b // G], **row)
         eos = (row["token_ids"] == run.tokenizer.eos_id) & (row["roles"] == 1)
         shards.add(**row, special=eos, factors=labels)
-        tokens += len(row["roles"])
     return tokens
 
 

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 from absl import flags
 
 from job_jax.checkpoint import CheckpointReadError
 from job_jax.command import UsageError, command_flags, exit_code, read_command
 from job_jax.metrics import Progress
+from job_jax.processes import on_host
 from rlvr_jax import behaviour
 from rlvr_jax.config import Config, DifficultyConfig
 from rlvr_jax.data.difficulty import buckets
@@ -135,7 +135,7 @@ def evaluate_policy(
             samples_per_prompt=config.samples_per_problem,
             max_new_tokens=config.sampling.max_new_tokens,
         )
-        found = completions(run, part, jax.device_get(rollouts))
+        found = completions(run, part, on_host(rollouts))
         judged += found
         on_batch(start + len(part), sum(one.length for one in found))
     return judged

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from job_jax.processes import on_host
 from rlvr_jax import evaluate
 from rlvr_jax.config import Config, TrainConfig
 from rlvr_jax.data import Difficulty, Pool, Visit, encode_prompts
@@ -221,7 +222,7 @@ def ask(
         samples_per_prompt=samples_per_prompt,
         max_new_tokens=run.config.train.sampling.max_new_tokens,
     )
-    return jax.device_get(rollouts)
+    return on_host(rollouts)
 
 
 def _is_split(groups: Groups, p: int) -> bool:
@@ -309,7 +310,7 @@ def _rewarded(
     """Returns rewards by part and as a whole, advantages, and what is split."""
     P = len(groups)
     hard = config.difficulty.hard_below
-    parts, rewards_PG, advantages_PG, split_P = jax.device_get(
+    parts, rewards_PG, advantages_PG, split_P = on_host(
         _measured(
             _statuses(groups.judged, P),
             {name: signal.reshape(P, -1) for name, signal in signals.items()},

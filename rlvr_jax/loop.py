@@ -15,9 +15,10 @@ import jax
 
 from job_jax.checkpoint import digest
 from job_jax.metrics import Progress
+from job_jax.processes import divided, from_primary, on_host
 from job_jax.steps import StageSteps
 from rlvr_jax import doctor, throughput
-from rlvr_jax.data import Difficulty, Loader, Pool, difficulty, encode_prompts
+from rlvr_jax.data import Difficulty, Loader, Pool, difficulty
 from rlvr_jax.estimate import known_before_rl, learnt, restored, write_difficulty
 from rlvr_jax.evaluate import (
     Judged,
@@ -42,6 +43,7 @@ from rlvr_jax.learn.update import (
 )
 from rlvr_jax.models.distribution import Sampling
 from rlvr_jax.run import Run
+from rlvr_jax.sampler import pad_prompts
 from rlvr_jax.stage import Loop, check_ended, policy_after
 from rlvr_jax.telemetry import rollout_metrics
 from rlvr_jax.throughput import Clock
@@ -84,7 +86,7 @@ def warmup(loop: Loop) -> None:
             steps.state, losses, report = updater.step(
                 steps.state, map(run.place, parts), plain
             )
-            losses, report = jax.device_get((losses, report))
+            losses, report = on_host((losses, report))
             check_finite(report, config.optimizer.max_skipped)
             steps.end(
                 step,
@@ -201,7 +203,7 @@ def evaluation(loop: Loop) -> None:
     """
     train = loop.run.config.train
     check_ended(loop, "warmup", "train")
-    done = loop.workdir.read_summary().get("eval", {})
+    done = from_primary(lambda: loop.workdir.read_summary().get("eval", {}))
     for name, stage in (("before", "warmup"), ("after", "train")):
         if name in done:
             continue
@@ -228,15 +230,22 @@ def evaluation(loop: Loop) -> None:
 
 
 def _solutions(run: Run, loader: Loader, step: int) -> Batch:
-    problems = loader.problems(step)
-    prompts = encode_prompts(problems, run.tokenizer, bucket=run.config.prompt_bucket)
-    tokens_BT, lengths_B = pad_rows(
-        [
-            [*run.tokenizer.encode(p.solution or ""), run.tokenizer.eos_id]
-            for p in problems
-        ],
-        bucket=run.config.completion_bucket,
-    )
+    """Returns a step's worked solutions, each read by one process and told to all."""
+    tokenizer, config = run.tokenizer, run.config
+
+    def read(rows: Sequence[int]) -> list[tuple[list[int], list[int]]]:
+        return [
+            (
+                list(tokenizer.encode(problem.prompt)),
+                [*tokenizer.encode(problem.solution or ""), tokenizer.eos_id],
+            )
+            for problem in loader.problems(step, rows)
+        ]
+
+    asked, solved = zip(*divided(loader.rows, read), strict=True)
+    uids = range(len(asked))  # nothing is drawn from these prompts
+    prompts = pad_prompts(asked, uids=uids, bucket=config.prompt_bucket)
+    tokens_BT, lengths_B = pad_rows(solved, bucket=config.completion_bucket)
     return solution_batch(prompts, tokens_BT, lengths_B)
 
 
@@ -334,8 +343,10 @@ def _save_evaluated(loop: Loop, when: str, judged: Sequence[Judged]) -> Verdicts
     """Saves the completions with their bands; returns what the bands were made of."""
     stage = f"eval_{when}"
     rows = [one.row(stage, 0) for one in judged]
-    before = rows if when == "before" else loop.workdir.read_rollouts("eval_before", 0)
-    initial = initial_verdicts(before)
+    initial: Verdicts = initial_verdicts(rows)
+    if when != "before":
+        read = functools.partial(loop.workdir.read_rollouts, "eval_before", 0)
+        initial = from_primary(lambda: initial_verdicts(read()))
     cut = bands(initial, loop.run.config.difficulty)
     loop.workdir.write_rollouts(
         stage, 0, ({**row, "band": cut.get(row["id"], "unknown")} for row in rows)

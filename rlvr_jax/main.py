@@ -12,8 +12,10 @@ import jax
 from job_jax.checkpoint import CheckpointReadError
 from job_jax.command import exit_code
 from job_jax.compiles import CompileCounter
+from job_jax.config_io import to_json
 from job_jax.mesh import device_name, start_jax
 from job_jax.metrics import MetricsWriter, NonFiniteMetricError
+from job_jax.processes import check_same, is_primary
 from job_jax.steps import StopSignal
 from job_jax.workdir import SUMMARY_FILE
 from rlvr_jax import aot, estimate, loop, plan, tsae
@@ -53,12 +55,14 @@ def main(argv: Sequence[str]) -> int:
 
 def _do(argv: Sequence[str]) -> None:
     invocation = parse(argv)
-    start_jax(invocation.config.mesh)
+    runs = invocation.workdir is not None and not invocation.dry_run
+    start_jax(invocation.config.mesh, several=runs)
     if invocation.topology:
         print(aot.text(invocation.config, invocation.topology))
     elif invocation.workdir is None or invocation.dry_run:
         print(plan.text(invocation.config))
     else:
+        check_same({"stage": invocation.stage, "config": to_json(invocation.config)})
         workdir = Workdir(invocation.workdir, invocation.config)
         _run(invocation.config, workdir, stage=invocation.stage)
 
@@ -69,6 +73,8 @@ def _run(config: Config, workdir: Workdir, *, stage: str) -> None:
     left = [name for name in asked if not is_done(name, config=config, workdir=workdir)]
     if left:
         _work(config, workdir, left)
+    if not is_primary():
+        return
     if stage == "report" or (stage == "all" and _report_is_old(workdir)):
         print(f"report: {write_report(workdir.path)}")
     elif not left:
@@ -83,7 +89,7 @@ def _work(config: Config, workdir: Workdir, stages: Sequence[str]) -> None:
     if not is_done("tsae", config=config, workdir=workdir):
         check_asked(config, run.tokenizer.encode)
     workdir.record(config, device=device_name())
-    for line in run.left_out():
+    for line in run.left_out() if is_primary() else ():
         print(line, file=sys.stderr)
     with jax.set_mesh(run.mesh), run.judge, MetricsWriter(workdir.path) as writer:
         shared = Loop(

@@ -18,6 +18,7 @@ from flax import nnx
 from jax.sharding import Mesh, NamedSharding
 from jaxtyping import Float, Int
 
+from job_jax import processes
 from job_jax.mesh import partition
 from rlvr_jax.latents import Latents, sequence_latents
 from rlvr_jax.learn.logprobs import Scores, token_scores
@@ -198,7 +199,7 @@ def placed(tsae: TSAE, mesh: Mesh) -> TSAE:
     def place(name: str) -> Array:
         array = np.asarray(vars(tsae)[name], np.float32)
         layout = NamedSharding(mesh, partition(array.shape, axes[name], mesh))
-        return jax.device_put(array, layout)
+        return processes.placed(array, layout)
 
     arrays: dict[str, Any] = {name: place(name) for name in axes}
     return dataclasses.replace(tsae, **arrays)

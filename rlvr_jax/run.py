@@ -15,6 +15,7 @@ from job_jax.mesh import (
     make_mesh,
     replicated,
 )
+from job_jax.processes import is_primary, placed, wait_for_all
 from job_jax.schema import ConfigError
 from rlvr_jax.config import Config
 from rlvr_jax.data.loader import Fitting, ProblemSource, fitting
@@ -85,7 +86,7 @@ class Run:
 
     def place(self, batch: Any) -> Any:
         """Returns the record's arrays on the mesh, split over the batch axes."""
-        return jax.device_put(batch, batch_sharding(self.mesh))
+        return placed(batch, batch_sharding(self.mesh))
 
     def sample(
         self,
@@ -112,7 +113,7 @@ class Run:
 
     def replicate(self, tree: Any) -> Any:
         """Returns the arrays whole on every device."""
-        return jax.device_put(tree, replicated(self.mesh))
+        return placed(tree, replicated(self.mesh))
 
     def key(self, stream: str) -> jax.Array:
         """Returns the key of one stream of random numbers, apart from all others."""
@@ -234,14 +235,15 @@ def _tokenizer(
     if config.tokenizer.kind == "symbols":
         assert config.task.kind == "finite_field"  # Config refuses any other pair
         return SymbolTokenizer(vocabulary(config.task.modulus))
-    if path.exists():
-        return SentencePieceTokenizer(path)
-    source = sources["train"]
-    problems = (source[i] for i in range(len(source)))
-    texts = (text for p in problems for text in (p.prompt, p.solution) if text)
-    return SentencePieceTokenizer.train(
-        texts, vocab_size=config.tokenizer.vocab_size, path=path
-    )
+    if is_primary() and not path.exists():
+        source = sources["train"]
+        problems = (source[i] for i in range(len(source)))
+        texts = (text for p in problems for text in (p.prompt, p.solution) if text)
+        SentencePieceTokenizer.train(
+            texts, vocab_size=config.tokenizer.vocab_size, path=path
+        )
+    wait_for_all()
+    return SentencePieceTokenizer(path)
 
 
 def _check_batches(config: Config, mesh: Mesh, stages: Sequence[Stage]) -> None:

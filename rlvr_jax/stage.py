@@ -1,6 +1,7 @@
 """What the stages of a run share: their bookkeeping, and what each leaves the next."""
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ from job_jax.compiles import CompileCounter
 from job_jax.config_io import to_json
 from job_jax.mesh import device_name
 from job_jax.metrics import METRICS_FILE, MetricsWriter, read_metrics
+from job_jax.processes import from_primary, is_primary
 from job_jax.schema import ConfigError, require
 from job_jax.steps import StageSteps, StopSignal
 from rlvr_jax.config import Config
@@ -41,6 +43,8 @@ class Loop:
 
     def summarise(self, values: Mapping[str, Any]) -> None:
         """Merges `values` into summary.json, beside what holds for the whole run."""
+        if not is_primary():
+            return
         config = self.run.config
         rows = read_metrics(self.workdir.path / METRICS_FILE)
         old = self.workdir.read_summary()
@@ -78,6 +82,10 @@ def policy_after(loop: Loop, stage: str) -> Any:
 
 def is_done(stage: str, *, config: Config, workdir: Workdir) -> bool:
     """Returns whether a stage has ended, with what it left still in the workdir."""
+    return from_primary(lambda: _is_done(stage, config=config, workdir=workdir))
+
+
+def _is_done(stage: str, *, config: Config, workdir: Workdir) -> bool:
     summary = workdir.read_summary()
     if stage == "difficulty":
         told = (workdir.path / DIFFICULTY_FILE).exists() and "difficulty" in summary
@@ -101,7 +109,8 @@ def check_ended(loop: Loop, *stages: str) -> None:
             )
             continue
         directory = loop.workdir.checkpoints / stage
-        total, done = _steps(loop.run.config)[stage], latest_step(directory) or 0
+        total = _steps(loop.run.config)[stage]
+        done = from_primary(functools.partial(latest_step, directory)) or 0
         if done != total:
             raise ConfigError(
                 f"stage {stage} has done {done} of {total} steps in {directory}; run "

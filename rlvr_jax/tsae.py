@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from job_jax.metrics import Progress
+from job_jax.processes import from_primary, is_primary, wait_for_all
 from rlvr_jax.activations import add_sequences, batches, writer
 from rlvr_jax.evaluate import Judged, bands, completions, initial_verdicts
 from rlvr_jax.experience import ask
@@ -66,22 +67,27 @@ def probing(loop: Loop) -> None:
         tokenize=loop.run.tokenizer.encode,
         seed=config.seed,
     )
-    if selection.dead:
+    if selection.dead and is_primary():
         print(
             f"warning: reasoning features {list(selection.dead)} hardly fire on the "
             f"policy's {selection.completions} completions; they cannot guide",
             file=sys.stderr,
         )
-    _fixed_texts(loop, corpus, asked).save(directory / FIXED_FILE)
-    selection.save(directory / SELECTION_FILE)
+    if is_primary():
+        _fixed_texts(loop, corpus, asked).save(directory / FIXED_FILE)
+        selection.save(directory / SELECTION_FILE)
     loop.summarise({"features": summary(selection)})
+    wait_for_all()
 
 
 def _collect(loop: Loop) -> None:
-    """Writes the policy's completions and their activations, unless they are there."""
+    """Writes the policy's completions and their activations, unless they are there.
+
+    Every process must see them before it goes on.
+    """
     run, config = loop.run, loop.run.config
     directory = loop.workdir.path / ACTIVATIONS_DIR
-    if directory.exists():
+    if from_primary(directory.exists):
         return
     params = policy_after(loop, "warmup")
     weights = run.layout.weights(params)
@@ -116,6 +122,7 @@ def _collect(loop: Loop) -> None:
             progress.update(len(judged) // _group(run), {}, tokens=tokens)
         loop.workdir.write_rollouts(_STAGE, 0, _rows(loop, judged))
     progress.close()
+    wait_for_all()
 
 
 def _group(run: Run) -> int:
@@ -139,7 +146,7 @@ def _trained(loop: Loop) -> tuple[TSAE, list[Any]]:
         checkpoint=config.checkpoint,
         log_every=config.log.progress_every,
     )
-    if _STAGE not in loop.workdir.read_summary():
+    if not _is_told(loop):
         source, metadata = open_source(job.pairs, seed=job.seed)
         train(
             job,
@@ -163,11 +170,17 @@ def _given(loop: Loop) -> tuple[TSAE, list[Any]]:
     Raises ConfigError where it does not fit.
     """
     config, record = loop.run.config, given(loop.run.config)
-    if _STAGE not in loop.workdir.read_summary():
-        io.save(loop.workdir.path / SAE_DIR, record.tsae, metadata=record.metadata)
+    if not _is_told(loop):
+        if is_primary():
+            io.save(loop.workdir.path / SAE_DIR, record.tsae, metadata=record.metadata)
         found = {"path": config.probe.path, "format": record.format}
         loop.summarise({_STAGE: found})
     return record.tsae, []
+
+
+def _is_told(loop: Loop) -> bool:
+    """Returns whether summary.json tells of an autoencoder."""
+    return from_primary(lambda: _STAGE in loop.workdir.read_summary())
 
 
 def _fixed_texts(

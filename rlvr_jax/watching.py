@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from job_jax.processes import is_primary, on_host
 from job_jax.steps import StageSteps
 from rlvr_jax import guidance
 from rlvr_jax.experience import Experience
@@ -183,7 +184,7 @@ class Watcher:
     def _read(self, params: Any) -> TextReading:
         run = self._loop.run
         texts = run.place(self._probe.fixed)
-        return jax.device_get(self._probe.read_fixed(run.graphdef, params, texts))
+        return on_host(self._probe.read_fixed(run.graphdef, params, texts))
 
     def _write(self, step: int, rollouts: Latents | None) -> dict[str, float]:
         """Writes a step's tables and returns the metrics of the dictionary's validity.
@@ -207,8 +208,9 @@ class Watcher:
                 bands=np.asarray(texts.bands),
                 ce=np.asarray(fixed.ce),
             )
-        FeatureTable.joined(tables).save(directory / f"step_{step:06d}.npz")
-        _write_lines(directory / VALIDITY_FILE, step, lines)
+        if is_primary():
+            FeatureTable.joined(tables).save(directory / f"step_{step:06d}.npz")
+            _write_lines(directory / VALIDITY_FILE, step, lines)
         return {
             f"dictionary/{name}_{line['split']}": line[name]
             for line in lines

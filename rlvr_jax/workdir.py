@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import job_jax.workdir
+from job_jax.processes import is_primary
 from rlvr_jax.config import Config
 from rlvr_jax.types import BANDS, PLACES, TOKEN_CLASSES, TOKEN_MEASURES
 
@@ -37,7 +38,7 @@ def token_sums_file(workdir: pathlib.Path, step: int) -> pathlib.Path:
 
 
 class Workdir(job_jax.workdir.Workdir):
-    """One run's directory."""
+    """One run's directory. Of several processes the first one writes."""
 
     def __init__(self, path: pathlib.Path, config: Config):
         super().__init__(
@@ -46,6 +47,9 @@ class Workdir(job_jax.workdir.Workdir):
             may_change=MAY_CHANGE,
             folders=("rollouts", "report", TOKENS_DIR),
         )
+
+    def _open(self, *args: Any) -> None:
+        super()._open(*args)
         if not self.recorded:
             self.tokenizer.unlink(missing_ok=True)
 
@@ -56,6 +60,8 @@ class Workdir(job_jax.workdir.Workdir):
 
     def write_difficulty(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Writes difficulty.jsonl, a line a problem, over what stood there."""
+        if not is_primary():
+            return
         partial = self.path / f"{DIFFICULTY_FILE}.partial"
         with partial.open("w", encoding="utf-8") as file:
             for row in rows:
@@ -71,6 +77,8 @@ class Workdir(job_jax.workdir.Workdir):
         self, stage: str, step: int, rows: Iterable[Mapping[str, Any]]
     ) -> None:
         """Writes the completions of one step, over those of an earlier attempt."""
+        if not is_primary():
+            return
         name = rollouts_file(self.path, stage, step)
         partial = name.with_suffix(".partial")
         with (
@@ -87,6 +95,8 @@ class Workdir(job_jax.workdir.Workdir):
         A file of named axes: by_place [band, tenth, measure], by_class [band, class,
         measure].
         """
+        if not is_primary():
+            return
         name = token_sums_file(self.path, step)
         partial = name.with_suffix(".partial")
         with partial.open("wb") as file:

@@ -22,11 +22,13 @@ import jax
 from absl import flags
 from jax.sharding import Mesh
 
+from job_jax import processes
 from job_jax.checkpoint import CheckpointReadError, latest_step
 from job_jax.command import UsageError, command_flags, exit_code, read_command
 from job_jax.config_io import to_json
 from job_jax.mesh import batch_sharding, check_batch, device_name, make_mesh, start_jax
 from job_jax.metrics import MetricsWriter, NonFiniteMetricError
+from job_jax.processes import is_primary, on_host, wait_for_all
 from job_jax.schema import ConfigError
 from job_jax.steps import StageSteps, StopSignal
 from job_jax.workdir import Workdir
@@ -147,22 +149,24 @@ def train(
     rows = {}
     for index, clone in enumerate(clones(config)):
         stop.check()
-        tsae = trained.clone(index).on_host()
+        tsae = on_host(trained.clone(index)).on_host()
         tsae, sums, row = _measured(tsae, held_out, k=config.sae.k)
-        known = {"seed": clone.seed, "alpha": clone.alpha, "k": config.sae.k}
-        io.save(
-            _place(workdir, index, clone),
-            tsae,
-            metadata={
-                **metadata,
-                **known,
-                "l0": row["l0"]["bisected"],
-                "data_hash": source.data_hash,
-                "roles": list(config.pairs.roles),
-                "run": config.name,
-            },
-            firing_rate=sums.firing / sums.tokens,
-        )
+        known = {
+            "seed": clone.seed,
+            "alpha": clone.alpha,
+            "k": config.sae.k,
+            "l0": row["l0"]["bisected"],
+            "data_hash": source.data_hash,
+            "roles": list(config.pairs.roles),
+            "run": config.name,
+        }
+        if is_primary():
+            io.save(
+                _place(workdir, index, clone),
+                tsae,
+                metadata={**metadata, **known},
+                firing_rate=sums.firing / sums.tokens,
+            )
         rows[clone.name] = {"seed": clone.seed, "alpha": clone.alpha, **row}
     speed = steps.host["speed"]
     summary = {
@@ -174,6 +178,7 @@ def train(
         "clones": rows,
     }
     workdir.update_summary({"stages": {STAGE: steps.seconds}, STAGE: summary})
+    wait_for_all()
     return summary
 
 
@@ -193,7 +198,7 @@ def _fitted(
     stop: StopSignal,
 ) -> StageSteps:
     """Returns the stage after its last step."""
-    place = functools.partial(jax.device_put, device=batch_sharding(mesh))
+    place = functools.partial(processes.placed, layout=batch_sharding(mesh))
     copies = clones(config)
     shown = [f"{copies[0].name}/{name}" for name in ("fve", "l0", "dead")]
     with StageSteps(
@@ -226,7 +231,7 @@ def _fitted(
             steps.state, found = optimizer_step(steps.state, placed, config=config)
             metrics, new_pairs = None, 0
             if _is_reported(step + 1, config):
-                metrics = _metrics(copies, jax.device_get(found))
+                metrics = _metrics(copies, on_host(found))
                 new_pairs = clock.lap(step + 1)
             steps.end(step, metrics, shown=shown, tokens=new_pairs, skipped=False)
     return steps

@@ -34,18 +34,20 @@ class ProblemSource(Protocol):
 
 
 class Loader:
-    """Serves `batch_size` problems a step in an order shuffled anew every epoch."""
+    """Serves a batch of problems a step in an order shuffled anew every epoch.
+
+    Of several processes each may ask for its own rows of a batch.
+    """
 
     def __init__(self, source: ProblemSource, *, batch_size: int, seed: int):
-        self._batch_size = batch_size
+        self.rows = range(batch_size)
         self._data = grain.MapDataset.source(source).shuffle(seed=seed).repeat()
 
-    def problems(self, step: int) -> list[Problem]:
-        """Returns the problems of a step, whatever was asked for before."""
-        start = step * self._batch_size
-        return [
-            cast(Problem, self._data[i]) for i in range(start, start + self._batch_size)
-        ]
+    def problems(self, step: int, rows: Sequence[int] | None = None) -> list[Problem]:
+        """Returns these rows of a step's problems, whatever was asked for before."""
+        start = step * len(self.rows)
+        rows = self.rows if rows is None else rows
+        return [cast(Problem, self._data[start + row]) for row in rows]
 
 
 class Fitting:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import jax
 import numpy as np
 
+from job_jax.processes import on_host
 from rlvr_jax.learn.losses import aggregation_weights
 from rlvr_jax.types import Batch, Guidance, Prompts, Rollouts
 
@@ -88,9 +89,7 @@ def weighted(batch: Batch, *, aggregation: str, max_length: int) -> Batch:
         aggregation=aggregation,
         max_length=max_length,
     )
-    return dataclasses.replace(
-        batch, token_weights=jax.device_get(weights_BT), kept=None
-    )
+    return dataclasses.replace(batch, token_weights=on_host(weights_BT), kept=None)
 
 
 _weights = jax.jit(

@@ -4,9 +4,9 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import numpy as np
 
+from job_jax.processes import on_host
 from rlvr_jax.config import Config, TrainConfig
 from rlvr_jax.learn.batches import (
     keep_forks,
@@ -73,7 +73,7 @@ def optimize(
     non-finite steps.
     """
     train = config.train
-    version = int(jax.device_get(state.step))
+    version = int(on_host(state.step))
     if int(weight_version) != version:
         raise StaleRolloutsError(
             f"rollouts carry weight version {int(weight_version)}, the update "
@@ -109,7 +109,7 @@ def optimize(
                 dictionary=None if watch is None or epoch else watch.dictionary,
             )
             done.append((losses, report))
-    done = jax.device_get(done)
+    done = on_host(done)
     for _, report in done:
         check_finite(report, train.optimizer.max_skipped)
     told = _first_gap(done[0][0]) | told

@@ -15,6 +15,7 @@ import optax
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
+from job_jax.processes import on_host
 from rlvr_jax.config import OptimizerConfig, RFGOConfig
 from rlvr_jax.learn import rfgo
 from rlvr_jax.learn.adamw import make_optimizer, schedule
@@ -165,7 +166,7 @@ class Updater:
         self, params: Any, batch: Batch, sampling: Sampling
     ) -> tuple[np.ndarray, np.ndarray]:
         """Returns log-probabilities and entropies [B, T], 0 beyond each length."""
-        scored, lengths_B = jax.device_get(
+        scored, lengths_B = on_host(
             (self._scored(params, batch, sampling), batch.lengths)
         )
         index_T = np.arange(scored.logprobs.shape[1])
@@ -177,7 +178,7 @@ class Updater:
         self, params: Any, batch: Batch, sampling: Sampling, guide: Guide
     ) -> np.ndarray:
         """Returns the feature levels [B, T] of the policy `params`, 0 where none is."""
-        return jax.device_get(self._levelled(params, batch, sampling, guide))
+        return on_host(self._levelled(params, batch, sampling, guide))
 
     def step(
         self,

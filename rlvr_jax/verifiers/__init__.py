@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
+from job_jax.processes import count, divided
 from rlvr_jax.config import VerifierConfig
 from rlvr_jax.types import Problem, Verdict
 from rlvr_jax.verifiers import exact, finite_field
@@ -14,7 +15,10 @@ POOLED = ("math", "numeric")  # kinds that worker processes judge
 
 
 class Judge:
-    """Judges completions by their problem's kind; mathematics in worker processes."""
+    """Judges completions by their problem's kind; mathematics in worker processes.
+
+    Each process of a run judges its share, and all know all verdicts.
+    """
 
     def __init__(self, config: VerifierConfig):
         self._pool = MathVerifier(config.workers, config.timeout_s)
@@ -24,6 +28,15 @@ class Judge:
     ) -> list[Verdict]:
         """Returns a verdict on each completion of the problem beside it."""
         asked = list(zip(problems, completions, strict=True))
+        if count() == 1:
+            return self._judged(asked)
+
+        def judge(own: Sequence[tuple[Problem, str]]) -> list[dict[str, Any]]:
+            return [vars(verdict) for verdict in self._judged(own)]
+
+        return [Verdict(**told) for told in divided(asked, judge)]
+
+    def _judged(self, asked: Sequence[tuple[Problem, str]]) -> list[Verdict]:
         items = [
             Item(problem.gold, text, problem.answer_form, problem.kind)
             for problem, text in asked

@@ -1,0 +1,112 @@
+# shellcheck shell=bash
+# Sourced by the launchers: usage, what they refuse, the run's own flags, TPU slices.
+
+# Where every machine of a cloud job finds the same files.
+readonly SHARE=/mnt/share
+# The flags of the run itself, handed on as they were given; and its workdir.
+run=()
+workdir=""
+
+# Prints the comment at the head of the launcher.
+usage() {
+  awk 'NR > 1 { if (!sub(/^# ?/, "")) exit; print }' "$0"
+}
+
+refuse() {
+  echo "error: $*" >&2
+  exit 2
+}
+
+# Keeps a flag of the run itself; refuses any other.
+keep_flag() {
+  case "$1" in
+    --workdir=?*) workdir="${1#*=}" ;;
+    --config=?* | --config.?*=* | --stage=?*) ;;
+    --workdir | --config | --config.* | --stage) refuse "write $1=VALUE" ;;
+    *) refuse "unknown flag '$1'; --help lists those there are" ;;
+  esac
+  run+=("$1")
+}
+
+# needed VALUE FLAG: refuses to go on without the flag.
+needed() {
+  [[ -n "$1" ]] || refuse "$2 is missing"
+}
+
+# Refuses a run without a recipe or a workdir.
+check_run() {
+  [[ " ${run[*]-}" == *" --config="* ]] || refuse "--config=FILE is missing"
+  needed "$workdir" --workdir=DIR
+}
+
+# Refuses a workdir that would be lost with its machine.
+check_on_share() {
+  [[ "$workdir" == "$SHARE"/?* ]] ||
+    refuse "--workdir=$workdir is lost with its machine; choose one under $SHARE"
+}
+
+# Refuses what cannot name a cloud's resource, or be the stem of its machines' names.
+check_name() {
+  [[ "$1" =~ ^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$ ]] ||
+    refuse "--name=$1 is no name: at most 40 of a-z, 0-9 and -, from a letter"
+}
+
+check_count() {
+  [[ "$2" =~ ^[0-9]+$ ]] || refuse "$1=$2 is no whole number"
+}
+
+# Prints its arguments as words that a shell would read back.
+quoted() {
+  local word words=() mark="'\\''"
+  for word; do
+    [[ "$word" =~ ^[A-Za-z0-9_./:=,@%+-]+$ ]] || word="'${word//\'/$mark}'"
+    words+=("$word")
+  done
+  echo "${words[*]}"
+}
+
+# slice v5e:4x4: sets what the slice is made of, and what the clouds call it.
+# shellcheck disable=SC2034 # read by the launchers
+slice() {
+  local flat=" 1x1 2x2 2x4 4x4 4x8 8x8 8x16 16x16 "
+  [[ "$1" =~ ^(v4|v5e|v5p|v6e):([1-9][0-9]*)x([1-9][0-9]*)(x([1-9][0-9]*))?$ ]] ||
+    refuse "--topology=$1 is no slice; v4, v5e, v5p or v6e and its shape: v5e:4x4"
+  shape="${1#*:}"
+  chips=$((BASH_REMATCH[2] * BASH_REMATCH[3] * ${BASH_REMATCH[5]:-1}))
+  case "${BASH_REMATCH[1]}" in
+    v5e | v6e)
+      [[ "$flat" == *" $shape "* ]] || refuse "--topology=$1: shapes are$flat"
+      # Up to 8 chips share a host; larger slices have 4 on each.
+      host_chips=$((chips > 8 ? 4 : chips))
+      ;;
+    *)
+      [[ -n "${BASH_REMATCH[5]:-}" && $((chips % 4)) == 0 ]] ||
+        refuse "--topology=$1: three sides and whole hosts of 4 chips, such as 2x2x4"
+      host_chips=4
+      ;;
+  esac
+  hosts=$((chips / host_chips))
+  case "$1" in
+    v4:*)
+      accelerator=(--type=v4 --topology="$shape")
+      runtime=tpu-ubuntu2204-base
+      gke_accelerator=tpu-v4-podslice machine=ct4p-hightpu-4t
+      ;;
+    v5e:*)
+      accelerator=(--accelerator-type="v5litepod-$chips")
+      runtime=v2-alpha-tpuv5-lite
+      gke_accelerator=tpu-v5-lite-podslice machine="ct5lp-hightpu-${host_chips}t"
+      ;;
+    v5p:*)
+      # By its cores, two on a chip: gcloud takes no shape of this kind.
+      accelerator=(--accelerator-type="v5p-$((2 * chips))")
+      runtime=v2-alpha-tpuv5
+      gke_accelerator=tpu-v5p-slice machine=ct5p-hightpu-4t
+      ;;
+    v6e:*)
+      accelerator=(--accelerator-type="v6e-$chips")
+      runtime=v2-alpha-tpuv6e
+      gke_accelerator=tpu-v6e-slice machine="ct6e-standard-${host_chips}t"
+      ;;
+  esac
+}

@@ -1,0 +1,332 @@
+"""One run as several processes: the same run, and one end for all of them.
+
+A single chain, because each process compiles for itself: four processes of which one
+is killed, then two that are stopped, then two to the end.
+"""
+
+import dataclasses
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from command import ROOT, metrics, rollouts, summary, tiny
+from test_probe_runs import GUIDED, PROBED
+
+from job_jax import processes
+from job_jax.schema import ConfigError
+
+_AT_MOST_S = 600  # of a machine that does ten other things
+_DEVICES = 4
+_LOCAL = ROOT / "launch" / "local.sh"
+_SHORT = (
+    "--config.warmup.steps=2",
+    "--config.train.steps=4",
+    "--config.eval.every=0",
+    "--config.checkpoint.every=1",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Processes:
+    """Processes of one run. The first one's progress is read, the others' is kept."""
+
+    all: list[subprocess.Popen[str]]
+    logs: list[Path]
+
+    def wait_for(self, line: str) -> None:
+        """Returns once the first process has printed a line that begins so."""
+        assert self.all[0].stderr is not None
+        seen = []
+        for text in self.all[0].stderr:
+            seen.append(text)
+            if text.startswith(line):
+                return
+        pytest.fail(f"no line {line!r} in\n{''.join(seen)}")
+
+    def ends(self) -> tuple[list[int], list[str]]:
+        """Returns exit codes and what was printed to stderr, once all have ended."""
+        _, said = self.all[0].communicate(timeout=_AT_MOST_S)
+        codes = [each.wait(timeout=_AT_MOST_S) for each in self.all]
+        return codes, [said, *(log.read_text() for log in self.logs[1:])]
+
+
+def _environment(cache: Path) -> dict[str, str]:
+    """Returns an environment in which programs compile fast rather than run fast."""
+    return os.environ | {
+        "JAX_COMPILATION_CACHE_DIR": str(cache),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "XLA_FLAGS": "--xla_backend_optimization_level=0 "
+        "--xla_llvm_disable_expensive_passes=true",
+        "PYTHON": sys.executable,
+    }
+
+
+def _free_port() -> int:
+    with socket.socket() as opened:
+        opened.bind(("127.0.0.1", 0))
+        return opened.getsockname()[1]
+
+
+@contextmanager
+def _started(
+    command, folder: Path, *arguments: list[str], **environment: str
+) -> Iterator[Processes]:
+    """Yields as many processes as there are lists of arguments; kills what is left."""
+    known = _environment(command.cache) | {
+        "JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{_free_port()}",
+        "JAX_NUM_PROCESSES": str(len(arguments)),
+        **environment,
+    }
+    logs = [folder / f"process{i}.log" for i in range(len(arguments))]
+    files = [log.open("w") for log in logs]
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-m", "rlvr_jax.main", *own],
+            cwd=ROOT,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE if i == 0 else files[i],
+            text=True,
+            env=known | {"JAX_PROCESS_ID": str(i)},
+        )
+        for i, own in enumerate(arguments)
+    ]
+    try:
+        yield Processes(started, logs)
+    finally:
+        for process, file in zip(started, files, strict=True):
+            process.kill()
+            process.wait()
+            file.close()
+        started[0].stderr.close()
+
+
+@contextmanager
+def _local(command, count: object, *more: str) -> Iterator[subprocess.Popen[str]]:
+    """Yields launch/local.sh at work; stops it where the test does not see its end."""
+    with subprocess.Popen(
+        ["bash", str(_LOCAL), f"--processes={count}", *more],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=_environment(command.cache),
+    ) as launcher:
+        try:
+            yield launcher
+        finally:
+            if launcher.poll() is None:
+                launcher.terminate()
+
+
+def _launched(command, count: object, *more: str) -> tuple[int, str, str]:
+    """Returns exit code, output and errors of launch/local.sh."""
+    with _local(command, count, *more) as launcher:
+        out, said = launcher.communicate(timeout=_AT_MOST_S)
+        return launcher.returncode, out, said
+
+
+def _asked(workdir: Path, devices: int, *more: str) -> list[str]:
+    return tiny(workdir, *_SHORT, f"--config.mesh.cpu_devices={devices}", *more)
+
+
+@dataclasses.dataclass(frozen=True)
+class Chain:
+    """What a run came to that was cut twice, and the same run by one process."""
+
+    alone: Path
+    cut: Path
+    killed: tuple[list[int], list[str]]
+    stopped: tuple[int, str]
+    ended: tuple[int, str]
+
+
+@pytest.fixture(scope="module")
+def chain(command, tmp_path_factory) -> Chain:
+    alone, cut, logs = (tmp_path_factory.mktemp(n) for n in ("alone", "cut", "logs"))
+    one = subprocess.run(
+        [sys.executable, "-m", "rlvr_jax.main", *_asked(alone, _DEVICES)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env=_environment(command.cache),
+        check=False,
+    )
+    assert one.returncode == 0, one.stderr
+    with _started(command, logs, *([_asked(cut, 1)] * 4)) as four:
+        four.wait_for("train  2/4")
+        four.all[2].kill()
+        killed = four.ends()
+    with _local(command, 2, *_asked(cut, 2)) as launcher:
+        for line in launcher.stderr:
+            if line.startswith("[0] train  3/4"):
+                break
+        # To one process alone: the other is told by it.
+        (second,) = _children(launcher.pid, "JAX_PROCESS_ID=1")
+        os.kill(second, signal.SIGTERM)
+        _, said = launcher.communicate(timeout=_AT_MOST_S)
+        stopped = launcher.returncode, said
+    code, out, said = _launched(command, 2, *_asked(cut, 2))
+    return Chain(
+        alone=alone,
+        cut=cut,
+        killed=killed,
+        stopped=stopped,
+        ended=(code, out + said),
+    )
+
+
+def _children(parent: int, variable: str) -> list[int]:
+    """Returns the children of a process whose environment holds `variable`."""
+    listed = subprocess.run(
+        ["ps", "-o", "pid=", "--ppid", str(parent)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [
+        pid
+        for pid in map(int, listed.stdout.split())
+        if variable in Path(f"/proc/{pid}/environ").read_text().split("\0")
+        and b"rlvr_jax.main" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
+
+
+def test_where_one_process_is_killed_the_others_end_and_say_so(chain):
+    codes, said = chain.killed
+    assert codes == [1, 1, -signal.SIGKILL, 1]
+    for i in (0, 1, 3):
+        *_, last = [line for line in said[i].splitlines() if line.startswith("error: ")]
+        assert "another process of this run has died" in last
+
+
+def test_a_signal_to_one_process_stops_all_after_the_same_step(chain):
+    code, said = chain.stopped
+    assert code == 75, said
+    assert said.count("stopped; run the same command again to go on") == 1
+
+
+def test_a_run_goes_on_with_another_number_of_processes(chain):
+    assert chain.ended[0] == 0, chain.ended[1]
+    assert re.search(r"^\[0\] report: ", chain.ended[1], re.MULTILINE)
+    # Only the first process speaks of the run.
+    assert not re.search(r"^\[1\] (train|report|eval)", chain.ended[1], re.MULTILINE)
+
+
+def test_cut_and_spread_over_processes_a_run_is_that_of_one(chain):
+    """Token for token, and to rounding: sums of gradients are added in other orders."""
+    assert rollouts(chain.cut) == rollouts(chain.alone)
+    for ours, theirs in zip(metrics(chain.cut), metrics(chain.alone), strict=True):
+        assert ours == pytest.approx(theirs, abs=1e-5), (ours["stage"], ours["step"])
+    cut, alone = summary(chain.cut), summary(chain.alone)
+    for name in ("eval", "verdicts", "alarms", "params"):
+        assert cut[name] == alone[name]
+    assert cut["device"].endswith(", 2 processes")
+
+
+def test_processes_asked_for_different_runs_refuse(command, tmp_path):
+    other = _asked(tmp_path / "run", 1, "--config.train.steps=5")
+    with _started(command, tmp_path, _asked(tmp_path / "run", 1), other) as two:
+        codes, said = two.ends()
+    assert codes == [2, 2]
+    for text in said:
+        assert "train.steps: 4 -> 5; start all with the same command" in text
+
+
+def test_a_workdir_that_only_one_process_sees_is_refused(command, tmp_path):
+    own = [_asked(tmp_path / name, 1) for name in ("here", "there")]
+    with _started(command, tmp_path, *own) as two:
+        codes, said = two.ends()
+    assert codes == [2, 2]
+    for text in said:
+        assert "use one on a shared file system" in text
+
+
+def test_an_error_of_one_process_ends_all_with_its_cause(command, tmp_path):
+    """The first one alone looks at what the workdir holds."""
+    (tmp_path / "config.json").write_text("{}")
+    with _started(command, tmp_path, *([_asked(tmp_path, 1)] * 2)) as two:
+        codes, said = two.ends()
+    assert codes == [2, 2]
+    cause = f"{tmp_path}/config.json is not the record of a run"
+    assert f"\nerror: {cause}" in f"\n{said[0]}"
+    assert f"\nerror: process 0 has failed: {cause}" in f"\n{said[1]}"
+
+
+@pytest.mark.parametrize("count", ["0", "two", "", "-1", "1.5"])
+def test_the_launcher_refuses_a_number_of_processes_that_is_none(command, count):
+    code, out, said = _launched(command, count, "--config=x", "--workdir=y")
+    assert (code, out) == (2, "")
+    assert said.startswith("error: --processes=")
+    assert said.count("\n") == 1
+
+
+def test_the_launcher_has_help(command):
+    code, out, said = _launched(command, 2, "--help")
+    assert (code, said) == (0, "")
+    assert "--processes=N --config=FILE --workdir=DIR" in out
+
+
+@pytest.mark.slow
+def test_with_a_probe_a_run_is_that_of_one_process(command, tmp_path):
+    arguments = [*PROBED, *GUIDED]
+    alone, both = tmp_path / "alone", tmp_path / "both"
+    one = command.run(*_asked(alone, 2, *arguments))
+    assert one.code == 0, one.err
+    code, _, said = _launched(command, 2, *_asked(both, 1, *arguments))
+    assert code == 0, said
+    assert rollouts(both) == rollouts(alone)
+    for ours, theirs in zip(metrics(both), metrics(alone), strict=True):
+        assert ours == pytest.approx(theirs, abs=1e-4), (ours["stage"], ours["step"])
+    assert {p.name for p in (both / "features").iterdir()} == {
+        p.name for p in (alone / "features").iterdir()
+    }
+
+
+@pytest.mark.parametrize(
+    ("told", "complaint"),
+    [
+        ({"JAX_NUM_PROCESSES": "2"}, "JAX_COORDINATOR_ADDRESS, JAX_PROCESS_ID"),
+        (
+            dict(zip(processes.ENVIRONMENT, ("h:1", "2", "2"), strict=True)),
+            "numbered 0..N-1",
+        ),
+        (
+            dict(zip(processes.ENVIRONMENT, ("h:1", "two", "0"), strict=True)),
+            "JAX_NUM_PROCESSES='two'",
+        ),
+        (
+            dict(zip(processes.ENVIRONMENT, ("host", "2", "0"), strict=True)),
+            "write host:port",
+        ),
+    ],
+)
+def test_a_place_that_cannot_be_is_refused(monkeypatch, told, complaint):
+    for name in processes.ENVIRONMENT:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match=re.escape(complaint)):
+        processes.start()
+
+
+def test_commands_of_one_process_refuse_more(monkeypatch):
+    for name, value in zip(processes.ENVIRONMENT, ("h:1", "2", "0"), strict=True):
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match="runs as one process"):
+        processes.refuse()
+
+
+def test_one_process_of_one_is_no_service(monkeypatch):
+    for name, value in zip(processes.ENVIRONMENT, ("h:1", "1", "0"), strict=True):
+        monkeypatch.setenv(name, value)
+    processes.start()
+    assert (processes.count(), processes.index()) == (1, 0)
+    assert processes.exchange({"a": 1}) == [{"a": 1}]
+    assert processes.divided([1, 2, 3], lambda own: [2 * x for x in own]) == [2, 4, 6]
