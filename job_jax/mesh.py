@@ -23,6 +23,7 @@ AXES = ("data", "fsdp", "tensor")
 RULES: dict[str | None, tuple[str, ...]] = {
     None: (),
     "batch": ("data", "fsdp"),
+    "sequence": ("tensor",),
     "layers": (),
     "vocab": ("tensor",),
     "embed": ("fsdp",),
@@ -92,24 +93,59 @@ def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -
     return jax.make_mesh(shape, AXES, axis_types=types, devices=devices)
 
 
+def regrouped(mesh: Mesh, tensor: int, what: str) -> Mesh:
+    """Returns the same devices, `tensor` of them a group and the groups in `data`.
+
+    Devices keep their order, so a program may take arrays from either mesh. Raises
+    ConfigError, naming `what`, where they do not come in such groups.
+    """
+    if mesh.size % tensor:
+        raise ConfigError(
+            f"{what}={tensor} does not divide the mesh's {mesh.size} devices; choose "
+            "one of its divisors"
+        )
+    shape = (mesh.size // tensor, 1, tensor)
+    return Mesh(mesh.devices.reshape(shape), AXES, axis_types=mesh.axis_types)
+
+
 def partition(
     shape: Sequence[int], logical_axes: Sequence[str | None], mesh: Mesh | AbstractMesh
 ) -> Spec:
     """Returns how an array of this shape with these logical axes lies on the mesh.
 
     An axis whose size does not divide over its devices is whole on each of them: two
-    key/value heads on four tensor-parallel devices, say. Raises ValueError where two
-    axes would lie on one mesh axis.
+    key/value heads on four tensor-parallel devices, say. Raises ValueError on an axis
+    that RULES does not have, and where two would lie on one mesh axis.
     """
+    if unknown := set(logical_axes) - RULES.keys():
+        raise ValueError(
+            f"no rule for the logical axes {unknown}; RULES has {[*RULES]}"
+        )
     taken = [axis for name in logical_axes for axis in RULES[name]]
     if len(taken) != len(set(taken)):
         raise ValueError(f"logical axes {logical_axes} share a mesh axis: {taken}")
 
     def lies_on(size: int, name: str | None) -> tuple[str, ...] | None:
-        parts = math.prod(mesh.shape[axis] for axis in RULES[name])
+        parts = _parts(name, mesh)
         return RULES[name] if parts > 1 and size % parts == 0 else None
 
     return Spec(*map(lies_on, shape, logical_axes))
+
+
+def undivided(
+    shape: Sequence[int], logical_axes: Sequence[str | None], mesh: Mesh | AbstractMesh
+) -> list[str]:
+    """Returns the axes that `partition` leaves whole because they do not divide."""
+    return [
+        f"{name} ({size} over {parts})"
+        for size, name in zip(shape, logical_axes, strict=True)
+        if size % (parts := _parts(name, mesh))
+    ]
+
+
+def _parts(name: str | None, mesh: Mesh | AbstractMesh) -> int:
+    """Returns over how many devices a logical axis is to be split."""
+    return math.prod(mesh.shape[axis] for axis in RULES[name])
 
 
 def constrain(x: jax.Array, *logical_axes: str | None) -> jax.Array:

@@ -26,10 +26,10 @@ from rlvr_jax.config import Config
 from rlvr_jax.latents import Observer
 from rlvr_jax.learn.objectives import policy_objective
 from rlvr_jax.learn.update import Probing, Updater
-from rlvr_jax.models import Transformer, laid_out_shapes
+from rlvr_jax.models import Transformer, check_divides, laid_out_shapes
 from rlvr_jax.models.distribution import Sampling
 from rlvr_jax.models.huggingface import embedding_rows
-from rlvr_jax.sampler import sample
+from rlvr_jax.sampler import SamplerLayout, sample
 from rlvr_jax.tasks.finite_field import vocabulary
 from rlvr_jax.tokenizer import SymbolTokenizer
 from rlvr_jax.types import Batch, Guidance, Guide, Prompts
@@ -166,10 +166,13 @@ class _Programs:
                 config.model, vocab_size(config), nnx.Rngs(0), eos_ids=(0,)
             )
         )
+        check_divides(config.model, mesh, "mesh.tensor")
+        self._layout = SamplerLayout.of(config, policy, mesh)
         self._parts = abstract_parts(
             nnx.graphdef(policy), laid_out_shapes(policy, mesh), mesh, train.lora
         )
         self._graphdef = self._parts.graphdef
+        self._params = nnx.merge_state(self._parts.trained, *self._parts.frozen)
         self._updater = Updater(
             self._graphdef,
             policy_objective(train.loss),
@@ -206,7 +209,11 @@ class _Programs:
             "sampler": lambda: self._sampler(sampling),
             **self._updater.lowered(trained, self._batch(), sampling, guide),
         }
-        return parts, {name: _figures(lower) for name, lower in programs.items()}
+        if reshard := self._layout.reshard:
+            programs["reshard"] = lambda: reshard.lower(self._params)
+        figures = {name: _figures(lower) for name, lower in programs.items()}
+        figures["sampler"]["weights_bytes"] = self._layout.held
+        return parts, figures
 
     def _guide(self) -> Guide:
         """Returns the columns of the reasoning features."""
@@ -235,16 +242,20 @@ class _Programs:
             lengths=shape((P,), jnp.int32),
             uid=shape((P,), jnp.uint32),
         )
-        return sample.lower(
-            self._graphdef,
-            nnx.merge_state(self._parts.trained, *self._parts.frozen),
-            self._split(prompts),
-            sampling,
-            key=self._whole(jax.eval_shape(lambda: jax.random.key(0))),
-            weight_version=self._whole(shape((), jnp.int32)),
-            samples_per_prompt=train.samples_per_prompt,
-            max_new_tokens=self._room,
-        )
+        own = self._layout.mesh
+        with jax.set_mesh(own):
+            return sample.lower(
+                self._graphdef,
+                self._layout.shapes(self._params),
+                _with_layout(prompts, batch_sharding(own)),
+                _with_layout(sampling, replicated(own)),
+                key=_with_layout(
+                    jax.eval_shape(lambda: jax.random.key(0)), replicated(own)
+                ),
+                weight_version=_with_layout(shape((), jnp.int32), replicated(own)),
+                samples_per_prompt=train.samples_per_prompt,
+                max_new_tokens=self._room,
+            )
 
     def _batch(self) -> Batch:
         """Returns a micro-batch of the longest prompts and completions."""
@@ -342,6 +353,7 @@ def _peak(parts: Mapping[str, int], program: Mapping[str, Any]) -> dict[str, int
     new = program["outputs_bytes"] - program["donated_bytes"]
     return {
         **parts,
+        "sampler_weights": program.get("weights_bytes", 0),
         "results": new,
         "temporaries": program["temporary_bytes"],
         "code": program["code_bytes"],

@@ -81,6 +81,7 @@ __all__ = [
     "RecordConfig",
     "RewardConfig",
     "RewardName",
+    "SamplerConfig",
     "SamplingConfig",
     "Strategy",
     "TaskConfig",
@@ -104,6 +105,7 @@ class OptimizerConfig(Section):
     eps: Positive = 1e-8
     weight_decay: NonNegative = 0.0
     clip_norm: Positive = 1.0
+    moments: Literal["float32", "bfloat16"] = "float32"  # how both are kept
     max_skipped: Whole = 5  # non-finite steps in a row before the run stops
 
 
@@ -144,6 +146,13 @@ class SamplingConfig(Section):
             f"min_new_tokens={self.min_new_tokens} must be below max_new_tokens="
             f"{self.max_new_tokens}",
         )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SamplerConfig(Section):
+    """How the policy lies on the devices while it samples; docs/meshes.md counts."""
+
+    tensor: Whole = 0  # devices that share a copy, in compute dtype; 0: as the update's
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -264,6 +273,7 @@ class Config(Section):
     model: ModelConfig = ModelConfig()
     pretrained: PretrainedConfig = PretrainedConfig()
     mesh: MeshConfig = MeshConfig()
+    sampler: SamplerConfig = SamplerConfig()
     warmup: WarmupConfig = WarmupConfig()
     difficulty: DifficultyConfig = DifficultyConfig()
     curriculum: CurriculumConfig = CurriculumConfig()
@@ -280,6 +290,15 @@ class Config(Section):
         """Refuses combinations that no stage could run."""
         super().__post_init__()
         self._check_tokenizer()
+        buckets = (self.prompt_bucket, self.completion_bucket)
+        tensor = self.mesh.tensor
+        require(
+            not self.model.shard_sequence
+            or (tensor > 1 and all(bucket % tensor == 0 for bucket in buckets)),
+            f"model.shard_sequence splits tokens over mesh.tensor={tensor}: make it at "
+            f"least 2, and a divisor of prompt_bucket={self.prompt_bucket} and "
+            f"completion_bucket={self.completion_bucket}",
+        )
         curriculum = self.curriculum
         require(
             curriculum.name not in ("bucket", "mixture")

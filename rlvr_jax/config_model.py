@@ -51,6 +51,7 @@ class ModelConfig(Section):
     attention_chunk: Whole = 0  # queries whose scores exist at once; 0: all
     remat: Literal["none", "block", "dots"] = "none"  # what backward recomputes
     attention: Literal["auto", "plain", "cudnn", "splash"] = "auto"  # by platform
+    shard_sequence: bool = False  # between products, tokens lie over the tensor axis
     max_length: Count = 512  # tokens of prompt + completion; longer is refused
 
     def __post_init__(self) -> None:

@@ -25,7 +25,7 @@ def estimation(loop: Loop) -> None:
         return
     check_ended(loop, "warmup")
     pool, size = Pool(run.sources["train"], run.config), run.config.eval.batch_size
-    params = policy_after(loop, "warmup")
+    weights = run.layout.weights(policy_after(loop, "warmup"))
     sampling = run.replicate(Sampling.of(run.config.train.sampling))
     with loop.steps("difficulty", -(-pool.size // size)) as steps:
         steps.begin(lambda: _nothing(run), host={})
@@ -38,7 +38,7 @@ def estimation(loop: Loop) -> None:
             rollouts = ask(
                 run,
                 filled,
-                params,
+                weights,
                 samples_per_prompt=config.samples,
                 key=run.key("difficulty"),
                 sampling=sampling,

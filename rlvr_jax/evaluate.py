@@ -25,7 +25,7 @@ from rlvr_jax.data.loader import encode_prompts
 from rlvr_jax.models.distribution import Sampling
 from rlvr_jax.restored import restored_policy, workdir_of
 from rlvr_jax.run import Run
-from rlvr_jax.sampler import sample, stopped
+from rlvr_jax.sampler import stopped
 from rlvr_jax.statistics import ProblemResult, majority_at_k, pass_at_k, summarise
 from rlvr_jax.types import BANDS, Band, Problem, Rollouts, Verdict, VerdictStatus
 from rlvr_jax.workdir import read_rollouts, rollouts_file
@@ -120,15 +120,15 @@ def evaluate_policy(
     """
     config = run.config.eval
     sampling = run.replicate(Sampling.of(config.sampling))
+    weights = run.layout.weights(params)
     judged: list[Judged] = []
     for start in range(0, len(problems), config.batch_size):
         part = list(problems[start : start + config.batch_size])
         # The last batch is filled up so that it meets the program of the others.
         filled = part + [part[0]] * (config.batch_size - len(part))
         prompts = encode_prompts(filled, run.tokenizer, bucket=run.config.prompt_bucket)
-        rollouts = sample(
-            run.graphdef,
-            params,
+        rollouts = run.sample(
+            weights,
             run.place(prompts),
             sampling,
             key=run.key("eval"),

@@ -29,7 +29,7 @@ from rlvr_jax.learn.update import TrainState
 from rlvr_jax.models.distribution import Sampling
 from rlvr_jax.rewards import confidence_metrics, read_signals
 from rlvr_jax.run import Run
-from rlvr_jax.sampler import sample, stopped
+from rlvr_jax.sampler import stopped
 from rlvr_jax.throughput import Clock
 from rlvr_jax.types import BANDS, Problem, Prompts, Rollouts
 
@@ -89,6 +89,9 @@ def gather(
     `draw_key` gives a batch's key from the number of its draw.
     """
     config = run.config
+    weights = run.layout.weights(state.params)
+    if run.layout.reshard is not None:
+        clock.lap("reshard")
     rounds: list[Groups] = []
     fallback = 0
     while len(rounds) <= config.curriculum.refill_rounds:
@@ -98,7 +101,7 @@ def gather(
         rollouts = ask(
             run,
             served.problems,
-            state.params,
+            weights,
             samples_per_prompt=config.train.samples_per_prompt,
             key=draw_key(np.uint32(at.draws)),
             sampling=sampling,
@@ -120,6 +123,8 @@ def gather(
     clock.lap("judge")
     notes = {"curriculum/fallback": fallback / sum(map(len, rounds))}
     notes |= confidence_metrics(signals, [one.verdict for one in groups.judged])
+    if run.layout.reshard is not None:
+        notes["reshard/bytes"] = float(run.layout.received)
     if config.curriculum.refill_rounds:
         notes |= {
             "refill/batches": float(len(rounds)),
@@ -200,18 +205,17 @@ def merged(found: Sequence[Visit]) -> list[Visit]:
 def ask(
     run: Run,
     problems: Sequence[Problem],
-    params: Any,
+    weights: Any,
     *,
     samples_per_prompt: int,
     key: jax.Array,
     sampling: Sampling,
     weight_version: Any,
 ) -> Rollouts:
-    """Returns the policy's completions of the problems, in NumPy."""
+    """Returns the completions, in NumPy; `weights` are `run.layout.weights` of some."""
     prompts = encode_prompts(problems, run.tokenizer, bucket=run.config.prompt_bucket)
-    rollouts = sample(
-        run.graphdef,
-        params,
+    rollouts = run.sample(
+        weights,
         run.place(prompts),
         sampling,
         key=key,

@@ -73,6 +73,7 @@ def warmup(loop: Loop) -> None:
         optimizer=config.optimizer,
         total_steps=config.steps,
         logit_chunk=run.config.train.logit_chunk,
+        seed=run.config.seed,
     )
     plain = run.replicate(Sampling.plain())
     with loop.steps("warmup", config.steps) as steps:
@@ -119,6 +120,7 @@ def train(loop: Loop) -> None:
         optimizer=config.optimizer,
         total_steps=config.optimizer_steps,
         logit_chunk=config.logit_chunk,
+        seed=run.config.seed,
         probing=watcher.probing if watcher else None,
         frozen=trained.frozen,
     )

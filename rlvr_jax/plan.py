@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 from flax import nnx
 from jax.sharding import Mesh
 
@@ -15,9 +16,10 @@ from job_jax.mesh import device_name, make_mesh
 from rlvr_jax.adapters import Parts, abstract_parts
 from rlvr_jax.config import Config
 from rlvr_jax.given import check_asked
-from rlvr_jax.models import Transformer, laid_out_shapes
+from rlvr_jax.models import Transformer, held_whole, laid_out_shapes
 from rlvr_jax.models.huggingface import embedding_rows
 from rlvr_jax.run import open_run
+from rlvr_jax.sampler import SamplerLayout
 
 _MIB = 1 << 20
 
@@ -56,10 +58,11 @@ def _describe(
     graphdef, params = nnx.graphdef(policy), laid_out_shapes(policy, mesh)
     split = abstract_parts(graphdef, params, mesh, config.train.lora)
     count = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params))
+    held = SamplerLayout.of(config, policy, mesh).held * mesh.size
     axes = " x ".join(f"{name} {size}" for name, size in mesh.shape.items())
     parts = [
         f"  {part:<22}{size / _MIB:10.1f} MiB"
-        for part, size in memory_by_part(config, split, vocab_size).items()
+        for part, size in memory_by_part(config, split, vocab_size, held=held).items()
     ]
     return "\n".join(
         [
@@ -70,13 +73,18 @@ def _describe(
             f"mesh        {axes}",
             "memory over all devices, by part:",
             *parts,
+            *(f"whole on each device: {one}" for one in held_whole(policy, mesh)),
             *lines,
         ]
     )
 
 
-def memory_by_part(config: Config, params: Parts, vocab_size: int) -> dict[str, float]:
+def memory_by_part(
+    config: Config, params: Parts, vocab_size: int, *, held: int
+) -> dict[str, float]:
     """Returns the bytes of what lives through a step, summed over devices.
+
+    `held` are those of the sampler's own weights.
 
     Activations of the backward pass are not counted; `logits` are those that exist at
     once in the sampler, `dictionary` is that of a probe that the run itself trains.
@@ -94,9 +102,10 @@ def memory_by_part(config: Config, params: Parts, vocab_size: int) -> dict[str, 
     return {
         "parameters": weights + left_alone,
         "gradients": 4 * numbers,
-        "optimizer": 2 * weights,
+        "optimizer": 2 * numbers * np.dtype(train.optimizer.moments).itemsize,
         "reference": weights if has_reference else 0,
         "dictionary": dictionary,
+        "sampler's weights": held,
         "completion cache": rows * train.sampling.max_new_tokens * per_token,
         "logits": 4.0 * rows * vocab_size,
     }

@@ -19,8 +19,16 @@ from job_jax.processes import placed
 from job_jax.schema import ConfigError
 from rlvr_jax.config import Config, TaskConfig
 from rlvr_jax.data.loader import Fitting, ProblemSource, fitting
-from rlvr_jax.models import Transformer, laid_out_shapes, load_hf, shardings
+from rlvr_jax.models import (
+    Transformer,
+    check_divides,
+    laid_out_shapes,
+    load_hf,
+    shardings,
+)
+from rlvr_jax.models.distribution import Sampling
 from rlvr_jax.models.huggingface import check_match, embedding_rows
+from rlvr_jax.sampler import SamplerLayout, sample, sampler_mesh
 from rlvr_jax.tasks import Stage, problem_source
 from rlvr_jax.tasks.finite_field import vocabulary
 from rlvr_jax.tasks.records import RecordSource
@@ -30,7 +38,7 @@ from rlvr_jax.tokenizer import (
     open_tokenizer,
     tokenizer_directory,
 )
-from rlvr_jax.types import Problem
+from rlvr_jax.types import Problem, Prompts, Rollouts
 from rlvr_jax.verifiers import Judge
 
 # Long enough that a busy machine leaves out no gold that a quiet one would keep: a run
@@ -48,6 +56,7 @@ class Run:
     mesh: Mesh
     tokenizer: Tokenizer
     graphdef: Any
+    layout: SamplerLayout
     judge: Judge
     sources: dict[Stage, Fitting]
     too_long: dict[Stage, int]
@@ -87,6 +96,29 @@ class Run:
     def place(self, batch: Any) -> Any:
         """Returns the record's arrays on the mesh, split over the batch axes."""
         return placed(batch, batch_sharding(self.mesh))
+
+    def sample(
+        self,
+        weights: Any,
+        prompts: Prompts,
+        sampling: Sampling,
+        *,
+        key: jax.Array,
+        weight_version: Any,
+        **settings: int,
+    ) -> Rollouts:
+        """Returns rollouts by weights that `layout.weights` gave, as `sample` does."""
+        layout = self.layout
+        with jax.set_mesh(layout.mesh):
+            return sample(
+                self.graphdef,
+                weights,
+                layout.prompts(prompts),
+                layout.whole(sampling),
+                key=layout.whole(key),
+                weight_version=layout.whole(weight_version),
+                **settings,
+            )
 
     def replicate(self, tree: Any) -> Any:
         """Returns the arrays whole on every device."""
@@ -141,6 +173,7 @@ def open_run(
     the train problems and written there. Raises ConfigError.
     """
     mesh = make_mesh(config.mesh)
+    check_divides(config.model, mesh, "mesh.tensor")
     _check_batches(config, mesh, stages)
     if config.pretrained.path:
         check_match(config.pretrained, config.model)
@@ -167,11 +200,13 @@ def open_run(
     if "train" in sources and config.probe.source != "off":
         fixed = min(config.probe.fixed, len(sources["train"]))
         check_batch(fixed, mesh, "the problems of probe.fixed")
+    policy = _abstract_policy(config, tokenizer)
     return Run(
         config=config,
         mesh=mesh,
         tokenizer=tokenizer,
-        graphdef=nnx.graphdef(_abstract_policy(config, tokenizer)),
+        graphdef=nnx.graphdef(policy),
+        layout=SamplerLayout.of(config, policy, mesh),
         judge=Judge(config.verifier),
         sources=sources,
         too_long=too_long,
@@ -268,9 +303,16 @@ def _check_batches(config: Config, mesh: Mesh, stages: Sequence[Stage]) -> None:
         ),
         "eval": (config.eval.batch_size, "eval.batch_size"),
     }
+    prompts = {
+        "train": (train.prompts_per_step, "train.prompts_per_step"),
+        "eval": parts["eval"],
+    }
     for stage in stages:
         rows, what = parts[stage]
         check_batch(rows, mesh, what)
+        if stage in prompts:
+            rows, what = prompts[stage]
+            check_batch(rows, sampler_mesh(config, mesh), what)
     if "train" in stages and config.probe.source != "off":
         pairs = config.probe.dictionary.batch_size
         check_batch(pairs, mesh, "probe.dictionary.batch_size")

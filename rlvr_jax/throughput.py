@@ -10,7 +10,7 @@ import numpy as np
 from rlvr_jax.config import ModelConfig
 
 _PRODUCTS = 3
-_PARTS = ("rollout", "judge", "update", "probe")
+_PARTS = ("reshard", "rollout", "judge", "update", "probe")
 
 
 def nothing() -> dict[str, float]:

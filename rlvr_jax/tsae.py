@@ -90,6 +90,7 @@ def _collect(loop: Loop) -> None:
     if from_primary(directory.exists):
         return
     params = policy_after(loop, "warmup")
+    weights = run.layout.weights(params)
     sampling = run.replicate(Sampling.of(config.train.sampling))
     problems = run.problems("train", config.probe.problems)
     size = min(config.eval.batch_size, config.train.prompts_per_step)
@@ -107,7 +108,7 @@ def _collect(loop: Loop) -> None:
             rollouts = ask(
                 run,
                 batch,
-                params,
+                weights,
                 samples_per_prompt=config.train.samples_per_prompt,
                 key=run.key("tsae"),
                 sampling=sampling,

@@ -100,6 +100,21 @@ def test_a_value_of_another_type_is_refused(section, values, message):
             {"prompt_template": "Q:"},
             "prompt_template='Q:' has no place",
         ),
+        (
+            Config,
+            {"model": ModelConfig(shard_sequence=True)},
+            "model.shard_sequence splits tokens over mesh.tensor=1",
+        ),
+        (
+            Config,
+            {
+                "model": ModelConfig(shard_sequence=True),
+                "mesh": MeshConfig(tensor=4),
+                "completion_bucket": 6,
+            },
+            "model.shard_sequence splits tokens over mesh.tensor=4: make it at "
+            "least 2, and a divisor of prompt_bucket=16 and completion_bucket=6",
+        ),
         (MeshConfig, {"fsdp": -1}, "fsdp=-1; it must be at least 1"),
         (MeshConfig, {"data": 0}, "data=0; it must be positive, or -1"),
         (
@@ -234,6 +249,10 @@ def test_a_value_that_cannot_run_is_refused(section, values, message):
         ),
         (ChainMix, {"types": ("composition",), "steps": (2, 20)}),
         (MeshConfig, {"data": -1, "cpu_devices": 8}),
+        (
+            Config,
+            {"model": ModelConfig(shard_sequence=True), "mesh": MeshConfig(tensor=16)},
+        ),
         (WarmupConfig, {"steps": 0}),
         (Config, {"model": ModelConfig(max_length=97)}),
         (Config, JSONL),

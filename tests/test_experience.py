@@ -20,6 +20,7 @@ from rlvr_jax.experience import (
     merged,
     visits,
 )
+from rlvr_jax.sampler import SamplerLayout
 from rlvr_jax.throughput import Clock
 from rlvr_jax.types import BANDS, Problem, Prompts, Rollouts, Verdict
 
@@ -177,7 +178,9 @@ def test_tokens_of_groups_drawn_and_dropped_are_counted(monkeypatch, refills, se
         curriculum=CurriculumConfig(refill_rounds=refills),
     )
     found = gather(
-        types.SimpleNamespace(config=config, judge=None),
+        types.SimpleNamespace(
+            config=config, judge=None, layout=SamplerLayout(mesh=None)
+        ),
         types.SimpleNamespace(params=None, step=5),
         types.SimpleNamespace(serve=serve),
         unknown(30),

@@ -1,7 +1,12 @@
-"""One program on every mesh: the same numbers, laid out as the logical axes say."""
+"""One program on every mesh: the same numbers, laid out as the logical axes say.
+
+Policy variants (scanned, rematerialised) on every mesh: `pytest -m slow` of this file.
+"""
 
 import dataclasses
 import functools
+import math
+from typing import Any
 
 import jax
 import numpy as np
@@ -23,25 +28,40 @@ from job_jax.mesh import (
     replicated,
 )
 from job_jax.schema import ConfigError
-from rlvr_jax.config import LossConfig, OptimizerConfig, SamplingConfig
+from rlvr_jax.config import (
+    Config,
+    LossConfig,
+    OptimizerConfig,
+    SamplerConfig,
+    SamplingConfig,
+)
 from rlvr_jax.learn.batches import rollout_batch, weighted
 from rlvr_jax.learn.objectives import policy_objective
 from rlvr_jax.learn.update import TrainState, Updater
-from rlvr_jax.models import Transformer, shardings
+from rlvr_jax.models import Transformer, check_divides, held_whole, shardings
 from rlvr_jax.models.distribution import Sampling
-from rlvr_jax.sampler import pad_prompts, sample
-from rlvr_jax.types import LossParts, Rollouts
+from rlvr_jax.sampler import SamplerLayout, pad_prompts, sample
+from rlvr_jax.types import LossParts, Prompts, Rollouts
 
 P, G, T = 8, 2, 6
 ONE = (1, 1, 1)  # data, fsdp, tensor
-SHAPES = [(2, 1, 1), (8, 1, 1), (2, 2, 2), (1, 4, 2)]
+SHAPES = [(8, 1, 1), (2, 2, 2), (1, 4, 2)]
 COMPILES = CompileCounter()
 OPTIMIZER = OptimizerConfig(clip_norm=1e9, warmup_steps=0)
 SAMPLING = SamplingConfig(max_new_tokens=T, temperature=0.9, top_p=0.95)
 
 
-def _policy() -> Transformer:
-    return tiny_policy(layers=1, vocab_size=24)  # 24 divides over the tensor axis
+VARIANTS = {
+    "plain": {},
+    "sequence": {"shard_sequence": True},
+    "scan": {"layer_loop": "scan", "remat": "block"},
+    "scan, sequence": {"layer_loop": "scan", "remat": "dots", "shard_sequence": True},
+}
+
+
+def _policy(variant: str = "plain") -> Transformer:
+    # 24 divides over the tensor axis
+    return tiny_policy(layers=1, vocab_size=24, **VARIANTS[variant])
 
 
 def _mesh(shape: tuple[int, int, int]) -> Mesh:
@@ -49,29 +69,43 @@ def _mesh(shape: tuple[int, int, int]) -> Mesh:
     return Mesh(devices, AXES, axis_types=(AxisType.Auto,) * len(AXES))
 
 
-def _laid_out(mesh: Mesh):
+def _laid_out(mesh: Mesh, variant: str = "plain"):
     """Returns (graphdef, params) of the tiny policy on the mesh."""
-    policy = _policy()
+    policy = _policy(variant)
     graphdef, params = nnx.split(policy)
     return graphdef, jax.device_put(params, shardings(policy, mesh))
 
 
-@functools.cache
-def _sampled(shape: tuple[int, int, int]) -> Rollouts:
-    """Returns the rollouts that the mesh draws."""
-    mesh = _mesh(shape)
-    prompts = pad_prompts(
+def _layout(
+    shape: tuple[int, int, int], tensor: int, policy: Transformer | None = None
+) -> SamplerLayout:
+    policy = policy or _policy()
+    model = dataclasses.replace(policy.config, max_length=512)  # as Config's defaults
+    asked = Config(model=model, sampler=SamplerConfig(tensor=tensor))
+    return SamplerLayout.of(asked, policy, _mesh(shape))
+
+
+def _prompts() -> Prompts:
+    return pad_prompts(
         [random_tokens(1, 1 + p % 4, seed=p)[0] for p in range(P)],
         uids=range(P),
         bucket=4,
     )
-    with jax.set_mesh(mesh):
-        graphdef, params = _laid_out(mesh)
+
+
+@functools.cache
+def _sampled(
+    shape: tuple[int, int, int], *, tensor: int = 0, variant: str = "plain"
+) -> Rollouts:
+    """Returns the rollouts that the mesh draws, its sampler's mesh as `tensor` says."""
+    mesh, layout = _mesh(shape), _layout(shape, tensor)
+    graphdef, params = _laid_out(mesh, variant)
+    with jax.set_mesh(layout.mesh):
         rollouts = sample(
             graphdef,
-            params,
-            jax.device_put(prompts, batch_sharding(mesh)),
-            jax.device_put(Sampling.of(SAMPLING), replicated(mesh)),
+            layout.weights(params),
+            jax.device_put(_prompts(), batch_sharding(layout.mesh)),
+            jax.device_put(Sampling.of(SAMPLING), replicated(layout.mesh)),
             key=jax.random.key(0),
             weight_version=np.int32(0),
             samples_per_prompt=G,
@@ -92,7 +126,7 @@ class Updated:
 
 
 @functools.cache
-def _updated(shape: tuple[int, int, int]) -> Updated:
+def _updated(shape: tuple[int, int, int], variant: str = "plain") -> Updated:
     """Returns what a step on one device's rollouts does on the mesh."""
     mesh = _mesh(shape)
     advantages = np.random.RandomState(0).standard_normal(P * G).astype(np.float32)
@@ -100,7 +134,7 @@ def _updated(shape: tuple[int, int, int]) -> Updated:
         rollout_batch(_sampled(ONE), advantages), aggregation="token_mean", max_length=T
     )
     with jax.set_mesh(mesh):
-        graphdef, params = _laid_out(mesh)
+        graphdef, params = _laid_out(mesh, variant)
         updater = Updater(
             graphdef,
             policy_objective(LossConfig()),
@@ -127,21 +161,45 @@ def _updated(shape: tuple[int, int, int]) -> Updated:
     )
 
 
-each_shape = pytest.mark.parametrize("shape", SHAPES, ids=str)
+def _many(*slow: Any, gate: list[Any]) -> list[Any]:
+    rest = [each for each in slow if each not in gate]
+    return [*gate, *(pytest.param(*each, marks=pytest.mark.slow) for each in rest)]
 
 
-@pytest.mark.parametrize("shape", [*SHAPES, (1, 2, 4)], ids=str)
-def test_rollouts_are_the_same_token_for_token(shape):
-    one, many = _sampled(ONE), _sampled(shape)
+@pytest.mark.parametrize(
+    ("shape", "tensor", "variant"),
+    _many(
+        *((shape, tensor, "plain") for shape in SHAPES for tensor in (1, 2)),
+        *((shape, 0, "plain") for shape in [(2, 1, 1), (1, 2, 4)]),
+        *((shape, 0, name) for shape in SHAPES for name in VARIANTS if name != "plain"),
+        gate=[
+            *((shape, 0, "plain") for shape in SHAPES),
+            ((1, 4, 2), 1, "plain"),
+            ((1, 8, 1), 4, "plain"),
+        ],
+    ),
+    ids=str,
+)
+def test_rollouts_are_the_same_token_for_token(shape, tensor, variant):
+    """Wherever weights lie in the update, and whatever mesh the sampler has."""
+    one, many = _sampled(ONE), _sampled(shape, tensor=tensor, variant=variant)
     np.testing.assert_array_equal(many.tokens, one.tokens)
     np.testing.assert_array_equal(many.lengths, one.lengths)
     np.testing.assert_array_equal(many.finished, one.finished)
     np.testing.assert_allclose(many.logprobs, one.logprobs, rtol=0, atol=1e-5)
 
 
-@each_shape
-def test_losses_gradients_and_parameters_are_the_same(shape):
-    one, many = _updated(ONE), _updated(shape)
+@pytest.mark.parametrize(
+    ("shape", "variant"),
+    _many(
+        *((shape, name) for shape in SHAPES for name in list(VARIANTS)[1:]),
+        ((2, 1, 1), "plain"),
+        gate=[*((shape, "plain") for shape in SHAPES), ((1, 4, 2), "sequence")],
+    ),
+    ids=str,
+)
+def test_losses_gradients_and_parameters_are_the_same(shape, variant):
+    one, many = _updated(ONE), _updated(shape, variant)
     for name, value in vars(one.losses).items():
         if value is None:  # what only a probe sees
             continue
@@ -218,6 +276,11 @@ def test_logical_axes_lie_where_the_table_says():
     assert partition((), (), mesh) == Spec()
 
 
+def test_an_axis_without_a_rule_is_refused():
+    with pytest.raises(ValueError, match=r"no rule for the logical axes .*sequences"):
+        partition((8,), ("sequences",), _mesh((2, 2, 2)))
+
+
 @pytest.mark.parametrize(
     "axes", [("batch", "embed"), ("heads", "mlp"), ("vocab", "vocab")]
 )
@@ -246,3 +309,65 @@ def test_a_batch_must_divide_over_data_and_fsdp():
     check_batch(8, mesh, "train.prompts_per_step")
     with pytest.raises(ConfigError, match=r"train.prompts_per_step=6 .* 4 data x fsdp"):
         check_batch(6, mesh, "train.prompts_per_step")
+
+
+@pytest.mark.parametrize(
+    ("shape", "changes", "message"),
+    [
+        ((1, 1, 8), {}, r"model.heads=4 .* mesh.tensor=8.* choose .* \[1, 2, 4\]"),
+        ((2, 1, 4), {"mlp_width": 50}, r"model.mlp_width=50 .* mesh.tensor=4"),
+        (
+            (1, 8, 1),
+            {"width": 36},
+            r"model.width=36 .* mesh.fsdp=8.* \[1, 2, 3, 4, 6\]",
+        ),
+    ],
+    ids=["heads", "mlp", "width"],
+)
+def test_a_mesh_that_would_hold_most_of_the_policy_whole_is_refused(
+    shape, changes, message
+):
+    config = dataclasses.replace(_policy().config, **changes)
+    with pytest.raises(ConfigError, match=message):
+        check_divides(config, _mesh(shape), "mesh.tensor")
+
+
+def test_what_may_be_whole_is_told():
+    """Two key/value heads over four devices, and a vocabulary of 23."""
+    policy, mesh = tiny_policy(layers=1, vocab_size=23), _mesh((1, 2, 4))
+    check_divides(policy.config, mesh, "mesh.tensor")
+    assert held_whole(policy, mesh) == [
+        "blocks.key: kv_heads (2 over 4)",
+        "blocks.value: kv_heads (2 over 4)",
+        "embedding: vocab (23 over 4)",
+    ]
+
+
+def test_an_update_writes_its_state_where_the_old_one_lay():
+    """Donation, by the compiler's own account: no second copy of state or gradient."""
+    mesh = _mesh((1, 4, 2))
+    with jax.set_mesh(mesh):
+        graphdef, params = _laid_out(mesh)
+        updater = Updater(
+            graphdef,
+            policy_objective(LossConfig()),
+            optimizer=OPTIMIZER,
+            total_steps=10,
+            logit_chunk=0,
+        )
+        shapes = jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding),
+            params,
+        )
+        state, total = updater.shapes(shapes, None)
+        update = updater._apply.lower(state, total[0]).compile().memory_analysis()
+    assert update.alias_size_in_bytes >= _shard_bytes(state)
+    assert update.temp_size_in_bytes < _shard_bytes(state)
+
+
+def _shard_bytes(tree: Any) -> int:
+    """Returns the bytes that one device holds of laid-out shapes."""
+    return sum(
+        math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize
+        for leaf in jax.tree.leaves(tree)
+    )

@@ -31,6 +31,7 @@ def test_counts_add_up_and_absent_parts_are_zero():
         "sampled": 600.0,
         "learnt": 200.0,
         "rollout_s": 4.0,
+        "reshard_s": 0.0,
         "judge_s": 0.0,
         "update_s": 6.0,
         "probe_s": 0.0,

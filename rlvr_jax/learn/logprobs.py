@@ -78,17 +78,22 @@ def token_scores(
     first_B1D = jnp.repeat(last_P1D, G, axis=0)
     # The hidden state of one token scores the next; the last token's scores nothing.
     taps = () if tap is None else (tap,)
+    # Split over devices, the last is read all the same, for T - 1 would not divide.
+    last = None if policy.config.shard_sequence else -1
     rest = policy.extend(
-        batch.tokens[:, :-1], prefix, layers=layers, taps=taps, edit=edit
+        batch.tokens[:, :last], prefix, layers=layers, taps=taps, edit=edit
     )
-    hidden_BTD = jnp.concatenate([first_B1D, rest.hidden], axis=1)
+    T = batch.tokens.shape[1]
+    hidden_BTD = jnp.concatenate([first_B1D, rest.hidden[:, : T - 1]], axis=1)
     scores = _in_chunks(
         policy, hidden_BTD, batch.tokens, sampling=sampling, chunk=chunk
     )
     if tap is None:
         return scores
     # A barrier, so that what reads the stream cannot change how the rest is compiled.
-    stream_BTD = jax.lax.optimization_barrier(jax.lax.stop_gradient(rest.taps[0]))
+    stream_BTD = jax.lax.optimization_barrier(
+        jax.lax.stop_gradient(rest.taps[0][:, : T - 1])
+    )
     return dataclasses.replace(scores, stream=stream_BTD)
 
 

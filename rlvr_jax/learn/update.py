@@ -22,6 +22,7 @@ from rlvr_jax.learn.adamw import make_optimizer, schedule
 from rlvr_jax.learn.logprobs import Scores, token_scores
 from rlvr_jax.learn.losses import no_sums
 from rlvr_jax.learn.objectives import Objective
+from rlvr_jax.learn.rounding import narrow, wide
 from rlvr_jax.learn.token_sums import no_token_sums
 from rlvr_jax.models import laid_out
 from rlvr_jax.models.distribution import Sampling
@@ -125,10 +126,11 @@ def check_finite(report: StepReport, max_skipped: int) -> None:
 class Updater:
     """The jitted programs of one stage's optimizer steps.
 
-    Gradients, moments and the update are float32 whatever the parameters are. All of
-    them lie on the mesh as the parameters do, so a step's buffers are reused by the
-    next and no device holds more than its share. With `frozen`, states that complete
-    the policy, `params` are everywhere what is trained alone.
+    Gradients and the update are float32 whatever parameters and moments are kept in;
+    what is kept in bfloat16 is rounded stochastically, by bits of `seed`. All of them
+    lie on the mesh as the parameters do, so a step's buffers are reused by the next and
+    no device holds more than its share. With `frozen`, states that complete the policy,
+    `params` are everywhere what is trained alone.
     """
 
     def __init__(
@@ -141,12 +143,15 @@ class Updater:
         logit_chunk: int,
         probing: Probing | None = None,
         frozen: tuple[Any, ...] = (),
+        seed: int = 0,
     ):
         self._graphdef = graphdef
         self._frozen = frozen
         self._objective = objective
         self._optimizer = make_optimizer(optimizer, total_steps)
         self._schedule = schedule(optimizer, total_steps)
+        self._moments = optimizer.moments
+        self._seed = seed
         self._logit_chunk = logit_chunk
         self._probing = probing
         self._opened = jax.jit(self._opening_state)
@@ -247,7 +252,10 @@ class Updater:
         }
 
     def _opening_state(self, params: Any) -> TrainState:
-        opt_state = self._optimizer.init(_wide(params))
+        moments = self._optimizer.init(wide(params))
+        opt_state = jax.tree.map(
+            lambda x: x.astype(self._moments) if x.dtype == jnp.float32 else x, moments
+        )
         zero = jnp.int32(0)
         return laid_out(
             TrainState(params=None, opt_state=opt_state, step=zero, skipped=zero)
@@ -340,7 +348,7 @@ class Updater:
             return self._guided_loss(scores, batch, guide, dictionary)
 
         grads, parts = jax.grad(loss, has_aux=True)(params)
-        summed = jax.tree.map(jnp.add, total[0], _wide(grads))
+        summed = jax.tree.map(jnp.add, total[0], wide(grads))
         return laid_out((summed, total[1] + parts))
 
     def _applied(self, state: TrainState, grads: Any) -> tuple[TrainState, StepReport]:
@@ -350,13 +358,14 @@ class Updater:
         done = optax.tree.get(state.opt_state, "ScaleByScheduleState").count
         with jax.numpy_dtype_promotion("standard"):  # optax: 0.9 ** an integer
             updates, opt_state = self._optimizer.update(
-                grads, state.opt_state, _wide(state.params)
+                grads, wide(state.opt_state), wide(state.params)
             )
             rate = jnp.asarray(self._schedule(done), jnp.float32)
-        params = jax.tree.map(
-            lambda p, u: (p.astype(jnp.float32) + u).astype(p.dtype),
-            state.params,
-            updates,
+        params, opt_state = narrow(
+            (jax.tree.map(jnp.add, wide(state.params), updates), opt_state),
+            (state.params, state.opt_state),
+            seed=self._seed,
+            step=state.step,
         )
 
         def keep(new: Array, old: Array) -> Array:
@@ -381,7 +390,3 @@ def _shapes(program: Any, *args: Any) -> Any:
         lowered.out_info,
         lowered.compile().output_shardings,
     )
-
-
-def _wide(tree: Any) -> Any:
-    return jax.tree.map(lambda x: x.astype(jnp.float32), tree)

@@ -92,7 +92,7 @@ class Block(nnx.Module):
 
     def heads(self, x_BTD: jax.Array, view: View) -> tuple[jax.Array, KeyValues]:
         """Returns turned queries [B, T, N, H], and the keys and values."""
-        normed_BTD = self.attention_norm(x_BTD)
+        normed_BTD = self._gathered(self.attention_norm(x_BTD))
         query_BTNH = self._by_head(times(normed_BTD, self.query))
         key_BTKH = self._by_head(times(normed_BTD, self.key))
         value_BTKH = self._by_head(times(normed_BTD, self.value))
@@ -122,13 +122,25 @@ class Block(nnx.Module):
         added_BTD = times(mixed_BTX, self.out)
         if self.config.post_norms:
             added_BTD = self.attention_post_norm(added_BTD)
-        x_BTD = x_BTD + added_BTD
-        normed_BTD = self.mlp_norm(x_BTD)
+        x_BTD = x_BTD + self._spread(added_BTD)
+        normed_BTD = self._gathered(self.mlp_norm(x_BTD))
         gated_BTF = self._activated(times(normed_BTD, self.gate))
         added_BTD = times(gated_BTF * times(normed_BTD, self.up), self.down)
         if self.config.post_norms:
             added_BTD = self.mlp_post_norm(added_BTD)
-        return constrain(x_BTD + added_BTD, "batch", None, None)
+        return constrain(x_BTD + added_BTD, "batch", stream_axis(self.config), None)
+
+    def _gathered(self, x_BTD: jax.Array) -> jax.Array:
+        """Returns x with all tokens on every device, for products with weights."""
+        if not self.config.shard_sequence:
+            return x_BTD
+        return constrain(x_BTD, "batch", None, None)
+
+    def _spread(self, x_BTD: jax.Array) -> jax.Array:
+        """Returns x with its tokens split over the tensor axis, if the stream's are."""
+        if not self.config.shard_sequence:
+            return x_BTD
+        return constrain(x_BTD, "batch", "sequence", None)
 
     def _by_head(self, x_BTX: jax.Array) -> jax.Array:
         return x_BTX.reshape(*x_BTX.shape[:2], -1, self.config.head_width)
@@ -137,3 +149,8 @@ class Block(nnx.Module):
         if self.config.activation == "silu":
             return jax.nn.silu(gate_BTF)
         return jax.nn.gelu(gate_BTF, approximate=True)
+
+
+def stream_axis(config: ModelConfig) -> str | None:
+    """Returns the logical axis of the residual stream's tokens."""
+    return "sequence" if config.shard_sequence else None

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
-from job_jax.mesh import constrain, partition
+from job_jax.mesh import constrain, partition, undivided
+from job_jax.schema import require
 from rlvr_jax.config import ModelConfig
 
 
@@ -58,6 +59,48 @@ def laid_out_shapes(model: nnx.Module, mesh: Mesh) -> Any:
         )
 
     return jax.tree.map(shaped, shardings(model, mesh), nnx.state(model))
+
+
+def check_divides(config: ModelConfig, mesh: Mesh, what: str) -> None:
+    """Raises ConfigError where the mesh would hold most of the policy whole.
+
+    `what` names the field that sets its `tensor` axis. Query heads and the MLP lie over
+    it, rows of every matrix over `fsdp`. Key/value heads and vocabulary may be whole.
+    """
+    tensor, fsdp = mesh.shape["tensor"], mesh.shape["fsdp"]
+    for size, name, parts, axis in (
+        (config.heads, "heads", tensor, what),
+        (config.mlp_width, "mlp_width", tensor, what),
+        (config.width, "width", fsdp, "mesh.fsdp"),
+    ):
+        fits = [n for n in range(1, parts + 1) if size % n == 0]
+        require(
+            size % parts == 0,
+            f"model.{name}={size} does not divide over {axis}={parts}, and every "
+            f"device would hold all of it; choose {axis} of {fits}",
+        )
+
+
+def held_whole(model: nnx.Module, mesh: Mesh) -> list[str]:
+    """Returns the parameters that are not split as RULES say, each with the axis."""
+    return [
+        f"{'.'.join(map(str, path))}: {axis}"
+        for path, param in nnx.to_flat_state(nnx.state(model))
+        for axis in undivided(param.shape, _axes(param), mesh)
+    ]
+
+
+def for_passes(params: Any, dtype: str) -> Any:
+    """Returns parameters as every pass reads them: matrices in the compute dtype.
+
+    Vectors (the final norm's scale) are read in float32 as they are, and so kept.
+    """
+
+    def read(x: jax.Array) -> jax.Array:
+        wide = jnp.issubdtype(x.dtype, jnp.floating) and x.ndim > 1
+        return x.astype(dtype) if wide else x
+
+    return jax.tree.map(read, params)
 
 
 def layer_sharding(layout: Sharding) -> Sharding:

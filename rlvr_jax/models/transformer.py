@@ -18,7 +18,7 @@ from job_jax.mesh import constrain
 from rlvr_jax.config import ModelConfig
 from rlvr_jax.config_model import LayerKind
 from rlvr_jax.models.attention import KeyValues, capped
-from rlvr_jax.models.block import Block, RMSNorm
+from rlvr_jax.models.block import Block, RMSNorm, stream_axis
 from rlvr_jax.models.parameters import normal
 from rlvr_jax.models.views import View, Views, completion_views, either, prompt_views
 from rlvr_jax.models.views import kinds as layer_kinds
@@ -287,7 +287,7 @@ class Transformer(nnx.Module):
         x_BTD = table_VD[tokens_BT].astype(config.compute_dtype)
         if config.scale_embeddings:
             x_BTD = x_BTD * jnp.asarray(config.width**0.5, x_BTD.dtype)
-        x_BTD = constrain(x_BTD, "batch", None, None)
+        x_BTD = constrain(x_BTD, "batch", stream_axis(config), None)
         x_BTD, tapped, made = (_unroll if config.layer_loop == "unrolled" else _scan)(
             _rematerialised(block, config.remat),
             self.layers() if layers is None else layers,
@@ -298,7 +298,10 @@ class Transformer(nnx.Module):
             taps=taps,
             edit=edit,
         )
-        return Activations(hidden=self.final_norm(x_BTD), taps=tapped), made
+        hidden_BTD = self.final_norm(x_BTD)
+        if config.shard_sequence:
+            hidden_BTD = constrain(hidden_BTD, "batch", None, None)
+        return Activations(hidden=hidden_BTD, taps=tapped), made
 
 
 def _unroll(

@@ -1,0 +1,99 @@
+"""The sampler on a mesh of its own: what is moved, what it saves, what is refused."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+from flax import nnx
+from jax.sharding import AxisType, Mesh
+from policies import tiny_policy
+
+from job_jax.mesh import AXES, batch_sharding, replicated
+from job_jax.schema import ConfigError
+from rlvr_jax.aot import collective_bytes
+from rlvr_jax.config import Config, SamplerConfig, SamplingConfig
+from rlvr_jax.models import Transformer, shardings
+from rlvr_jax.models.distribution import Sampling
+from rlvr_jax.sampler import SamplerLayout, pad_prompts, sample
+
+
+def _mesh(shape: tuple[int, int, int]) -> Mesh:
+    devices = np.array(jax.devices()[: int(np.prod(shape))]).reshape(shape)
+    return Mesh(devices, AXES, axis_types=(AxisType.Auto,) * len(AXES))
+
+
+def _layout(mesh: Mesh, tensor: int, policy: Transformer) -> SamplerLayout:
+    model = dataclasses.replace(policy.config, max_length=512)  # as Config's defaults
+    asked = Config(model=model, sampler=SamplerConfig(tensor=tensor))
+    return SamplerLayout.of(asked, policy, mesh)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "message"),
+    [(3, "sampler.tensor=3 does not divide the mesh's 8 devices"), (8, "model.heads")],
+)
+def test_a_samplers_mesh_that_does_not_divide_is_refused(tensor, message):
+    with pytest.raises(ConfigError, match=message):
+        _layout(_mesh((2, 2, 2)), tensor, tiny_policy())
+
+
+def test_a_reshard_is_counted_in_the_bytes_that_a_device_did_not_hold():
+    """On fsdp 4 and tensor 2, to tensor 1 and 2, in bfloat16.
+
+    Matrices and embedding hold 24 x 32 + 32 x (4 + 2 + 2 + 4) x 8 + 3 x 32 x 48
+    numbers, the norms 3 x 32. An eighth of the matrices was there, and a quarter of the
+    norms: those of the block are matrices as they are stacked, the last is float32.
+    """
+    matrices = 24 * 32 + 32 * 12 * 8 + 3 * 32 * 48
+    norms = 2 * 2 * 32 + 4 * 32
+    policy = tiny_policy(layers=1, vocab_size=24, compute_dtype="bfloat16")
+    mesh = _mesh((1, 4, 2))
+    whole = _layout(mesh, 1, policy)
+    assert whole.held == 2 * matrices + norms
+    assert whole.received == 2 * matrices * 7 // 8 + norms * 3 // 4
+    shared = _layout(mesh, 2, policy)
+    assert shared.held == matrices + norms
+    assert shared.received == matrices * 3 // 4 + norms * 3 // 4
+
+
+def test_what_lies_as_the_sampler_wants_it_is_not_copied():
+    """But float32 parameters are cast where they lie, for a sampler of its own."""
+    mesh, params = _mesh((4, 1, 2)), object()
+    layout = _layout(mesh, 2, tiny_policy(layers=1))
+    assert layout.mesh is mesh
+    assert layout.weights(params) is params
+    halved = _layout(mesh, 2, tiny_policy(layers=1, compute_dtype="bfloat16"))
+    assert halved.reshard is not None
+    assert halved.received == 0
+
+
+@pytest.mark.parametrize(
+    ("tensor", "own"), [(2, True), pytest.param(0, False, marks=pytest.mark.slow)]
+)
+def test_decoding_with_weights_of_its_own_gathers_and_copies_none(tensor, own):
+    """By the compiler's own account; where the update left them, it does both."""
+    policy = tiny_policy(
+        layers=4, width=64, mlp_width=256, vocab_size=24, layer_loop="scan"
+    )
+    mesh = _mesh((1, 4, 2))
+    layout = _layout(mesh, tensor, policy)
+    graphdef, params = nnx.split(policy)
+    params = jax.device_put(params, shardings(policy, mesh))
+    prompts = pad_prompts([[2, 3]] * 8, uids=range(8), bucket=4)
+    with jax.set_mesh(layout.mesh):
+        program = sample.lower(
+            graphdef,
+            layout.weights(params),
+            jax.device_put(prompts, batch_sharding(layout.mesh)),
+            jax.device_put(Sampling.of(SamplingConfig()), replicated(layout.mesh)),
+            key=jax.random.key(0),
+            weight_version=np.int32(0),
+            samples_per_prompt=2,
+            max_new_tokens=6,
+        ).compile()
+    half = sum(leaf.nbytes for leaf in jax.tree.leaves(params)) // 2
+    if own:
+        assert half <= layout.held < 1.01 * half  # norms are whole
+    assert (collective_bytes(program.as_text()) < 0.1 * half) == own
+    assert (program.memory_analysis().temp_size_in_bytes < 0.35 * half) == own
