@@ -35,6 +35,7 @@ from rlvr_jax.config import (
     ProbeConfig,
     RecordConfig,
     RFGOConfig,
+    SamplerConfig,
     SamplingConfig,
     TokenizerConfig,
     TrainConfig,
@@ -73,6 +74,7 @@ def get_config() -> Config:
             max_length=512 + 1024,
         ),
         mesh=MeshConfig(fsdp=4),
+        sampler=SamplerConfig(tensor=1),
         warmup=WarmupConfig(steps=0),
         difficulty=DifficultyConfig(samples=8, pool=2048),
         probe=ProbeConfig(

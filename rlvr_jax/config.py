@@ -299,6 +299,12 @@ class Config(Section):
             f"least 2, and a divisor of prompt_bucket={self.prompt_bucket} and "
             f"completion_bucket={self.completion_bucket}",
         )
+        rank, tensor = self.train.lora.rank, self.sampler.tensor
+        require(
+            rank == 0 or tensor == 0,
+            f"sampler.tensor={tensor} moves whole weights, and train.lora.rank={rank} "
+            "trains adapters beside weights that stay; set one of them to 0",
+        )
         curriculum = self.curriculum
         require(
             curriculum.name not in ("bucket", "mixture")

@@ -14,11 +14,13 @@ from rlvr_jax.config import (
     EvalConfig,
     FilesConfig,
     FiniteFieldConfig,
+    LoRAConfig,
     LossConfig,
     ModelConfig,
     OptimizerConfig,
     PretrainedConfig,
     RecordConfig,
+    SamplerConfig,
     SamplingConfig,
     TokenizerConfig,
     TrainConfig,
@@ -99,6 +101,14 @@ def test_a_value_of_another_type_is_refused(section, values, message):
             RecordConfig,
             {"prompt_template": "Q:"},
             "prompt_template='Q:' has no place",
+        ),
+        (
+            Config,
+            {
+                "sampler": SamplerConfig(tensor=2),
+                "train": TrainConfig(lora=LoRAConfig(rank=4)),
+            },
+            "sampler.tensor=2 moves whole weights, and train.lora.rank=4",
         ),
         (
             Config,
