@@ -114,16 +114,7 @@ def train(loop: Loop) -> None:
     needs_reference = config.loss.kl_coef > 0 or config.rfgo.reads_reference
     reference = trained.start() if needs_reference else None
     watcher = Watcher.open(loop, trained)
-    updater = Updater(
-        run.graphdef,
-        policy_objective(config.loss, token_classes(run.tokenizer)),
-        optimizer=config.optimizer,
-        total_steps=config.optimizer_steps,
-        logit_chunk=config.logit_chunk,
-        seed=run.config.seed,
-        probing=watcher.probing if watcher else None,
-        frozen=trained.frozen,
-    )
+    updater = _policy_updater(trained, watcher)
     pool = Pool(run.sources["train"], run.config)
     sampling = run.replicate(Sampling.of(config.sampling))
     draw_key = jax.jit(functools.partial(jax.random.fold_in, run.key("train")))
@@ -149,26 +140,17 @@ def train(loop: Loop) -> None:
                 sampling=sampling,
                 clock=clock,
             )
-            rollouts = experience.groups.rollouts
-            batch = rollout_batch(
-                rollouts, experience.advantages, bands_P=experience.bands
-            )
-            watch = None
-            if watcher:
-                batch, watch = watcher.before(steps, step, experience, batch)
-            clock.lap("probe")
-            result = optimize(
-                run.config,
+            result = _learn(
+                run,
                 updater,
-                steps.state,
-                batch=batch,
-                weight_version=rollouts.weight_version,
+                steps,
+                step,
+                experience=experience,
                 reference=reference,
                 sampling=sampling,
-                place=run.place,
-                watch=watch,
+                watcher=watcher,
+                clock=clock,
             )
-            clock.lap("update")
             steps.state = result.state
             watched = watcher.after(steps, step, experience, result) if watcher else {}
             clock.lap("probe")
@@ -201,6 +183,54 @@ def train(loop: Loop) -> None:
         frozen=bool(trained.frozen),
     )
     loop.summarise({"stages": {"train": steps.seconds}, "throughput": speed})
+
+
+def _policy_updater(trained: Learner, watcher: Watcher | None) -> Updater:
+    run, config = trained.run, trained.run.config.train
+    return Updater(
+        run.graphdef,
+        policy_objective(config.loss, token_classes(run.tokenizer)),
+        optimizer=config.optimizer,
+        total_steps=config.optimizer_steps,
+        logit_chunk=config.logit_chunk,
+        seed=run.config.seed,
+        probing=watcher.probing if watcher else None,
+        frozen=trained.frozen,
+    )
+
+
+def _learn(
+    run: Run,
+    updater: Updater,
+    steps: StageSteps,
+    step: int,
+    *,
+    experience: Experience,
+    reference: Any,
+    sampling: Sampling,
+    watcher: Watcher | None,
+    clock: Clock,
+) -> Optimized:
+    """Returns what a step's optimizer steps made of its experience."""
+    rollouts = experience.groups.rollouts
+    batch = rollout_batch(rollouts, experience.advantages, bands_P=experience.bands)
+    watch = None
+    if watcher:
+        batch, watch = watcher.before(steps, step, experience, batch)
+    clock.lap("probe")
+    result = optimize(
+        run.config,
+        updater,
+        steps.state,
+        batch=batch,
+        weight_version=rollouts.weight_version,
+        reference=reference,
+        sampling=sampling,
+        place=run.place,
+        watch=watch,
+    )
+    clock.lap("update")
+    return result
 
 
 def evaluation(loop: Loop) -> None:

@@ -162,6 +162,7 @@ def test_our_side_does_the_whole_job_and_compiles_nothing_once_warm():
     assert figures(steps)["tokens"] == job.prompts * job.samples * job.new_tokens
 
 
+@pytest.mark.slow
 def test_every_arm_of_the_probe_benchmark_takes_the_same_gradient():
     config = dataclasses.replace(
         load_config(_SMOKE, Config),

@@ -118,7 +118,8 @@ class Block(nnx.Module):
 
     def finish(self, x_BTD: jax.Array, mixed_BTNH: jax.Array) -> jax.Array:
         """Returns the stream after attention's output and the MLP are added."""
-        mixed_BTX = mixed_BTNH.reshape(*x_BTD.shape[:2], -1)
+        B, T, N, H = mixed_BTNH.shape
+        mixed_BTX = mixed_BTNH.reshape(B, T, N * H)
         added_BTD = times(mixed_BTX, self.out)
         if self.config.post_norms:
             added_BTD = self.attention_post_norm(added_BTD)
@@ -143,7 +144,9 @@ class Block(nnx.Module):
         return constrain(x_BTD, "batch", "sequence", None)
 
     def _by_head(self, x_BTX: jax.Array) -> jax.Array:
-        return x_BTX.reshape(*x_BTX.shape[:2], -1, self.config.head_width)
+        B, T, X = x_BTX.shape
+        H = self.config.head_width
+        return x_BTX.reshape(B, T, X // H, H)  # T may be 0
 
     def _activated(self, gate_BTF: jax.Array) -> jax.Array:
         if self.config.activation == "silu":

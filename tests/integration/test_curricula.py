@@ -24,7 +24,7 @@ CURRICULA = {
     "one_sample": ("problem=7",),
     "replay": (),
 }
-GATE = ("bucket", "vcrl")
+GATE = ("bucket",)
 
 
 def arguments(workdir, name, *more):

@@ -268,7 +268,9 @@ def test_without_lambdas_the_update_is_the_plain_one_bit_for_bit():
     jax.tree.map(np.testing.assert_array_equal, plain.params, watched.params)
 
 
-@pytest.mark.parametrize("shuffled", [False, True])
+@pytest.mark.parametrize(
+    "shuffled", [pytest.param(False, marks=pytest.mark.slow), True]
+)
 def test_no_cut_into_micro_batches_changes_the_guided_gradient(shuffled):
     updater = _updater(STEERING, shuffled=shuffled)
     whole, one = _stepped(updater, [_batch()], _guide())
