@@ -14,7 +14,7 @@ Commands, with the checkpoint in models/Qwen2.5-Math-7B and MATH in data/math:
         --topology=v5e:16x16
 
 NOT RUN: no weights and no accelerator were at hand, so there is no score, no time and
-no peak memory measured. Only compiled, for a v5e-256 (docs/compile_only.md): 8.2 of
+no peak memory measured. Only compiled, for a v5e-256 (docs/compile_only.md): 8.6 of
 each chip's 16 GiB at the most, in the gradient; not for a v5p-64. What the paper
 reports of this model, to be compared with: the mean of five benchmarks 46.68 -> 47.64
 on the medium band, 35.44 on the hard one.
