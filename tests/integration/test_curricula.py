@@ -24,7 +24,6 @@ CURRICULA = {
     "one_sample": ("problem=7",),
     "replay": (),
 }
-GATE = ("bucket",)
 
 
 def arguments(workdir, name, *more):
@@ -39,10 +38,8 @@ def lines(workdir):
     return [json.loads(line) for line in text.splitlines()]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [n if n in GATE else pytest.param(n, marks=pytest.mark.slow) for n in CURRICULA],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CURRICULA)
 def test_a_run_with_each_curriculum(command, tmp_path, name):
     ended = command.run(*arguments(tmp_path, name))
     assert ended.code == 0, ended.err

@@ -1,9 +1,10 @@
 """One run as several processes: the same run, and one end for all of them.
 
 A single chain, because each process compiles for itself: four processes of which one
-is killed, then two that are stopped, then two to the end.
+is killed, then two to the end.
 """
 
+import contextlib
 import dataclasses
 import os
 import re
@@ -12,7 +13,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -26,7 +26,7 @@ _AT_MOST_S = 600  # of a machine that does ten other things
 _DEVICES = 4
 _LOCAL = ROOT / "launch" / "local.sh"
 _SHORT = (
-    "--config.warmup.steps=2",
+    "--config.warmup.steps=0",
     "--config.train.steps=4",
     "--config.eval.every=0",
     "--config.checkpoint.every=1",
@@ -74,7 +74,7 @@ def _free_port() -> int:
         return opened.getsockname()[1]
 
 
-@contextmanager
+@contextlib.contextmanager
 def _started(
     command, folder: Path, *arguments: list[str], **environment: str
 ) -> Iterator[Processes]:
@@ -107,7 +107,7 @@ def _started(
         started[0].stderr.close()
 
 
-@contextmanager
+@contextlib.contextmanager
 def _local(command, count: object, *more: str) -> Iterator[subprocess.Popen[str]]:
     """Yields launch/local.sh at work; stops it where the test does not see its end."""
     with subprocess.Popen(
@@ -138,12 +138,11 @@ def _asked(workdir: Path, devices: int, *more: str) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class Chain:
-    """What a run came to that was cut twice, and the same run by one process."""
+    """What a run came to that was cut, and the same run by one process."""
 
     alone: Path
     cut: Path
     killed: tuple[list[int], list[str]]
-    stopped: tuple[int, str]
     ended: tuple[int, str]
 
 
@@ -163,21 +162,11 @@ def chain(command, tmp_path_factory) -> Chain:
         four.wait_for("train  2/4")
         four.all[2].kill()
         killed = four.ends()
-    with _local(command, 2, *_asked(cut, 2)) as launcher:
-        for line in launcher.stderr:
-            if line.startswith("[0] train  3/4"):
-                break
-        # To one process alone: the other is told by it.
-        (second,) = _children(launcher.pid, "JAX_PROCESS_ID=1")
-        os.kill(second, signal.SIGTERM)
-        _, said = launcher.communicate(timeout=_AT_MOST_S)
-        stopped = launcher.returncode, said
     code, out, said = _launched(command, 2, *_asked(cut, 2))
     return Chain(
         alone=alone,
         cut=cut,
         killed=killed,
-        stopped=stopped,
         ended=(code, out + said),
     )
 
@@ -190,12 +179,14 @@ def _children(parent: int, variable: str) -> list[int]:
         text=True,
         check=True,
     )
-    return [
-        pid
-        for pid in map(int, listed.stdout.split())
-        if variable in Path(f"/proc/{pid}/environ").read_text().split("\0")
-        and b"rlvr_jax.main" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    ]
+    found = []
+    for pid in map(int, listed.stdout.split()):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # has ended
+            command = Path(f"/proc/{pid}/cmdline").read_bytes()
+            environment = Path(f"/proc/{pid}/environ").read_text().split("\0")
+            if b"rlvr_jax.main" in command and variable in environment:
+                found.append(pid)
+    return found
 
 
 def test_where_one_process_is_killed_the_others_end_and_say_so(chain):
@@ -206,10 +197,26 @@ def test_where_one_process_is_killed_the_others_end_and_say_so(chain):
         assert "another process of this run has died" in last
 
 
-def test_a_signal_to_one_process_stops_all_after_the_same_step(chain):
-    code, said = chain.stopped
-    assert code == 75, said
+@pytest.mark.slow
+def test_a_signal_to_one_process_stops_all_after_the_same_step(command, tmp_path):
+    """Of the launcher's two; the run then goes on as one that was never cut."""
+    alone, cut = tmp_path / "alone", tmp_path / "cut"
+    warm = "--config.warmup.steps=2"
+    one = command.run(*_asked(alone, 2, warm))
+    assert one.code == 0, one.err
+    with _local(command, 2, *_asked(cut, 1, warm)) as launcher:
+        for line in launcher.stderr:
+            if line.startswith("[0] train  3/4"):
+                break
+        # To one process alone: the other is told by it.
+        (second,) = _children(launcher.pid, "JAX_PROCESS_ID=1")
+        os.kill(second, signal.SIGTERM)
+        _, said = launcher.communicate(timeout=_AT_MOST_S)
+    assert launcher.returncode == 75, said
     assert said.count("stopped; run the same command again to go on") == 1
+    code, _, said = _launched(command, 2, *_asked(cut, 1, warm))
+    assert code == 0, said
+    assert rollouts(cut) == rollouts(alone)
 
 
 def test_a_run_goes_on_with_another_number_of_processes(chain):

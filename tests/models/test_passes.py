@@ -234,7 +234,7 @@ def test_logits_are_float32_whatever_the_compute_dtype():
     assert shapes == jax.ShapeDtypeStruct((P, S, VOCAB_SIZE), jnp.float32)
 
 
-@pytest.mark.parametrize("chunk", [1, 3])
+@pytest.mark.parametrize("chunk", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_queries_taken_in_chunks_mix_the_same_values(chunk):
     """Value and gradient, of prompts and of completions, sliding layers among them."""
     sliding = {"layer_kinds": ("sliding", "full"), "window": 3}

@@ -68,7 +68,7 @@ def sampled(layer_loop, where=None, layer=0, size=3.0):
 
 @each_loop
 @pytest.mark.parametrize("where", WHERE)
-@pytest.mark.parametrize("layer", [0, 1])
+@pytest.mark.parametrize("layer", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_cached_decoding_is_the_edited_forward_pass(layer_loop, where, layer):
     """Its logprobs are those of one pass over prompt and completion, no cache."""
     rollouts = sampled(layer_loop, where, layer)
