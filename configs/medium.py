@@ -18,13 +18,13 @@ MATH-500 in data/math:
 
 NOT RUN: no weights and no accelerator were at hand, so there is no score, no time and
 no peak memory measured, and on GPUs not even a compilation. Only compiled, for a v5e-16
-(docs/compile_only.md): 10.7 of each chip's 16 GiB at the most, in the gradient,
-10.6 in the sampler. What the paper reports of this model, to be compared with: the
+(docs/compile_only.md): 11.0 of each chip's 16 GiB at the most, in the sampler,
+10.0 in the gradient. What the paper reports of this model, to be compared with: the
 mean of five benchmarks 37.63 -> 38.08 on the medium band, 31.88 on the hard one.
 
 The rest is ours: `stop` ends a turn of the template, which the base model's own
-end-of-sequence token does not; queries attend 256 at a time and logits exist for 64
-positions at a time, or neither would fit.
+end-of-sequence token does not; logits exist for 64 positions at a time and, where
+attention is plain, scores for 256 queries, or neither would fit.
 """
 
 import dataclasses
