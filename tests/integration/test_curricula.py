@@ -68,6 +68,7 @@ def test_a_run_with_each_curriculum(command, tmp_path, name):
 REFILLED = ("--config.curriculum.refill_rounds=2", "--config.train.advantage.guard=cap")
 
 
+@pytest.mark.slow
 def test_a_run_cut_in_estimation_and_in_mid_epoch_ends_as_one_never_cut(
     command, tmp_path
 ):

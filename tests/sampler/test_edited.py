@@ -170,7 +170,9 @@ def test_edits_of_one_shape_share_a_program():
     assert sample._cache_size() == before + 1
 
 
-@pytest.mark.parametrize("where", ["completion", "drawn"])
+@pytest.mark.parametrize(
+    "where", ["completion", pytest.param("drawn", marks=pytest.mark.slow)]
+)
 def test_eight_devices_draw_the_tokens_of_one(where):
     prompts = pad_prompts(PROMPTS * 2, uids=range(8), bucket=16)
     edited = Edited(edit=bend(), where=where)
