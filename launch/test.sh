@@ -9,7 +9,7 @@ export PATH="$PWD/.venv/bin:$PATH"
 # Most of the tests' time is XLA's: programs are kept from one run to the next.
 export JAX_COMPILATION_CACHE_DIR="$PWD/.jax_cache"
 export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0.1
-# LLVM's own optimizations take half of that, for programs that run for milliseconds;
+# LLVM's own optimizations take a good third of it, for programs that run briefly;
 # XLA's stay. XLA_FLAGS= bash launch/test.sh tests the programs that users run.
 export XLA_FLAGS="${XLA_FLAGS---xla_backend_optimization_level=0}"
 
