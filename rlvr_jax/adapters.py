@@ -13,7 +13,7 @@ from jax.sharding import Mesh
 from job_jax.checkpoint import StageCheckpoints, latest_step
 from rlvr_jax.config import LoRAConfig
 from rlvr_jax.learn.update import TrainState
-from rlvr_jax.models import lora, shardings
+from rlvr_jax.models import laid_out_shapes, lora
 from rlvr_jax.run import Run
 
 
@@ -50,24 +50,12 @@ def abstract_parts(graphdef: Any, base: Any, mesh: Mesh, config: LoRAConfig) -> 
     """Returns what RL makes of a policy, from its parameters' shapes, with layouts."""
     if not config.rank:
         return Parts(graphdef, base, ())
-    adapted = nnx.eval_shape(
-        lambda base: lora.adapt(nnx.merge(graphdef, base), config, jax.random.key(0)),
-        base,
-    )
-    changed, *states = nnx.split(adapted, lora.ADAPTERS, ...)
-    which = (lora.ADAPTERS, nnx.Not(lora.ADAPTERS))
+    adapted = lora.adapted_shapes(graphdef, base, config)
     trained, frozen = (
-        jax.tree.map(
-            lambda layout, param: jax.tree.map(
-                lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=layout),
-                param,
-            ),
-            shardings(adapted, mesh, one),
-            state,
-        )
-        for one, state in zip(which, states, strict=True)
+        laid_out_shapes(adapted, mesh, which)
+        for which in (lora.ADAPTERS, nnx.Not(lora.ADAPTERS))
     )
-    return Parts(changed, trained, (frozen,))
+    return Parts(nnx.graphdef(adapted), trained, (frozen,))
 
 
 def learner(run: Run, initial: Callable[[], Any]) -> Learner:

@@ -55,9 +55,9 @@ def report(config: Config, topology: str) -> dict[str, Any]:
 
     `fits` is whether every phase's peak stays below the chip's memory; where it does
     not, `shrink` names the tightest phase, its largest part and what makes it smaller.
-    FLOPs are of one device,
-    collective bytes those of each instruction once: a loop's body counts once. Raises
-    UsageError where the slice is unknown, ConfigError where the mesh does not fit it.
+    FLOPs are of one device, collective bytes those of each instruction once: a loop's
+    body counts once. Raises UsageError where the slice is unknown, ConfigError where
+    the mesh does not fit it.
     """
     generation, hbm = _slice(topology)
     mesh = make_mesh(config.mesh, _devices(topology, generation))

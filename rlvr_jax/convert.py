@@ -95,7 +95,7 @@ def _to_peft(source: Path, out: Path) -> None:
             f"{directory} holds no adapters; give WORKDIR/checkpoints/train of a run "
             "with train.lora.rank, or use to-hf"
         )
-    adapted = _adapted(policy, config)
+    adapted = lora.adapted_shapes(*nnx.split(policy), config)
     params = _read(directory, step, nnx.state(adapted, lora.ADAPTERS))
     nnx.update(adapted, params)
     save_peft(adapted, out, config=config, base=policy.origin)
@@ -113,16 +113,6 @@ def _read(directory: Path, step: int, like: Any) -> Any:
         return checkpoints.restore_params(step, jax.tree.map(laid_out, like))
 
 
-def _adapted(policy: Transformer, config: LoRAConfig) -> Transformer:
-    """Returns an abstract policy with its adapters."""
-    graphdef, params = nnx.split(policy)
-
-    def adapt(base: Any) -> Transformer:
-        return lora.adapt(nnx.merge(graphdef, base), config, jax.random.key(0))
-
-    return nnx.eval_shape(adapt, params)
-
-
 def _merged(policy: Transformer, config: LoRAConfig, directory: Path, step: int) -> Any:
     """Returns the adapters of a checkpoint merged into the policy before RL."""
     warm = directory.resolve().parent / "warmup"
@@ -136,8 +126,8 @@ def _merged(policy: Transformer, config: LoRAConfig, directory: Path, step: int)
             f"no checkpoint in {warm}, and {directory} holds adapters alone; use "
             "to-peft"
         )
-    like = nnx.state(_adapted(policy, config), lora.ADAPTERS)
-    graphdef = nnx.graphdef(policy)
+    graphdef, shapes = nnx.split(policy)
+    like = nnx.state(lora.adapted_shapes(graphdef, shapes, config), lora.ADAPTERS)
     merge = jax.jit(
         lambda base, adapters: lora.merged(graphdef, base, adapters, config)
     )

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 
 from job_jax.mesh import constrain
 from rlvr_jax.config import ModelConfig
+from rlvr_jax.models.chunks import in_chunks
 from rlvr_jax.models.kernels import chosen, fused
 from rlvr_jax.models.views import View
 
@@ -55,20 +56,28 @@ def attend(
 ) -> Float[Array, " B T N H"]:
     """Returns softmax(q k / sqrt(H)) v over the shared prefix and the own positions.
 
-    By a kernel where `kernels.chosen` says so, else plainly; arbitrary at padding.
+    By a kernel where `kernels.chosen` says so, else plainly, `config.attention_chunk`
+    queries at a time; arbitrary at padding.
     """
-    kernel = chosen(config, window=view.window, length=queries.shape[1])
-    if kernel == "plain" or view.window is None:
+    T, width = queries.shape[1], config.attention_chunk
+    kernel = chosen(config, window=view.window, length=T)
+    if kernel != "plain" and view.window is not None:
+        return fused(
+            kernel,
+            queries,
+            (own.keys, own.values),
+            None if prefix is None else (prefix.keys, prefix.values),
+            view.true,
+            window=view.window,
+            config=config,
+        )
+
+    def mix(queries: jax.Array, view: View) -> jax.Array:
         return plain(queries, own, view, prefix, config=config)
-    return fused(
-        kernel,
-        queries,
-        (own.keys, own.values),
-        None if prefix is None else (prefix.keys, prefix.values),
-        view.true,
-        window=view.window,
-        config=config,
-    )
+
+    if 0 < width < T:
+        return in_chunks(mix, queries, view, width=width)
+    return mix(queries, view)
 
 
 def plain(

@@ -8,8 +8,7 @@ from flax import nnx
 
 from job_jax.mesh import constrain
 from rlvr_jax.config import ModelConfig
-from rlvr_jax.models.attention import KeyValues, View, rotate
-from rlvr_jax.models.chunks import attend_in_chunks
+from rlvr_jax.models.attention import KeyValues, View, attend, rotate
 from rlvr_jax.models.parameters import constant, normal
 from rlvr_jax.models.product import times
 
@@ -114,7 +113,7 @@ class Block(nnx.Module):
         prefix: KeyValues | None = None,
     ) -> jax.Array:
         """Returns the values that each query head mixes, [B, T, N, H]."""
-        return attend_in_chunks(query_BTNH, own, view, prefix, config=self.config)
+        return attend(query_BTNH, own, view, prefix, config=self.config)
 
     def finish(self, x_BTD: jax.Array, mixed_BTNH: jax.Array) -> jax.Array:
         """Returns the stream after attention's output and the MLP are added."""

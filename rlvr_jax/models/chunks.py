@@ -6,34 +6,25 @@ computed again in the backward pass.
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from rlvr_jax.config import ModelConfig
-from rlvr_jax.models.attention import KeyValues, attend, plain
-from rlvr_jax.models.kernels import chosen
 from rlvr_jax.models.views import View
 
 
-def attend_in_chunks(
+def in_chunks(
+    mix: Callable[[jax.Array, View], jax.Array],
     queries: Float[Array, " B T N H"],
-    own: KeyValues,
     view: View,
-    prefix: KeyValues | None = None,
     *,
-    config: ModelConfig,
+    width: int,
 ) -> Float[Array, " B T N H"]:
-    """Returns what `attend` returns, `config.attention_chunk` queries at a time.
-
-    A kernel has no scores to keep few, and gets all queries.
-    """
-    T, width = queries.shape[1], config.attention_chunk
-    by_kernel = chosen(config, window=view.window, length=T) != "plain"
-    if by_kernel or width == 0 or width >= T:
-        return attend(queries, own, view, prefix, config=config)
+    """Returns `mix(queries, view)`, computed for `width` queries at a time."""
+    T = queries.shape[1]
     count = -(-T // width)
 
     def chunks(x_BTX: jax.Array) -> jax.Array:
@@ -51,8 +42,7 @@ def attend_in_chunks(
     @jax.checkpoint
     def of_chunk(part: tuple[jax.Array, dict[str, Any]]) -> jax.Array:
         queries, masks = part
-        seen = dataclasses.replace(view, **masks)
-        return plain(queries, own, seen, prefix, config=config)
+        return mix(queries, dataclasses.replace(view, **masks))
 
     mixed_CBWNH = jax.lax.map(of_chunk, (chunks(queries), masks))
     mixed_BCWNH = mixed_CBWNH.swapaxes(0, 1)

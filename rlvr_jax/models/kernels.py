@@ -131,11 +131,9 @@ def _arranged(
     if prefix is not None:
         own_BS = jnp.ones((B, T), jnp.int32)
         order_PS = jnp.argsort(true_PS, axis=1, stable=True)
-        G, offset = (
-            B // true_PS.shape[0],
-            true_PS.shape[1] + -true_PS.shape[1] % multiple,
-        )
-        front = offset - true_PS.shape[1]
+        P, S = true_PS.shape
+        G, front = B // P, -S % multiple
+        offset = S + front
 
         def joined(prefix_PKSH: jax.Array, own_BKSH: jax.Array) -> jax.Array:
             sorted_PKSH = jnp.take_along_axis(

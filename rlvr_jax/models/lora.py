@@ -58,6 +58,15 @@ def adapt(policy: Transformer, config: LoRAConfig, key: jax.Array) -> Transforme
     return policy
 
 
+def adapted_shapes(graphdef: Any, base: Any, config: LoRAConfig) -> Transformer:
+    """Returns `adapt` of the policy of these parameters or shapes, in shapes alone."""
+
+    def adapted(base: Any) -> Transformer:
+        return adapt(nnx.merge(graphdef, base), config, jax.random.key(0))
+
+    return nnx.eval_shape(adapted, base)
+
+
 def merged(graphdef: Any, base: Any, adapters: Any, config: LoRAConfig) -> Any:
     """Returns parameters with W + (alpha / rank) A B in the place of W.
 

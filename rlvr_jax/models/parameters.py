@@ -49,8 +49,11 @@ def shardings(model: nnx.Module, mesh: Mesh, which: Any = ...) -> Any:
     return jax.tree.map(layout, nnx.state(model, which), is_leaf=_is_parameter)
 
 
-def laid_out_shapes(model: nnx.Module, mesh: Mesh) -> Any:
-    """Returns a tree like the parameters' with shapes, types and layouts for arrays."""
+def laid_out_shapes(model: nnx.Module, mesh: Mesh, which: Any = ...) -> Any:
+    """Returns a tree like the parameters' with shapes, types and layouts for arrays.
+
+    `which` is an nnx filter; without it, of all parameters.
+    """
 
     def shaped(layout: NamedSharding, param: Any) -> Any:
         return jax.tree.map(
@@ -58,7 +61,7 @@ def laid_out_shapes(model: nnx.Module, mesh: Mesh) -> Any:
             param,
         )
 
-    return jax.tree.map(shaped, shardings(model, mesh), nnx.state(model))
+    return jax.tree.map(shaped, shardings(model, mesh, which), nnx.state(model, which))
 
 
 def check_divides(config: ModelConfig, mesh: Mesh, what: str) -> None:
