@@ -21,62 +21,29 @@ on the medium band, 35.44 on the hard one.
 """
 
 import dataclasses
+from pathlib import Path
 
-from job_jax.config import CheckpointConfig, MeshConfig
-from rlvr_jax.config import (
-    Config,
-    CurriculumConfig,
-    DictionaryConfig,
-    DifficultyConfig,
-    EvalConfig,
-    FilesConfig,
-    LossConfig,
-    OptimizerConfig,
-    PretrainedConfig,
-    ProbeConfig,
-    RecordConfig,
-    RFGOConfig,
-    SamplerConfig,
-    SamplingConfig,
-    TokenizerConfig,
-    TrainConfig,
-    WarmupConfig,
-)
+from job_jax.command import load_config
+from job_jax.config import MeshConfig
+from rlvr_jax.config import Config, PretrainedConfig, SamplerConfig
 from rlvr_jax.models.sizes import SIZES
-from sae_jax.config import OptimizerConfig as SAEOptimizerConfig
 from sae_jax.config import SAEConfig
-from sae_jax.config import TrainConfig as SAETrainConfig
 
 
 def get_config() -> Config:
-    """Returns the recipe."""
-    size = SIZES["Qwen2.5-Math-7B"]
-    return Config(
+    """Returns the recipe: what sets it apart from medium's."""
+    medium = load_config(Path(__file__).with_name("medium.py"), Config)
+    size, replace = SIZES["Qwen2.5-Math-7B"], dataclasses.replace
+    dictionary = replace(
+        medium.probe.dictionary, sae=SAEConfig(latents=16 * size.model.width, k=64)
+    )
+    return replace(
+        medium,
         name="large",
-        task=FilesConfig(
-            train_path="data/math/train.jsonl",
-            eval_path="data/math/test.jsonl",
-            record=RecordConfig(
-                prompt_field="problem",
-                answer_marker="",
-                solution_field="solution",
-                level_field="level",
-                type_field="subject",
-                id_field="unique_id",
-                prompt_template="{prompt}",
-                chat_template="tokenizer",
-                system_prompt=(
-                    "Please reason step by step, and put your final answer within "
-                    "\\boxed{}."
-                ),
-                answer_form="boxed",
-            ),
-        ),
-        tokenizer=TokenizerConfig(kind="huggingface", stop=("<|im_end|>",)),
         pretrained=PretrainedConfig(
             path="models/Qwen2.5-Math-7B", vocab_size=size.vocab_size
         ),
-        model=dataclasses.replace(
+        model=replace(
             size.model,
             compute_dtype="bfloat16",
             layer_loop="scan",
@@ -85,39 +52,7 @@ def get_config() -> Config:
         ),
         mesh=MeshConfig(fsdp=64, tensor=4),
         sampler=SamplerConfig(tensor=4),
-        warmup=WarmupConfig(steps=0),
-        difficulty=DifficultyConfig(samples=8),
-        curriculum=CurriculumConfig(name="bucket", bucket="medium"),
-        probe=ProbeConfig(
-            source="stage",
-            layer=16,
-            problems=2048,
-            fixed=128,
-            dictionary=DictionaryConfig(
-                sae=SAEConfig(latents=16 * size.model.width, k=64),
-                optimizer=SAEOptimizerConfig(),
-                train=SAETrainConfig(steps=20_000, seeds=2, twin=False),
-                batch_size=8192,
-            ),
-        ),
-        train=TrainConfig(
-            steps=200,
-            prompts_per_step=128,
-            samples_per_prompt=8,
-            minibatches=2,
-            logit_chunk=64,
-            optimizer=OptimizerConfig(learning_rate=1e-6, warmup_steps=10),
-            loss=LossConfig(kl_coef=0.001),
-            rfgo=RFGOConfig(lambda_w=0.5, lambda_p=0.1),
-            sampling=SamplingConfig(max_new_tokens=3072, temperature=0.6),
-        ),
-        eval=EvalConfig(
-            problems=500,
-            samples_per_problem=8,
-            batch_size=64,
-            sampling=SamplingConfig(max_new_tokens=3072, temperature=0.6),
-        ),
-        checkpoint=CheckpointConfig(every=20),
-        prompt_bucket=256,
-        completion_bucket=512,
+        probe=replace(medium.probe, dictionary=dictionary),
+        train=replace(medium.train, minibatches=2),
+        eval=replace(medium.eval, batch_size=64),
     )

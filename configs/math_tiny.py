@@ -21,14 +21,16 @@ JAX 0.10.2; stopped once after the warm start and gone on:
     pass@1      0 of 32 problems x 4 samples before RL and after it
 """
 
+import dataclasses
+
 from rlvr_jax.config import (
+    MATH_RECORD,
     Config,
     EvalConfig,
     FilesConfig,
     LogConfig,
     ModelConfig,
     OptimizerConfig,
-    RecordConfig,
     RewardConfig,
     SamplingConfig,
     TokenizerConfig,
@@ -44,15 +46,9 @@ def get_config() -> Config:
         task=FilesConfig(
             train_path="data/math/train.jsonl",
             eval_path="data/math/test.jsonl",
-            record=RecordConfig(
-                prompt_field="problem",
-                answer_marker="",
-                solution_field="solution",
-                level_field="level",
-                type_field="subject",
-                id_field="unique_id",
+            record=dataclasses.replace(
+                MATH_RECORD,
                 prompt_template="Problem: {prompt}\nBox the answer.\nSolution:",
-                answer_form="boxed",
             ),
         ),
         tokenizer=TokenizerConfig(kind="sentencepiece", vocab_size=512),

@@ -31,6 +31,7 @@ import dataclasses
 
 from job_jax.config import CheckpointConfig, MeshConfig
 from rlvr_jax.config import (
+    MATH_RECORD,
     Config,
     CurriculumConfig,
     DictionaryConfig,
@@ -41,7 +42,6 @@ from rlvr_jax.config import (
     OptimizerConfig,
     PretrainedConfig,
     ProbeConfig,
-    RecordConfig,
     RFGOConfig,
     SamplerConfig,
     SamplingConfig,
@@ -63,20 +63,14 @@ def get_config() -> Config:
         task=FilesConfig(
             train_path="data/math/train.jsonl",
             eval_path="data/math/test.jsonl",
-            record=RecordConfig(
-                prompt_field="problem",
-                answer_marker="",
-                solution_field="solution",
-                level_field="level",
-                type_field="subject",
-                id_field="unique_id",
+            record=dataclasses.replace(
+                MATH_RECORD,
                 prompt_template="{prompt}",
                 chat_template="tokenizer",
                 system_prompt=(
                     "Please reason step by step, and put your final answer within "
                     "\\boxed{}."
                 ),
-                answer_form="boxed",
             ),
         ),
         tokenizer=TokenizerConfig(kind="huggingface", stop=("<|im_end|>",)),
@@ -95,18 +89,7 @@ def get_config() -> Config:
         warmup=WarmupConfig(steps=0),
         difficulty=DifficultyConfig(samples=8),
         curriculum=CurriculumConfig(name="bucket", bucket="medium"),
-        probe=ProbeConfig(
-            source="stage",
-            layer=16,
-            problems=2048,
-            fixed=128,
-            dictionary=DictionaryConfig(
-                sae=SAEConfig(latents=24_576, k=64),
-                optimizer=SAEOptimizerConfig(),
-                train=SAETrainConfig(steps=20_000, seeds=2, twin=False),
-                batch_size=8192,
-            ),
-        ),
+        probe=_probe(),
         train=TrainConfig(
             steps=200,
             prompts_per_step=128,
@@ -127,4 +110,19 @@ def get_config() -> Config:
         checkpoint=CheckpointConfig(every=20),
         prompt_bucket=256,
         completion_bucket=512,
+    )
+
+
+def _probe() -> ProbeConfig:
+    return ProbeConfig(
+        source="stage",
+        layer=16,
+        problems=2048,
+        fixed=128,
+        dictionary=DictionaryConfig(
+            sae=SAEConfig(latents=24_576, k=64),
+            optimizer=SAEOptimizerConfig(),
+            train=SAETrainConfig(steps=20_000, seeds=2, twin=False),
+            batch_size=8192,
+        ),
     )

@@ -77,18 +77,7 @@ def get_config() -> Config:
         sampler=SamplerConfig(tensor=1),
         warmup=WarmupConfig(steps=0),
         difficulty=DifficultyConfig(samples=8, pool=2048),
-        probe=ProbeConfig(
-            source="stage",
-            layer=13,
-            problems=2048,
-            fixed=128,
-            dictionary=DictionaryConfig(
-                sae=SAEConfig(latents=16 * size.model.width, k=64),
-                optimizer=SAEOptimizerConfig(),
-                train=SAETrainConfig(steps=10_000, seeds=2, twin=False),
-                batch_size=4096,
-            ),
-        ),
+        probe=_probe(size.model.width),
         train=TrainConfig(
             steps=200,
             prompts_per_step=32,
@@ -109,4 +98,19 @@ def get_config() -> Config:
         checkpoint=CheckpointConfig(every=20),
         prompt_bucket=128,
         completion_bucket=256,
+    )
+
+
+def _probe(width: int) -> ProbeConfig:
+    return ProbeConfig(
+        source="stage",
+        layer=13,
+        problems=2048,
+        fixed=128,
+        dictionary=DictionaryConfig(
+            sae=SAEConfig(latents=16 * width, k=64),
+            optimizer=SAEOptimizerConfig(),
+            train=SAETrainConfig(steps=10_000, seeds=2, twin=False),
+            batch_size=4096,
+        ),
     )

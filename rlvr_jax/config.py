@@ -44,6 +44,7 @@ from rlvr_jax.config_probe import (
     RFGOConfig,
 )
 from rlvr_jax.config_tasks import (
+    MATH_RECORD,
     ChainMix,
     FilesConfig,
     FiniteFieldConfig,
@@ -56,6 +57,7 @@ from rlvr_jax.config_tasks import (
 )
 
 __all__ = [
+    "MATH_RECORD",
     "AdvantageConfig",
     "ChainMix",
     "CheckpointConfig",

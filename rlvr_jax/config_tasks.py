@@ -98,6 +98,18 @@ class RecordConfig(Section):
         )
 
 
+# What the records of MATH are, in the layout of MATH-500.
+MATH_RECORD = RecordConfig(
+    prompt_field="problem",
+    answer_marker="",
+    solution_field="solution",
+    level_field="level",
+    type_field="subject",
+    id_field="unique_id",
+    answer_form="boxed",
+)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FilesConfig(Section):
     """Word problems from files: JSON lines (.jsonl, .json) or .parquet."""

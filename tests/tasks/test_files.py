@@ -8,21 +8,12 @@ import pyarrow.parquet
 import pytest
 
 from job_jax.schema import ConfigError
-from rlvr_jax.config import RecordConfig
+from rlvr_jax.config import MATH_RECORD, RecordConfig
 from rlvr_jax.tasks.files import file_source
 from rlvr_jax.types import Problem
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 GSM8K = DATA / "gsm8k"
-MATH = RecordConfig(
-    prompt_field="problem",
-    answer_marker="",
-    solution_field="solution",
-    level_field="level",
-    type_field="subject",
-    id_field="unique_id",
-    answer_form="boxed",
-)
 RHOMBUS = {
     "problem": "Find it.",
     "answer": r"\frac{1}{2}",
@@ -65,7 +56,7 @@ def test_the_gold_follows_the_last_marker(tmp_path):
 
 
 def test_a_line_of_math_becomes_a_problem(tmp_path):
-    [problem] = file_source(MATH, _file(tmp_path, RHOMBUS))
+    [problem] = file_source(MATH_RECORD, _file(tmp_path, RHOMBUS))
     assert problem == Problem(
         id="test/geometry/1.json",
         prompt="Question: Find it.\nAnswer:",
@@ -84,7 +75,7 @@ def test_a_line_of_math_becomes_a_problem(tmp_path):
     [(5, 5), ("Level 5", 5), ("Level ?", 0), (None, 0), ("", 0)],
 )
 def test_a_level_is_the_number_that_its_field_ends_in(tmp_path, written, level):
-    [problem] = file_source(MATH, _file(tmp_path, RHOMBUS | {"level": written}))
+    [problem] = file_source(MATH_RECORD, _file(tmp_path, RHOMBUS | {"level": written}))
     assert problem.level == level
 
 
@@ -103,7 +94,7 @@ def test_lineage_is_kept(tmp_path):
 def test_two_records_of_one_id_are_refused(tmp_path):
     path = _file(tmp_path, RHOMBUS, RHOMBUS)
     with pytest.raises(ConfigError, match=r"line 2: id 'test/geo.*by .*line 1; set"):
-        file_source(MATH, path)
+        file_source(MATH_RECORD, path)
 
 
 def test_a_template_fills_in_the_question_and_nothing_else(tmp_path):
@@ -220,7 +211,7 @@ def test_gsm8k_is_read_whole(split, count):
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="no ../shared/data")
 def test_math500_and_deepscaler_are_read_whole():
-    problems = file_source(MATH, DATA / "math500" / "test.jsonl")
+    problems = file_source(MATH_RECORD, DATA / "math500" / "test.jsonl")
     assert len(problems) == 500
     assert {problem.level for problem in problems} == {1, 2, 3, 4, 5}
     assert len({problem.type for problem in problems}) == 7
