@@ -121,22 +121,17 @@ def gather(
     signals = _signals(run, groups)
     rewards = _rewarded(config, groups, signals, before=before)
     clock.lap("judge")
-    notes = {"curriculum/fallback": fallback / sum(map(len, rounds))}
-    notes |= confidence_metrics(signals, [one.verdict for one in groups.judged])
-    if run.layout.reshard is not None:
-        notes["reshard/bytes"] = float(run.layout.received)
-    if config.curriculum.refill_rounds:
-        notes |= {
-            "refill/batches": float(len(rounds)),
-            "refill/silent": 1 - min(1.0, _count_split(groups) / len(groups)),
-        }
     return Experience(
         groups=groups,
         bands=bands_P,
         visits=merged([visit for each in rounds for visit in visits(each)]),
         draws=len(rounds),
         sampled=sum(int(each.rollouts.lengths.sum()) for each in rounds),
-        notes=notes,
+        notes={
+            "curriculum/fallback": fallback / sum(map(len, rounds)),
+            **confidence_metrics(signals, [one.verdict for one in groups.judged]),
+            **_notes(run, groups, rounds=len(rounds)),
+        },
         **rewards,
     )
 
@@ -266,6 +261,17 @@ def _joined(
         finished=take([each.finished for each in rollouts]),
         weight_version=rollouts[0].weight_version,
     )
+
+
+def _notes(run: Run, groups: Groups, *, rounds: int) -> dict[str, float]:
+    """Returns metrics of what a step does only where the config asks for it."""
+    notes: dict[str, float] = {}
+    if run.layout.reshard is not None:
+        notes["reshard/bytes"] = float(run.layout.received)
+    if run.config.curriculum.refill_rounds:
+        silent = 1 - min(1.0, _count_split(groups) / len(groups))
+        notes |= {"refill/batches": float(rounds), "refill/silent": silent}
+    return notes
 
 
 def _with_history(

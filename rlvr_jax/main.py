@@ -18,7 +18,7 @@ from job_jax.metrics import MetricsWriter, NonFiniteMetricError
 from job_jax.processes import check_same, is_primary
 from job_jax.steps import StopSignal
 from job_jax.workdir import SUMMARY_FILE
-from rlvr_jax import aot, estimate, loop, plan, tsae
+from rlvr_jax import aot, estimate, held_out, loop, plan, tsae
 from rlvr_jax.analysis.report import REPORT_FILE, write_report
 from rlvr_jax.config import Config
 from rlvr_jax.flags import parse
@@ -44,7 +44,7 @@ _STAGES: dict[str, Callable[[Loop], None]] = {
     "difficulty": estimate.estimation,
     "tsae": tsae.probing,
     "train": loop.train,
-    "eval": loop.evaluation,
+    "eval": held_out.evaluation,
 }
 
 

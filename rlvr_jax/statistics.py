@@ -11,7 +11,7 @@ import collections
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -264,9 +264,8 @@ def summarise(
 
     pass@k and maj@k for each k, with the shares of truncated and unjudged samples and
     the mean length: overall, by level, by type and by both, and by band where problems
-    have one. For tasks with strategies
-    also, per type, P(strategy | type) as `share` and P(right | strategy, type) as
-    `pass`. An unjudged sample counts as not right.
+    have one. For tasks with strategies also, per type, P(strategy | type) as `share`
+    and P(right | strategy, type) as `pass`. An unjudged sample counts as not right.
     """
     if not results:
         raise ValueError("summarise: no results; evaluate at least one problem")
@@ -281,23 +280,7 @@ def summarise(
     if len(curves) < len(results):
         raise ValueError(f"summarise: {len(results)} results, {len(curves)} ids")
 
-    def scores(among: Sequence[ProblemResult]) -> dict[str, Any]:
-        samples = sum(r.n for r in among)
-        return {
-            "problems": len(among),
-            "samples": samples,
-            **{
-                name: {
-                    str(i): interval([curves[r.id][row][column] for r in among])
-                    for column, i in enumerate(k)
-                }
-                for row, name in enumerate(("pass@k", "maj@k"))
-            },
-            "length_mean": sum(sum(r.lengths) for r in among) / samples,
-            "truncated": sum(r.finished.count(False) for r in among) / samples,
-            "unjudged": sum(r.statuses.count("unjudged") for r in among) / samples,
-        }
-
+    scores = functools.partial(_scores, curves=curves, k=k, interval=interval)
     by_level = _grouped(results, lambda r: r.level)
     by_type = _grouped(results, lambda r: r.type)
     banded = [r for r in results if r.band is not None]
@@ -323,6 +306,31 @@ def summarise(
             for name, among in by_type.items()
             if any(r.strategies for r in among)
         },
+    }
+
+
+def _scores(
+    among: Sequence[ProblemResult],
+    *,
+    curves: Mapping[str, tuple[list[float], list[float]]],
+    k: Sequence[int],
+    interval: Callable[..., Interval],
+) -> dict[str, Any]:
+    """Returns pass@k, maj@k and shares over some problems, from each one's curves."""
+    samples = sum(r.n for r in among)
+    return {
+        "problems": len(among),
+        "samples": samples,
+        **{
+            name: {
+                str(i): interval([curves[r.id][row][column] for r in among])
+                for column, i in enumerate(k)
+            }
+            for row, name in enumerate(("pass@k", "maj@k"))
+        },
+        "length_mean": sum(sum(r.lengths) for r in among) / samples,
+        "truncated": sum(r.finished.count(False) for r in among) / samples,
+        "unjudged": sum(r.statuses.count("unjudged") for r in among) / samples,
     }
 
 
