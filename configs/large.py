@@ -9,15 +9,16 @@ completions: one prompt with its group on each four of the 256 chips.
 Commands, with the checkpoint in models/Qwen2.5-Math-7B and MATH in data/math:
     python -m rlvr_jax.main --config=configs/large.py --workdir=runs/large
     python -m rlvr_jax.main --config=configs/large.py --workdir=runs/large \
-        --config.mesh.fsdp=8 --config.train.micro_batches=8    # v5p-64: 32 chips
+        --config.mesh.fsdp=32 --config.mesh.tensor=1 --config.sampler.tensor=1 \
+        --config.train.micro_batches=2                         # v5p-64: 32 chips
     python -m rlvr_jax.main --config=configs/large.py --compile_only \
         --topology=v5e:16x16
 
 NOT RUN: no weights and no accelerator were at hand, so there is no score, no time and
-no peak memory measured. Only compiled, for a v5e-256 (docs/compile_only.md): 8.6 of
-each chip's 16 GiB at the most, in the gradient; not for a v5p-64. What the paper
-reports of this model, to be compared with: the mean of five benchmarks 46.68 -> 47.64
-on the medium band, 35.44 on the hard one.
+no peak memory measured. Only compiled (docs/compile_only.md): for a v5e-256 8.6 of each
+chip's 16 GiB at the most, in the gradient; for a v5p-64 28.3 of 95, where the sampler
+is handed its weights. What the paper reports of this model, to be compared with: the
+mean of five benchmarks 46.68 -> 47.64 on the medium band, 35.44 on the hard one.
 """
 
 import dataclasses

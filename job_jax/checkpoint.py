@@ -6,6 +6,7 @@ a pure function of (config, step): data order, sampling keys.
 """
 
 import hashlib
+import logging
 import pathlib
 from types import TracebackType
 from typing import Any, Self
@@ -44,6 +45,8 @@ class StageCheckpoints:
     """
 
     def __init__(self, directory: pathlib.Path, config: CheckpointConfig | None = None):
+        # Orbax says what it is about to do; what it failed at, it raises.
+        logging.getLogger("absl").setLevel(logging.ERROR)
         self._directory = directory
         options = ocp.CheckpointManagerOptions(
             read_only=True, create=False, save_interval_steps=0

@@ -1,6 +1,5 @@
 """The device mesh and the one table that lays logical axes on it."""
 
-import logging
 import math
 import os
 import pathlib
@@ -36,7 +35,7 @@ RULES: dict[str | None, tuple[str, ...]] = {
 
 
 def start_jax(config: MeshConfig, *, several: bool = False) -> None:
-    """Sets up processes, devices, compilation cache, logs; call before JAX starts.
+    """Sets up processes, devices and compilation cache; call before JAX starts.
 
     JAX_COMPILATION_CACHE_DIR has its say; without it programs are kept under the
     user's cache directory. Raises ConfigError where the environment asks for `several`
@@ -48,8 +47,6 @@ def start_jax(config: MeshConfig, *, several: bool = False) -> None:
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         directory = str(pathlib.Path(cache) / "rlvr_jax")
         jax.config.update("jax_compilation_cache_dir", directory)
-    # Orbax says at every step what it is about to do; what it failed at, it raises.
-    logging.getLogger("absl").setLevel(logging.ERROR)
 
 
 def configure_cpu(config: MeshConfig) -> None:
