@@ -1,4 +1,4 @@
-"""Every stage in under a minute on two cores: for tests, and for a first look.
+"""Warm start, RL, evaluation, report within a minute on two cores: for a first look.
 
     python -m rlvr_jax.main --config=configs/smoke.py --workdir=runs/smoke
 

@@ -107,11 +107,11 @@ class StageCheckpoints:
             return self._manager.restore(step, args=args)
         except CheckpointShapeError:
             raise
-        except (KeyError, OSError, ValueError) as error:
+        except Exception as error:  # orbax raises nothing narrower for damaged arrays
+            cause = str(error.__cause__ or error).splitlines()[0]
             raise CheckpointReadError(
-                f"checkpoint {self._directory}/{step} cannot be read "
-                f"({str(error).splitlines()[0]:.200}); remove it, and the run goes on "
-                "from the one before"
+                f"checkpoint {self._directory}/{step} cannot be read ({cause:.200}); "
+                "remove it, and the run goes on from the one before"
             ) from error
 
     def wait(self) -> None:

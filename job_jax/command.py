@@ -6,6 +6,7 @@ is frozen and lets fields that belong together (batch and minibatches) be checke
 once all of them are known.
 """
 
+import argparse
 import dataclasses
 import inspect
 import json
@@ -15,7 +16,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from absl import flags
 
@@ -77,6 +78,26 @@ def _ended(
         trace = "".join(traceback.format_exception(error)).rstrip()
         return FAILED, processes.explained(error) or trace
     return DONE, ""
+
+
+class ArgumentParser(argparse.ArgumentParser):
+    """argparse whose refusals are UsageErrors that name the nearest flag."""
+
+    def __init__(self, **settings: Any):
+        super().__init__(allow_abbrev=False, **settings)
+
+    def read(self, argv: Sequence[str]) -> argparse.Namespace:
+        """Returns what `argv` says. Prints the help and exits 0 on --help."""
+        chosen, unknown = self.parse_known_args(argv)
+        if unknown:
+            flag = unknown[0].split("=")[0]
+            nearest = did_you_mean(flag, list(self._option_string_actions))
+            raise UsageError(f"unknown argument {flag!r}{nearest}")
+        return chosen
+
+    def error(self, message: str) -> NoReturn:
+        """Raises UsageError."""
+        raise UsageError(message)
 
 
 def command_flags() -> flags.FlagValues:
@@ -142,7 +163,7 @@ def load_config(path: Path, kind: type[AnySection]) -> AnySection:
 def help_text(values: flags.FlagValues, *, usage: str, config: Section) -> str:
     """Returns every flag and every config field: path, default, type and comment."""
     lines = [usage, "flags:"]
-    lines += [f"  {f'--{name}':<14}{values[name].help}" for name in values]
+    lines += [f"  {f'--{name}':<14} {values[name].help}" for name in values]
     lines += ["", "config fields, with the value that they have unless FILE sets them:"]
     for path, section in sections(config):
         lines += _section_help(path, section, path.rstrip(".") or "config")

@@ -154,8 +154,10 @@ def _is_sound(one: Judged) -> bool:
     return one.finished and has_answer and "repetition" not in one.flags
 
 
-def summary(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what summary.json says under `rfgo`."""
+def summary(state: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Returns what summary.json says under `rfgo`, also of a run without a probe."""
+    if state is None:
+        return {"proxy_groups": 0, "corr_reward": None, "proxy_off_at": None}
     return {
         "proxy_groups": state["proxied_groups"],
         "corr_reward": correlation(state["moments"]),

@@ -28,7 +28,8 @@ def evaluation(loop: Loop) -> None:
     """
     train = loop.run.config.train
     check_ended(loop, "warmup", "train")
-    done = from_primary(lambda: loop.workdir.read_summary().get("eval", {}))
+    summary = from_primary(loop.workdir.read_summary)
+    done, seconds = summary.get("eval", {}), summary.get("stages", {}).get("eval", 0.0)
     for name, stage in (("before", "warmup"), ("after", "train")):
         if name in done:
             continue
@@ -43,11 +44,12 @@ def evaluation(loop: Loop) -> None:
             between=loop.stop.check,
         )
         clock.lap("eval")
+        seconds += clock.seconds["eval_s"]
         initial = _saved(loop, name, judged)
         loop.summarise(
             {
                 "eval": {name: score(loop.run.config, judged, initial)},
-                "stages": {f"eval_{name}": clock.seconds["eval_s"]},
+                "stages": {"eval": seconds},
                 "params": sum(leaf.size for leaf in jax.tree.leaves(params)),
                 "params_sha256": digest(params),
             }

@@ -20,6 +20,7 @@ from job_jax.steps import StopSignal
 from job_jax.workdir import SUMMARY_FILE
 from rlvr_jax import aot, estimate, held_out, loop, plan, tsae
 from rlvr_jax.analysis.report import REPORT_FILE, write_report
+from rlvr_jax.analysis.workdir import read_run
 from rlvr_jax.config import Config
 from rlvr_jax.flags import parse
 from rlvr_jax.given import check_asked
@@ -63,6 +64,8 @@ def _do(argv: Sequence[str]) -> None:
         print(plan.text(invocation.config))
     else:
         check_same({"stage": invocation.stage, "config": to_json(invocation.config)})
+        if invocation.stage == "report":
+            read_run(invocation.workdir)  # refused before anything is made there
         workdir = Workdir(invocation.workdir, invocation.config)
         _run(invocation.config, workdir, stage=invocation.stage)
 
@@ -77,8 +80,22 @@ def _run(config: Config, workdir: Workdir, *, stage: str) -> None:
         return
     if stage == "report" or (stage == "all" and _report_is_old(workdir)):
         print(f"report: {write_report(workdir.path)}")
+    elif off := _off(config, stage):
+        print(f"nothing to do: the recipe has no stage {stage} ({off})")
     elif not left:
         print(f"finished: {workdir.path} has nothing left to do for --stage={stage}")
+
+
+def _off(config: Config, stage: str) -> str:
+    """Returns the setting by which a recipe goes without a stage, "" if it has it."""
+    settings = {
+        "warmup": ("warmup.steps=0", config.warmup.steps),
+        "difficulty": ("difficulty.samples=0", config.difficulty.samples),
+        "tsae": ("probe.source=off", config.probe.source != "off"),
+        "train": ("train.steps=0", config.train.steps),
+    }
+    setting, on = settings.get(stage, ("", True))
+    return "" if on else setting
 
 
 def _work(config: Config, workdir: Workdir, stages: Sequence[str]) -> None:

@@ -13,6 +13,7 @@ from job_jax.metrics import METRICS_FILE, MetricsWriter, read_metrics
 from job_jax.processes import from_primary, is_primary
 from job_jax.schema import ConfigError, require
 from job_jax.steps import StageSteps, StopSignal
+from rlvr_jax import guidance
 from rlvr_jax.adapters import saved_params
 from rlvr_jax.config import Config
 from rlvr_jax.run import Run
@@ -52,7 +53,7 @@ class Loop:
         self.workdir.update_summary(
             {
                 "probe_overhead": old.get("probe_overhead"),
-                "rfgo": old.get("rfgo"),
+                "rfgo": old.get("rfgo") or guidance.summary(None),
                 "config": to_json(config),
                 "seed": config.seed,
                 "device": device_name(),

@@ -14,7 +14,7 @@ from absl import flags
 from job_jax.command import UsageError, exit_code
 from job_jax.schema import did_you_mean
 from sae_jax.corpus import Corpus, open_corpus
-from sae_jax.factors import factor_report
+from sae_jax.factors import UnlabelledError, factor_report
 from sae_jax.formats.record import SAERecord
 from sae_jax.io import load, read
 from sae_jax.quality import QualitySums, measure, report, stability
@@ -40,7 +40,10 @@ def main(argv: Sequence[str]) -> int:
 def evaluate(
     tsae: TSAE, corpus: Corpus, *, factors: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Returns the figures of an autoencoder on a corpus."""
+    """Returns the figures of an autoencoder on a corpus.
+
+    A factor that is no label there has `unmeasured`, the reason, in place of figures.
+    """
     total: QualitySums | None = None
     for block in corpus.blocks():
         sums = measure(tsae, block.x, block.counted).on_host()
@@ -54,8 +57,15 @@ def evaluate(
             "skipped": corpus.skipped,
         },
         "quality": report(total, high=tsae.high),
-        "factors": {name: factor_report(tsae, corpus, name) for name in factors},
+        "factors": {name: _factor(tsae, corpus, name) for name in factors},
     }
+
+
+def _factor(tsae: TSAE, corpus: Corpus, name: str) -> dict[str, Any]:
+    try:
+        return factor_report(tsae, corpus, name)
+    except UnlabelledError as error:
+        return {"unmeasured": str(error)}
 
 
 def _run(argv: Sequence[str]) -> None:

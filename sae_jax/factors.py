@@ -24,6 +24,10 @@ _MAX_VALUES = 256  # a factor of more values is no label
 _PROBE_LATENTS = 10  # per value, as in the T-SAE paper
 
 
+class UnlabelledError(ValueError):
+    """A column of the corpus that is no label: too few values, or too many."""
+
+
 def factor_report(tsae: TSAE, corpus: Corpus, name: str) -> dict[str, Any]:
     """Returns how well latents tell the values of a factor, on held-out documents.
 
@@ -64,14 +68,14 @@ def factor_report(tsae: TSAE, corpus: Corpus, name: str) -> dict[str, Any]:
 
 
 def _values(corpus: Corpus, name: str) -> Int[np.ndarray, " Y"]:
-    """Returns the labels that occur in both halves; fewer than two is an error."""
+    """Returns the labels that occur in both halves."""
     sequence, labels = corpus.shards.column("sequence"), corpus.shards.column(name)
     kept = corpus.usable & np.isin(sequence, corpus.numbers) & (labels >= 0)
     even = labels[kept & (sequence % 2 == 0)]
     odd = labels[kept & (sequence % 2 == 1)]
     values = np.intersect1d(even, odd)
     if not 2 <= len(values) <= _MAX_VALUES:
-        raise ValueError(
+        raise UnlabelledError(
             f"factor {name!r} has {len(values)} values that occur in documents of even "
             f"and of odd number; it takes 2 to {_MAX_VALUES}"
         )

@@ -5,19 +5,18 @@ import json
 import pathlib
 from collections.abc import Sequence
 
-from job_jax.command import exit_code
+from job_jax.command import ArgumentParser, exit_code
 from rlvr_jax.analysis.comparison import compare
 from rlvr_jax.analysis.comparison_text import text
 
 
 def main(argv: Sequence[str]) -> int:
     """Returns 0; 1 where a file is broken; 2 where there is no run."""
-    chosen = _parser().parse_args(argv)
-    return exit_code(lambda: _compare(chosen), (OSError, ValueError))
+    return exit_code(lambda: _compare(_parser().read(argv)), (OSError, ValueError))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(
         prog="python -m rlvr_jax.analysis compare",
         description="Prints held-out scores and training figures of several runs, and "
         "each one's difference to the baseline. Runs that differ by their seed alone "

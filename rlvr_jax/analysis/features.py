@@ -4,7 +4,7 @@ import argparse
 import dataclasses
 from collections.abc import Sequence
 
-from job_jax.command import UsageError, exit_code
+from job_jax.command import ArgumentParser, UsageError, exit_code
 from rlvr_jax.analysis.feature_dynamics import compared, dynamics, write_dynamics
 from rlvr_jax.analysis.feature_log import read_log, same_dictionary
 from rlvr_jax.analysis.feature_text import compared_text, text
@@ -23,12 +23,11 @@ _CUTS = {
 
 def main(argv: Sequence[str]) -> int:
     """Returns 0; 1 where a file is broken; 2 where features or runs are missing."""
-    chosen = _parser().parse_args(argv)
-    return exit_code(lambda: _run(chosen), (OSError, ValueError))
+    return exit_code(lambda: _run(_parser().read(argv)), (OSError, ValueError))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(
         prog="python -m rlvr_jax.analysis features",
         description="Compares the last logged step (or --step) with step 0 on the same "
         "texts, prints the tables and writes WORKDIR/features/dynamics.json. Several "

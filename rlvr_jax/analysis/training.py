@@ -199,6 +199,7 @@ def bill(run: Run) -> Section | None:
     rows += [
         (f"log-probability gap, {name}", f"{value:.2g}")
         for name, value in summary.get("logprob_gap", {}).items()
+        if value is not None
     ]
     rows += [
         (label, str(summary[key]))

@@ -14,6 +14,11 @@ from rlvr_jax.analysis.__main__ import COMMANDS, main
         (["repot"], "did you mean 'report'?"),
         (["report"], "report takes one WORKDIR"),
         (["report", "--quietly"], "report takes one WORKDIR"),
+        (["compare", "w", "--basline=x"], "did you mean '--baseline'?"),
+        (["compare", "w", "--base=x"], "did you mean '--baseline'?"),
+        (["compare"], "WORKDIR"),
+        (["features", "w", "--setp=3"], "did you mean '--step'?"),
+        (["features", "w", "--step=x"], "invalid int value: 'x'"),
     ],
 )
 def test_bad_usage_exits_2_with_one_line(arguments, said, capsys):

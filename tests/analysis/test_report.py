@@ -23,7 +23,7 @@ from rlvr_jax.analysis.figures import (
 )
 from rlvr_jax.analysis.held_out import pass_curves, strategies
 from rlvr_jax.analysis.report import headline
-from rlvr_jax.analysis.training import difficulty, doctor, learning
+from rlvr_jax.analysis.training import bill, difficulty, doctor, learning
 
 
 class Page(html.parser.HTMLParser):
@@ -174,6 +174,15 @@ def test_doctor_repeats_what_the_run_was_told(tmp_path):
     healthy = doctor(read_run(make_workdir(tmp_path / "b", evals=None)))
     assert healthy.findings == []
     assert healthy.text == "Nothing to report in 120 steps."
+
+
+def test_a_run_of_no_rl_has_a_bill_without_a_gap(tmp_path):
+    workdir = make_workdir(tmp_path / "run", steps=2)
+    summary = json.loads((workdir / "summary.json").read_text())
+    summary["logprob_gap"] = {"mean": None, "max": None}
+    (workdir / "summary.json").write_text(json.dumps(summary))
+    found = bill(read_run(workdir))
+    assert not any("gap" in name for name, _ in found.table.rows)
 
 
 def test_null_values_are_left_out_of_a_series(tmp_path):

@@ -87,6 +87,18 @@ def test_a_setting_that_cannot_be(refusal, tmp_path, override, message):
     assert not (tmp_path / "w" / "config.json").exists()
 
 
+def test_a_report_of_no_run_leaves_nothing_behind(refusal, tmp_path):
+    assert "is not a directory" in refusal(tiny(tmp_path / "w", "--stage=report"))
+    assert not (tmp_path / "w").exists()
+
+
+def test_a_stage_that_the_recipe_leaves_out_is_not_called_finished(tmp_path, capsys):
+    args = tiny(tmp_path, "--stage=tsae", "--config.mesh.cpu_devices=8")
+    assert main(args) == 0
+    said = capsys.readouterr().out
+    assert said == "nothing to do: the recipe has no stage tsae (probe.source=off)\n"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

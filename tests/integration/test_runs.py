@@ -149,7 +149,7 @@ def test_the_summary_holds_the_run_in_numbers(whole):
     found = summary(whole)
     assert found["seed"] == 0
     assert found["config"]["name"] == "smoke"
-    assert found["stages"].keys() == {"warmup", "train", "eval_before", "eval_after"}
+    assert found["stages"].keys() == {"warmup", "train", "eval"}
     gaps = [row for row in metrics(whole) if row["stage"] == "train"]
     assert len(gaps) == 4
     mean = sum(row["logprob_gap/mean"] for row in gaps) / 4
@@ -168,7 +168,7 @@ def test_the_summary_holds_the_run_in_numbers(whole):
     }
     assert found["too_long"] == {"warmup": 0, "train": 0, "eval": 0}
     assert found["alarms"] == []
-    assert found["rfgo"] is None
+    assert found["rfgo"]["proxy_groups"] == 0
     assert found["probe_overhead"] is None
     assert re.fullmatch("[0-9a-f]{64}", found["params_sha256"])
     for when in ("before", "after"):

@@ -56,6 +56,14 @@ def test_figures_of_a_known_corpus(place, capsys):
     assert correct["auroc_by_value"]["0"] == pytest.approx(1.0)
 
 
+def test_a_factor_that_is_no_label_says_why_it_is_not_measured(place, capsys):
+    """One document chooses, and none is left to score."""
+    argv = [f"--sae={place / 'sae'}", f"--activations={place / 'data'}"]
+    code, out, _ = run(capsys, *argv, "--factors=correct", "--documents=1")
+    assert code == 0
+    assert "has 0 values" in json.loads(out)["factors"]["correct"]["unmeasured"]
+
+
 def test_other_seeds_give_stability(place, capsys):
     argv = [f"--sae={place / 'sae'}", f"--activations={place / 'data'}"]
     _, out, _ = run(capsys, *argv, "--factors=", f"--others={place / 'sae'}")
