@@ -8,6 +8,7 @@ cannot be judged is told why, and does not stop the command.
 """
 
 import contextlib
+import difflib
 import json
 import os
 import queue
@@ -26,20 +27,24 @@ from rlvr_jax.verifiers.math import Item, MathVerifier
 
 _KINDS = (*POOLED, "exact", "finite_field")
 _FORMS = get_args(AnswerForm)
+_FIELDS = ("kind", "gold", "answer", "form")
+_BOM = b"\xef\xbb\xbf"  # some editors begin a file of UTF-8 with it
 _CHUNK = 256  # lines, where as many are waiting; enough to keep the workers busy
 
 _USAGE = """\
 usage: python -m rlvr_jax.verify [--workers=N] [--timeout_s=SECONDS] < IN > OUT
 
-IN   one JSON object a line: {"kind": KIND, "gold": TEXT, "answer": TEXT}, with KIND
+IN   one JSON object a line: {"kind": KIND, "gold": TEXT, "answer": TEXT}, where a TEXT
+     may be a number, with KIND
        math          the final answer and the gold are equal as mathematics
        numeric       both are one number, with or without a unit, and equal
        exact         answer and gold are equal as text, white space around them aside
        finite_field  the answer ends in "answer X" and X is the gold numeral
      and, if wanted, "form": where kinds but finite_field look for the answer
        any           the last <answer>..</answer>, else the last \\boxed{..}, else what
-                     follows the last "####" or "answer is", else the last number;
-                     kind exact takes the whole text (this is the default)
+                     follows the last "####" or "answer is", else the last
+                     number or formula, whole; kind exact takes the whole text
+                     (this is the default)
        boxed         the last complete \\boxed{..} alone
        tagged        the last complete <answer>..</answer> alone
 OUT  the same objects with "verdict" (right, wrong or unjudged) and "reason"
@@ -50,7 +55,7 @@ Record = dict[str, Any]
 
 
 def main(argv: Sequence[str]) -> int:
-    """Returns 0 once the input has ended, 2 where `argv` cannot be used."""
+    """Returns 0 once the input has ended, 2 for a bad `argv`, 130 on Ctrl-C."""
     values = _flags()
     try:
         extra = values(["", *argv])[1:]
@@ -60,7 +65,7 @@ def main(argv: Sequence[str]) -> int:
             )
         config = VerifierConfig(workers=values.workers, timeout_s=values.timeout_s)
     except (flags.Error, ConfigError) as error:
-        print(error, file=sys.stderr)
+        print(f"error: {error}", file=sys.stderr)
         return 2
     if values.help:
         print(_USAGE)
@@ -72,6 +77,8 @@ def main(argv: Sequence[str]) -> int:
         _serve(open(0, "rb", closefd=False), config)  # noqa: SIM115
     except BrokenPipeError:  # the reader has seen enough, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except KeyboardInterrupt:
+        return 130  # as a shell says it; what was judged has been written
     return 0
 
 
@@ -93,14 +100,10 @@ def _serve(source: BinaryIO, config: VerifierConfig) -> None:
     with MathVerifier(config.workers, config.timeout_s) as verifier:
         for lines in _chunks(source):
             items = [_read(line, number) for number, line in lines]
-            pooled = [
-                Item(r["gold"], r["answer"], r.get("form", "any"), r["kind"])
-                for r, verdict in items
-                if not verdict
-            ]
+            pooled = [known for _, known in items if isinstance(known, Item)]
             with contextlib.closing(verifier.judge_each(pooled)) as verdicts:
                 for record, known in items:
-                    verdict = known or next(verdicts)
+                    verdict = next(verdicts) if isinstance(known, Item) else known
                     judged = {"verdict": verdict.status, "reason": verdict.reason}
                     print(json.dumps(record | judged), flush=True)
 
@@ -128,11 +131,11 @@ def _chunks(source: BinaryIO) -> Iterator[list[tuple[int, bytes]]]:
             return
 
 
-def _read(line: bytes, number: int) -> tuple[Record, Verdict | None]:
-    """Returns a line's object and its verdict, None where the workers must judge it."""
+def _read(line: bytes, number: int) -> tuple[Record, Verdict | Item]:
+    """Returns a line's object and its verdict, or the item that workers must judge."""
     record: Record = {}
     try:
-        record = _object(line)
+        record = _object(line.removeprefix(_BOM) if number == 1 else line)
         kind = _text(record, "kind")
         gold, answer = _text(record, "gold"), _text(record, "answer")
         if kind not in _KINDS:
@@ -144,7 +147,7 @@ def _read(line: bytes, number: int) -> tuple[Record, Verdict | None]:
         reason = f"line {number}: {error}"
         return record, Verdict(status="unjudged", reason=reason)
     if kind in POOLED:
-        return record, None
+        return record, Item(gold, answer, form, kind)
     problem = Problem(
         id="", prompt="", gold=gold, kind=kind, source="stdin", answer_form=form
     )
@@ -169,12 +172,17 @@ def _no_constant(name: str) -> None:
 
 
 def _text(record: Record, field: str) -> str:
-    """Returns the text of a field. Raises ConfigError where there is none."""
+    """Returns the text of a field, a number's too. Raises ConfigError without one."""
     if field not in record:
-        raise ConfigError(f"no field {field!r}{did_you_mean(field, record)}")
-    if not isinstance(record[field], str):
-        raise ConfigError(f"{field!r} is not text; put it in quotes")
-    return record[field]
+        unknown = [name for name in record if name not in _FIELDS]
+        nearest = difflib.get_close_matches(field, unknown, n=1, cutoff=0.75)
+        known = f"; the kinds are {', '.join(_KINDS)}" if field == "kind" else ""
+        meant = f"; did you mean {nearest[0]!r}?" if nearest else known
+        raise ConfigError(f"no field {field!r}{meant}")
+    value = record[field]
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ConfigError(f"{field!r} is neither text nor a number")
+    return str(value)
 
 
 if __name__ == "__main__":

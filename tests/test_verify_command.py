@@ -1,6 +1,7 @@
 """The command `python -m rlvr_jax.verify`, from outside."""
 
 import json
+import signal
 import subprocess
 import sys
 
@@ -42,9 +43,9 @@ LINES = [
         "line 11: no field 'gold'; did you mean 'golds'?",
     ),
     (
-        json.dumps({"kind": "math", "gold": 5, "answer": "5"}),
+        json.dumps({"kind": "math", "gold": [5], "answer": "5"}),
         "unjudged",
-        "line 12: 'gold' is not text; put it in quotes",
+        "line 12: 'gold' is neither text nor a number",
     ),
     (_item(r"\boxed{9^{9^{9}}}"), "unjudged", "time limit 1 s"),
     ('{"x": NaN}', "unjudged", "line 14: not JSON (NaN is none of its numbers)"),
@@ -57,6 +58,18 @@ LINES = [
         _item("5", form="box"),
         "unjudged",
         "line 20: unknown form 'box'; did you mean 'boxed'?",
+    ),
+    ('{"kind": "math", "gold": 3, "answer": 3.0}', "right", ""),
+    ('{"kind": "numeric", "gold": 3.5, "answer": "7/2"}', "right", ""),
+    (
+        '{"kind": "math", "gold": true, "answer": "1"}',
+        "unjudged",
+        "line 23: 'gold' is neither text nor a number",
+    ),
+    (
+        '{"kind ": "math", "gold": "3", "answer": "3"}',
+        "unjudged",
+        "line 24: no field 'kind'; did you mean 'kind '?",
     ),
 ]
 
@@ -72,7 +85,38 @@ def test_every_line_is_answered_in_order_with_all_that_it_held():
         assert reason in (output["reason"], None), line
         held = json.loads(line) if line.startswith('{"kind') else {}
         assert output == held | {"verdict": verdict, "reason": output["reason"]}
-    assert not_utf8["reason"].startswith("line 21: not JSON ('utf-8' codec")
+    assert not_utf8["reason"].startswith("line 25: not JSON ('utf-8' codec")
+
+
+def test_a_line_without_a_kind_is_told_the_kinds():
+    line = b'{"answer": "3", "gold": "3", "id": 1}\n'
+    done = json.loads(_run(stdin=line).stdout)
+    assert done["reason"] == (
+        "line 1: no field 'kind'; the kinds are math, numeric, exact, finite_field"
+    )
+
+
+def test_a_byte_order_mark_before_the_first_line_is_no_part_of_it():
+    line = _item("a", gold="a", kind="exact").encode() + b"\n"
+    done = _run(stdin=b"\xef\xbb\xbf" + line + b"\xef\xbb\xbf" + line)
+    first, second = map(json.loads, done.stdout.splitlines())
+    assert first["verdict"] == "right"
+    assert second["reason"].startswith("line 2: not JSON")
+
+
+def test_an_interrupt_ends_it_quietly():
+    with subprocess.Popen(
+        COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as run:
+        assert run.stdin is not None
+        assert run.stdout is not None
+        assert run.stderr is not None
+        run.stdin.write(_item("#### 5").encode() + b"\n")
+        run.stdin.flush()
+        assert json.loads(run.stdout.readline())["verdict"] == "right"
+        run.send_signal(signal.SIGINT)
+        assert run.wait() == 130
+        assert run.stderr.read() == b""
 
 
 def test_an_answer_does_not_wait_for_the_end_of_input():
@@ -132,6 +176,7 @@ def test_bad_usage_is_one_clear_line_and_exit_2(capsys, argument, complaint):
     assert verify.main([argument]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
+    assert printed.err.startswith("error: ")
     assert complaint in printed.err
     assert printed.err.count("\n") == 1
 
