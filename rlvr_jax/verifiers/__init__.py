@@ -5,11 +5,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from job_jax.processes import count, divided
+from rlvr_jax.answers import stated_answer
 from rlvr_jax.config import VerifierConfig
 from rlvr_jax.types import Problem, Verdict
 from rlvr_jax.verifiers import exact, finite_field
 from rlvr_jax.verifiers.math import Item, MathVerifier
-from rlvr_jax.verifiers.math_worker import stated_answer
 
 POOLED = ("math", "numeric")  # kinds that worker processes judge
 
@@ -51,13 +51,17 @@ class Judge:
     def unreadable(self, problems: Sequence[Problem]) -> dict[str, str]:
         """Returns id -> reason of the problems whose gold cannot be judged against.
 
-        A gold is asked to be right against itself, stated in the problem's own form.
+        A gold must be right against itself, stated in the problem's own form, and a
+        completion that says nothing must be wrong: equal texts are right even where
+        no other answer could be judged.
         """
-        verdicts = self(problems, [_stating(problem) for problem in problems])
+        silent = self(problems, [""] * len(problems))
+        stated = self(problems, [_stating(problem) for problem in problems])
         return {
             problem.id: verdict.reason or "the gold is not equal to itself"
-            for problem, verdict in zip(problems, verdicts, strict=True)
-            if verdict.status != "right"
+            for problem, empty, own in zip(problems, silent, stated, strict=True)
+            for verdict in [empty if empty.status == "unjudged" else own]
+            if verdict is empty or own.status != "right"
         }
 
     def close(self) -> None:

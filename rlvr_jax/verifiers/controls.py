@@ -8,8 +8,8 @@ import dataclasses
 import hashlib
 import re
 
+from rlvr_jax.answers import stated_answer
 from rlvr_jax.types import Problem
-from rlvr_jax.verifiers.math_worker import stated_answer
 
 _DIGIT = re.compile("[0-9]")
 

@@ -1,7 +1,7 @@
 """Verdicts by equality of text."""
 
+from rlvr_jax.answers import stated_answer
 from rlvr_jax.types import AnswerForm, Verdict
-from rlvr_jax.verifiers.math_worker import stated_answer
 
 
 def judge(gold: str, answer: str, form: AnswerForm = "any") -> Verdict:

@@ -2,8 +2,8 @@
 
 import re
 
+from rlvr_jax.answers import stated_answer
 from rlvr_jax.types import Problem
-from rlvr_jax.verifiers.math_worker import stated_answer
 
 _FIELD_ANSWER = re.compile(r"(?:^|\s)answer\s+e[0-9]+\s*$", re.ASCII)
 _END = 16_384  # characters; what the verifiers read of a completion

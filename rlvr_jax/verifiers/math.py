@@ -9,6 +9,7 @@ read is stated in `math_worker`.
 import collections
 import json
 import os
+import re
 import selectors
 import socket
 import subprocess
@@ -29,6 +30,12 @@ _DEPTH = 2
 _START_LIMIT_S = 60.0  # importing sympy takes a second; more on a crowded machine
 _MAX_FAILED_STARTS = 3  # in a row; then the installation is at fault
 _WORKER_SCRIPT = Path(__file__).with_name("math_worker.py")
+_ROOT = Path(__file__).parents[2]  # the script finds `rlvr_jax.answers` there
+_START = """
+import runpy, sys
+sys.path.append(sys.argv[1])
+runpy.run_path(sys.argv[2], run_name="__main__")
+"""
 
 
 class Item(NamedTuple):
@@ -47,7 +54,7 @@ class _Worker:
     """A process, the socket to it, and the items it holds, oldest first.
 
     `multiprocessing` would not do: its children import the parent's main module, and
-    JAX with it. `-P` keeps this folder's `math.py` from hiding the standard library's.
+    JAX with it. `-P` keeps the working folder's modules from hiding the library's.
     """
 
     def __init__(self, timeout_s: float):
@@ -55,7 +62,10 @@ class _Worker:
         self.socket.setblocking(False)
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", str(_WORKER_SCRIPT), str(timeout_s)],
+                [
+                    *(sys.executable, "-P", "-c", _START),
+                    *map(str, (_ROOT, _WORKER_SCRIPT, timeout_s)),
+                ],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 start_new_session=True,  # Ctrl-C is for the parent to handle
@@ -173,7 +183,7 @@ class MathVerifier:
             for worker in self._workers:
                 if queue and len(worker.items) < depth:
                     gold, answer, *how = items[queue[0]]
-                    request = json.dumps([gold, answer[-_MAX_CHARACTERS:], *how])
+                    request = json.dumps([gold, _end(answer), *how])
                     worker.give(queue.popleft(), request.encode() + b"\n")
         for worker in self._workers:
             worker.send()
@@ -232,9 +242,17 @@ class MathVerifier:
         return worker.stop()
 
 
+def _end(answer: str) -> str:
+    """Returns the end of an answer that is read: whole words, no part of a number."""
+    answer = answer.rstrip()
+    end = answer[-_MAX_CHARACTERS:]
+    within = len(answer) > len(end) and not answer[-len(end) - 1].isspace()
+    return (re.split(r"\s", end, maxsplit=1)[1:] or [""])[0] if within else end
+
+
 def _with_cut(verdict: Verdict, answer: str) -> Verdict:
     """Returns the verdict, saying so where only the answer's end was read."""
-    if len(answer) <= _MAX_CHARACTERS:
+    if len(answer.rstrip()) <= _MAX_CHARACTERS:
         return verdict
     cut = f"only the last {_MAX_CHARACTERS} characters were read"
     reason = f"{verdict.reason}; {cut}" if verdict.reason else cut

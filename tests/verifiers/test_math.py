@@ -14,7 +14,7 @@ import pytest
 from hostile import hostile_answers
 
 from rlvr_jax.verifiers import exact, math, math_worker
-from rlvr_jax.verifiers.math import Item, MathVerifier
+from rlvr_jax.verifiers.math import MathVerifier
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 SLOW = r"\boxed{9^{9^{9}}}"  # 370 million digits
@@ -26,90 +26,7 @@ def verifier() -> Iterator[MathVerifier]:
         yield pool
 
 
-@pytest.mark.parametrize(
-    ("text", "answer"),
-    [
-        (r"\boxed{1}, no: \boxed{\frac{1}{2}}", r"\frac{1}{2}"),
-        (r"\boxed{\{1,2\}} #### 7, the answer is 8", r"\{1,2\}"),
-        (r"\boxed{3}, so \boxed{4", "3"),
-        (r"\boxed{\boxed{5}}", "5"),
-        (r"\boxed {\}}", r"\}"),
-        (r"{ \boxed{3 and \boxed{4}", "4"),
-        (r"\boxed{" * 2000 + "7", "7"),
-        ("48/2 = 24\n#### 72", "72"),
-        ("#### 1\n#### 2\nQuestion: what is 7?", "2"),
-        ("#### 1 The answer is 2", "2"),
-        ("The answer is 3.5. It took 4 steps", "3.5"),
-        ("The answer is: **$18**.", "$18"),
-        ("The final ANSWER IS 42 apples and 3 pears", "42"),
-        (r"the answer is $\frac{1}{2}$.", r"$\frac{1}{2}$"),
-        (r"the answer is 5\text{ cm}", "5"),
-        ("the answer is that Tom has 3 apples", "3"),
-        ("the answer is Paris", "Paris"),
-        ("so 3 + 4 = 7 apples.", "7"),
-        ("10-5", "5"),
-        ("x = -5", "-5"),
-        ("he paid $1,234.50!", "$1,234.50"),
-        ("half, or 1/2 of it", "1/2"),
-        ("about 50% of", "50%"),
-        ("costs .75", ".75"),
-        ("in 1,2,3", "3"),
-        ("#### ", ""),
-        ("no numbers", ""),
-        ("<answer>1</answer> no: <answer> 2\n</answer> or 3", "2"),
-        (r"<answer>so \boxed{4}</answer> \boxed{5}", "4"),
-        ("<answer>6</answer> <answer>7", "6"),
-        ("</answer> <answer>8", "8"),
-        ("<answer>" * 2000 + "9</answer>", "9"),
-        ("", ""),
-    ],
-)
-def test_the_last_tag_then_box_then_mark_then_number(text, answer):
-    assert math_worker.final_answer(text) == answer
-
-
-@pytest.mark.parametrize(
-    ("form", "text", "answer"),
-    [
-        ("boxed", r"\boxed{1} \boxed{2} #### 3", "2"),
-        ("boxed", r"<answer>1</answer>, that is \boxed{2}", "2"),
-        ("boxed", "#### 3", ""),
-        ("tagged", r"<answer>1</answer> \boxed{2}", "1"),
-        ("tagged", r"\boxed{2} #### 3", ""),
-    ],
-)
-def test_a_form_is_the_only_place_that_is_looked_at(form, text, answer):
-    assert math_worker.final_answer(text, form) == answer
-
-
-NUMBERS = [
-    ("72", "#### 72.0", "right"),
-    ("$1,234.50", "it is 1234.5 dollars", "right"),
-    ("18", r"\boxed{18\text{ dollars}}", "right"),
-    ("0.75", r"\boxed{\frac34}", "right"),
-    ("3/4", "<answer>75%</answer>", "right"),
-    ("-5", "the answer is \u22125", "right"),
-    ("72", "#### 73", "wrong"),
-    ("1/3", "0.333333", "wrong"),
-    ("72", r"\boxed{70 + 2}", "wrong"),
-    ("72", "none", "wrong"),
-    ("72", r"\boxed{x = 72}", "right"),
-    ("72", r"\boxed{x + 72}", "wrong"),
-    ("72", r"\boxed{\sqrt{72}}", "wrong"),
-    ("5", "\u0665", "wrong"),  # an Arabic five
-    ("5", r"\boxed{1/0}", "wrong"),
-    ("x + 1", "2", "unjudged"),
-    ("1/0", "1/0", "unjudged"),
-]
-
-
-def test_numeric_is_equality_of_single_numbers(verifier):
-    items = [Item(gold, answer, kind="numeric") for gold, answer, _ in NUMBERS]
-    verdicts = verifier.judge_all(items)
-    assert [v.status for v in verdicts] == [status for _, _, status in NUMBERS]
-    assert verdicts[8].reason == "final answer is no single number"
-
-
+CASES = r"\begin{cases} x=1 \\ y=2 \end{cases}"
 RIGHT = [
     ("72", "48/2 = 24\n#### 72"),
     ("72", "#### 72.0"),
@@ -135,6 +52,37 @@ RIGHT = [
     (r"\text{Evelyn}", r"\boxed{Evelyn}"),
     (r"so \boxed{7}", "7"),
     ("2 + 5\n#### 7", "7"),
+    *((text, text) for text in (r"\frac{1}{2}", r"\sqrt{2}", "(1,2)", "A", "abc")),
+    *((text, text) for text in (r"\text{A}", r"\pi", "((", "\u6771\u4eac")),
+    *((text, rf"\boxed{{{text}}}") for text in ("7" * 2000, r"\frac{1}{0}")),
+    (CASES, f" {CASES}\n"),
+    ("1/2", r"$\frac{1}{2}$"),
+    ("1+x", "x+1"),
+    ("1024", "2^{10}"),
+    ("5", "so x = 5"),
+    ("3/4", "= 3/4"),
+    ("1234", "1,234"),
+    ("18", "$18"),
+    ("1000", r"\boxed{1e3}"),
+    ("3/4", r"\boxed{.75}"),
+    ("3/2", "1 1/2"),
+    ("1/3", r"0.\overline{3}"),
+    ("37/30", r"1.2\overline{3}"),
+    ("1/2", "\u00bd"),
+    ("1/2", "1\u20442"),
+    (r"\sqrt{2}", "\u221a2"),
+    ("x^2", "x\u00b2"),
+    ("90", "90\u00b0"),
+    ("12", "3\u00b74"),
+    ("123", "\uff11\uff12\uff13"),
+    (r"[1,\infty)", "[1, \u221e)"),
+    (r"(-\infty,3]\cup[5,7]", "(-\u221e, 3] \u222a [5, 7]"),
+    ("-1", r"e^{i\pi}"),
+    ("7", r"\boxed{" + "{" * 300 + "7" + "}" * 300 + "}"),
+    ("7", r"\boxed{" + r"\left(" * 12 + "7" + r"\right)" * 12 + "}"),
+    # 1 + 1/(1 + 1/(1 + ...)), ten deep: a ratio of Fibonacci numbers
+    ("144/89", "1+" + r"\frac{1}{1+" * 9 + "1" + "}" * 9 + "+0"),
+    ("2", r"\sqrt{2+" * 10 + r"\sqrt{4}" + "}" * 10),  # sqrt(2 + 2) = 2
 ]
 WRONG = [
     ("72", "#### 73"),
@@ -149,11 +97,42 @@ WRONG = [
     ("5", "\ud800"),
     ("5", r"\boxed{__import__('os').getpid()}"),
     ("5", "the answer is " + "1+" * 300 + "1"),
-    ("5", r"\boxed{" + "{" * 20 + "5" + "}" * 20 + "}"),
+    ("5", r"\boxed{" + "{1+" * 20 + "5" + "}" * 20 + "}"),
+    ("2", r"\frac{1}{2}"),
+    ("1", "x+1"),
+    ("2", r"\sqrt{2}"),
+    ("7", r"Final answer: \sqrt{7}"),
+    ("2", "(1,2)"),
+    ("2", r"2\pi"),
+    ("2", "x^2"),
+    ("2", "2xy"),
+    ("6", "5 or 6"),
+    ("6", "the answer is 5 or 6"),
+    ("5", "#### 5 or 6"),
+    ("5", "1, 2, 3, 4, 5"),
+    ("5", "1; 2; 3; 4; 5"),
+    ("5", "#### 5; 6"),
+    ("6", r"either $5$ or $6$"),
+    ("15", "1 2 3 4 5"),  # the grammar's sum
+    ("7", r"so it is \boxed{7"),  # of 72, perhaps
+    ("5", "5 million"),
+    ("5", "the answer is minus 5"),
+    ("1/2", "1 1/2"),
+    ("3", "1e3"),
+    ("0.001", "1/1e3"),
+    ("5", r"\boxed{\frac{1}{0}}"),
+    ("5", r"\boxed{\frac{1}{1-1}}"),
+    ("7" * 2000, "7" * 1999),
     ("5", r"\boxed{9^{9^{9^{9}}}}"),
     ("5", r"\boxed{2^{9999999}}"),
 ]
-UNJUDGED = [("((", "(("), ("", "5"), ("  ", "  "), (r"\frac{1", r"\boxed{\frac{1}{2}}")]
+UNJUDGED = [
+    ("((", "5"),
+    (r"\frac{1}{0}", "5"),
+    ("", "5"),
+    ("  ", "  "),
+    (r"\frac{1", r"\boxed{\frac{1}{2}}"),
+]
 
 
 @pytest.mark.parametrize(
@@ -284,14 +263,34 @@ def test_a_worker_cannot_take_more_than_a_gibibyte(verifier):
     assert set(limits) == {(2**30, 2**30)}
 
 
-def test_a_worker_loads_neither_jax_nor_this_package():
+def test_a_worker_loads_neither_jax_nor_what_needs_it():
     code = (
         "import runpy, sys; module = runpy.run_path(sys.argv[1]);"
-        "print(module['judge']('1/2', '0.5')[0], {'jax', 'rlvr_jax'} & {*sys.modules})"
+        "print(module['judge']('1/2', '0.5')[0], *{'jax', 'numpy'} & {*sys.modules},"
+        "*[name for name in sys.modules if name.startswith('rlvr_jax.')"
+        " and not name.startswith('rlvr_jax.answers')])"
     )
     command = [sys.executable, "-P", "-c", code, math_worker.__file__]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout == "right set()\n"
+    assert done.stdout == "right\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ("1+" * 300 + "1", "is not parsed: over 500 characters"),
+        ("{1+" * 20 + "5" + "}" * 20, "is not parsed: brackets over 16 deep"),
+        (
+            "2^{9999999}",
+            "is not parsed: a tower of powers, or an exponent of six digits",
+        ),
+    ],
+)
+def test_what_is_over_our_limits_is_wrong_and_says_so(verifier, answer, reason):
+    """Unjudged would earn its group's mean: a policy would learn to write it."""
+    mine, as_gold = verifier.judge_all([("5", rf"\boxed{{{answer}}}"), (answer, "5")])
+    assert (mine.status, mine.reason) == ("wrong", f"final answer {reason}")
+    assert (as_gold.status, as_gold.reason) == ("unjudged", f"gold {reason}")
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="no ../shared/data with real problems")

@@ -1,0 +1,199 @@
+"""Where an answer stands, how it is written, and what number it is."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from rlvr_jax import answers
+from rlvr_jax.verifiers.math import Item, MathVerifier
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (r"\boxed{1}, no: \boxed{\frac{1}{2}}", r"\frac{1}{2}"),
+        (r"\boxed{\{1,2\}} #### 7, the answer is 8", r"\{1,2\}"),
+        (r"\boxed{3}, so \boxed{4", "3"),
+        (r"\boxed{\boxed{5}}", "5"),
+        (r"\boxed {\}}", r"\}"),
+        (r"{ \boxed{3 and \boxed{4}", "4"),
+        (r"\boxed{" * 2000 + "7", ""),
+        ("48/2 = 24\n#### 72", "72"),
+        ("#### 1\n#### 2\nQuestion: what is 7?", "2"),
+        ("#### 1 The answer is 2", "2"),
+        ("The answer is 3.5. It took 4 steps", "3.5"),
+        ("The answer is: **$18**.", "$18"),
+        ("The final ANSWER IS 42 apples and 3 pears", "42"),
+        (r"the answer is $\frac{1}{2}$.", r"$\frac{1}{2}$"),
+        (r"the answer is 5\text{ cm}", "5"),
+        ("the answer is that Tom has 3 apples", "3"),
+        ("the answer is Paris", "Paris"),
+        ("so 3 + 4 = 7 apples.", "7"),
+        ("10-5", "10-5"),
+        ("x = -5", "x = -5"),
+        ("x = 3 + 4 = 7", "7"),
+        ("$5 + $6 = $11", "$11"),
+        ("so the total = 3/4", "3/4"),
+        (r"Final answer: \sqrt{7}", r"\sqrt{7}"),
+        (r"we get $x^2 + 1$ apples.", "$x^2 + 1$"),
+        ("so we find\n\\[\nx = 5\n\\]\n", "\\[\nx = 5\n\\]"),
+        ("It costs $18 and then $20", "$20"),
+        ("(about 5)", "5"),
+        ("**Answer:** 7", "7"),
+        ("the total is **7**", "7"),
+        ("a 5 and an 8", "8"),
+        ("apples + 7", ""),
+        ("7 + apples", ""),
+        ("2xy", "2xy"),
+        ("abc", ""),
+        ("A", "A"),
+        ("it is 5 or 6", "5 or 6"),
+        (r"5\text{ or }6", r"5\text{ or }6"),
+        ("#### 5 or 6", "5 or 6"),
+        ("1; 2; 3", "1; 2; 3"),
+        (r"we get 11,\! 111", r"11,\! 111"),
+        ("the answer is about x^2 apples", "x^2"),
+        ("the answer is not 5, surely", "not 5"),
+        ("5\u043a \u044f\u0431\u043b\u043e\u043a", "5"),
+        ("he paid $1,234.50!", "$1,234.50"),
+        ("one in two, or 1/2 of it", "1/2"),
+        ("about 50% of", "50%"),
+        ("costs .75", ".75"),
+        ("in 1,2,3", "1,2,3"),
+        ("#### ", ""),
+        ("no numbers", ""),
+        ("<answer>1</answer> no: <answer> 2\n</answer> or 3", "2"),
+        (r"<answer>so \boxed{4}</answer> \boxed{5}", "4"),
+        ("<answer>6</answer> <answer>7", "6"),
+        ("</answer> <answer>8", ""),
+        ("<answer>" * 2000 + "9</answer>", "9"),
+        ("", ""),
+    ],
+)
+def test_the_last_tag_then_box_then_mark_then_formula(text, answer):
+    assert answers.final_answer(text) == answer
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "answer"),
+    [
+        ("boxed", r"\boxed{1} \boxed{2} #### 3", "2"),
+        ("boxed", r"<answer>1</answer>, that is \boxed{2}", "2"),
+        ("boxed", "#### 3", ""),
+        ("tagged", r"<answer>1</answer> \boxed{2}", "1"),
+        ("tagged", r"\boxed{2} #### 3", ""),
+    ],
+)
+def test_a_form_is_the_only_place_that_is_looked_at(form, text, answer):
+    assert answers.final_answer(text, form) == answer
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("x\u00b2 - y\u00b9\u2070", "x^{2} - y^{10}"),
+        ("10\u207b\u00b3", "10^{-3}"),
+        ("x\u2081", "x_{1}"),
+        ("1\u00bd", r"1\frac{1}{2}"),
+        ("1 1/2", r"1\frac{1}{2}"),
+        ("1 1/2/3", "1 1/2/3"),
+        ("\u221a(x+1)", r"\sqrt{(x+1)}"),
+        ("\u221b8", r"\sqrt[3]{8}"),
+        ("2\u03c0", r"2\pi "),
+        ("\uff15\uff10\uff05", "50%"),
+        ("\u22125", "-5"),
+        ("-1.5e-3.", r"-1.5\times 10^{-3}."),
+        ("1e3x, 1/1e3, 2^1e3, e5, 1e9999", "1e3x, 1/1e3, 2^1e3, e5, 1e9999"),
+        (r"0.\overline{3}", r"\frac{3}{9}"),
+        (r"0.1\bar6", r"\frac{15}{90}"),
+        (r"1.2\overline{34}", r"\frac{1222}{990}"),
+        ("caf\u00e9 \u6771\u4eac \ud800", "caf\u00e9 \u6771\u4eac \ud800"),
+    ],
+)
+def test_one_notation_for_what_is_written_in_many(text, same):
+    assert answers.plain(text) == same
+    assert answers.plain(same) == same
+
+
+@pytest.mark.parametrize(
+    ("text", "bare"),
+    [
+        ("$ x+1 $.", "x+1"),
+        (r"\(x\)", "x"),
+        ("((x))", "x"),
+        ("{{{7}}}", "7"),
+        (r"\left(\left( 7 \right)\right)", "7"),
+        ("((1,2))", "( 1,2 )"),
+        ("(x)(y)", "(x)(y)"),
+        (r"\{7\}", r"\{7\}"),
+        ("{(1,2)}", "{(1,2)}"),
+        ("2^{{3}}", "2^{ 3 }"),
+        ("((5", "((5"),
+        (".75", ".75"),
+    ],
+)
+def test_brackets_around_brackets_mean_nothing(text, bare):
+    assert answers.bare(text) == bare
+
+
+NUMBERS = [
+    ("72", "#### 72.0", "right"),
+    ("$1,234.50", "it is 1234.5 dollars", "right"),
+    ("18", r"\boxed{18\text{ dollars}}", "right"),
+    ("0.75", r"\boxed{\frac34}", "right"),
+    ("3/4", "<answer>75%</answer>", "right"),
+    ("-5", "the answer is \u22125", "right"),
+    ("72", "#### 73", "wrong"),
+    ("1/3", "0.333333", "wrong"),
+    ("72", r"\boxed{70 + 2}", "wrong"),
+    ("72", "none", "wrong"),
+    ("72", r"\boxed{x = 72}", "right"),
+    ("72", r"\boxed{x + 72}", "wrong"),
+    ("72", r"\boxed{\sqrt{72}}", "wrong"),
+    ("5", "\u0665", "wrong"),  # an Arabic five
+    ("5", r"\boxed{1/0}", "wrong"),
+    ("x + 1", "2", "unjudged"),
+    ("1/0", "1/0", "unjudged"),
+    ("7" * 599, "7" * 600, "wrong"),
+    ("7" * 600, "7" * 600, "right"),
+    ("7" * 19_999, "7" * 20_000, "wrong"),
+    ("7" * 16_384, "7" * 20_000, "wrong"),
+    ("1e3", "1000", "right"),
+    ("3", "1e3", "wrong"),
+    ("0.0015", "1.5e-3", "right"),
+    ("1500", r"\boxed{1.5\times 10^{3}}", "right"),
+    ("1000", "10^3", "right"),
+    ("3", "10^3", "wrong"),
+    ("1000.5", "10^3.5", "wrong"),
+    ("0.5", r"\frac{1}{2}", "right"),
+    ("2", r"\frac{1}{2}", "wrong"),
+    ("1/25", r"\boxed{\frac{1}{2}5}", "wrong"),
+    ("1.5", "1 1/2", "right"),
+    ("1/2", "1 1/2", "wrong"),
+    ("5/2", "2\u00bd", "right"),
+    ("-1.5", r"\boxed{-1\frac{1}{2}}", "right"),
+    ("5", "5 million", "wrong"),
+    ("5000000", r"\boxed{5\text{ million}}", "right"),
+    ("5", r"\boxed{5 and a half}", "wrong"),
+    ("5", r"\boxed{minus 5}", "wrong"),
+    ("5", r"\boxed{- 5}", "wrong"),
+    ("-5", r"\boxed{- 5}", "right"),
+    ("5", r"\boxed{5k}", "wrong"),
+    ("5", r"\boxed{x5}", "wrong"),
+    ("5", r"\boxed{5x}", "wrong"),
+    ("123", "\uff11\uff12\uff13", "right"),
+    ("24", "48/2 = 24", "right"),
+]
+
+
+@pytest.fixture(scope="module")
+def verifier() -> Iterator[MathVerifier]:
+    with MathVerifier(workers=1, timeout_s=60.0) as pool:
+        yield pool
+
+
+def test_numeric_is_equality_of_single_numbers(verifier):
+    items = [Item(gold, answer, kind="numeric") for gold, answer, _ in NUMBERS]
+    verdicts = verifier.judge_all(items)
+    assert [v.status for v in verdicts] == [status for _, _, status in NUMBERS]
+    assert verdicts[8].reason == "final answer is no single number"
