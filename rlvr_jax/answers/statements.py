@@ -6,11 +6,12 @@ r"""Where a completion states its answer; also where a gold does that carries a 
   3. else what follows the last "####" or "answer is", up to the end of the line or
      sentence; where prose stands there too ("18 dollars"), its first formula;
   4. else the last formula, or all of a text that is one and no prose.
-A formula is all that stands between words of prose: 3/4, $18, x = 5, \sqrt{7}; of a sum
-done, 3 + 4 = 7, the right side. "5 or 6" is one formula, so that a list is not right
-through one of its items, and one that words belong to ("apples + 7") is no answer. Of
-several statements the last complete one counts, whatever the others say. The form
-"tagged" stops after 1, the form "boxed" knows 2 alone.
+A formula is all that stands between words of prose: 3/4, $18, x = 5, \sqrt{7}; of a
+calculation, 3 + 4 = 7 eggs, the number that it comes to. "5 or 6" is one formula, so
+that a list is not right through one of its items, and one that words belong to
+("apples + 7") is no answer. Of several statements the last complete one counts,
+whatever the others say. The form "tagged" stops after 1, the form "boxed" knows 2
+alone.
 """
 
 import re
@@ -54,6 +55,14 @@ _SUM = re.compile(
     r"|\\(?:[dt]?frac|times|cdot|div|left|right)(?![A-Za-z]))*",
     re.ASCII,
 )
+# A number and its unit: the result of "7 puppies / 20 puppies * 100% = 35%".
+_RESULT = re.compile(
+    r"\s*(-?\\?\$?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:\s?\\?%)?)"
+    r"(?:(?:\s+|/)[A-Za-z][A-Za-z'&]*)*[\s.,:!?]*",
+    re.ASCII,
+)
+_SEVERAL = re.compile(r"[,;]\s|\b(?:and|or)\b")
+_ANNOTATION = re.compile(r"<<[^<>\n]{0,500}>>")  # a calculator's, in GSM8K's solutions
 _BRACKET = re.compile(r"\\left\s*\(|\\right\s*\)|\\.|[{}()]", re.DOTALL)
 
 
@@ -62,6 +71,7 @@ def final_answer(text: str, form: str = "any") -> str:
     stated = stated_answer(text, form)
     if stated is not None or form != "any":
         return stated or ""
+    text = _ANNOTATION.sub("", text)
     pieces = list(_formulas(text))
     last = next((p for p in reversed(pieces) if _MATHEMATICS.search(p[0])), None)
     if last is None:
@@ -150,6 +160,8 @@ def _formulas(text: str) -> Iterator[tuple[str, bool]]:
 
 def _trimmed(piece: str, after_word: bool) -> str:
     """Returns a formula without what ties it to the prose; "" for part of a formula."""
+    if result := _result(piece):
+        return result
     found = _LOOSE.match(piece)
     piece = _LOOSE_END.sub("", piece[found.end() if found else 0 :])
     emphasis = r"\*+(?=\S)" if after_word else r"[*\s]+"
@@ -167,6 +179,16 @@ def _trimmed(piece: str, after_word: bool) -> str:
     left, equals, right = piece.rpartition("=")
     done = equals and re.search("[0-9]", left) and _SUM.fullmatch(left)
     return right.strip() if done else piece
+
+
+def _result(piece: str) -> str:
+    """Returns the number that a calculation ends in, "" where it ends in none."""
+    left, _, right = piece.rpartition("=")
+    number = _RESULT.fullmatch(right)
+    if number is None or _SEVERAL.search(left):
+        return ""
+    unit = set(right[number.end(1) :].lower().split())
+    return "" if unit & (CHANGING - {"times"}) else number[1].strip()
 
 
 def _surplus(text: str) -> int:
