@@ -100,6 +100,7 @@ def policy_loss(
     policy that ran away gives large finite numbers and not NaN. A term that has a
     coefficient but lacks its array is a ValueError, as is an array of another shape.
     """
+    _require_arrays(config, ref_logprobs=ref_logprobs, entropies=entropies)
     own_BT = read("logprobs", logprobs, "B T")
     sizes = dict(zip("BT", own_BT.shape, strict=True))
     length_B = read("lengths", lengths, "B", dtype=jnp.int32, sizes=sizes)
@@ -120,17 +121,13 @@ def policy_loss(
         surrogate_BT *= at_tokens("credit", credit)
     token_loss_BT = -surrogate_BT
     kl_BT = entropy_BT = jnp.zeros_like(logprob_BT)
-    if config.kl_coef > 0:
-        if ref_logprobs is None:
-            raise ValueError(f"loss.kl_coef={config.kl_coef} needs ref_logprobs")
+    if config.kl_coef > 0 and ref_logprobs is not None:
         ref_BT = jax.lax.stop_gradient(at_tokens("ref_logprobs", ref_logprobs))
         kl_BT = _kl(ref_BT - logprob_BT, estimator=config.kl_estimator)
         token_loss_BT += config.kl_coef * kl_BT
     if entropies is not None:
         entropy_BT = at_tokens("entropies", entropies)
         token_loss_BT -= config.entropy_coef * entropy_BT
-    elif config.entropy_coef != 0:
-        raise ValueError(f"loss.entropy_coef={config.entropy_coef} needs entropies")
     loss = (at_tokens("token_weights", token_weights) * token_loss_BT).sum()
     if bands is not None:
         bands = read("bands", bands, "B", dtype=jnp.int32, sizes=sizes)
@@ -149,6 +146,16 @@ def policy_loss(
         ),
         by_cell=no_token_sums(),
     )
+
+
+def _require_arrays(
+    config: LossConfig, *, ref_logprobs: ArrayLike | None, entropies: ArrayLike | None
+) -> None:
+    """Raises ValueError where a term that has a coefficient lacks its array."""
+    if config.kl_coef > 0 and ref_logprobs is None:
+        raise ValueError(f"loss.kl_coef={config.kl_coef} needs ref_logprobs")
+    if config.entropy_coef != 0 and entropies is None:
+        raise ValueError(f"loss.entropy_coef={config.entropy_coef} needs entropies")
 
 
 def no_sums() -> Float[Array, " Q M"]:
