@@ -120,13 +120,13 @@ class TSAE:
     def decode(self, f: Float[Array, "*B Z"]) -> Float[Array, "*B D"]:
         """Returns f decoder + decoder_bias: raw activations again.
 
-        Raises ValueError where f is not Z wide.
+        Raises ValueError where f is not as wide as the decoder has rows.
         """
-        f = jnp.asarray(f)
-        if f.ndim == 0 or f.shape[-1] != self.latents:
+        f, rows = jnp.asarray(f), self.decoder.shape[-2]
+        if f.ndim == 0 or f.shape[-1] != rows:
             raise ValueError(
-                f"latents {f.shape} do not fit a dictionary of {self.latents} latents; "
-                "the last axis must hold them"
+                f"latents {f.shape} do not fit a decoder of {rows} rows; the last axis "
+                "must hold one latent a row"
             )
         bias = jnp.expand_dims(self.decoder_bias, tuple(range(f.ndim - 1)))
         return f @ self.decoder + bias

@@ -54,9 +54,7 @@ def test_the_other_order_and_another_width_are_told(tmp_path):
         TypeError, match="TSAE and a PosixPath; give the directory first"
     ):
         save(tsae, tmp_path)
-    with pytest.raises(
-        ValueError, match=r"latents \(3, 5\) do not fit .* of 8 latents"
-    ):
+    with pytest.raises(ValueError, match=r"latents \(3, 5\) do not fit .* of 8 rows"):
         tsae.decode(np.ones((3, 5), np.float32))
 
 
