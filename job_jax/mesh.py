@@ -90,6 +90,15 @@ def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -
     return jax.make_mesh(shape, AXES, axis_types=types, devices=devices)
 
 
+def require_axes(mesh: Mesh) -> None:
+    """Raises ConfigError where a mesh that was made elsewhere lacks one of AXES."""
+    if set(AXES) - set(mesh.axis_names):
+        raise ConfigError(
+            f"the mesh has the axes {mesh.axis_names}, not {AXES}; make it by "
+            "job_jax.mesh.make_mesh(job_jax.config.MeshConfig(fsdp=...))"
+        )
+
+
 def regrouped(mesh: Mesh, tensor: int, what: str) -> Mesh:
     """Returns the same devices, `tensor` of them a group and the groups in `data`.
 

@@ -5,6 +5,7 @@ python -m rlvr_jax.convert to-hf CHECKPOINT OUT
 python -m rlvr_jax.convert to-peft CHECKPOINT OUT
 """
 
+import json
 import shutil
 import sys
 from collections.abc import Sequence
@@ -20,7 +21,14 @@ from job_jax.command import UsageError, exit_code, load_config
 from job_jax.config import CheckpointConfig
 from rlvr_jax.config import Config, LoRAConfig
 from rlvr_jax.models import Transformer, load_hf, lora, save_hf, save_peft
-from rlvr_jax.models.huggingface import CARRIED, abstract_hf, embedding_rows
+from rlvr_jax.models.huggingface import (
+    CARRIED,
+    abstract_hf,
+    embedding_rows,
+    stored_dtype,
+)
+from rlvr_jax.models.huggingface.families import Dtype
+from rlvr_jax.models.huggingface.load import CONFIG, read_json
 from rlvr_jax.restored import find_checkpoint
 from rlvr_jax.tasks.finite_field import vocabulary
 from rlvr_jax.tokenizer import open_tokenizer
@@ -33,10 +41,12 @@ usage: python -m rlvr_jax.convert from-hf DIR OUT
 
 from-hf  DIR         a Hugging Face directory: config.json and safetensors
          OUT         a new directory: the checkpoint, as step 0, and in hf/ what goes
-                     along with it (config, generation config, tokenizer)
+                     along with it (config, generation config, tokenizer);
+                     bfloat16 if all weights are, else float32
 to-hf    CHECKPOINT  what from-hf wrote, or a run's WORKDIR, one of its
                      WORKDIR/checkpoints/STAGE, or a step in that
-         OUT         a new directory, which transformers loads; adapters are merged
+         OUT         a new directory, which transformers loads, in the dtype of the
+                     checkpoint; adapters are merged
 to-peft  CHECKPOINT  of stage train, of a run with train.lora.rank
          OUT         a new directory: its adapters, which PEFT loads beside the policy
                      before RL (to-hf WORKDIR/checkpoints/warmup)
@@ -66,13 +76,17 @@ def _do(argv: Sequence[str]) -> None:
 
 
 def _from_hf(source: Path, out: Path) -> None:
-    policy = load_hf(source)
+    dtype = stored_dtype(source)
+    policy = load_hf(source, dtype=dtype)
     with StageCheckpoints(out, CheckpointConfig()) as checkpoints:
         checkpoints.save(0, {"params": nnx.state(policy)}, {})
     (out / _ALONG).mkdir()
     for name in CARRIED:
         if (source / name).is_file():
             shutil.copyfile(source / name, out / _ALONG / name)
+    settings = read_json(source / CONFIG) | {"torch_dtype": dtype}
+    settings.pop("dtype", None)  # what newer checkpoints call it
+    (out / _ALONG / CONFIG).write_text(json.dumps(settings, indent=2) + "\n")
     print(f"{out}: step 0")
 
 
@@ -140,7 +154,10 @@ def _described(directory: Path) -> tuple[Transformer, LoRAConfig]:
     That has rank 0 where the checkpoints hold no adapters.
     """
     if (directory / _ALONG).is_dir():
-        return abstract_hf(directory / _ALONG, dtype="float32"), LoRAConfig()
+        along = directory / _ALONG
+        kept = read_json(along / CONFIG).get("torch_dtype")
+        dtype: Dtype = "bfloat16" if kept == "bfloat16" else "float32"
+        return abstract_hf(along, dtype=dtype), LoRAConfig()
     workdir = directory.resolve().parents[1]
     config = load_config(workdir / "config.json", Config)
     task = config.task

@@ -70,13 +70,16 @@ def pass_at_k(n: npt.ArrayLike, c: npt.ArrayLike, k: npt.ArrayLike) -> Any:
 
     Without replacement: 1 - C(n-c, k) / C(n, k), multiplied out as
     1 - prod_{j<k} (n-c-j) / (n-j), which overflows for no n. Arrays broadcast;
-    integers give a float.
+    single counts give a float. Counts are whole numbers, of either kind (4, 4.0).
 
     Raises ValueError where the counts contradict each other.
     """
     counts = np.broadcast_arrays(np.asarray(n), np.asarray(c), np.asarray(k))
     for name, array in zip("nck", counts, strict=True):
-        if array.dtype.kind not in "iu":
+        whole = array.dtype.kind in "iu"
+        if array.dtype.kind == "f":
+            whole = bool((np.isfinite(array) & (array == np.floor(array))).all())
+        if not whole:
             raise ValueError(f"pass_at_k: {name}={array} must be whole numbers")
     total, right, drawn = (array.astype(np.int64) for array in counts)
     for wrong, rule in (

@@ -26,8 +26,13 @@ def save(
 
     SAELens opens it as it is, and `load` returns it bit for bit. `metadata` goes into
     cfg.json (see `formats.saelens.write`); `firing_rate` [Z] is the share of tokens on
-    which each latent fires.
+    which each latent fires. Raises TypeError where the two come in another order.
     """
+    if not isinstance(tsae, TSAE):
+        raise TypeError(
+            f"save(path, tsae) got a {type(path).__name__} and a "
+            f"{type(tsae).__name__}; give the directory first, then the TSAE"
+        )
     saelens.write(Path(path), tsae, metadata=metadata or {}, firing_rate=firing_rate)
 
 

@@ -53,7 +53,11 @@ def tsae_loss(
     `silence_Z` counts the tokens since each latent fired. `alpha` is traced, so that a
     twin can differ in it; where `config.alpha` is 0 the contrast is left out of the
     program, and AuxK where `config.auxk_coef` is 0. The threshold is not read.
+
+    Raises ValueError where dictionary, configs and pairs do not fit each other.
     """
+    pairs, silence_Z = _read(pairs, tsae.width), jnp.asarray(silence_Z, jnp.int32)
+    _check_fit(tsae, sae, config)
     dot = functools.partial(matmul, dtype=compute_dtype)
     valid_B1 = pairs.valid[:, None]
     rows = jnp.maximum(pairs.valid.sum(dtype=jnp.int32), 1)
@@ -99,6 +103,37 @@ def tsae_loss(
         rows=rows,
         variance=jnp.sum(_centred(x_BD, pairs.valid) ** 2) * per_row,
     )
+
+
+def _read(pairs: Pairs, width: int) -> Pairs:
+    """Returns the pairs as JAX arrays. Raises ValueError on shapes that do not fit."""
+    x_BD, partner_BD = jnp.asarray(pairs.x), jnp.asarray(pairs.partner)
+    valid_B = jnp.asarray(pairs.valid, bool)
+    if (
+        x_BD.ndim != 2
+        or x_BD.shape[1] != width
+        or partner_BD.shape != x_BD.shape
+        or valid_B.shape != x_BD.shape[:1]
+    ):
+        raise ValueError(
+            f"pairs of x {x_BD.shape}, partner {partner_BD.shape} and valid "
+            f"{valid_B.shape}; they must be [B, D], [B, D] and [B], with D={width}"
+        )
+    return Pairs(x=x_BD, partner=partner_BD, valid=valid_B)
+
+
+def _check_fit(tsae: TSAE, sae: SAEConfig, config: LossConfig) -> None:
+    """Raises ValueError where the configs describe another dictionary."""
+    if sae.group_sizes != tsae.group_sizes:
+        raise ValueError(
+            f"sae of latents={sae.latents}, groups={sae.groups} has group sizes "
+            f"{sae.group_sizes}, the dictionary {tsae.group_sizes}; make them equal"
+        )
+    if len(config.group_weights) != len(tsae.group_sizes):
+        raise ValueError(
+            f"config.group_weights={config.group_weights} does not fit the "
+            f"dictionary's groups {tsae.group_sizes}; give one weight a group"
+        )
 
 
 def info_nce(

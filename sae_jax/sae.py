@@ -43,7 +43,7 @@ class TSAE:
     @classmethod
     def init(
         cls,
-        key: Array,
+        key: Array | int,
         *,
         width: int,
         latents: int,
@@ -52,8 +52,8 @@ class TSAE:
     ) -> Self:
         """Returns a dictionary of random unit rows, the encoder their transpose.
 
-        No `group_sizes` is one group of all latents. Raises ValueError where the group
-        sizes do not add up to the latents.
+        `key` is a JAX key or a seed. No `group_sizes` is one group of all latents.
+        Raises ValueError where the group sizes do not add up to the latents.
         """
         group_sizes = tuple(group_sizes) or (latents,)
         if sum(group_sizes) != latents or min(group_sizes) < 1:
@@ -61,6 +61,8 @@ class TSAE:
                 f"group_sizes={group_sizes} do not add up to latents={latents}; make "
                 "them positive and add up"
             )
+        if isinstance(key, int | np.integer):
+            key = jax.random.key(int(key))
         decoder = unit_rows(jax.random.normal(key, (latents, width), jnp.float32))
         if decoder_bias is None:
             decoder_bias = jnp.zeros(width, jnp.float32)
@@ -116,8 +118,16 @@ class TSAE:
         return jnp.where(f >= least, f, 0.0)
 
     def decode(self, f: Float[Array, "*B Z"]) -> Float[Array, "*B D"]:
-        """Returns f decoder + decoder_bias: raw activations again."""
-        f = jnp.asarray(f)
+        """Returns f decoder + decoder_bias: raw activations again.
+
+        Raises ValueError where f is not as wide as the decoder has rows.
+        """
+        f, rows = jnp.asarray(f), self.decoder.shape[-2]
+        if f.ndim == 0 or f.shape[-1] != rows:
+            raise ValueError(
+                f"latents {f.shape} do not fit a decoder of {rows} rows; the last axis "
+                "must hold one latent a row"
+            )
         bias = jnp.expand_dims(self.decoder_bias, tuple(range(f.ndim - 1)))
         return f @ self.decoder + bias
 

@@ -1,8 +1,11 @@
 """Hugging Face directories to checkpoints and back, by the command."""
 
+import json
+
+import ml_dtypes
 import pytest
 from models.hub import tensors, written
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 from rlvr_jax.convert import main
 
@@ -19,6 +22,25 @@ def test_there_and_back_every_tensor_is_the_same(tmp_path, capsys):
     assert (tmp_path / "out" / "tokenizer.json").read_text() == "{}"
     assert main(["from-hf", str(source), str(tmp_path / "out")]) == 2
     assert "is not empty; give a new directory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("narrow", ["all", "but one"])
+def test_a_narrow_checkpoint_stays_narrow_and_loses_nothing(narrow, tmp_path):
+    """All weights bfloat16: so they come back. One float32 among them: so do all."""
+    source = written(tmp_path / "in", "qwen2", dtype="float16")
+    held = {name: a.astype(ml_dtypes.bfloat16) for name, a in tensors("qwen2").items()}
+    if narrow == "but one":
+        held["model.norm.weight"] = tensors("qwen2")["model.norm.weight"]
+    save_file(held, source / "model.safetensors")
+    assert main(["from-hf", str(source), str(tmp_path / "checkpoint")]) == 0
+    assert main(["to-hf", str(tmp_path / "checkpoint"), str(tmp_path / "out")]) == 0
+    found = load_file(tmp_path / "out" / "model.safetensors")
+    dtype = "bfloat16" if narrow == "all" else "float32"
+    assert {str(array.dtype) for array in found.values()} == {dtype}
+    assert all((found[name] == array).all() for name, array in held.items())
+    settings = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert settings["torch_dtype"] == dtype
+    assert "dtype" not in settings
 
 
 @pytest.mark.parametrize("argv", [[], ["from-hf", "x"], ["to-gguf", "x", "y"]])

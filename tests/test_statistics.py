@@ -58,6 +58,13 @@ def test_pass_at_k_broadcasts():
     assert pass_at_k([4, 8], 1, 1).tolist() == [0.25, 0.125]
 
 
+def test_counts_may_be_whole_floats():
+    rewards = np.float32([[1, 0, 0, 0], [1, 1, 0, 0]])
+    found = pass_at_k(4.0, rewards.sum(axis=1), 2)
+    np.testing.assert_allclose(found, [1 / 2, 5 / 6])
+    assert pass_at_k(4.0, np.float64(1), 2.0) == pytest.approx(1 / 2)
+
+
 @pytest.mark.parametrize(
     ("n", "c", "k", "message"),
     [
@@ -67,6 +74,8 @@ def test_pass_at_k_broadcasts():
         (4, -1, 1, "c must lie in 0..n, got n=4, c=-1, k=1"),
         ([4, 4], [1, 9], 1, "c must lie in 0..n, got n=4, c=9, k=1"),
         (4, 0.5, 1, "c=0.5 must be whole numbers"),
+        (4, 1, [1.0, np.nan], "must be whole numbers"),
+        (4, "1", 1, "c=1 must be whole numbers"),
     ],
 )
 def test_pass_at_k_names_impossible_counts(n, c, k, message):

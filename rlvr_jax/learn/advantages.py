@@ -7,38 +7,45 @@ how much better than the others on the same prompt. References:
   RLOO     https://arxiv.org/abs/2402.14740  mean of the other G - 1
 """
 
-from typing import Literal
-
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
+
+from rlvr_jax.learn.inputs import ArrayLike, check_finite, one_of, read
 
 # Rewards are of order 1 and float32 resolves 1e-7 of that. A group whose std is below
 # this disagrees by rounding only, and must not have its rounding scaled up to order 1.
 _MIN_STD = 1e-6
 
 
-def is_split(rewards: Float[Array, " P G"]) -> Bool[Array, " P"]:
+def is_split(rewards: ArrayLike) -> Bool[Array, " P"]:
     """Returns which groups hold a preference: their rewards' std exceeds 1e-6.
 
     The others, the zero-variance groups, say nothing about which completion was better.
+    Rewards are [P, G], of any kind of number or bool. Raises ValueError on another
+    shape and on NaN or infinity; while tracing, such a group counts as split.
     """
-    return _from_first(rewards).std(axis=1) > _MIN_STD
+    return _is_split(_from_first(_read_rewards(rewards)))
 
 
 def group_advantages(
-    rewards: Float[Array, " P G"],
+    rewards: ArrayLike,
     *,
-    baseline: Literal["group_mean", "leave_one_out"] = "group_mean",
-    scale: Literal["group_std", "batch_std", "none"] = "group_std",
+    baseline: str = "group_mean",
+    scale: str = "group_std",
 ) -> Float[Array, " P G"]:
     """Returns (reward - baseline) / scale, and exact zeros for a group not split.
 
-    The leave-one-out baseline is the mean of the other G - 1 rewards, so that
+    Rewards are [P, G], of any kind of number or bool. `baseline` is group_mean or
+    leave_one_out, `scale` group_std, batch_std or none. The leave-one-out baseline is
+    the mean of the other G - 1 rewards, so that
 
         r_i - mean_{j != i} r_j = G / (G - 1) * (r_i - mean_j r_j).
 
     `batch_std` is the std of all P * G rewards about their common mean. A group of one
     is never split, so it is silent under every setting.
+
+    Raises ValueError on another shape or setting, and on NaN or infinity; while
+    tracing, these make their group's advantages NaN (and by batch_std all of them).
 
     Deviations from the sources:
       1. Standard deviations are the population's (divided by G, not G - 1), so one
@@ -46,19 +53,25 @@ def group_advantages(
       2. Nothing is added to the std. The customary epsilon shrinks every advantage a
          little and still lets rounding through; `is_split` does its work.
     """
-    first_PG = _from_first(rewards)
+    reward_PG = _read_rewards(rewards)
+    first_PG = _from_first(reward_PG)
     centred_PG = first_PG - first_PG.mean(axis=1, keepdims=True)
-    group_size = rewards.shape[1]
-    stretch = {
-        "group_mean": 1.0,
-        "leave_one_out": group_size / max(group_size - 1, 1),
-    }[baseline]
-    unit = {
-        "group_std": first_PG.std(axis=1, keepdims=True),
-        "batch_std": rewards.std(),
-        "none": jnp.ones_like(rewards[:, :1]),
-    }[scale]
-    split_P1 = is_split(rewards)[:, None]
+    group_size = reward_PG.shape[1]
+    stretch = one_of(
+        "baseline",
+        baseline,
+        {"group_mean": 1.0, "leave_one_out": group_size / max(group_size - 1, 1)},
+    )
+    unit = one_of(
+        "scale",
+        scale,
+        {
+            "group_std": first_PG.std(axis=1, keepdims=True),
+            "batch_std": reward_PG.std(),
+            "none": jnp.ones_like(reward_PG[:, :1]),
+        },
+    )
+    split_P1 = _is_split(first_PG)[:, None]
     scaled_PG = stretch * centred_PG / jnp.where(split_P1, unit, 1.0)
     return jnp.where(split_P1, scaled_PG, 0.0)
 
@@ -88,6 +101,20 @@ def shrunk(
     completions were drawn: what they say must not vouch for itself (ours).
     """
     return trust[:, None] * advantages
+
+
+def _read_rewards(rewards: ArrayLike) -> Float[Array, " P G"]:
+    """Returns rewards in float32. Raises ValueError."""
+    reward_PG = read(
+        "rewards", rewards, "P G", mend=": a row for each prompt, its samples along it"
+    )
+    check_finite("rewards", reward_PG)
+    return reward_PG
+
+
+def _is_split(first: Float[Array, " P G"]) -> Bool[Array, " P"]:
+    # So that NaN is split: a reward that is none must not pass for a silent group.
+    return ~(first.std(axis=1) <= _MIN_STD)
 
 
 def _from_first(rewards: Float[Array, " P G"]) -> Float[Array, " P G"]:

@@ -15,23 +15,27 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from rlvr_jax.config import LossConfig
+from rlvr_jax.learn.inputs import ArrayLike, one_of, read
 from rlvr_jax.learn.token_sums import no_token_sums
 from rlvr_jax.types import BANDS, LossParts
 
 # exp(20) = 5e8 is beyond any use, and exp of 89 is infinite in float32: a clipped
 # token's zero gradient times that infinity would be NaN.
 _MAX_LOG_RATIO = 20.0
+_ONE_EACH = ", one number a completion; advantages.reshape(-1) makes it of [P, G]"
 
 
 def aggregation_weights(
-    lengths: Int[Array, " B"],
+    lengths: ArrayLike,
     *,
     width: int,
     aggregation: str,
     max_length: int,
-    kept: Bool[Array, " B T"] | None = None,
+    kept: ArrayLike | None = None,
 ) -> Float[Array, " B T"]:
     """Returns w, T = `width`, such that sum(w * x) aggregates x over true tokens.
+
+    `lengths` are [B], `kept` is [B, T].
 
         token_mean           1 / sum_j |o_j|       DAPO, CISPO
         seq_mean_token_mean  1 / (B |o_i|)         GRPO, GSPO, RLOO
@@ -45,39 +49,43 @@ def aggregation_weights(
     kept tokens, and B, under seq_mean_token_mean, completions with any. The divisors of
     the other two stay what they were.
     """
-    rows = (lengths > 0).sum()
-    mask_BT = _token_mask(lengths, width)
+    length_B = read("lengths", lengths, "B", dtype=jnp.int32)
+    rows = (length_B > 0).sum()
+    mask_BT = _token_mask(length_B, width)
     if kept is not None:
-        mask_BT &= kept
-        lengths = mask_BT.sum(axis=1)
+        sizes = {"B": len(length_B), "T": width}
+        mask_BT &= read("kept", kept, "B T", dtype=bool, sizes=sizes)
+        length_B = mask_BT.sum(axis=1)
         if aggregation == "seq_mean_token_mean":
-            rows = (lengths > 0).sum()
-    divisor = {
-        "token_mean": lengths.sum(),
-        "seq_mean_token_mean": rows * lengths[:, None],
+            rows = (length_B > 0).sum()
+    divisors = {
+        "token_mean": length_B.sum(),
+        "seq_mean_token_mean": rows * length_B[:, None],
         "seq_mean_token_sum": rows,
         "constant": rows * max_length,
-    }[aggregation]
+    }
+    divisor = one_of("aggregation", aggregation, divisors)
     inverse = 1.0 / jnp.maximum(divisor, 1).astype(jnp.float32)
     return jnp.where(mask_BT, inverse, 0.0)
 
 
 def policy_loss(
-    logprobs: Float[Array, " B T"],
-    old_logprobs: Float[Array, " B T"],
-    advantages: Float[Array, " B"],
-    token_weights: Float[Array, " B T"],
+    logprobs: ArrayLike,
+    old_logprobs: ArrayLike,
+    advantages: ArrayLike,
+    token_weights: ArrayLike,
     *,
-    lengths: Int[Array, " B"],
+    lengths: ArrayLike,
     config: LossConfig,
-    ref_logprobs: Float[Array, " B T"] | None = None,
-    entropies: Float[Array, " B T"] | None = None,
-    bands: Int[Array, " B"] | None = None,
-    credit: Float[Array, " B T"] | None = None,
+    ref_logprobs: ArrayLike | None = None,
+    entropies: ArrayLike | None = None,
+    bands: ArrayLike | None = None,
+    credit: ArrayLike | None = None,
 ) -> tuple[Float[Array, ""], LossParts]:
     """Returns sum(w * (-c surrogate + kl_coef * kl - entropy_coef * H)) and its parts.
 
-    With rho the ratio of `logprobs` to `old_logprobs` at the level the config names,
+    Advantages, lengths and bands are [B], the others [B, T]; nothing broadcasts. With
+    rho the ratio of `logprobs` to `old_logprobs` at the level the config names,
 
         ppo    surrogate = min(rho * A, clip(rho, 1 - clip_low, 1 + clip_high) * A)
         cispo  surrogate = stop_gradient(clip(rho, ...)) * A * logprob
@@ -90,31 +98,39 @@ def policy_loss(
 
     Deviation from the sources: a log-ratio counts as at most 20 in size, so that a
     policy that ran away gives large finite numbers and not NaN. A term that has a
-    coefficient but lacks its array is a ValueError.
+    coefficient but lacks its array is a ValueError, as is an array of another shape.
     """
-    mask_BT = _token_mask(lengths, logprobs.shape[1])
-    logprob_BT = _masked(logprobs, mask_BT)
-    log_ratio_BT = logprob_BT - _masked(jax.lax.stop_gradient(old_logprobs), mask_BT)
-    ratio_BT = _ratio(log_ratio_BT, lengths, level=config.ratio_level)
+    _require_arrays(config, ref_logprobs=ref_logprobs, entropies=entropies)
+    own_BT = read("logprobs", logprobs, "B T")
+    sizes = dict(zip("BT", own_BT.shape, strict=True))
+    length_B = read("lengths", lengths, "B", dtype=jnp.int32, sizes=sizes)
+    mask_BT = _token_mask(length_B, sizes["T"])
+
+    def at_tokens(name: str, values: ArrayLike) -> Array:
+        return _masked(read(name, values, "B T", sizes=sizes), mask_BT)
+
+    logprob_BT = _masked(own_BT, mask_BT)
+    old_BT = jax.lax.stop_gradient(at_tokens("old_logprobs", old_logprobs))
+    log_ratio_BT = logprob_BT - old_BT
+    ratio_BT = _ratio(log_ratio_BT, length_B, level=config.ratio_level)
+    advantage_B = read("advantages", advantages, "B", sizes=sizes, mend=_ONE_EACH)
     surrogate_BT, low_BT, high_BT = _surrogate(
-        ratio_BT, _masked(advantages[:, None], mask_BT), logprob_BT, config=config
+        ratio_BT, _masked(advantage_B[:, None], mask_BT), logprob_BT, config=config
     )
     if credit is not None:
-        surrogate_BT *= _masked(credit, mask_BT)
+        surrogate_BT *= at_tokens("credit", credit)
     token_loss_BT = -surrogate_BT
     kl_BT = entropy_BT = jnp.zeros_like(logprob_BT)
-    if config.kl_coef > 0:
-        if ref_logprobs is None:
-            raise ValueError(f"loss.kl_coef={config.kl_coef} needs ref_logprobs")
-        log_ref_BT = _masked(jax.lax.stop_gradient(ref_logprobs), mask_BT) - logprob_BT
-        kl_BT = _kl(log_ref_BT, estimator=config.kl_estimator)
+    if config.kl_coef > 0 and ref_logprobs is not None:
+        ref_BT = jax.lax.stop_gradient(at_tokens("ref_logprobs", ref_logprobs))
+        kl_BT = _kl(ref_BT - logprob_BT, estimator=config.kl_estimator)
         token_loss_BT += config.kl_coef * kl_BT
     if entropies is not None:
-        entropy_BT = _masked(entropies, mask_BT)
+        entropy_BT = at_tokens("entropies", entropies)
         token_loss_BT -= config.entropy_coef * entropy_BT
-    elif config.entropy_coef != 0:
-        raise ValueError(f"loss.entropy_coef={config.entropy_coef} needs entropies")
-    loss = (_masked(token_weights, mask_BT) * token_loss_BT).sum()
+    loss = (at_tokens("token_weights", token_weights) * token_loss_BT).sum()
+    if bands is not None:
+        bands = read("bands", bands, "B", dtype=jnp.int32, sizes=sizes)
     return loss, LossParts(
         loss=loss,
         tokens=mask_BT.sum().astype(jnp.float32),
@@ -130,6 +146,16 @@ def policy_loss(
         ),
         by_cell=no_token_sums(),
     )
+
+
+def _require_arrays(
+    config: LossConfig, *, ref_logprobs: ArrayLike | None, entropies: ArrayLike | None
+) -> None:
+    """Raises ValueError where a term that has a coefficient lacks its array."""
+    if config.kl_coef > 0 and ref_logprobs is None:
+        raise ValueError(f"loss.kl_coef={config.kl_coef} needs ref_logprobs")
+    if config.entropy_coef != 0 and entropies is None:
+        raise ValueError(f"loss.entropy_coef={config.entropy_coef} needs entropies")
 
 
 def no_sums() -> Float[Array, " Q M"]:

@@ -29,6 +29,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from rlvr_jax.config import RFGOConfig
 from rlvr_jax.learn.advantages import is_split
+from rlvr_jax.learn.inputs import ArrayLike, read
 from rlvr_jax.types import BANDS, Batch, Guide, GuideSums
 
 # Movements that differ by less than this share of their size differ by rounding alone.
@@ -36,56 +37,66 @@ _MIN_SPREAD = 1e-5
 
 
 def rfgo_token_weights(
-    movement: Float[Array, " B T"],
-    mask: Bool[Array, " B T"],
+    movement: ArrayLike,
+    mask: ArrayLike,
     *,
     lambda_w: float = 0.5,
     low: float = 0.5,
     high: float = 2.0,
-    measured: Bool[Array, " B T"] | None = None,
+    measured: ArrayLike | None = None,
 ) -> Float[Array, " B T"]:
     """Returns clip(1 + lambda_w z, low, high), scaled to mean 1 over each row's mask.
 
     z counts movements in standard deviations from their row's mean, over the `measured`
     tokens (all of the mask by default); it is 0 at the others and in rows that do not
     vary. Weights are 0 outside the mask. Scaling may carry a weight beyond the bounds.
+    All arrays are [B, T]; others are a ValueError.
     """
-    mask, movement = jnp.asarray(mask, bool), jnp.asarray(movement, jnp.float32)
-    measured = mask if measured is None else jnp.asarray(measured, bool) & mask
-    movement = jnp.where(measured, movement, 0.0)
-    count_B1 = _count(measured)
-    mean_B1 = movement.sum(axis=1, keepdims=True) / count_B1
-    apart_BT = jnp.where(measured, movement - mean_B1, 0.0)
+    moved_BT = read("movement", movement, "B T")
+    sizes = dict(zip("BT", moved_BT.shape, strict=True))
+    mask_BT = measured_BT = read("mask", mask, "B T", dtype=bool, sizes=sizes)
+    if measured is not None:
+        measured_BT = mask_BT & read(
+            "measured", measured, "B T", dtype=bool, sizes=sizes
+        )
+    moved_BT = jnp.where(measured_BT, moved_BT, 0.0)
+    count_B1 = _count(measured_BT)
+    mean_B1 = moved_BT.sum(axis=1, keepdims=True) / count_B1
+    apart_BT = jnp.where(measured_BT, moved_BT - mean_B1, 0.0)
     std_B1 = jnp.sqrt((apart_BT**2).sum(axis=1, keepdims=True) / count_B1)
-    size_B1 = jnp.abs(movement).max(axis=1, keepdims=True)
+    size_B1 = jnp.abs(moved_BT).max(axis=1, keepdims=True)
     varies_B1 = std_B1 > _MIN_SPREAD * size_B1
     z_BT = jnp.where(varies_B1, apart_BT / jnp.where(varies_B1, std_B1, 1.0), 0.0)
-    weight_BT = jnp.where(mask, jnp.clip(1.0 + lambda_w * z_BT, low, high), 0.0)
-    return weight_BT * (_count(mask) / _positive(weight_BT.sum(axis=1, keepdims=True)))
+    weight_BT = jnp.where(mask_BT, jnp.clip(1.0 + lambda_w * z_BT, low, high), 0.0)
+    sum_B1 = weight_BT.sum(axis=1, keepdims=True)
+    return weight_BT * (_count(mask_BT) / _positive(sum_B1))
 
 
 def rfgo_proxy_rewards(
-    quality: Float[Array, " P G"],
-    rewards: Float[Array, " P G"],
+    quality: ArrayLike,
+    rewards: ArrayLike,
     *,
     lambda_p: float | Float[Array, ""] = 0.1,
     clip: float = 3.0,
-    eligible: Bool[Array, " P G"] | None = None,
+    eligible: ArrayLike | None = None,
 ) -> Float[Array, " P G"]:
     """Returns the proxy advantages of zero-variance groups, exact zeros in the others.
 
     A group has zero variance where `is_split` says that its rewards hold no preference.
     Completions that are not `eligible` (malformed ones) get 0 and have no say in their
-    group's mean and std.
+    group's mean and std. All arrays are [P, G]; others, and rewards that `is_split`
+    refuses, are a ValueError.
 
     Deviation from METHODS' formula: nothing is added to the std; a group whose
     qualities do not differ is silent, as `group_advantages` has it.
     """
-    quality = jnp.asarray(quality, jnp.float32)
-    asked_PG = jnp.broadcast_to(~is_split(jnp.asarray(rewards))[:, None], quality.shape)
+    quality_PG = read("quality", quality, "P G")
+    sizes = dict(zip("PG", quality_PG.shape, strict=True))
+    silent_P = ~is_split(read("rewards", rewards, "P G", sizes=sizes))
+    asked_PG = jnp.broadcast_to(silent_P[:, None], quality_PG.shape)
     if eligible is not None:
-        asked_PG &= jnp.asarray(eligible, bool)
-    return _proxies(quality, asked_PG, strength=lambda_p, clip=clip)
+        asked_PG &= read("eligible", eligible, "P G", dtype=bool, sizes=sizes)
+    return _proxies(quality_PG, asked_PG, strength=lambda_p, clip=clip)
 
 
 def _proxies(

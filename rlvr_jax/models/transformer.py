@@ -19,6 +19,7 @@ from rlvr_jax.config import ModelConfig
 from rlvr_jax.config_model import LayerKind
 from rlvr_jax.models.attention import KeyValues, capped
 from rlvr_jax.models.block import Block, RMSNorm, stream_axis
+from rlvr_jax.models.ids import check_ids
 from rlvr_jax.models.parameters import normal
 from rlvr_jax.models.views import View, Views, completion_views, either, prompt_views
 from rlvr_jax.models.views import kinds as layer_kinds
@@ -100,9 +101,16 @@ class Transformer(nnx.Module):
         """Returns next-token logits. Positions count a row's true tokens from 0.
 
         Left and right padding give the same logits at true tokens; logits at padding
-        are arbitrary but finite.
+        are arbitrary but finite. Raises ValueError on other shapes, and on ids outside
+        the vocabulary where their values are known (not while tracing).
         """
-        tokens, mask = jnp.asarray(tokens, jnp.int32), jnp.asarray(mask, bool)
+        tokens, mask = jnp.asarray(tokens), jnp.asarray(mask, bool)
+        if tokens.ndim != 2 or mask.shape != tokens.shape:
+            raise ValueError(
+                f"tokens {tokens.shape} and mask {mask.shape}; both must be [B, T]"
+            )
+        check_ids(tokens, self.vocab_size, "tokens", mask=mask)
+        tokens = tokens.astype(jnp.int32)
         activations, _ = self.prefill(tokens, mask)
         return self.logits(activations.hidden)
 

@@ -17,8 +17,10 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 
 from job_jax.mesh import constrain
+from job_jax.schema import require
 from rlvr_jax.config import SamplingConfig
 from rlvr_jax.models.distribution import Sampling, draw, is_end, sampling_logits
+from rlvr_jax.models.ids import check_ids
 from rlvr_jax.models.transformer import Edit, Transformer
 from rlvr_jax.tokenizer import pad_rows
 from rlvr_jax.types import Prompts, Rollouts
@@ -94,16 +96,24 @@ def generate(
 
     `prompts` are records, or lists of token ids (then a prompt's uid is its position).
     `key` is a JAX key, of either style, or a seed. Raises ConfigError on settings out
-    of range.
+    of range, ValueError on prompts or a key that are none.
     """
     if not isinstance(prompts, Prompts):
-        prompts = pad_prompts(prompts, uids=range(len(prompts)), bucket=16)
+        prompts = _padded(prompts)
+    if isinstance(prompts.tokens, np.ndarray):
+        own_PS = np.arange(prompts.tokens.shape[1])[None] < prompts.lengths[:, None]
+        check_ids(prompts.tokens, policy.vocab_size, "prompts", mask=own_PS)
     config = SamplingConfig(
-        max_new_tokens=max_new_tokens,
-        temperature=temperature,
-        top_p=top_p,
-        top_k=top_k,
-        min_new_tokens=min_new_tokens,
+        max_new_tokens=_plain(max_new_tokens),
+        temperature=_plain(temperature),
+        top_p=_plain(top_p),
+        top_k=_plain(top_k),
+        min_new_tokens=_plain(min_new_tokens),
+    )
+    samples = _plain(samples_per_prompt)
+    require(
+        isinstance(samples, int) and samples >= 1,
+        f"samples_per_prompt={samples!r}; it must be a whole number, at least 1",
     )
     graphdef, params = nnx.split(policy)
     return sample(
@@ -113,19 +123,41 @@ def generate(
         Sampling.of(config),
         key=_typed(key),
         weight_version=jnp.int32(0),
-        samples_per_prompt=samples_per_prompt,
-        max_new_tokens=max_new_tokens,
+        samples_per_prompt=samples,
+        max_new_tokens=config.max_new_tokens,
         edited=edited,
     )
 
 
-def _typed(key: Array | int) -> Key[Array, ""]:
-    """Returns a new-style key."""
-    if isinstance(key, int):
-        return jax.random.key(key)
-    if jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
-        return key
-    return jax.random.wrap_key_data(key)
+def _padded(prompts: Sequence[Sequence[int]]) -> Prompts:
+    """Returns the record of lists of token ids. Raises ValueError."""
+    for at, prompt in enumerate(prompts):
+        ids = np.asarray(prompt)
+        if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
+            raise ValueError(
+                f"prompts[{at}]={prompt!r:.60} is no list of token ids; give a list of "
+                "lists, and encode text with the policy's tokenizer first"
+            )
+    return pad_prompts(prompts, uids=range(len(prompts)), bucket=16)
+
+
+def _plain(setting: Any) -> Any:
+    """Returns a setting that NumPy or JAX holds as Python's own number."""
+    scalar = isinstance(setting, np.generic | np.ndarray | jax.Array)
+    return setting.item() if scalar and setting.ndim == 0 else setting
+
+
+def _typed(key: Any) -> Key[Array, ""]:
+    """Returns a new-style key. Raises ValueError."""
+    if isinstance(key, int | np.integer):
+        return jax.random.key(int(key))
+    array = jnp.asarray(0.0 if key is None else key)
+    if jnp.issubdtype(array.dtype, jax.dtypes.prng_key) and array.ndim == 0:
+        return array
+    if array.dtype == jnp.uint32 and array.ndim == 1:
+        return jax.random.wrap_key_data(array)
+    told = repr(key).splitlines()[0]
+    raise ValueError(f"key={told}; give a seed such as 0, or one JAX key")
 
 
 @functools.partial(

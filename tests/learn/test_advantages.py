@@ -3,7 +3,9 @@
 import itertools
 import json
 import pathlib
+import re
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -108,10 +110,57 @@ def test_split_is_told_group_by_group():
     np.testing.assert_array_equal(is_split(rewards), [False, True, False, True])
 
 
-@pytest.mark.parametrize("name", ["baseline", "scale"])
-def test_unknown_setting_is_refused(name):
-    with pytest.raises((KeyError, TypeError)):
-        group_advantages(jnp.ones((1, 2)), **{name: "std"})
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        (
+            {"scale": "std"},
+            "scale='std'; it must be one of group_std, batch_std, none; did you mean "
+            "'group_std'?",
+        ),
+        ({"baseline": "loo"}, "baseline='loo'; it must be one of group_mean, leave_"),
+    ],
+)
+def test_unknown_setting_is_refused(setting, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        group_advantages(jnp.ones((1, 2)), **setting)
+
+
+@pytest.mark.parametrize(
+    "rewards",
+    [
+        [[1, 0], [1, 1]],
+        np.array([[1, 0], [1, 1]]),
+        np.array([[1.0, 0.0], [1.0, 1.0]]),
+        np.array([[True, False], [True, True]]),
+    ],
+    ids=["list", "int64", "float64", "bool"],
+)
+def test_rewards_may_be_of_any_kind(rewards):
+    found = group_advantages(rewards)
+    assert found.dtype == jnp.float32
+    np.testing.assert_allclose(found, [[1, -1], [0, 0]])
+    np.testing.assert_array_equal(is_split(rewards), [True, False])
+
+
+def test_rewards_of_another_shape_are_refused():
+    with pytest.raises(
+        ValueError, match=r"rewards has shape \(2,\); it must be \[P, G"
+    ):
+        group_advantages([1, 0])
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_reward_that_is_no_number_is_never_silent(bad):
+    """Refused where it is known; while tracing it comes through, in its group alone."""
+    rewards = np.float32([[0, 1], [1, bad]])
+    for function in (group_advantages, is_split):
+        with pytest.raises(
+            ValueError, match=rf"rewards\[1, 1\] is {bad}; rewards must"
+        ):
+            function(rewards)
+    traced = jax.jit(group_advantages)(rewards)
+    np.testing.assert_array_equal(traced, [[-1, 1], [np.nan, np.nan]])
 
 
 def _trl_shrinkage(rewards: np.ndarray, scale: str) -> np.ndarray:

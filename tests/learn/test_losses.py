@@ -111,7 +111,7 @@ def test_filler_rows_weigh_nothing_and_change_no_other(aggregation):
 
 
 def test_unknown_aggregation_is_refused():
-    with pytest.raises(KeyError, match="token_meen"):
+    with pytest.raises(ValueError, match=r"'token_meen'; .*did you mean 'token_mean'"):
         aggregation_weights(
             jnp.array([1]), width=1, aggregation="token_meen", max_length=1
         )

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -145,6 +146,33 @@ def test_fewer_than_two_sound_completions_earn_nothing(eligible):
     rewards = np.zeros((1, 4), np.float32)
     quality = np.float32([[1, 2, 3, 4]])
     assert not np.asarray(rfgo_proxy_rewards(quality, rewards, eligible=mask)).any()
+
+
+def test_lists_and_success_arrays_are_read():
+    weights = rfgo_token_weights([[0, 2, 4]], [[1, 1, 0]])
+    np.testing.assert_allclose(weights, [[0.5, 1.5, 0]], rtol=1e-6)
+    proxies = rfgo_proxy_rewards(
+        [[1, 3], [1, 3]], np.array([[True, False], [True] * 2])
+    )
+    np.testing.assert_allclose(proxies, [[0, 0], [-0.1, 0.1]], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("refused", "message"),
+    [
+        (
+            lambda: rfgo_token_weights([1, 2], [1, 1]),
+            "movement has shape (2,); it must",
+        ),
+        (lambda: rfgo_token_weights([[1, 2]], [1, 1]), "it must be [B=1, T=2]"),
+        (lambda: rfgo_proxy_rewards([1, 2], [1, 1]), "quality has shape (2,); it must"),
+        (lambda: rfgo_proxy_rewards([[1, 2]], [[1]]), "it must be [P=1, G=2]"),
+        (lambda: rfgo_proxy_rewards([[1, 2]], [[1, np.nan]]), "rewards[0, 1] is nan"),
+    ],
+)
+def test_arrays_of_another_shape_are_refused(refused, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        refused()
 
 
 # In the update

@@ -179,6 +179,36 @@ def test_a_checkpoint_that_cannot_be_right_is_refused(damage, message, tmp_path)
         load_hf(tmp_path)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", jax.numpy.bfloat16, np.float32])
+def test_a_dtype_may_be_an_object(dtype, tmp_path):
+    policy = load_hf(written(tmp_path, "qwen2"), dtype=dtype)
+    assert policy.embedding[...].dtype == jax.numpy.dtype(dtype)
+    assert policy.config.param_dtype == jax.numpy.dtype(dtype).name
+
+
+@pytest.mark.parametrize("dtype", ["float16", np.float16])
+def test_another_dtype_is_refused_by_its_name(dtype, tmp_path):
+    message = "^dtype='float16'; it must be one of float32, bfloat16$"
+    with pytest.raises(ConfigError, match=message):
+        load_hf(written(tmp_path, "qwen2"), dtype=dtype)
+
+
+def test_a_mesh_of_other_axes_is_told_how_to_be_made(tmp_path):
+    mesh = jax.make_mesh((8,), ("model",))
+    with pytest.raises(
+        ConfigError, match=r"axes \('model',\), not \('data', 'fsdp'.*make"
+    ):
+        load_hf(written(tmp_path, "qwen2"), mesh=mesh)
+
+
+@pytest.mark.parametrize(("family", "act"), [("gemma2", "gelu_pytorch_tanh")])
+def test_an_export_names_one_activation(family, act, tmp_path):
+    """Readers of the older name must not take a Gemma for a silu model."""
+    save_hf(load_hf(written(tmp_path / "in", family)), tmp_path / "out")
+    settings = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert settings["hidden_act"] == settings["hidden_activation"] == act
+
+
 def test_a_missing_shard_is_named(tmp_path):
     source = written(tmp_path, "qwen3", shards=2)
     (source / "model-00002-of-00002.safetensors").unlink()

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +23,31 @@ each_loop = pytest.mark.parametrize("layer_loop", ["unrolled", "scan"])
 each_kind = pytest.mark.parametrize(
     ("layer_loop", "tied"), [("unrolled", True), ("scan", False)]
 )
+
+
+@pytest.mark.parametrize(
+    ("tokens", "mask", "message"),
+    [
+        ([4, 5], [True, True], "tokens (2,) and mask (2,); both must be [B, T]"),
+        ([[4, 5]], [[True]], "tokens (1, 2) and mask (1, 1); both must be [B, T]"),
+        (
+            [[4, 500]],
+            [[True, True]],
+            "tokens holds the id 500; the vocabulary has 0 to",
+        ),
+        ([[-1, 4]], [[True, True]], "tokens holds the id -1; the vocabulary has 0 to"),
+        ([[0.5]], [[True]], "tokens holds float32; it must hold token ids"),
+    ],
+)
+def test_what_is_no_batch_of_tokens_is_refused(tokens, mask, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        tiny_policy()(np.array(tokens), np.array(mask))
+
+
+def test_padding_may_hold_any_id():
+    policy, mask = tiny_policy(), np.array([[True, False]])
+    found = policy(np.array([[4, -100]]), mask)
+    np.testing.assert_array_equal(found[:, 0], policy([[4, 0]], mask)[:, 0])
 
 
 def _reference(parameters: dict, config: ModelConfig, tokens: np.ndarray) -> np.ndarray:

@@ -41,6 +41,23 @@ def test_load_returns_what_save_was_given_bit_for_bit(tmp_path, top_k):
     np.testing.assert_array_equal(loaded.threshold, expected)
 
 
+def test_a_seed_is_a_key():
+    ours, theirs = (
+        TSAE.init(key, width=2, latents=3) for key in (np.int64(7), jax.random.key(7))
+    )
+    np.testing.assert_array_equal(ours.decoder, theirs.decoder)
+
+
+def test_the_other_order_and_another_width_are_told(tmp_path):
+    tsae = random_tsae()
+    with pytest.raises(
+        TypeError, match="TSAE and a PosixPath; give the directory first"
+    ):
+        save(tsae, tmp_path)
+    with pytest.raises(ValueError, match=r"latents \(3, 5\) do not fit .* of 8 rows"):
+        tsae.decode(np.ones((3, 5), np.float32))
+
+
 def test_the_files_are_those_that_saelens_demands(tmp_path):
     tsae = random_tsae()
     save(tmp_path, tsae, metadata={"model_name": "m", "k": 3, "data_hash": "ab"})

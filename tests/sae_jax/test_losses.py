@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+import re
 
 import jax
 import jax.numpy as jnp
@@ -240,3 +241,46 @@ def test_the_bias_gradient_is_that_of_the_plain_formula():
         ]
         slope = (values[0] - values[1]) / 2e-2
         np.testing.assert_allclose(gradient.decoder_bias[axis], slope, rtol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("sae", "loss", "message"),
+    [
+        ({}, {"group_weights": (1.0,)}, "group_weights=(1.0,) does not fit the dict"),
+        ({}, {"group_weights": (1.0, 1.0, 1.0)}, "groups (4, 16); give one weight"),
+        ({"latents": 32}, {}, "group sizes (6, 26), the dictionary (4, 16); make"),
+        ({"groups": (1.0,)}, {}, "group sizes (20,), the dictionary (4, 16); make"),
+    ],
+)
+def test_configs_of_another_dictionary_are_refused(sae, loss, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        loss_of(
+            dictionary(),
+            some_pairs(),
+            sae=dataclasses.replace(SAE, **sae),
+            loss=dataclasses.replace(LOSS, **loss),
+        )
+
+
+def test_pairs_may_be_of_numpy_and_valid_of_whole_numbers():
+    tsae, pairs = dictionary(), some_pairs()
+    some = dataclasses.replace(pairs, valid=jnp.arange(ROWS) < 5)
+    typed = Pairs(
+        x=np.asarray(pairs.x, np.float64),
+        partner=np.asarray(pairs.partner),
+        valid=[1] * 5 + [0] * (ROWS - 5),
+    )
+    assert tsae_loss(tsae, typed, [0] * LATENTS, sae=SAE, config=LOSS, alpha=0.1)[
+        0
+    ] == pytest.approx(float(loss_of(tsae, some)[0][0]), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"valid": jnp.ones(3, bool)}, {"x": jnp.ones((ROWS, WIDTH + 1))}]
+)
+def test_pairs_of_other_shapes_are_refused(wrong):
+    pairs = dataclasses.replace(some_pairs(), **wrong)
+    with pytest.raises(
+        ValueError, match=r"must be \[B, D\], \[B, D\] and \[B\], with D=6"
+    ):
+        loss_of(dictionary(), pairs)

@@ -1,6 +1,7 @@
 """Rollouts: what they depend on, what they are worth, and how they end."""
 
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -244,8 +245,53 @@ def test_an_empty_prompt_is_refused(prompts):
 
 
 @pytest.mark.parametrize(
+    ("prompts", "message"),
+    [
+        ([4, 5, 6], "prompts[0]=4 is no list of token ids; give a list of lists"),
+        (["two plus two"], "prompts[0]='two plus two' is no list of token ids"),
+        ([[4, 5], [4, 0.5]], "prompts[1]=[4, 0.5] is no list of token ids"),
+        ([[4, 500]], "prompts holds the id 500; the vocabulary has 0 to 22"),
+        ([[-1, 4]], "prompts holds the id -1; the vocabulary has 0 to 22"),
+    ],
+)
+def test_what_is_no_prompt_is_refused(prompts, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        generate(POLICY, prompts, max_new_tokens=T)
+
+
+@pytest.mark.parametrize(
+    ("key", "told"),
+    [(None, "None"), (0.5, "0.5"), (jax.random.split(jax.random.key(0)), "Array")],
+)
+def test_what_is_no_key_is_refused(key, told):
+    with pytest.raises(ValueError, match=f"key={told}.*; give a seed such as 0"):
+        generate(POLICY, PROMPTS, max_new_tokens=T, key=key)
+
+
+def test_numpys_numbers_are_numbers():
+    found = _rollouts(
+        max_new_tokens=np.int64(T),
+        samples_per_prompt=np.int32(G),
+        key=np.int64(0),
+        temperature=np.float32(0.5),
+        top_k=np.array(5),
+    )
+    expected = _rollouts(temperature=0.5, top_k=5)
+    np.testing.assert_array_equal(found.tokens, expected.tokens)
+
+
+@pytest.mark.parametrize(
     "bad",
-    [{"temperature": -1.0}, {"top_p": 0.0}, {"top_k": -1}, {"min_new_tokens": 12}],
+    [
+        {"temperature": -1.0},
+        {"top_p": 0.0},
+        {"top_k": -1},
+        {"top_k": np.float64(2.5)},
+        {"min_new_tokens": 12},
+        {"samples_per_prompt": 0},
+        {"samples_per_prompt": -1},
+        {"samples_per_prompt": 1.5},
+    ],
 )
 def test_settings_out_of_range_are_refused(bad):
     with pytest.raises(ConfigError, match=next(iter(bad))):

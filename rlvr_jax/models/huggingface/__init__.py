@@ -1,6 +1,11 @@
 """Hugging Face checkpoints in and out."""
 
-from rlvr_jax.models.huggingface.load import abstract_hf, embedding_rows, load_hf
+from rlvr_jax.models.huggingface.load import (
+    abstract_hf,
+    embedding_rows,
+    load_hf,
+    stored_dtype,
+)
 from rlvr_jax.models.huggingface.match import check_match
 from rlvr_jax.models.huggingface.peft import save_peft
 from rlvr_jax.models.huggingface.save import CARRIED, save_hf
@@ -13,4 +18,5 @@ __all__ = [
     "load_hf",
     "save_hf",
     "save_peft",
+    "stored_dtype",
 ]

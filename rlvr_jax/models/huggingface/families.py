@@ -226,9 +226,10 @@ def hf_settings(
         "torch_dtype": config.param_dtype,
     }
     acts = {ours: theirs for theirs, ours in _ACTIVATIONS.items()}
-    settings["hidden_activation" if gemma else "hidden_act"] = acts[config.activation]
+    settings["hidden_act"] = acts[config.activation]
     if gemma:
         settings |= {
+            "hidden_activation": acts[config.activation],
             "query_pre_attn_scalar": int(config.score_width or config.head_width),
             "final_logit_softcapping": config.logit_cap or None,
             "attn_logit_softcapping": config.score_cap or None,

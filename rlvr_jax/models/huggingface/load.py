@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,7 @@ from flax import nnx
 from jax.sharding import Mesh, Sharding, SingleDeviceSharding
 from safetensors import SafetensorError, safe_open
 
+from job_jax.mesh import require_axes
 from job_jax.schema import ConfigError, did_you_mean
 from rlvr_jax.config import ModelConfig, PretrainedConfig
 from rlvr_jax.models.huggingface.families import Dtype, model_config, text_settings
@@ -44,17 +45,23 @@ Found = dict[str, tuple[Path, str]]  # our spelling of a name -> file, its own n
 
 
 def load_hf(
-    path: str | os.PathLike[str], *, dtype: Dtype = "float32", mesh: Mesh | None = None
+    path: str | os.PathLike[str],
+    *,
+    dtype: jax.typing.DTypeLike = "float32",
+    mesh: Mesh | None = None,
 ) -> Transformer:
     """Returns the policy of a Hugging Face directory, laid out on the mesh.
 
-    `dtype` is that of parameters and computation, whatever the files hold; without a
-    mesh the policy lies on the first device. Raises ConfigError on a checkpoint that is
-    damaged, that lacks or exceeds what config.json describes, or that is of a family
-    not computed here.
+    `dtype`, float32 or bfloat16, is that of parameters and computation, whatever the
+    files hold. The mesh has the axes of `job_jax.mesh.make_mesh`; without one the
+    policy lies on the first device. Raises ConfigError on any other of either, and on a
+    checkpoint that is damaged, that lacks or exceeds what config.json describes, or
+    that is of a family not computed here.
     """
     directory = Path(path)
-    abstract = abstract_hf(directory, dtype=dtype)
+    if mesh is not None:
+        require_axes(mesh)
+    abstract = abstract_hf(directory, dtype=_dtype(dtype))
     config = abstract.config
     graphdef, params = nnx.split(abstract)
     flat = {".".join(map(str, p)): (p, param) for p, param in nnx.to_flat_state(params)}
@@ -72,6 +79,28 @@ def load_hf(
         values.append((at, param.replace(value)))
     policy = nnx.merge(graphdef, nnx.from_flat_state(values))
     return policy
+
+
+def _dtype(dtype: jax.typing.DTypeLike) -> Dtype:
+    """Returns the name of a dtype that a policy may have. Raises ConfigError."""
+    name = dtype if isinstance(dtype, str) else jnp.dtype(dtype).name
+    for known in get_args(Dtype):
+        if name == known:
+            return known
+    raise ConfigError(f"dtype={name!r}; it must be one of {', '.join(get_args(Dtype))}")
+
+
+def stored_dtype(path: str | os.PathLike[str]) -> Dtype:
+    """Returns bfloat16 where the files hold nothing else, float32 otherwise.
+
+    Every tensor is read in it without loss, but for float64. Raises ConfigError.
+    """
+    kinds, found = set(), _found(Path(path))
+    for shard in {at for at, _ in found.values()}:
+        with opened(shard) as file:
+            keys = [key for at, key in found.values() if at == shard]
+            kinds |= {file.get_slice(key).get_dtype() for key in keys}
+    return "bfloat16" if kinds == {"BF16"} else "float32"
 
 
 def abstract_hf(directory: Path, *, dtype: Dtype) -> Transformer:
