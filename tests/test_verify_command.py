@@ -106,7 +106,14 @@ def test_a_byte_order_mark_before_the_first_line_is_no_part_of_it():
 
 def test_an_interrupt_ends_it_quietly():
     with subprocess.Popen(
-        COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        COMMAND,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # A shell's background jobs, this gate perhaps, are born deaf to it.
+        preexec_fn=lambda: signal.signal(  # noqa: PLW1509
+            signal.SIGINT, signal.SIG_DFL
+        ),
     ) as run:
         assert run.stdin is not None
         assert run.stdout is not None
@@ -115,7 +122,7 @@ def test_an_interrupt_ends_it_quietly():
         run.stdin.flush()
         assert json.loads(run.stdout.readline())["verdict"] == "right"
         run.send_signal(signal.SIGINT)
-        assert run.wait() == 130
+        assert run.wait(timeout=60) == 130
         assert run.stderr.read() == b""
 
 
