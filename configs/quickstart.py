@@ -16,9 +16,10 @@ uniform operands, [95 % interval over problems]. With the probe, seed 0:
     pass@1 before          pass@1 after           pass@8 before, after
     54.5 % [51.9, 57.2]    94.2 % [92.7, 95.7]    98.8 %, 100 %
 
-With nothing compiled, on a quiet machine: 8 min 55 s, and a minute more where nothing
-is installed yet; warm start 193 s, autoencoders 38, RL 254, evaluations 11.
-Peak memory 2.0 GB; 191 programs compiled. Autoencoder: FVE 0.897, alive 99 %.
+With nothing compiled: 8 min 55 s where all was installed, 9 min 50 s and 10 min 40 s
+in fresh clones (the last not quite alone on the machine); warm start 193-203 s,
+autoencoders 35-38, RL 254-264, evaluations 11-16. Peak memory 2.0 GB; 192 programs
+compiled. Autoencoder: FVE 0.897, alive 99 %.
 
 Without it (--config.probe.source=off, lambda_w=0 and lambda_p=0), three seeds:
 
