@@ -36,5 +36,6 @@ if [[ ! -x .venv/bin/pip ]]; then
   "$python" -m venv .venv
 fi
 echo "installing rlvr_jax${extra:+[$extra]} into .venv"
-.venv/bin/python -m pip install --quiet --editable ".${extra:+[$extra]}"
+# Modules are compiled when they are first imported: most of these never are.
+.venv/bin/python -m pip install --quiet --no-compile --editable ".${extra:+[$extra]}"
 touch "$stamp"

@@ -105,15 +105,14 @@ def test_a_byte_order_mark_before_the_first_line_is_no_part_of_it():
 
 
 def test_an_interrupt_ends_it_quietly():
+    # A shell's background jobs, this gate perhaps, are born deaf to interrupts.
+    hearing = "import runpy, signal; signal.signal(2, signal.default_int_handler);"
+    hearing += "runpy.run_module('rlvr_jax.verify', run_name='__main__')"
     with subprocess.Popen(
-        COMMAND,
+        [COMMAND[0], "-c", hearing],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        # A shell's background jobs, this gate perhaps, are born deaf to it.
-        preexec_fn=lambda: signal.signal(  # noqa: PLW1509
-            signal.SIGINT, signal.SIG_DFL
-        ),
     ) as run:
         assert run.stdin is not None
         assert run.stdout is not None
