@@ -115,8 +115,7 @@ def gather(
             break
     groups = kept(rounds, config.train.prompts_per_step)
     before = known.take(groups.numbers.tolist())
-    bands_P = before.bands(config.difficulty)
-    bands_P = np.where(groups.numbers >= 0, bands_P, -1)
+    bands_P = np.where(groups.numbers >= 0, before.bands(config.difficulty), -1)
     groups = dataclasses.replace(groups, judged=_with_history(groups, before, bands_P))
     signals = _signals(run, groups)
     rewards = _rewarded(config, groups, signals, before=before)

@@ -62,6 +62,8 @@ _RESULT = re.compile(
     re.ASCII,
 )
 _SEVERAL = re.compile(r"[,;]\s|\b(?:and|or)\b")
+_TIMES = re.compile(r"(?:(?<=[\d%])|^)\s*x\s*(?=\$?\d)")
+_UNITS = re.compile(r"/?[A-Za-z']{2,}")
 _ANNOTATION = re.compile(r"<<[^<>\n]{0,500}>>")  # a calculator's, in GSM8K's solutions
 _BRACKET = re.compile(r"\\left\s*\(|\\right\s*\)|\\.|[{}()]", re.DOTALL)
 
@@ -177,7 +179,7 @@ def _trimmed(piece: str, after_word: bool) -> str:
     if after_word and re.match(r"[-+]\s", piece):
         return ""
     left, equals, right = piece.rpartition("=")
-    done = equals and re.search("[0-9]", left) and _SUM.fullmatch(left)
+    done = equals and re.search("[0-9]", left) and _is_calculation(left)
     return right.strip() if done else piece
 
 
@@ -185,10 +187,21 @@ def _result(piece: str) -> str:
     """Returns the number that a calculation ends in, "" where it ends in none."""
     left, _, right = piece.rpartition("=")
     number = _RESULT.fullmatch(right)
-    if number is None or _SEVERAL.search(left):
+    if number is None or not _is_calculation(left):
         return ""
     unit = set(right[number.end(1) :].lower().split())
     return "" if unit & (CHANGING - {"times"}) else number[1].strip()
+
+
+def _is_calculation(left: str) -> bool:
+    """Returns whether what stands before "=" is numbers, or the name of the result.
+
+    Of an equation with unknowns, 2x + 3y = 7, the right side is no answer.
+    """
+    plain = _UNITS.sub("", _TIMES.sub("*", left.strip()))
+    return not _SEVERAL.search(left) and bool(
+        _SUM.fullmatch(plain) or re.fullmatch(r"[A-Za-z]\s*", plain)
+    )
 
 
 def _surplus(text: str) -> int:

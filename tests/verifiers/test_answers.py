@@ -36,6 +36,8 @@ from rlvr_jax.verifiers.math import Item, MathVerifier
         ("48+24 = <<48+24=72>>72 clips", "72"),
         ("2.5 * 2 = 5 million", "5 million"),
         ("x = 5 or x = 6", "x = 5 or x = 6"),
+        ("so the line is 2x + 3y = 7", "2x + 3y = 7"),
+        ("Therefore, 13 x $10 = $130 for two weeks", "$130"),
         ("10-5", "10-5"),
         ("x = -5", "-5"),
         ("x = 3 + 4 = 7", "7"),
