@@ -1,8 +1,8 @@
-"""What `run` and its workers say to each other: one JSON object a line.
+"""The protocol between `run` and its workers: one JSON object a line.
 
-`run` sends the job, then "repeat" or "end". A worker answers the job once it is warm,
-each "repeat" with the parts of one more step, and "end" with its peak memory. A worker
-computes only between a question and its answer, so sides can take turns.
+`run` sends the job, then "step" or "end". A worker answers the job once it is warm,
+each "step" with the seconds of one more step's parts, and "end" with its peak memory. A
+worker computes only between a question and its answer, so sides can take turns.
 """
 
 import contextlib
@@ -23,28 +23,28 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
 class Channel:
-    """The worker's end. Made first, it turns what libraries print to stderr."""
+    """The worker's end; made first, for it sends what libraries print to stderr."""
 
     def __init__(self) -> None:
         self._answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
-    def job(self, kind: type[Job]) -> Job:
-        """Returns the work to do, a dataclass of this kind."""
+    def receive_job(self, kind: type[Job]) -> Job:
+        """Returns the job to do, a dataclass of this kind."""
         return kind(**json.loads(sys.stdin.readline()))
 
-    def tell(self, facts: dict[str, Any]) -> None:
-        """Answers the last question."""
+    def send(self, facts: dict[str, Any]) -> None:
+        """Sends the answer to the last question."""
         self._answers.write(json.dumps(facts) + "\n")
         self._answers.flush()
 
-    def asked(self) -> bool:
-        """Returns whether one more step is wanted, once that is known."""
-        return sys.stdin.readline() == "repeat\n"
+    def wants_step(self) -> bool:
+        """Waits for the next question and returns whether it asks for one more step."""
+        return sys.stdin.readline() == "step\n"
 
 
 class Worker:
-    """Our end: one side in a process of its own, warm once entered."""
+    """The benchmark's end of one side: a process, warmed up once entered."""
 
     def __init__(self, command: Sequence[str], job: Any):
         self._command = command
@@ -61,7 +61,7 @@ class Worker:
             text=True,
         )
         try:
-            self.facts = self._ask(json.dumps(dataclasses.asdict(self._job)))
+            self.facts = self._request(json.dumps(dataclasses.asdict(self._job)))
         except BaseException:
             self._close()
             raise
@@ -73,18 +73,18 @@ class Worker:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Lets the process go."""
+        """Ends the process."""
         self._close()
 
-    def repeat(self) -> dict[str, float]:
-        """Returns the parts of one more step."""
-        return self._ask("repeat")
+    def step(self) -> dict[str, float]:
+        """Takes one more step and returns the seconds of its parts."""
+        return self._request("step")
 
-    def end(self) -> dict[str, Any]:
-        """Returns the worker's last words."""
-        return self._ask("end")
+    def finish(self) -> dict[str, Any]:
+        """Ends the work and returns the worker's peak memory and compilations."""
+        return self._request("end")
 
-    def _ask(self, question: str) -> dict[str, Any]:
+    def _request(self, question: str) -> dict[str, Any]:
         # Whether it died before or after the question, it leaves no answer.
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(question + "\n")
@@ -92,7 +92,7 @@ class Worker:
         answer = self._process.stdout.readline()
         if not answer:
             command = " ".join(self._command)
-            raise RuntimeError(f"no answer from `{command}`; its words are above")
+            raise RuntimeError(f"no answer from `{command}`; its output is above")
         return json.loads(answer)
 
     def _close(self) -> None:

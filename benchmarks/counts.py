@@ -9,7 +9,7 @@ import dataclasses
 
 from benchmarks.job import Job
 from rlvr_jax.config import ModelConfig
-from rlvr_jax.throughput import matmul_weights
+from rlvr_jax.run.throughput import num_matmul_weights
 
 _FLOAT32 = 4  # bytes
 
@@ -24,10 +24,10 @@ def model_config(job: Job) -> ModelConfig:
     return ModelConfig(**shape)
 
 
-def parameters(job: Job) -> int:
+def count_parameters(job: Job) -> int:
     """Returns the number of parameters: products (tied head), and norm scales."""
-    norms = (2 * job.layers + 1) * job.width
-    return matmul_weights(model_config(job), job.vocab_size) + norms
+    norms = (2 * job.num_layers + 1) * job.hidden_size
+    return num_matmul_weights(model_config(job), job.vocab_size) + norms
 
 
 def forward_flops(job: Job) -> int:
@@ -37,13 +37,13 @@ def forward_flops(job: Job) -> int:
     token t is predicted from token t - 1, so the last one is never read, and the head
     works at B T positions.
     """
-    P, S, T = job.prompts, job.prompt_tokens, job.new_tokens
-    B = P * job.samples
-    head = job.vocab_size * job.width
-    layers = matmul_weights(model_config(job), job.vocab_size) - head
+    P, S, T = job.num_prompts, job.prompt_tokens, job.new_tokens
+    B = P * job.group_size
+    head = job.vocab_size * job.hidden_size
+    layers = num_matmul_weights(model_config(job), job.vocab_size) - head
     pairs = P * S * (S + 1) // 2 + B * ((T - 1) * S + T * (T - 1) // 2)
     products = 2 * layers * (P * S + B * (T - 1)) + 2 * head * B * T
-    return products + 4 * job.layers * job.heads * job.head_width * pairs
+    return products + 4 * job.num_layers * job.num_heads * job.head_dim * pairs
 
 
 def update_flops(job: Job) -> int:
@@ -58,10 +58,10 @@ def decode_bytes(job: Job) -> int:
     its group, and each row's own keys and values up to itself; the first token comes
     from the prompt's pass and reads the head alone.
     """
-    P, S, T = job.prompts, job.prompt_tokens, job.new_tokens
-    B = P * job.samples
-    weights = matmul_weights(model_config(job), job.vocab_size)
-    position = 2 * job.layers * job.kv_heads * job.head_width
+    P, S, T = job.num_prompts, job.prompt_tokens, job.new_tokens
+    B = P * job.group_size
+    weights = num_matmul_weights(model_config(job), job.vocab_size)
+    position = 2 * job.num_layers * job.num_kv_heads * job.head_dim
     positions = (T - 1) * P * S + B * T * (T - 1) // 2
-    head = job.vocab_size * job.width
+    head = job.vocab_size * job.hidden_size
     return _FLOAT32 * ((T - 1) * weights + head + position * positions)

@@ -14,7 +14,7 @@ import transformers
 
 from benchmarks.channel import Channel, peak_rss_bytes
 from benchmarks.job import Job
-from benchmarks.qwen2 import qwen2
+from benchmarks.qwen2 import make_qwen2
 
 _TRIALS = 2
 
@@ -24,7 +24,7 @@ class Generation:
 
     def __init__(self, job: Job, dtype: torch.dtype):
         self._job = job
-        self._model = qwen2(job).to(dtype).eval()
+        self._model = make_qwen2(job).to(dtype).eval()
         ids = {word: i for i, word in enumerate(job.vocabulary)}
         self._prompts_PS = torch.tensor(
             [[ids[word] for word in text.split()] for text in job.prompt_texts()]
@@ -41,14 +41,14 @@ class Generation:
             temperature=1.0,
             top_k=0,
             top_p=1.0,
-            num_return_sequences=self._job.samples,
+            num_return_sequences=self._job.group_size,
             max_new_tokens=self._job.new_tokens,
             eos_token_id=self._job.eos_id,
             pad_token_id=self._job.eos_id,
             cache_implementation=cache,
         )
         seconds = time.perf_counter() - start
-        tokens = out_BT.numel() - self._prompts_PS.numel() * self._job.samples
+        tokens = out_BT.numel() - self._prompts_PS.numel() * self._job.group_size
         return {"rollout_s": seconds, "tokens": tokens}
 
 
@@ -56,7 +56,7 @@ def main() -> None:
     """Warms up and chooses, then samples whenever asked."""
     channel = Channel()
     dtype = {"float32": torch.float32, "bfloat16": torch.bfloat16}[sys.argv[1]]
-    generation = Generation(channel.job(Job), dtype)
+    generation = Generation(channel.receive_job(Job), dtype)
     start = time.perf_counter()
     cores = len(os.sched_getaffinity(0))
     generation.step(cores, "dynamic")
@@ -70,7 +70,7 @@ def main() -> None:
         )
     }
     threads, cache = min(trials, key=trials.__getitem__)
-    channel.tell(
+    channel.send(
         {
             "versions": {
                 one.__name__: one.__version__ for one in (torch, transformers)
@@ -80,9 +80,9 @@ def main() -> None:
             "first_step_s": first_step_s,
         }
     )
-    while channel.asked():
-        channel.tell(generation.step(threads, cache))
-    channel.tell({"peak_rss_bytes": peak_rss_bytes()})
+    while channel.wants_step():
+        channel.send(generation.step(threads, cache))
+    channel.send({"peak_rss_bytes": peak_rss_bytes()})
 
 
 if __name__ == "__main__":

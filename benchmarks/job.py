@@ -12,15 +12,15 @@ import random
 class Job:
     """One GRPO step of a decoder in Qwen2's shape with random weights."""
 
-    layers: int
-    width: int
-    mlp_width: int
-    heads: int
-    kv_heads: int
-    head_width: int
+    num_layers: int
+    hidden_size: int
+    intermediate_size: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
     vocab_size: int = 512
-    prompts: int = 8  # P
-    samples: int = 8  # G
+    num_prompts: int = 8  # P
+    group_size: int = 8  # G
     prompt_tokens: int = 64  # S
     new_tokens: int = 64  # T
 
@@ -40,23 +40,37 @@ class Job:
         words = self.vocabulary[: self.vocab_size]
         return [
             " ".join(draw.choices(words, k=self.prompt_tokens))
-            for _ in range(self.prompts)
+            for _ in range(self.num_prompts)
         ]
 
 
 JOBS = {
     "tiny": Job(
-        layers=1,
-        width=32,
-        mlp_width=64,
-        heads=2,
-        kv_heads=1,
-        head_width=16,
+        num_layers=1,
+        hidden_size=32,
+        intermediate_size=64,
+        num_heads=2,
+        num_kv_heads=1,
+        head_dim=16,
         prompt_tokens=8,
         new_tokens=8,
     ),
-    "3M": Job(layers=4, width=256, mlp_width=704, heads=4, kv_heads=2, head_width=64),
-    "24M": Job(layers=8, width=512, mlp_width=1408, heads=8, kv_heads=4, head_width=64),
+    "3M": Job(
+        num_layers=4,
+        hidden_size=256,
+        intermediate_size=704,
+        num_heads=4,
+        num_kv_heads=2,
+        head_dim=64,
+    ),
+    "24M": Job(
+        num_layers=8,
+        hidden_size=512,
+        intermediate_size=1408,
+        num_heads=8,
+        num_kv_heads=4,
+        head_dim=64,
+    ),
 }
 
 

@@ -9,18 +9,18 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
 from job_jax.config import MeshConfig
-from job_jax.mesh import configure_cpu, device_name
-from rlvr_jax.throughput import peak_flops
+from job_jax.mesh import configure_cpu, describe_devices
+from rlvr_jax.run.throughput import peak_flops
 
 _TRIES = 5
-_COPIED = 1 << 26  # float32 numbers, 256 MiB: beyond any cache
+_ARRAY_SIZE = 1 << 26  # float32 numbers, 256 MiB: beyond any cache
 
 
 def main() -> None:
     """Measures on the devices of our default mesh."""
     configure_cpu(MeshConfig())
     measured = {
-        "device": device_name(),
+        "device": describe_devices(),
         "peak_flops": max(peak_flops("float32") for _ in range(_TRIES)),
         "bytes_per_s": _bytes_per_s(),
     }
@@ -33,7 +33,7 @@ def _bytes_per_s() -> float:
     rows = NamedSharding(mesh, PartitionSpec("device"))
     step = jax.jit(lambda x: x + 1, donate_argnums=0, out_shardings=rows)
     # In place: a new array would measure the operating system's page faults.
-    x = jax.jit(lambda: jnp.zeros(_COPIED, jnp.float32), out_shardings=rows)()
+    x = jax.jit(lambda: jnp.zeros(_ARRAY_SIZE, jnp.float32), out_shardings=rows)()
     x = jax.block_until_ready(step(x))
     seconds = []
     for _ in range(_TRIES):

@@ -1,16 +1,17 @@
-"""What a probe costs a training step: reward columns, RFGO, the full dictionary.
+"""What a probe costs a training step: RFGO's features, and the sums of every latent.
 
     python -m benchmarks.probe [--config=configs/quickstart.py] [--repeats=15]
 
-Random weights, random completions, a random dictionary of the recipe's size: costs do
+Random weights, random completions, a random autoencoder of the recipe's size: costs do
 not depend on what they hold. Each round takes every arm in turn, and of each arm the
 second of two calls in a row: a first call pays for the memory of the program before it.
 Figures are medians of the rounds; the overhead is the median of the rounds' differences
 to the arm without a probe, with its 95 % interval, as a share of one whole step:
-sampling, and an update without a probe. The arm `plain_again` is the one without a
+sampling, and an update without a probe. The arm `no_probe_again` is the one without a
 probe once more: what it "costs" is the noise. One JSON line an arm.
 """
 
+import dataclasses
 import json
 import os
 import sys
@@ -25,40 +26,51 @@ import numpy as np
 from absl import flags
 from flax import nnx
 
-from job_jax.command import load_config
-from job_jax.mesh import batch_sharding, device_name, make_mesh, replicated, start_jax
+from job_jax.command import UsageError, load_config
+from job_jax.mesh import (
+    batch_sharding,
+    describe_devices,
+    make_mesh,
+    replicated_sharding,
+    start_jax,
+)
 from rlvr_jax.config import Config
-from rlvr_jax.latents import Observer
-from rlvr_jax.learn.batches import rollout_batch, weighted
+from rlvr_jax.learn.batches import batch_from_rollouts, with_loss_weights
 from rlvr_jax.learn.objectives import policy_objective
-from rlvr_jax.learn.update import Probing, Updater
+from rlvr_jax.learn.probe_inputs import ProbeInputs, ProbeSpec
+from rlvr_jax.learn.update import Updater
 from rlvr_jax.models import Transformer
-from rlvr_jax.models.distribution import Sampling
-from rlvr_jax.probes import Probe, placed
+from rlvr_jax.models.distribution import SamplingParams
+from rlvr_jax.probe import SAEProbeConfig
+from rlvr_jax.probe.feature_selection import FeatureSelection
+from rlvr_jax.probe.sae_probe import SAEProbe, shard_sae
 from rlvr_jax.sampler import sample
-from rlvr_jax.selection import Selection
-from rlvr_jax.types import Guidance, Prompts
+from rlvr_jax.types import ProbeTargets, Prompts
 from sae_jax import TSAE
 
-_VOCABULARY = 64
-_PROMPT = 32  # tokens
+_VOCABULARY_SIZE = 64
+_PROMPT_LENGTH = 32  # tokens
 
 
-class Job:
-    """The parts of one step of a recipe."""
+class ProbeStep:
+    """One training step of a recipe, in the parts that are timed."""
 
     def __init__(self, config: Config):
         self.config = config
         train, model = config.train, config.model
         mesh = jax.sharding.get_mesh()
-        policy = Transformer(model, _VOCABULARY, nnx.Rngs(0), eos_ids=(_VOCABULARY,))
+        policy = Transformer(
+            model, _VOCABULARY_SIZE, nnx.Rngs(0), eos_ids=(_VOCABULARY_SIZE,)
+        )
         self._graphdef, params = nnx.split(policy)
-        self._params = jax.device_put(params, replicated(mesh))
-        self._sampling = jax.device_put(Sampling.of(train.sampling), replicated(mesh))
+        self._params = jax.device_put(params, replicated_sharding(mesh))
+        self._sampling = jax.device_put(
+            SamplingParams.from_config(train.sampling), replicated_sharding(mesh)
+        )
         prompts = Prompts(
-            tokens=np.ones((train.prompts_per_step, _PROMPT), np.int32),
-            lengths=np.full(train.prompts_per_step, _PROMPT, np.int32),
-            uid=np.arange(train.prompts_per_step, dtype=np.uint32),
+            tokens=np.ones((train.batch_size, _PROMPT_LENGTH), np.int32),
+            lengths=np.full(train.batch_size, _PROMPT_LENGTH, np.int32),
+            uid=np.arange(train.batch_size, dtype=np.uint32),
         )
         self._prompts = jax.device_put(prompts, batch_sharding(mesh))
         self._updater = Updater(
@@ -66,38 +78,37 @@ class Job:
             policy_objective(train.loss),
             optimizer=train.optimizer,
             total_steps=1,
-            logit_chunk=train.logit_chunk,
-            probing=Probing(
+            logits_chunk_size=train.logits_chunk_size,
+            probe=ProbeSpec(
                 layer=config.probe.layer,
                 rfgo=train.rfgo,
-                shuffled=False,
-                observer=Observer(),
+                shuffle_weights=False,
             ),
         )
-        self._probe = _probe(config)
-        self._guide = jax.device_put(
-            self._probe.guide(
-                self._probe.selection.sigma, proxy_strength=0.1, key=jax.random.key(0)
-            ),
-            replicated(mesh),
+        self._probe = _random_probe(config)
+        features = self._probe.make_features(
+            self._probe.rms, proxy_strength=0.1, key=jax.random.key(0)
         )
-        self._batch = jax.device_put(self._rolled_out(), batch_sharding(mesh))
+        self._inputs = jax.device_put(
+            ProbeInputs(reader=self._probe.reader, reasoning_features=features),
+            replicated_sharding(mesh),
+        )
+        self._batch = jax.device_put(self._sample_batch(), batch_sharding(mesh))
 
     def arms(self) -> dict[str, Callable[[], Any]]:
         """Returns what is timed, by name."""
-        guide, tsae = self._guide, self._probe.tsae
+        inputs = self._inputs
+        observed = dataclasses.replace(inputs, observer=self._probe.observer)
         return {
             "sampling": self._sample,
-            "plain": lambda: self._gradient(None, None),
-            "reward_columns": lambda: self._gradient(guide, None),
-            "full_dictionary": lambda: self._gradient(guide, tsae),
-            "plain_again": lambda: self._gradient(None, None),
+            "no_probe": lambda: self._gradient(None),
+            "features": lambda: self._gradient(inputs),
+            "observer": lambda: self._gradient(observed),
+            "no_probe_again": lambda: self._gradient(None),
         }
 
-    def _gradient(self, guide: Any, dictionary: Any) -> Any:
-        return self._updater.gradient(
-            self._params, self._batch, self._sampling, guide, dictionary
-        )
+    def _gradient(self, inputs: ProbeInputs | None) -> Any:
+        return self._updater.gradient(self._params, self._batch, self._sampling, inputs)
 
     def _sample(self) -> Any:
         return sample(
@@ -107,52 +118,57 @@ class Job:
             self._sampling,
             key=jax.random.key(0),
             weight_version=jnp.int32(0),
-            samples_per_prompt=self.config.train.samples_per_prompt,
+            num_samples=self.config.train.group_size,
             max_new_tokens=self.config.train.sampling.max_new_tokens,
         )
 
-    def _rolled_out(self) -> Any:
-        """Returns a batch of completions, half of the groups without a preference."""
+    def _sample_batch(self) -> Any:
+        """Returns a batch of completions, half of the groups with advantages of 0."""
         train = self.config.train
         rollouts = jax.device_get(self._sample())
-        shape = (train.prompts_per_step, train.samples_per_prompt)
+        shape = (train.batch_size, train.group_size)
         B, T = rollouts.tokens.shape
         random = np.random.default_rng(0)
         split_P1 = np.arange(shape[0])[:, None] % 2 == 0
         advantages_PG = np.where(split_P1, random.standard_normal(shape), 0.0)
-        batch = rollout_batch(
+        batch = batch_from_rollouts(
             rollouts,
             advantages_PG.astype(np.float32),
             bands_P=random.integers(0, 4, shape[0]),
-            guidance=Guidance(
+            probe_targets=ProbeTargets(
                 outcomes=random.integers(0, 2, B).astype(np.int32),
-                proxied=np.repeat(~split_P1[:, 0], shape[1]),
-                ref_levels=np.zeros((B, T), np.float32),
+                proxy_eligible=np.repeat(~split_P1[:, 0], shape[1]),
+                ref_activations=np.zeros((B, T), np.float32),
             ),
         )
-        return weighted(batch, aggregation=train.loss.aggregation, max_length=T)
+        return with_loss_weights(
+            batch, aggregation=train.loss.aggregation, max_length=T
+        )
 
 
-def _probe(config: Config) -> Probe:
-    """Returns a probe of a random dictionary; it reads no fixed texts."""
-    width, latents = config.model.width, config.probe.dictionary.sae.latents
+def _random_probe(config: Config) -> SAEProbe:
+    """Returns a probe of a random autoencoder, without reference texts."""
+    settings = config.probe
+    if not isinstance(settings, SAEProbeConfig):
+        raise UsageError(f"recipe {config.name} has no autoencoder as its probe")
+    width, latents = config.model.hidden_size, settings.sae.architecture.latents
     tsae = TSAE.init(jax.random.key(1), width=width, latents=latents)
-    count = config.probe.features.count
-    selection = Selection(
+    count = settings.features.num_features
+    selection = FeatureSelection(
         latents=tuple(range(count)),
         weights=(1 / count,) * count,
-        sigma=(1.0,) * count,
-        score=(0.0,) * count,
-        stability=None,
+        rms=(1.0,) * count,
+        scores=(0.0,) * count,
+        seed_cosine=None,
         method="list",
-        arm="features",
+        control="none",
         layer=config.probe.layer,
         dead=(),
-        unstable=0,
-        completions=0,
+        num_unstable=0,
+        num_completions=0,
     )
-    tsae = placed(tsae.on_host(), jax.sharding.get_mesh())
-    return Probe(tsae=tsae, selection=selection, fixed=None)
+    tsae = shard_sae(tsae.to_host(), jax.sharding.get_mesh())
+    return SAEProbe.of_selection(tsae, selection)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -166,7 +182,7 @@ def main(argv: Sequence[str]) -> int:
     config = load_config(Path(values.config), Config)
     start_jax(config.mesh)
     with jax.set_mesh(make_mesh(config.mesh)):
-        arms = Job(config).arms()
+        arms = ProbeStep(config).arms()
         times: dict[str, list[float]] = {name: [] for name in arms}
         for _ in range(1 + values.repeats):
             for name, arm in arms.items():
@@ -174,13 +190,13 @@ def main(argv: Sequence[str]) -> int:
                 start = time.perf_counter()
                 jax.block_until_ready(arm())
                 times[name].append(time.perf_counter() - start)
-    seconds = {name: np.array(each[1:]) for name, each in times.items()}
-    step_s = np.median(seconds["sampling"] + seconds["plain"])
-    for name, each in seconds.items():
-        line = {"arm": name, "device": device_name(), "load": os.getloadavg()[0]}
-        line["seconds"] = float(np.median(each))
-        if name not in ("sampling", "plain"):
-            more = (each - seconds["plain"]) / step_s
+    seconds = {name: np.array(rounds[1:]) for name, rounds in times.items()}
+    step_s = np.median(seconds["sampling"] + seconds["no_probe"])
+    for name, rounds in seconds.items():
+        line = {"arm": name, "device": describe_devices(), "load": os.getloadavg()[0]}
+        line["seconds"] = float(np.median(rounds))
+        if name not in ("sampling", "no_probe"):
+            more = (rounds - seconds["no_probe"]) / step_s
             draws = np.random.default_rng(0).choice(more, (2000, more.size))
             low, high = np.quantile(np.median(draws, axis=1), (0.025, 0.975))
             line |= {"of_step": float(np.median(more)), "interval": [low, high]}

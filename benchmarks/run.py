@@ -20,12 +20,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.channel import ROOT, Worker, environment
-from benchmarks.counts import decode_bytes, forward_flops, parameters, update_flops
+from benchmarks.counts import (
+    count_parameters,
+    decode_bytes,
+    forward_flops,
+    update_flops,
+)
 from benchmarks.job import JOBS, Job
 
 Columns = Mapping[str, tuple[str, str]]
 
-_PARTS = ("rollout_s", "judge_s", "update_s")
+_PARTS = ("rollout_s", "verify_s", "update_s")
 _PEERS = {
     "hf": {
         "hf float32": ["benchmarks.hf_generate", "float32"],
@@ -36,8 +41,8 @@ _PEERS = {
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What the command line asks for."""
+class Options:
+    """The command line's options."""
 
     sizes: list[str]
     peers: list[str]
@@ -55,8 +60,8 @@ class Asked:
         return ours | theirs
 
 
-def parse(argv: Sequence[str]) -> Asked:
-    """Returns the command line, understood; exits 2 where it is not."""
+def parse_arguments(argv: Sequence[str]) -> Options:
+    """Returns the options of a command line; exits with 2 where one is unknown."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.run", description=__doc__, allow_abbrev=False
     )
@@ -72,15 +77,15 @@ def parse(argv: Sequence[str]) -> Asked:
         "--quick", action="store_true", help="3M and 5 rounds: a minute, two with peers"
     )
     flags = parser.parse_args(argv)
-    sizes, peers = _names(flags.sizes), _names(flags.peers)
-    for given, known in ((sizes, JOBS), (peers, _PEERS)):
-        for name in set(given) - set(known):
-            parser.error(f"{name!r} is none of {', '.join(known)}")
+    sizes, peers = _split_names(flags.sizes), _split_names(flags.peers)
+    for names, choices in ((sizes, JOBS), (peers, _PEERS)):
+        for name in set(names) - set(choices):
+            parser.error(f"{name!r} is none of {', '.join(choices)}")
     if peers and not flags.peer_python:
         parser.error("peers need --peer_python; benchmarks/make_peer_env.sh makes it")
     if flags.repeats < 1:
         parser.error(f"--repeats={flags.repeats} measures nothing; give at least 1")
-    return Asked(
+    return Options(
         sizes=["3M"] if flags.quick else sizes,
         peers=peers,
         peer_python=flags.peer_python,
@@ -88,54 +93,56 @@ def parse(argv: Sequence[str]) -> Asked:
     )
 
 
-def _names(listed: str) -> list[str]:
+def _split_names(listed: str) -> list[str]:
     return [name for name in listed.split(",") if name]
 
 
 def main(argv: Sequence[str]) -> int:
     """Returns the exit code of the command."""
-    asked = parse(argv)
-    measured = machine()
-    emit(measured)
+    options = parse_arguments(argv)
+    measured = measure_machine()
+    print_json(measured)
     rows = []
-    for size in asked.sizes:
-        work = _work(size, JOBS[size])
-        emit(work)
-        for result in compare(JOBS[size], asked.commands(), asked.repeats):
-            rows.append({"size": size, **result, **_shares(result, work, measured)})
-            emit(rows[-1])
-    print(table(rows), file=sys.stderr)
+    for size in options.sizes:
+        work = _count_work(size, JOBS[size])
+        print_json(work)
+        for result in measure_sides(JOBS[size], options.commands(), options.repeats):
+            rows.append(
+                {"size": size, **result, **_utilization(result, work, measured)}
+            )
+            print_json(rows[-1])
+    print(format_table(rows), file=sys.stderr)
     return 0
 
 
-def compare(
+def measure_sides(
     job: Any, commands: Mapping[str, Sequence[str]], repeats: int
 ) -> list[dict[str, Any]]:
     """Returns each side's figures over `repeats` rounds of one step a side."""
     with contextlib.ExitStack() as stack:
         workers = {}
         for side, command in commands.items():
-            _say(f"warming up {side}")
+            _log(f"warming up {side}")
             workers[side] = stack.enter_context(Worker(command, job))
         steps: dict[str, list[dict[str, float]]] = {side: [] for side in workers}
         for round_number in range(repeats):
-            _say(f"round {round_number + 1} of {repeats}")
+            _log(f"round {round_number + 1} of {repeats}")
             for side, worker in workers.items():
-                steps[side].append(worker.repeat())
+                steps[side].append(worker.step())
         ours = next(iter(steps))
         return [
             {
                 "side": side,
                 **worker.facts,
-                **figures(steps[side]),
-                "times_ours": times(steps[side], steps[ours]),
-                **worker.end(),
+                **summarize_steps(steps[side]),
+                "times_ours": ratios_to_ours(steps[side], steps[ours]),
+                **worker.finish(),
             }
             for side, worker in workers.items()
         ]
 
 
-def figures(steps: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+def summarize_steps(steps: Sequence[Mapping[str, float]]) -> dict[str, Any]:
     """Returns the medians of a side's steps; a part that it lacks is left out.
 
     Rates are completion tokens per second. `range` is least and most seconds. Raises
@@ -157,12 +164,12 @@ def figures(steps: Sequence[Mapping[str, float]]) -> dict[str, Any]:
     }
 
 
-def times(
+def ratios_to_ours(
     theirs: Sequence[Mapping[str, float]], ours: Sequence[Mapping[str, float]]
 ) -> dict[str, float]:
     """Returns how many times our seconds they took: the median of the rounds' ratios.
 
-    The two steps of one round are neighbours in time, so a slow spell cancels.
+    The two steps of one round are neighbors in time, so a slow spell cancels.
     """
     _tokens([*theirs, *ours])
     our_seconds = _seconds(ours)
@@ -191,9 +198,9 @@ def _tokens(steps: Sequence[Mapping[str, float]]) -> float:
     return tokens.pop()
 
 
-def machine() -> dict[str, Any]:
+def measure_machine() -> dict[str, Any]:
     """Returns what is measured on, and its peaks."""
-    _say("measuring the machine")
+    _log("measuring the machine")
     measured = subprocess.run(
         [sys.executable, "-m", "benchmarks.machine"],
         cwd=ROOT,
@@ -231,19 +238,19 @@ def _commit() -> str:
     return described.stdout.strip() or "unknown"
 
 
-def _work(size: str, job: Job) -> dict[str, Any]:
+def _count_work(size: str, job: Job) -> dict[str, Any]:
     """Returns what the job needs, counted."""
     return {
         "size": size,
         "job": dataclasses.asdict(job),
-        "parameters": parameters(job),
+        "parameters": count_parameters(job),
         "rollout_flops": forward_flops(job),
         "update_flops": update_flops(job),
         "decode_bytes": decode_bytes(job),
     }
 
 
-def _shares(
+def _utilization(
     result: Mapping[str, Any], work: Mapping[str, Any], machine: Mapping[str, Any]
 ) -> dict[str, float]:
     """Returns the parts' shares of the machine's peaks, in the work that they need.
@@ -255,11 +262,11 @@ def _shares(
     peak, bandwidth = machine["peak_flops"], machine["bytes_per_s"]
     rollout_s, update_s = result["rollout_s"], result.get("update_s")
     shares = {
-        "rollout_share_of_flops": work["rollout_flops"] / rollout_s / peak,
-        "rollout_share_of_bandwidth": work["decode_bytes"] / rollout_s / bandwidth,
+        "rollout_mfu": work["rollout_flops"] / rollout_s / peak,
+        "rollout_bandwidth_utilization": work["decode_bytes"] / rollout_s / bandwidth,
     }
     if update_s is not None:
-        shares["update_share_of_flops"] = work["update_flops"] / update_s / peak
+        shares["update_mfu"] = work["update_flops"] / update_s / peak
     return shares
 
 
@@ -267,20 +274,20 @@ _COLUMNS: Columns = {
     "rollout tok/s": ("rollout_tokens_per_s", "{:,.0f}"),
     "update tok/s": ("update_tokens_per_s", "{:,.0f}"),
     "rollout s": ("rollout_s", "{:.3f}"),
-    "judge s": ("judge_s", "{:.3f}"),
+    "grade s": ("verify_s", "{:.3f}"),
     "update s": ("update_s", "{:.3f}"),
     "step s": ("step_s", "{:.3f}"),
     "first step s": ("first_step_s", "{:.1f}"),
-    "rollout FLOP/s": ("rollout_share_of_flops", "{:.1%}"),
-    "rollout B/s": ("rollout_share_of_bandwidth", "{:.1%}"),
-    "update FLOP/s": ("update_share_of_flops", "{:.1%}"),
+    "rollout FLOP/s": ("rollout_mfu", "{:.1%}"),
+    "rollout B/s": ("rollout_bandwidth_utilization", "{:.1%}"),
+    "update FLOP/s": ("update_mfu", "{:.1%}"),
     "peak RSS": ("peak_rss_mib", "{:,.0f} MiB"),
     "rollout time": ("rollout_times_ours", "{:.2f} x ours"),
     "step time": ("step_times_ours", "{:.2f} x ours"),
 }
 
 
-def table(rows: Sequence[Mapping[str, Any]], columns: Columns = _COLUMNS) -> str:
+def format_table(rows: Sequence[Mapping[str, Any]], columns: Columns = _COLUMNS) -> str:
     """Returns the results as a Markdown table; `columns` is title -> (figure, form)."""
     lines = ["| size | side | " + " | ".join(columns) + " |"]
     lines.append("|---|---|" + "--:|" * len(columns))
@@ -296,12 +303,12 @@ def table(rows: Sequence[Mapping[str, Any]], columns: Columns = _COLUMNS) -> str
     return "\n".join(lines)
 
 
-def emit(record: Mapping[str, Any]) -> None:
+def print_json(record: Mapping[str, Any]) -> None:
     """Prints a record as a line of the results."""
     print(json.dumps(record), flush=True)
 
 
-def _say(text: str) -> None:
+def _log(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 

@@ -20,7 +20,7 @@ import trl
 
 from benchmarks.channel import Channel, peak_rss_bytes
 from benchmarks.job import Job, reward
-from benchmarks.qwen2 import qwen2
+from benchmarks.qwen2 import make_qwen2
 
 _TRIALS = 2
 
@@ -29,7 +29,7 @@ class TimedTrainer(trl.GRPOTrainer):
     """TRL's trainer with a clock at the doors of sampling and judging."""
 
     rollout_s = 0.0
-    experience_s = 0.0
+    rollout_and_grade_s = 0.0
     tokens = 0
 
     def _generate_single_turn(self, *args: Any, **kwargs: Any) -> Any:
@@ -42,11 +42,11 @@ class TimedTrainer(trl.GRPOTrainer):
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         start = time.perf_counter()
         scored = super()._generate_and_score_completions(inputs)
-        self.experience_s = time.perf_counter() - start
+        self.rollout_and_grade_s = time.perf_counter() - start
         return scored
 
 
-class Turns(transformers.TrainerCallback):
+class StepTurns(transformers.TrainerCallback):
     """Trials first, then a step whenever asked, with the variant that won."""
 
     def __init__(self, channel: Channel):
@@ -69,8 +69,8 @@ class Turns(transformers.TrainerCallback):
         step_s, trainer = time.perf_counter() - self._started, self.trainer
         parts = {
             "rollout_s": trainer.rollout_s,
-            "judge_s": trainer.experience_s - trainer.rollout_s,
-            "update_s": step_s - trainer.experience_s,
+            "verify_s": trainer.rollout_and_grade_s - trainer.rollout_s,
+            "update_s": step_s - trainer.rollout_and_grade_s,
             "tokens": trainer.tokens,
         }
         try:
@@ -82,17 +82,19 @@ class Turns(transformers.TrainerCallback):
         """Yields where a step is to be taken, and is sent its parts."""
         yield
         first_step_s = time.perf_counter() - self._opened
-        variants = [*itertools.product(sorted({1, _cores()}), ("dynamic", "static"))]
+        variants = [
+            *itertools.product(sorted({1, _num_cores()}), ("dynamic", "static"))
+        ]
         trials = dict.fromkeys(variants, math.inf)
         for variant in variants * _TRIALS:
-            self._turn_to(*variant)
+            self._use_variant(*variant)
             parts = yield
-            step_s = sum(parts[part] for part in ("rollout_s", "judge_s", "update_s"))
+            step_s = sum(parts[part] for part in ("rollout_s", "verify_s", "update_s"))
             trials[variant] = min(trials[variant], step_s)
         threads, cache = min(trials, key=trials.__getitem__)
-        self._turn_to(threads, cache)
+        self._use_variant(threads, cache)
         libraries = (torch, transformers, trl)
-        self._channel.tell(
+        self._channel.send(
             {
                 "versions": {one.__name__: one.__version__ for one in libraries},
                 "chosen": {"threads": threads, "cache": cache},
@@ -100,11 +102,11 @@ class Turns(transformers.TrainerCallback):
                 "first_step_s": first_step_s,
             }
         )
-        while self._channel.asked():
+        while self._channel.wants_step():
             parts = yield
-            self._channel.tell(parts)
+            self._channel.send(parts)
 
-    def _turn_to(self, threads: int, cache: str) -> None:
+    def _use_variant(self, threads: int, cache: str) -> None:
         torch.set_num_threads(threads)
         self.trainer.generation_config.cache_implementation = cache
 
@@ -112,30 +114,30 @@ class Turns(transformers.TrainerCallback):
 def main() -> None:
     """Warms up and chooses, then takes a step whenever asked."""
     channel = Channel()
-    job = channel.job(Job)
-    turns = Turns(channel)
+    job = channel.receive_job(Job)
+    turns = StepTurns(channel)
     with tempfile.TemporaryDirectory() as scratch:
         turns.trainer = TimedTrainer(
-            model=qwen2(job),
-            reward_funcs=_rewards,
-            args=_arguments(job, scratch),
+            model=make_qwen2(job),
+            reward_funcs=_compute_rewards,
+            args=_make_config(job, scratch),
             train_dataset=datasets.Dataset.from_dict({"prompt": job.prompt_texts()}),
-            processing_class=_tokenizer(job),
+            processing_class=_make_tokenizer(job),
             callbacks=[turns],
         )
         turns.trainer.remove_callback(transformers.PrinterCallback)
         turns.train()
-    channel.tell({"peak_rss_bytes": peak_rss_bytes()})
+    channel.send({"peak_rss_bytes": peak_rss_bytes()})
 
 
-def _rewards(completions: list[str], **_: Any) -> list[float]:
+def _compute_rewards(completions: list[str], **_: Any) -> list[float]:
     return [reward(text) for text in completions]
 
 
-def _arguments(job: Job, scratch: str) -> trl.GRPOConfig:
+def _make_config(job: Job, scratch: str) -> trl.GRPOConfig:
     """Returns one optimizer step on P G completions, on policy, in float32.
 
-    Loss, clipping and normalisation are TRL's defaults, which ours equal. Against its
+    Loss, clipping and normalization are TRL's defaults, which ours equal. Against its
     defaults, to its good: no recomputation of activations, no logs, no saves.
     """
     return trl.GRPOConfig(
@@ -143,8 +145,8 @@ def _arguments(job: Job, scratch: str) -> trl.GRPOConfig:
         use_cpu=True,
         bf16=False,
         gradient_checkpointing=False,
-        per_device_train_batch_size=job.prompts * job.samples,
-        num_generations=job.samples,
+        per_device_train_batch_size=job.num_prompts * job.group_size,
+        num_generations=job.group_size,
         max_completion_length=job.new_tokens,
         max_steps=1_000_000,
         learning_rate=1e-6,
@@ -157,7 +159,7 @@ def _arguments(job: Job, scratch: str) -> trl.GRPOConfig:
     )
 
 
-def _tokenizer(job: Job) -> transformers.PreTrainedTokenizerFast:
+def _make_tokenizer(job: Job) -> transformers.PreTrainedTokenizerFast:
     """Returns a tokenizer of whole words, as ours is."""
     ids = {word: i for i, word in enumerate(job.vocabulary)}
     words = tokenizers.Tokenizer(tokenizers.models.WordLevel(ids, unk_token="<eos>"))
@@ -167,7 +169,7 @@ def _tokenizer(job: Job) -> transformers.PreTrainedTokenizerFast:
     )
 
 
-def _cores() -> int:
+def _num_cores() -> int:
     return len(os.sched_getaffinity(0))
 
 

@@ -16,7 +16,7 @@ from absl import flags
 
 from rlvr_jax.verifiers.math import Item, MathVerifier
 
-_WORKED = (
+_WORKED_SOLUTION = (
     "She sold {n}/2 = {half} clips in May, half as many as in April.\n"
     "Altogether, in April and May, she sold {n} + {half} = {total} clips.\n"
 )
@@ -29,17 +29,17 @@ def main(argv: Sequence[str]) -> int:
     flags.DEFINE_integer("items", 20_000, "answers of each kind", flag_values=values)
     values(["verdicts", *argv])
     kinds = {
-        "math": _numbers("math", values.items),
-        "numeric": _numbers("numeric", values.items),
-        "math_latex": _fractions(values.items // 20),
+        "math": _number_items("math", values.items),
+        "numeric": _number_items("numeric", values.items),
+        "math_latex": _fraction_items(values.items // 20),
     }
     with MathVerifier(values.workers, timeout_s=60.0) as verifier:
-        verifier.judge_all([Item("1", "1")] * 2 * values.workers)  # starts the workers
+        verifier.grade_all([Item("1", "1")] * 2 * values.workers)  # starts the workers
         for name, items in kinds.items():
             start = time.perf_counter()
-            verdicts = verifier.judge_all(items)
+            verdicts = verifier.grade_all(items)
             seconds = time.perf_counter() - start
-            right = sum(verdict.status == "right" for verdict in verdicts)
+            right = sum(verdict.status == "correct" for verdict in verdicts)
             if right != (len(items) + 1) // 2:
                 raise RuntimeError(f"{name}: {right} of {len(items)} judged right")
             measured = {
@@ -54,15 +54,15 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _numbers(kind: str, count: int) -> list[Item]:
+def _number_items(kind: str, count: int) -> list[Item]:
     items = []
     for i in range(count):
-        worked = _WORKED.format(n=2 * i, half=i, total=3 * i)
-        items.append(Item(str(3 * i), f"{worked}#### {3 * i + i % 2}", kind=kind))
+        worked = _WORKED_SOLUTION.format(n=2 * i, half=i, num_steps=3 * i)
+        items.append(Item(str(3 * i), f"{worked}#### {3 * i + i % 2}", verifier=kind))
     return items
 
 
-def _fractions(count: int) -> list[Item]:
+def _fraction_items(count: int) -> list[Item]:
     return [
         Item(rf"\frac{{{i}}}{{7}}", rf"so \boxed{{\frac{{{2 * i}}}{{{14 + i % 2}}}}}")
         for i in range(2, count + 2)

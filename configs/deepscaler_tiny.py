@@ -1,17 +1,17 @@
 r"""DeepScaleR with a policy of half a million parameters: measured levels; no result.
 
 Problems with answers and without worked solutions (`problem`, `answer`, `level`, `id`),
-so there is no warm start: the policy begins as it was drawn, and answers noise. What
+so there is no SFT: the policy begins as it was drawn, and answers noise. What
 the recipe is for is to run the stages on such data; a policy that can learn from it
 has to be brought along.
 
 Data: https://huggingface.co/datasets/agentica-org/DeepScaleR-Preview-Dataset (MIT).
 With `datasets`:
-    HubConfig(
+    HubTask(
         path="agentica-org/DeepScaleR-Preview-Dataset",
         eval_split="train[:500]",
         train_split="train[500:]",
-        record=RecordConfig(prompt_field="problem", answer_marker=""),
+        record=RecordConfig(prompt_field="problem", answer_prefix=""),
     )
 
 Command:
@@ -23,7 +23,7 @@ Run once like this, seed 0, on 200 problems of level 1 and 200 of level 2 (a sam
 the data with levels measured by others, its fields `problem`, `answer`, `level`, `id`),
 on 2 CPU cores that were crowded, JAX 0.10.2: 59 s of CPU, most of it compiling.
     left out    2 of 200 and 6 of 200 (prompt over 448 tokens); 0 golds unreadable
-    verdicts    of 96 RL completions 1 right, 95 wrong, 0 unjudged
+    verdicts    of 96 RL completions 1 correct, 95 incorrect, 0 unverified
     pass@1      0.8 % [0.0, 2.3] before, 1.6 % [0.0, 3.9] after 3 steps: chance hits
 The hub variant above was not run; a folder in its place is, by the tests.
 """
@@ -31,51 +31,50 @@ The hub variant above was not run; a folder in its place is, by the tests.
 from rlvr_jax.config import (
     Config,
     EvalConfig,
-    FilesConfig,
     LogConfig,
     ModelConfig,
     OptimizerConfig,
-    RecordConfig,
     SamplingConfig,
+    SFTConfig,
     TokenizerConfig,
     TrainConfig,
-    WarmupConfig,
 )
+from rlvr_jax.tasks import FilesTask, RecordConfig
 
 
 def get_config() -> Config:
     """Returns the recipe."""
     return Config(
         name="deepscaler_tiny",
-        task=FilesConfig(
+        task=FilesTask(
             train_path="data/deepscaler/level1.jsonl",
             eval_path="data/deepscaler/level2.jsonl",
             record=RecordConfig(
                 prompt_field="problem",
-                answer_marker="",
+                answer_prefix="",
                 level_field="level",
                 id_field="id",
                 prompt_template="Problem: {prompt}\nAnswer:",
             ),
         ),
         tokenizer=TokenizerConfig(kind="sentencepiece", vocab_size=512),
-        model=ModelConfig(layers=2, max_length=512),
-        warmup=WarmupConfig(steps=0),
+        model=ModelConfig(num_layers=2, max_seq_len=512),
+        sft=SFTConfig(steps=0),
         train=TrainConfig(
             steps=3,
-            prompts_per_step=8,
-            samples_per_prompt=4,
+            batch_size=8,
+            group_size=4,
             optimizer=OptimizerConfig(learning_rate=1e-4, warmup_steps=2),
             sampling=SamplingConfig(max_new_tokens=64),
         ),
         eval=EvalConfig(
-            problems=32,
-            samples_per_problem=4,
+            num_problems=32,
+            num_samples=4,
             k=(1, 2, 4),
             batch_size=32,
             sampling=SamplingConfig(max_new_tokens=64),
         ),
         log=LogConfig(rollouts_every=1, progress_every=1, alarm_window=3),
-        prompt_bucket=128,
-        completion_bucket=64,
+        prompt_pad_multiple=128,
+        completion_pad_multiple=64,
     )

@@ -1,6 +1,6 @@
 r"""GSM8K with a policy of half a million parameters: the real-data pipeline, no result.
 
-A tokenizer of 512 pieces learnt from the train split, a short warm start on the worked
+A tokenizer of 512 pieces learned from the train split, short SFT on the worked
 solutions, a few steps of GRPO graded by math-verify, evaluation on the test split. What
 the recipe is for is to run every stage on real problems. A policy this small, started
 from nothing, learns the outline of a worked solution and solves next to nothing.
@@ -15,12 +15,12 @@ Command:
         --config.task.eval_path=PATH/test.jsonl
 
 Measured with seed 0 on 2 CPU cores, JAX 0.10.2, nothing compiled before:
-    time        214 s beside other work on the same cores, 206 s of CPU: warm start 119,
+    time        214 s beside other work on the same cores, 206 s of CPU: SFT 119,
                 RL 60, evaluations 27, the rest imports, tokenizer and report
-    left out    warm start 597 of 7,473 (prompt over 384 tokens or solution over 256);
+    left out    SFT 597 of 7,473 (prompt over 384 tokens or solution over 256);
                 RL 8 of 7,473 and evaluation 1 of 1,319 (prompt over 384)
-    warm start  loss 6.8 -> 4.0 nats a token
-    verdicts    of 192 RL completions 1 right, 191 wrong, 0 unjudged
+    sft         loss 6.8 -> 4.0 nats a token
+    verdicts    of 192 RL completions 1 correct, 191 incorrect, 0 unverified
     signal      1 of 48 groups split
     pass@1      0.8 % [0.0, 2.0] before RL and after it (64 problems x 4 samples)
 The run doctor says after 5 steps that there is no learning signal: all wrong.
@@ -29,42 +29,42 @@ The run doctor says after 5 steps that there is no learning signal: all wrong.
 from rlvr_jax.config import (
     Config,
     EvalConfig,
-    FilesConfig,
     LogConfig,
     ModelConfig,
     OptimizerConfig,
     SamplingConfig,
+    SFTConfig,
     TokenizerConfig,
     TrainConfig,
-    WarmupConfig,
 )
+from rlvr_jax.tasks import FilesTask
 
 
 def get_config() -> Config:
     """Returns the recipe."""
     return Config(
         name="gsm8k_tiny",
-        task=FilesConfig(
+        task=FilesTask(
             train_path="data/gsm8k/train.jsonl", eval_path="data/gsm8k/test.jsonl"
         ),
         tokenizer=TokenizerConfig(kind="sentencepiece", vocab_size=512),
-        model=ModelConfig(layers=2, max_length=640),
-        warmup=WarmupConfig(steps=60, batch_size=16),
+        model=ModelConfig(num_layers=2, max_seq_len=640),
+        sft=SFTConfig(steps=60, batch_size=16),
         train=TrainConfig(
             steps=6,
-            prompts_per_step=8,
-            samples_per_prompt=4,
+            batch_size=8,
+            group_size=4,
             optimizer=OptimizerConfig(learning_rate=1e-4, warmup_steps=2),
             sampling=SamplingConfig(max_new_tokens=256),
         ),
         eval=EvalConfig(
-            problems=64,
-            samples_per_problem=4,
+            num_problems=64,
+            num_samples=4,
             k=(1, 2, 4),
             sampling=SamplingConfig(max_new_tokens=256),
         ),
         log=LogConfig(rollouts_every=2, progress_every=5, alarm_window=5),
         # Few, wide buckets: a program for each pair of lengths met takes seconds.
-        prompt_bucket=128,
-        completion_bucket=128,
+        prompt_pad_multiple=128,
+        completion_pad_multiple=128,
     )

@@ -9,8 +9,8 @@ completions: one prompt with its group on each four of the 256 chips.
 Commands, with the checkpoint in models/Qwen2.5-Math-7B and MATH in data/math:
     python -m rlvr_jax.main --config=configs/large.py --workdir=runs/large
     python -m rlvr_jax.main --config=configs/large.py --workdir=runs/large \
-        --config.mesh.fsdp=32 --config.mesh.tensor=1 --config.sampler.tensor=1 \
-        --config.train.micro_batches=2                         # v5p-64: 32 chips
+        --config.mesh.fsdp=32 --config.mesh.tensor=1 --config.sampler.tensor_parallel=1
+        \ --config.train.grad_accum_steps=2                         # v5p-64: 32 chips
     python -m rlvr_jax.main --config=configs/large.py --compile_only \
         --topology=v5e:16x16
 
@@ -27,7 +27,7 @@ from pathlib import Path
 from job_jax.command import load_config
 from job_jax.config import MeshConfig
 from rlvr_jax.config import Config, PretrainedConfig, SamplerConfig
-from rlvr_jax.models.sizes import SIZES
+from rlvr_jax.models.families import SIZES
 from sae_jax.config import SAEConfig
 
 
@@ -36,7 +36,8 @@ def get_config() -> Config:
     medium = load_config(Path(__file__).with_name("medium.py"), Config)
     size, replace = SIZES["Qwen2.5-Math-7B"], dataclasses.replace
     dictionary = replace(
-        medium.probe.dictionary, sae=SAEConfig(latents=16 * size.model.width, k=64)
+        medium.probe.sae,
+        architecture=SAEConfig(latents=16 * size.model.hidden_size, k=64),
     )
     return replace(
         medium,
@@ -47,13 +48,13 @@ def get_config() -> Config:
         model=replace(
             size.model,
             compute_dtype="bfloat16",
-            layer_loop="scan",
+            scan_layers=True,
             remat="block",
-            attention_chunk=256,
+            attention_chunk_size=256,
         ),
         mesh=MeshConfig(fsdp=64, tensor=4),
-        sampler=SamplerConfig(tensor=4),
-        probe=replace(medium.probe, dictionary=dictionary),
-        train=replace(medium.train, minibatches=2),
+        sampler=SamplerConfig(tensor_parallel=4),
+        probe=replace(medium.probe, sae=dictionary),
+        train=replace(medium.train, num_minibatches=2),
         eval=replace(medium.eval, batch_size=64),
     )

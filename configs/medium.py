@@ -7,7 +7,7 @@ One-Shot-RLVR on the same model: learning rate 1e-6, temperature 0.6, KL 0.001, 
 of 1,024 and completions of 3,072 tokens, 128 completions a minibatch, 8 of them a step.
 RFGO's equations are ours (docs/rfgo.md); the paper's plain GRPO is
 --config.train.rfgo.lambda_w=0 --config.train.rfgo.lambda_p=0, its other buckets
---config.curriculum.bucket=hard and easy.
+--config.curriculum.band=hard and easy.
 
 Commands, with the checkpoint in models/Qwen2.5-Math-1.5B and MATH in the layout of
 MATH-500 in data/math:
@@ -31,25 +31,23 @@ import dataclasses
 
 from job_jax.config import CheckpointConfig, MeshConfig
 from rlvr_jax.config import (
-    MATH_RECORD,
     Config,
-    CurriculumConfig,
-    DictionaryConfig,
     DifficultyConfig,
     EvalConfig,
-    FilesConfig,
     LossConfig,
     OptimizerConfig,
     PretrainedConfig,
-    ProbeConfig,
     RFGOConfig,
     SamplerConfig,
     SamplingConfig,
+    SFTConfig,
     TokenizerConfig,
     TrainConfig,
-    WarmupConfig,
 )
-from rlvr_jax.models.sizes import SIZES
+from rlvr_jax.data.curricula.mixture import Band
+from rlvr_jax.models.families import SIZES
+from rlvr_jax.probe import ProbeSAEConfig, SAEProbeConfig
+from rlvr_jax.tasks import MATH_RECORD, FilesTask
 from sae_jax.config import OptimizerConfig as SAEOptimizerConfig
 from sae_jax.config import SAEConfig
 from sae_jax.config import TrainConfig as SAETrainConfig
@@ -60,7 +58,7 @@ def get_config() -> Config:
     size = SIZES["Qwen2.5-Math-1.5B"]
     return Config(
         name="medium",
-        task=FilesConfig(
+        task=FilesTask(
             train_path="data/math/train.jsonl",
             eval_path="data/math/test.jsonl",
             record=dataclasses.replace(
@@ -73,56 +71,55 @@ def get_config() -> Config:
                 ),
             ),
         ),
-        tokenizer=TokenizerConfig(kind="huggingface", stop=("<|im_end|>",)),
+        tokenizer=TokenizerConfig(kind="huggingface", stop_strings=("<|im_end|>",)),
         pretrained=PretrainedConfig(
             path="models/Qwen2.5-Math-1.5B", vocab_size=size.vocab_size
         ),
         model=dataclasses.replace(
             size.model,
             compute_dtype="bfloat16",
-            layer_loop="scan",
+            scan_layers=True,
             remat="block",
-            attention_chunk=256,
+            attention_chunk_size=256,
         ),
         mesh=MeshConfig(fsdp=16),
-        sampler=SamplerConfig(tensor=1),
-        warmup=WarmupConfig(steps=0),
-        difficulty=DifficultyConfig(samples=8),
-        curriculum=CurriculumConfig(name="bucket", bucket="medium"),
+        sampler=SamplerConfig(tensor_parallel=1),
+        sft=SFTConfig(steps=0),
+        difficulty=DifficultyConfig(num_samples=8),
+        curriculum=Band(band="medium"),
         probe=_probe(),
         train=TrainConfig(
             steps=200,
-            prompts_per_step=128,
-            samples_per_prompt=8,
-            minibatches=8,
-            logit_chunk=64,
+            batch_size=128,
+            group_size=8,
+            num_minibatches=8,
+            logits_chunk_size=64,
             optimizer=OptimizerConfig(learning_rate=1e-6, warmup_steps=10),
             loss=LossConfig(kl_coef=0.001),
             rfgo=RFGOConfig(lambda_w=0.5, lambda_p=0.1),
             sampling=SamplingConfig(max_new_tokens=3072, temperature=0.6),
         ),
         eval=EvalConfig(
-            problems=500,
-            samples_per_problem=8,
+            num_problems=500,
+            num_samples=8,
             batch_size=128,
             sampling=SamplingConfig(max_new_tokens=3072, temperature=0.6),
         ),
         checkpoint=CheckpointConfig(every=20),
-        prompt_bucket=256,
-        completion_bucket=512,
+        prompt_pad_multiple=256,
+        completion_pad_multiple=512,
     )
 
 
-def _probe() -> ProbeConfig:
-    return ProbeConfig(
-        source="stage",
+def _probe() -> SAEProbeConfig:
+    return SAEProbeConfig(
         layer=16,
-        problems=2048,
-        fixed=128,
-        dictionary=DictionaryConfig(
-            sae=SAEConfig(latents=24_576, k=64),
+        num_problems=2048,
+        num_reference_texts=128,
+        sae=ProbeSAEConfig(
+            architecture=SAEConfig(latents=24_576, k=64),
             optimizer=SAEOptimizerConfig(),
-            train=SAETrainConfig(steps=20_000, seeds=2, twin=False),
+            train=SAETrainConfig(steps=20_000, num_seeds=2, no_contrast_baseline=False),
             batch_size=8192,
         ),
     )

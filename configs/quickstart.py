@@ -17,11 +17,11 @@ uniform operands, [95 % interval over problems]. With the probe, seed 0:
     54.5 % [51.9, 57.2]    94.2 % [92.7, 95.7]    98.8 %, 100 %
 
 With nothing compiled: 8 min 55 s where all was installed, 9 min 50 s and 10 min 40 s
-in fresh clones (the last not quite alone on the machine); warm start 193-203 s,
+in fresh clones (the last not quite alone on the machine); SFT 193-203 s,
 autoencoders 35-38, RL 254-264, evaluations 11-16. Peak memory 2.0 GB; 192 programs
 compiled. Autoencoder: FVE 0.897, alive 99 %.
 
-Without it (--config.probe.source=off, lambda_w=0 and lambda_p=0), three seeds:
+Without it (--config.probe.name=none, lambda_w=0 and lambda_p=0), three seeds:
 
     seed   pass@1 before          pass@1 after           pass@8 before, after
     0      54.5 % [51.9, 57.2]    95.9 % [95.0, 96.8]    98.8 %, 100 %
@@ -40,19 +40,17 @@ What failed on the way stands in docs/log.md.
 
 from job_jax.config import CheckpointConfig
 from rlvr_jax.config import (
-    ChainMix,
     Config,
-    DictionaryConfig,
     EvalConfig,
-    FiniteFieldConfig,
     ModelConfig,
     OptimizerConfig,
-    ProbeConfig,
     RFGOConfig,
     SamplingConfig,
+    SFTConfig,
     TrainConfig,
-    WarmupConfig,
 )
+from rlvr_jax.probe import ProbeSAEConfig, SAEProbeConfig
+from rlvr_jax.tasks import ChainMix, FiniteFieldTask
 from sae_jax.config import OptimizerConfig as SAEOptimizerConfig
 from sae_jax.config import SAEConfig
 from sae_jax.config import TrainConfig as SAETrainConfig
@@ -63,37 +61,36 @@ def get_config() -> Config:
     longer = (5, 6, 7, 8)
     return Config(
         name="quickstart",
-        task=FiniteFieldConfig(
+        task=FiniteFieldTask(
             modulus=7,
-            warmup=ChainMix(
-                steps=(2, 3, 4, 5, 6, 7, 8),
-                step_weights=(1.0, 1.0, 1.0, 1.0, 0.5, 0.5, 0.5),
+            sft=ChainMix(
+                chain_lengths=(2, 3, 4, 5, 6, 7, 8),
+                chain_length_weights=(1.0, 1.0, 1.0, 1.0, 0.5, 0.5, 0.5),
                 operand_decay=0.8,
             ),
-            train=ChainMix(steps=longer),
-            eval=ChainMix(steps=longer),
+            train=ChainMix(chain_lengths=longer),
+            eval=ChainMix(chain_lengths=longer),
         ),
         model=ModelConfig(scale_embeddings=True),
-        warmup=WarmupConfig(
+        sft=SFTConfig(
             steps=320,
             batch_size=64,
-            micro_batches=2,
+            grad_accum_steps=2,
             optimizer=OptimizerConfig(learning_rate=3e-3, schedule="cosine"),
         ),
-        probe=ProbeConfig(
-            source="stage",
+        probe=SAEProbeConfig(
             layer=2,
-            problems=256,
-            fixed=128,
+            num_problems=256,
+            num_reference_texts=128,
             log_every=20,
-            dictionary=DictionaryConfig(
-                sae=SAEConfig(latents=1024, k=32),
+            sae=ProbeSAEConfig(
+                architecture=SAEConfig(latents=1024, k=32),
                 optimizer=SAEOptimizerConfig(learning_rate=2e-3, warmup_steps=50),
                 train=SAETrainConfig(
                     steps=400,
-                    seeds=2,
-                    twin=False,
-                    threshold_start=200,
+                    num_seeds=2,
+                    no_contrast_baseline=False,
+                    threshold_start_step=200,
                     threshold_decay=0.98,
                 ),
                 batch_size=1024,
@@ -101,18 +98,18 @@ def get_config() -> Config:
         ),
         train=TrainConfig(
             steps=160,
-            prompts_per_step=16,
-            samples_per_prompt=8,
+            batch_size=16,
+            group_size=8,
             sampling=SamplingConfig(max_new_tokens=60),
             optimizer=OptimizerConfig(learning_rate=1e-4, warmup_steps=10),
             rfgo=RFGOConfig(lambda_w=0.5, lambda_p=0.1),
         ),
         eval=EvalConfig(
-            problems=256,
-            samples_per_problem=8,
+            num_problems=256,
+            num_samples=8,
             sampling=SamplingConfig(max_new_tokens=60),
         ),
         checkpoint=CheckpointConfig(every=100),
-        prompt_bucket=32,
-        completion_bucket=30,
+        prompt_pad_multiple=32,
+        completion_pad_multiple=30,
     )

@@ -2,8 +2,8 @@
 
 GRPO in groups of 8 with a light KL, a temporal autoencoder of the policy before RL
 (16 D latents after layer 13 of 0..23, about as deep as in configs/medium.py) weighing
-tokens and standing in for the reward in all-wrong groups. No warm start: RL begins at
-the checkpoint (--config.warmup.steps=200 would fit it to worked solutions first).
+tokens and standing in for the reward in all-wrong groups. No SFT: RL begins at
+the checkpoint (--config.sft.steps=200 would fit it to worked solutions first).
 
 Commands, with the checkpoint in models/Qwen2.5-0.5B and GSM8K's lines in data/gsm8k:
     python -m rlvr_jax.main --config=configs/small.py --workdir=runs/small
@@ -25,23 +25,21 @@ import dataclasses
 from job_jax.config import CheckpointConfig, MeshConfig
 from rlvr_jax.config import (
     Config,
-    DictionaryConfig,
     DifficultyConfig,
     EvalConfig,
-    FilesConfig,
     LossConfig,
     OptimizerConfig,
     PretrainedConfig,
-    ProbeConfig,
-    RecordConfig,
     RFGOConfig,
     SamplerConfig,
     SamplingConfig,
+    SFTConfig,
     TokenizerConfig,
     TrainConfig,
-    WarmupConfig,
 )
-from rlvr_jax.models.sizes import SIZES
+from rlvr_jax.models.families import SIZES
+from rlvr_jax.probe import ProbeSAEConfig, SAEProbeConfig
+from rlvr_jax.tasks import FilesTask, RecordConfig
 from sae_jax.config import OptimizerConfig as SAEOptimizerConfig
 from sae_jax.config import SAEConfig
 from sae_jax.config import TrainConfig as SAETrainConfig
@@ -52,7 +50,7 @@ def get_config() -> Config:
     size = SIZES["Qwen2.5-0.5B"]
     return Config(
         name="small",
-        task=FilesConfig(
+        task=FilesTask(
             train_path="data/gsm8k/train.jsonl",
             eval_path="data/gsm8k/test.jsonl",
             record=RecordConfig(
@@ -61,56 +59,55 @@ def get_config() -> Config:
                 system_prompt="Reason step by step and end with #### and the number.",
             ),
         ),
-        tokenizer=TokenizerConfig(kind="huggingface", stop=("<|im_end|>",)),
+        tokenizer=TokenizerConfig(kind="huggingface", stop_strings=("<|im_end|>",)),
         pretrained=PretrainedConfig(
             path="models/Qwen2.5-0.5B", vocab_size=size.vocab_size
         ),
         model=dataclasses.replace(
             size.model,
             compute_dtype="bfloat16",
-            layer_loop="scan",
+            scan_layers=True,
             remat="block",
-            attention_chunk=256,
-            max_length=512 + 1024,
+            attention_chunk_size=256,
+            max_seq_len=512 + 1024,
         ),
         mesh=MeshConfig(fsdp=4),
-        sampler=SamplerConfig(tensor=1),
-        warmup=WarmupConfig(steps=0),
-        difficulty=DifficultyConfig(samples=8, pool=2048),
-        probe=_probe(size.model.width),
+        sampler=SamplerConfig(tensor_parallel=1),
+        sft=SFTConfig(steps=0),
+        difficulty=DifficultyConfig(num_samples=8, pool_size=2048),
+        probe=_probe(size.model.hidden_size),
         train=TrainConfig(
             steps=200,
-            prompts_per_step=32,
-            samples_per_prompt=8,
-            micro_batches=8,
-            logit_chunk=64,
+            batch_size=32,
+            group_size=8,
+            grad_accum_steps=8,
+            logits_chunk_size=64,
             optimizer=OptimizerConfig(learning_rate=1e-6, warmup_steps=10),
             loss=LossConfig(kl_coef=0.001),
             rfgo=RFGOConfig(lambda_w=0.5, lambda_p=0.1),
             sampling=SamplingConfig(max_new_tokens=1024),
         ),
         eval=EvalConfig(
-            problems=1319,
-            samples_per_problem=8,
+            num_problems=1319,
+            num_samples=8,
             batch_size=32,
             sampling=SamplingConfig(max_new_tokens=1024, temperature=0.6),
         ),
         checkpoint=CheckpointConfig(every=20),
-        prompt_bucket=128,
-        completion_bucket=256,
+        prompt_pad_multiple=128,
+        completion_pad_multiple=256,
     )
 
 
-def _probe(width: int) -> ProbeConfig:
-    return ProbeConfig(
-        source="stage",
+def _probe(width: int) -> SAEProbeConfig:
+    return SAEProbeConfig(
         layer=13,
-        problems=2048,
-        fixed=128,
-        dictionary=DictionaryConfig(
-            sae=SAEConfig(latents=16 * width, k=64),
+        num_problems=2048,
+        num_reference_texts=128,
+        sae=ProbeSAEConfig(
+            architecture=SAEConfig(latents=16 * width, k=64),
             optimizer=SAEOptimizerConfig(),
-            train=SAETrainConfig(steps=10_000, seeds=2, twin=False),
+            train=SAETrainConfig(steps=10_000, num_seeds=2, no_contrast_baseline=False),
             batch_size=4096,
         ),
     )

@@ -1,7 +1,7 @@
 """A temporal sparse autoencoder of the quickstart policy's residual stream.
 
-Three seeds and their alpha = 0 twins, 2,048 latents (16 D), k = 32, on the stream after
-layer 2 of 4, on the policy's own completions of 8,192 train problems.
+Three seeds and their alpha = 0 replicas, 2,048 latents (16 D), k = 32, on the stream
+after layer 2 of 4, on the policy's own completions of 8,192 train problems.
 
 Commands:
     bash launch/quickstart.sh
@@ -20,7 +20,7 @@ Measured on 17,581 tokens of held-out completions, policy of seed 0:
     2               0.933   32.5 / 32.0               98.8 %   0.0968
     2, alpha = 0    0.952   32.9 / 32.0               99.4 %   0.1067
 
-High-level latents are smoother than the twin's by 0.0119, 95 % t-interval over the
+High-level latents are smoother than that replica's by 0.0119, 95 % t-interval over the
 three seeds [0.0076, 0.0162], at a price of 0.022 in FVE. Six autoencoders at once took
 14 minutes on 2 CPU cores under other load, 1,780 pairs a second.
 """
@@ -41,11 +41,11 @@ def get_config() -> Config:
     return Config(
         name="tsae_policy",
         sae=SAEConfig(latents=2048, k=32),
-        loss=LossConfig(dead_after=400_000),
+        loss=LossConfig(dead_after_tokens=400_000),
         optimizer=OptimizerConfig(learning_rate=1e-3, warmup_steps=100),
         pairs=PairsConfig(batch_size=2048),
         train=TrainConfig(
-            steps=700, seeds=3, threshold_start=300, threshold_decay=0.99
+            steps=700, num_seeds=3, threshold_start_step=300, threshold_decay=0.99
         ),
         log=LogConfig(every=50),
     )

@@ -1,8 +1,9 @@
-"""A temporal sparse autoencoder and its alpha = 0 twin, on two cores.
+"""A temporal sparse autoencoder and its alpha = 0 replica, on two cores.
 
-Without --config.pairs.path it learns the synthetic world of sae_jax/synthetic.py: 102k
-tokens of width 64, made on the spot, of which 24 persistent and 72 momentary factors
-are the truth, 9.6 of them on at a time. The dictionary has 25 high-level latents and
+Without --config.pairs.path it learns the synthetic world of sae_jax/data/synthetic.py:
+102k tokens of width 64, made on the spot, of which 24 persistent and 72 momentary
+factors are the truth, 9.6 of them on at a time. The dictionary has 25 high-level
+latents and
 103 others, 10 active at a time.
 
 Command: python -m sae_jax.train --config=configs/tsae_quickstart.py --workdir=DIR
@@ -12,7 +13,7 @@ smoother), high the high-level latents:
 
     clone        alpha   FVE     L0     alive   S high   S low
     seed0        0.1     0.901   10.0   0.89    0.147    0.393
-    seed0_twin   0       0.839   10.0   0.92    0.449    0.296
+    seed0_no_contrast   0       0.839   10.0   0.92    0.449    0.296
 
 The threshold that training left has an L0 of 9.96 and 9.94; bisection makes it 10.0.
 It took 64 s of processor time in two attempts (cut at step 1600), each with its
@@ -35,9 +36,9 @@ def get_config() -> Config:
     return Config(
         name="tsae_quickstart",
         sae=SAEConfig(latents=128, k=10),
-        loss=LossConfig(dead_after=500_000),
+        loss=LossConfig(dead_after_tokens=500_000),
         optimizer=OptimizerConfig(learning_rate=1e-3, warmup_steps=200),
         pairs=PairsConfig(batch_size=1024),
-        train=TrainConfig(steps=2000, threshold_start=500, threshold_decay=0.99),
+        train=TrainConfig(steps=2000, threshold_start_step=500, threshold_decay=0.99),
         log=LogConfig(every=200),
     )

@@ -16,11 +16,11 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from job_jax.config import CheckpointConfig
-from job_jax.processes import on_host
+from job_jax.processes import device_get
 from job_jax.schema import ConfigError
 
 
-class CheckpointShapeError(ConfigError):
+class CheckpointMismatchError(ConfigError):
     """A checkpoint that does not hold what the config describes."""
 
 
@@ -53,7 +53,7 @@ class StageCheckpoints:
         )
         if config:
             options = ocp.CheckpointManagerOptions(
-                max_to_keep=config.keep, cleanup_tmp_directories=True
+                max_to_keep=config.max_to_keep, cleanup_tmp_directories=True
             )
         self._manager = ocp.CheckpointManager(
             directory.absolute(),
@@ -74,38 +74,40 @@ class StageCheckpoints:
         self._manager.save(
             step,
             args=ocp.args.Composite(
-                state=ocp.args.PyTreeSave(_to_dict(state)),
+                state=ocp.args.PyTreeSave(_to_nested_dict(state)),
                 host=ocp.args.JsonSave(host_state),
             ),
         )
 
-    def restore(self, step: int, like: Any) -> tuple[Any, dict[str, Any]]:
+    def restore(self, step: int, target: Any) -> tuple[Any, dict[str, Any]]:
         """Returns state and host state of a step, a tree like `like` and laid out so.
 
         The leaves of `like` may be abstract. Raises CheckpointShapeError, naming the
         first array that differs, and CheckpointReadError.
         """
-        restored = self._read(step, like, host=ocp.args.JsonRestore())
-        return _like(like, restored.state), restored.host
+        restored = self._read(step, target, host=ocp.args.JsonRestore())
+        return _from_nested_dict(target, restored.state), restored.host
 
-    def restore_params(self, step: int, like: Any) -> Any:
+    def restore_params(self, step: int, target: Any) -> Any:
         """Returns only the parameters of a step, else as `restore`."""
-        wanted = {"params": like}
-        return _like(wanted, self._read(step, wanted).state)["params"]
+        wanted = {"params": target}
+        return _from_nested_dict(wanted, self._read(step, wanted).state)["params"]
 
-    def _read(self, step: int, like: Any, **more: ocp.args.CheckpointArgs) -> Any:
+    def _read(
+        self, step: int, target: Any, **extra_args: ocp.args.CheckpointArgs
+    ) -> Any:
         """Returns what orbax reads: the arrays of `like` laid out so, and `more`."""
         try:
             saved = self._manager.item_metadata(step).state
-            self._check(step, dict(_named(saved)), like)
+            self._check_matches(step, dict(_named_leaves(saved)), target)
             state = ocp.args.PyTreeRestore(
-                item=_to_dict(jax.tree.map(_abstract, like)),
-                restore_args=_to_dict(jax.tree.map(_laid_out, like)),
+                item=_to_nested_dict(jax.tree.map(_abstract_array, target)),
+                restore_args=_to_nested_dict(jax.tree.map(_restore_args, target)),
                 partial_restore=True,
             )
-            args = ocp.args.Composite(state=state, **more)
+            args = ocp.args.Composite(state=state, **extra_args)
             return self._manager.restore(step, args=args)
-        except CheckpointShapeError:
+        except CheckpointMismatchError:
             raise
         except Exception as error:  # orbax raises nothing narrower for damaged arrays
             cause = str(error.__cause__ or error).splitlines()[0]
@@ -136,44 +138,46 @@ class StageCheckpoints:
         """Closes, whatever happened."""
         self.close()
 
-    def _check(self, step: int, found: dict[str, Any], like: Any) -> None:
-        wanted = dict(_named(like))
+    def _check_matches(self, step: int, saved: dict[str, Any], target: Any) -> None:
+        wanted = dict(_named_leaves(target))
         sections = {name.split("/")[0] for name in wanted}
         where = f"checkpoint {self._directory}/{step}"
-        for name in [*wanted, *found]:
-            there, here = found.get(name), wanted.get(name)
+        for name in [*wanted, *saved]:
+            there, here = saved.get(name), wanted.get(name)
             if there is None:
-                raise CheckpointShapeError(
+                raise CheckpointMismatchError(
                     f"{where} has no {name}; it was written by another model or "
                     "optimizer"
                 )
             if here is None and name.split("/")[0] in sections:
-                raise CheckpointShapeError(
+                raise CheckpointMismatchError(
                     f"{where} holds {name}, of which the config knows nothing; it was "
                     "written by another model or optimizer"
                 )
-            if here is not None and _form(there) != _form(here):
-                raise CheckpointShapeError(
-                    f"{where} holds {name} as {_form(there)} where the config asks for "
-                    f"{_form(here)}; use the config it was made with, or another "
+            if here is not None and _dtype_and_shape(there) != _dtype_and_shape(here):
+                raise CheckpointMismatchError(
+                    f"{where} holds {name} as {_dtype_and_shape(there)} where the "
+                    "config asks for "
+                    f"{_dtype_and_shape(here)}; use the config it was made with, or "
+                    "another "
                     "workdir"
                 )
 
 
-def digest(params: Any) -> str:
+def params_sha256(params: Any) -> str:
     """Returns the SHA-256 of all parameters: names, types, shapes and bytes."""
     sha = hashlib.sha256()
-    for name, leaf in sorted(_named(params)):
-        array = np.asarray(on_host(leaf))
+    for name, leaf in sorted(_named_leaves(params)):
+        array = np.asarray(device_get(leaf))
         sha.update(f"{name} {array.dtype} {array.shape}\n".encode())
         sha.update(np.ascontiguousarray(array).tobytes())
     return sha.hexdigest()
 
 
-def _to_dict(tree: Any) -> dict[str, Any]:
+def _to_nested_dict(tree: Any) -> dict[str, Any]:
     """Returns the tree as nested dicts: what a reader of the checkpoint will see."""
     root: dict[str, Any] = {}
-    for name, leaf in _named(tree):
+    for name, leaf in _named_leaves(tree):
         *parents, last = name.split("/")
         node = root
         for parent in parents:
@@ -182,14 +186,14 @@ def _to_dict(tree: Any) -> dict[str, Any]:
     return root
 
 
-def _like(tree: Any, nested: dict[str, Any]) -> Any:
+def _from_nested_dict(tree: Any, nested: dict[str, Any]) -> Any:
     """Returns the arrays of `_to_dict`'s form in the form of `tree`."""
-    arrays = dict(_named(nested))
-    leaves = [arrays[name] for name, _ in _named(tree)]
+    arrays = dict(_named_leaves(nested))
+    leaves = [arrays[name] for name, _ in _named_leaves(tree)]
     return jax.tree.unflatten(jax.tree.structure(tree), leaves)
 
 
-def _named(tree: Any) -> list[tuple[str, Any]]:
+def _named_leaves(tree: Any) -> list[tuple[str, Any]]:
     """Returns the leaves with their paths, such as "params/layers/0/scale"."""
     return [
         (jax.tree_util.keystr(path, simple=True, separator="/"), leaf)
@@ -197,13 +201,13 @@ def _named(tree: Any) -> list[tuple[str, Any]]:
     ]
 
 
-def _form(leaf: Any) -> str:
+def _dtype_and_shape(leaf: Any) -> str:
     return f"{leaf.dtype}{list(leaf.shape)}"
 
 
-def _abstract(leaf: Any) -> jax.ShapeDtypeStruct:
+def _abstract_array(leaf: Any) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding)
 
 
-def _laid_out(leaf: Any) -> ocp.ArrayRestoreArgs:
+def _restore_args(leaf: Any) -> ocp.ArrayRestoreArgs:
     return ocp.ArrayRestoreArgs(sharding=leaf.sharding, dtype=leaf.dtype)

@@ -6,7 +6,6 @@ is frozen and lets fields that belong together (batch and minibatches) be checke
 once all of them are known.
 """
 
-import argparse
 import dataclasses
 import inspect
 import json
@@ -16,20 +15,20 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from absl import flags
 
 from job_jax import processes
-from job_jax.config_io import AnySection, alternatives, from_json, override
+from job_jax.config_io import SectionT, from_json, iter_alternatives, override
 from job_jax.schema import (
     ConfigError,
-    Section,
+    ConfigSection,
     did_you_mean,
-    sections,
+    iter_fields,
+    iter_sections,
+    split_annotation,
     type_name,
-    unwrap,
-    walk,
 )
 
 DONE, FAILED, BAD_USAGE, STOPPED = 0, 1, 2, 75
@@ -46,61 +45,93 @@ class StoppedError(Exception):
     """The run was asked to stop and has saved what it needs to go on."""
 
 
-def exit_code(action: Callable[[], None], failures: tuple[type[Exception], ...]) -> int:
+def run_command(
+    action: Callable[[], None], expected_errors: tuple[type[Exception], ...]
+) -> int:
     """Returns the exit code of a command whose work is `action`.
 
     `failures` are the errors that a user can mend; each becomes one line. Anything else
     is our bug and shows its traceback. Of several processes all end: one that fails
     tells the others why.
     """
-    code, said = _ended(action, failures)
+    code, said = _run_action(action, expected_errors)
     failed = code not in (DONE, STOPPED)
     if said and (failed or processes.is_primary()):
         print(said, file=sys.stderr)
-    return processes.leave(code, said.splitlines()[-1] if said else "", failed=failed)
+    return processes.shutdown(
+        code, said.splitlines()[-1] if said else "", failed=failed
+    )
 
 
-def _ended(
-    action: Callable[[], None], failures: tuple[type[Exception], ...]
+def _run_action(
+    action: Callable[[], None], expected_errors: tuple[type[Exception], ...]
 ) -> tuple[int, str]:
     """Returns the exit code, and what there is to say."""
     try:
         action()
     except (UsageError, ConfigError) as error:
         return BAD_USAGE, f"error: {error}"
-    except failures as error:
+    except expected_errors as error:
         return FAILED, f"error: {error}"
     except StoppedError:
         return STOPPED, "stopped; run the same command again to go on"
     except (Exception, KeyboardInterrupt) as error:
-        if processes.count() == 1:
+        if processes.process_count() == 1:
             raise
         trace = "".join(traceback.format_exception(error)).rstrip()
-        return FAILED, processes.explained(error) or trace
+        return FAILED, processes.peer_failure(error) or trace
     return DONE, ""
 
 
-class ArgumentParser(argparse.ArgumentParser):
-    """argparse whose refusals are UsageErrors that name the nearest flag."""
+def parse_flags(
+    argv: Sequence[str],
+    values: flags.FlagValues,
+    *,
+    usage: str,
+    required: Sequence[str] = (),
+    arguments: Sequence[str] = (),
+    at_least: bool = False,
+) -> list[str]:
+    """Returns the arguments that are no flags, and fills `values` from the flags.
 
-    def __init__(self, **settings: Any):
-        super().__init__(allow_abbrev=False, **settings)
+    There must be as many as `arguments` names, or `at_least` so many. Raises UsageError
+    on anything else, naming the nearest flag. Prints the help and exits 0 on --help.
+    """
+    values.set_gnu_getopt(True)
+    if "help" not in values:
+        flags.DEFINE_boolean("help", False, "show this and exit", flag_values=values)
+    try:
+        given = values(["", *("--help" if arg == "-h" else arg for arg in argv)])[1:]
+    except flags.UnrecognizedFlagError as error:
+        name = f"--{error.flagname}"
+        nearest = did_you_mean(name, [f"--{flag}" for flag in values])
+        raise UsageError(f"unknown flag {name!r}{nearest}") from error
+    except flags.Error as error:
+        raise UsageError(str(error)) from error
+    if values.help:
+        print(usage)
+        for name in values:
+            default = (
+                "" if values[name].default in (None, False) else values[name].default
+            )
+            shown = f" (default: {default})" if default != "" else ""
+            print(f"  {f'--{name}':<18} {values[name].help}{shown}")
+        raise SystemExit(0)
+    if len(given) > len(arguments) and not at_least:
+        raise UsageError(
+            f"unexpected argument {given[len(arguments)]!r}; see --help"
+            if arguments
+            else f"unexpected argument {given[0]!r}; write --flag=value"
+        )
+    if len(given) < len(arguments):
+        raise UsageError(f"{' '.join(arguments[len(given) :])} missing; see --help")
+    for name in required:
+        if not values[name].value:
+            raise UsageError(f"--{name} is missing: {values[name].help}")
+    return given
 
-    def read(self, argv: Sequence[str]) -> argparse.Namespace:
-        """Returns what `argv` says. Prints the help and exits 0 on --help."""
-        chosen, unknown = self.parse_known_args(argv)
-        if unknown:
-            flag = unknown[0].split("=")[0]
-            nearest = did_you_mean(flag, list(self._option_string_actions))
-            raise UsageError(f"unknown argument {flag!r}{nearest}")
-        return chosen
 
-    def error(self, message: str) -> NoReturn:
-        """Raises UsageError."""
-        raise UsageError(message)
-
-
-def command_flags() -> flags.FlagValues:
+def define_config_flags() -> flags.FlagValues:
     """Returns the flags of every command that takes a config, ready for more."""
     values = flags.FlagValues()
     values.set_gnu_getopt(True)
@@ -114,13 +145,13 @@ def command_flags() -> flags.FlagValues:
     return values
 
 
-def read_command(
+def parse_command(
     argv: Sequence[str],
     values: flags.FlagValues,
     *,
     usage: str,
-    default: AnySection,
-) -> tuple[Path, AnySection]:
+    default: SectionT,
+) -> tuple[Path, SectionT]:
     """Returns the config's file and the config with its overrides; fills `values`.
 
     `default` is a config of the class that the file must hold. Raises UsageError.
@@ -133,7 +164,7 @@ def read_command(
     if values.help:
         print(help_text(values, usage=usage, config=default))
         raise SystemExit(0)
-    overrides = _overrides(rest, values, default)
+    overrides = _parse_overrides(rest, values, default)
     if not values.config:
         raise UsageError(
             "--config=FILE is missing, for example --config=configs/quickstart.py"
@@ -146,7 +177,7 @@ def read_command(
         raise UsageError(str(error)) from error
 
 
-def load_config(path: Path, kind: type[AnySection]) -> AnySection:
+def load_config(path: Path, config_class: type[SectionT]) -> SectionT:
     """Returns the config that a recipe or a workdir's config.json holds."""
     if not path.is_file():
         siblings = [str(f) for f in path.parent.glob(f"*{path.suffix}") if f.is_file()]
@@ -154,42 +185,48 @@ def load_config(path: Path, kind: type[AnySection]) -> AnySection:
             f"no config file {str(path)!r}{did_you_mean(str(path), siblings)}"
         )
     if path.suffix == ".py":
-        return _run_recipe(path, kind)
+        return _load_recipe(path, config_class)
     if path.suffix == ".json":
-        return _read_record(path, kind)
+        return _load_json(path, config_class)
     raise UsageError(f"{path} is neither a Python file (.py) nor a config.json")
 
 
-def help_text(values: flags.FlagValues, *, usage: str, config: Section) -> str:
+def help_text(values: flags.FlagValues, *, usage: str, config: ConfigSection) -> str:
     """Returns every flag and every config field: path, default, type and comment."""
     lines = [usage, "flags:"]
     lines += [f"  {f'--{name}':<14} {values[name].help}" for name in values]
     lines += ["", "config fields, with the value that they have unless FILE sets them:"]
-    for path, section in sections(config):
+    for path, section in iter_sections(config):
         lines += _section_help(path, section, path.rstrip(".") or "config")
-    for path, section in alternatives(config):
-        chosen = f"{path}kind={vars(section)['kind']}, where FILE chooses it"
-        for inner, each in sections(section, path):
+    for path, section in iter_alternatives(config):
+        tags = section.tags().items()
+        chosen = ", ".join(f"with {path}{tag}={name}" for tag, name in tags)
+        for inner, each in iter_sections(section, path):
             title = chosen if each is section else f"{inner.rstrip('.')} of {chosen}"
             lines += _section_help(inner, each, title)
     return "\n".join(lines)
 
 
-def _section_help(path: str, section: Section, title: str) -> Iterator[str]:
+def _section_help(path: str, section: ConfigSection, title: str) -> Iterator[str]:
     yield f"\n{title}: {inspect.cleandoc(type(section).__doc__ or '').splitlines()[0]}"
-    comments = dict(_COMMENT.findall(inspect.getsource(type(section))))
+    for tag, name in section.tags().items():
+        names = ", ".join(type(section).registry.names)  # type: ignore[attr-defined]
+        assignment = f"--config.{path}{tag}={name}"
+        yield f"  {assignment:<50} one of {names}, or package.module:name"
+    bases = [c for c in reversed(type(section).__mro__) if issubclass(c, ConfigSection)]
+    comments = dict(_COMMENT.findall("\n".join(map(inspect.getsource, bases))))
     for field in dataclasses.fields(section):
         value = vars(section)[field.name]
-        if not isinstance(value, Section):
-            kind, bound = unwrap(field.type)
+        if not isinstance(value, ConfigSection):
+            kind, bound = split_annotation(field.type)
             notes = [type_name(kind)]
-            notes += [f"must {bound.text}"] if bound else []
+            notes += [f"must {bound.requirement}"] if bound else []
             notes += [comments[field.name]] if field.name in comments else []
-            assignment = f"--config.{path}{field.name}={_shown(value)}"
+            assignment = f"--config.{path}{field.name}={_format_value(value)}"
             yield f"  {assignment:<50} {'; '.join(notes)}"
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, tuple):
         return ",".join(map(str, value))
     if isinstance(value, str) and not value.isidentifier():
@@ -197,8 +234,8 @@ def _shown(value: Any) -> str:
     return str(value)
 
 
-def _overrides(
-    args: Iterable[str], values: flags.FlagValues, config: Section
+def _parse_overrides(
+    args: Iterable[str], values: flags.FlagValues, config: ConfigSection
 ) -> dict[str, str]:
     """Returns key -> text of every `--config.key=text`; refuses all other `args`."""
     overrides = {}
@@ -209,7 +246,7 @@ def _overrides(
         name, equals, text = arg.lstrip("-").partition("=")
         if not name.startswith("config."):
             known = [f"--{flag}" for flag in values]
-            known += [f"--config.{path}" for path, _, _ in walk(config)]
+            known += [f"--config.{path}" for path, _, _ in iter_fields(config)]
             nearest = did_you_mean(f"--{name}", known)
             raise UsageError(f"unknown flag '--{name}'{nearest}")
         if not equals and (text := next(remaining, "")) == "":
@@ -218,24 +255,28 @@ def _overrides(
     return overrides
 
 
-def _run_recipe(path: Path, kind: type[AnySection]) -> AnySection:
+def _load_recipe(path: Path, config_class: type[SectionT]) -> SectionT:
     """Returns what the file's get_config() returns; errors name file and line."""
+    if (folder := str(path.parent.resolve())) not in sys.path:
+        sys.path.append(folder)  # what a recipe brings may lie beside it
     try:
         namespace = runpy.run_path(str(path))
         if "get_config" not in namespace:
             raise ConfigError("the file defines no function get_config() -> Config")
         config = namespace["get_config"]()
-        if not isinstance(config, kind):
+        if not isinstance(config, config_class):
             raise ConfigError(
                 f"get_config() returned {type(config).__name__}, not "
-                f"{kind.__module__}.{kind.__name__}"
+                f"{config_class.__module__}.{config_class.__name__}"
             )
     except Exception as error:
-        raise UsageError(f"{path}{_line(error, path)}: {_sentence(error)}") from error
+        raise UsageError(
+            f"{path}{_error_location(error, path)}: {_error_message(error)}"
+        ) from error
     return config
 
 
-def _line(error: Exception, path: Path) -> str:
+def _error_location(error: Exception, path: Path) -> str:
     """Returns ":12", where line 12 of the file is the last of its lines to have run."""
     lines = [
         frame.lineno
@@ -247,19 +288,19 @@ def _line(error: Exception, path: Path) -> str:
     return f":{lines[-1]}" if lines else ""
 
 
-def _sentence(error: Exception) -> str:
+def _error_message(error: Exception) -> str:
     if isinstance(error, ConfigError):
         return str(error)
     text = error.msg if isinstance(error, SyntaxError) else str(error)
     return " ".join(f"{type(error).__name__}: {text}".split())
 
 
-def _read_record(path: Path, kind: type[AnySection]) -> AnySection:
+def _load_json(path: Path, config_class: type[SectionT]) -> SectionT:
     """Returns the config of a config.json, where it stands under the key "config"."""
     try:
         record = json.loads(path.read_text())
         if not isinstance(record, dict) or "config" not in record:
             raise ConfigError("no config under the key 'config'")
-        return from_json(kind, record["config"])
+        return from_json(config_class, record["config"])
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: {error}") from error

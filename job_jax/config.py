@@ -3,28 +3,32 @@
 import dataclasses
 from typing import Annotated
 
-from job_jax.schema import Bound, Count, Section
+from job_jax.schema import ConfigSection, Constraint, PositiveInt
 
-CountOrAll = Annotated[int, Bound("be positive, or -1", lambda n: n > 0 or n == -1)]
-Decay = Annotated[float, Bound("lie within [0, 1)", lambda x: 0 <= x < 1)]
-NOT_EMPTY = Bound("name at least one", bool)
-PositiveShare = Annotated[float, Bound("lie in (0, 1]", lambda x: 0 < x <= 1)]
-Seed = Annotated[int, Bound("lie within 0..2**32-1", lambda n: 0 <= n < 2**32)]
+PositiveIntOrAll = Annotated[
+    int, Constraint("be positive, or -1", lambda n: n > 0 or n == -1)
+]
+DecayRate = Annotated[float, Constraint("lie within [0, 1)", lambda x: 0 <= x < 1)]
+NON_EMPTY = Constraint("name at least one", bool)
+PositiveFraction = Annotated[float, Constraint("lie in (0, 1]", lambda x: 0 < x <= 1)]
+Seed = Annotated[int, Constraint("lie within 0..2**32-1", lambda n: 0 <= n < 2**32)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MeshConfig(Section):
+class MeshConfig(ConfigSection):
     """Devices per mesh axis."""
 
-    data: CountOrAll = -1  # -1: all devices that the other axes leave
-    fsdp: Count = 1
-    tensor: Count = 1
-    cpu_devices: CountOrAll = -1  # per process, on CPU; -1: one per core, at most 8
+    data: PositiveIntOrAll = -1  # -1: all devices that the other axes leave
+    fsdp: PositiveInt = 1
+    tensor: PositiveInt = 1
+    cpu_devices: PositiveIntOrAll = (
+        -1
+    )  # per process, on CPU; -1: one per core, at most 8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CheckpointConfig(Section):
+class CheckpointConfig(ConfigSection):
     """What is kept so that a run can be cut anywhere and go on unchanged."""
 
-    every: Count = 50  # steps between checkpoints
-    keep: Count = 2  # newest N of each stage
+    every: PositiveInt = 50  # steps between checkpoints
+    max_to_keep: PositiveInt = 2  # newest N of each stage

@@ -1,44 +1,48 @@
 """A config as text: JSON and back, overrides by dotted key, digest, difference."""
 
+import copy
 import dataclasses
-import hashlib
-import json
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, TypeVar, get_args, get_origin
+from typing import Any, TypeVar, get_args, get_origin
 
+from job_jax.registry import OpenSection
 from job_jax.schema import (
     ConfigError,
-    Section,
+    ConfigSection,
     did_you_mean,
-    section_classes,
-    sections,
-    unwrap,
-    walk,
+    iter_fields,
+    iter_sections,
+    section_class,
+    split_annotation,
 )
 
-AnySection = TypeVar("AnySection", bound=Section)
+SectionT = TypeVar("SectionT", bound=ConfigSection)
 
 
-def to_json(config: Section) -> dict[str, Any]:
+def to_json(config: ConfigSection) -> dict[str, Any]:
     """Returns the config as JSON: nested objects, tuples as lists."""
-    return json.loads(json.dumps(dataclasses.asdict(config)))
+    values = {
+        field.name: _value_to_json(vars(config)[field.name])
+        for field in dataclasses.fields(config)
+    }
+    return {**config.tags(), **values}
 
 
-def from_json(kind: type[AnySection], data: Any) -> AnySection:
+def _value_to_json(value: Any) -> Any:
+    if isinstance(value, ConfigSection):
+        return to_json(value)
+    return list(map(_value_to_json, value)) if isinstance(value, tuple) else value
+
+
+def from_json(config_class: type[SectionT], data: Any) -> SectionT:
     """Returns the config that `to_json` wrote. Raises ConfigError on any other keys."""
-    return _section_from_json((kind,), data, "")
+    return _section_from_json(config_class, data, "")
 
 
-def config_digest(config: Section) -> str:
-    """Returns the SHA-256 of the config's canonical JSON."""
-    text = json.dumps(to_json(config), sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def diff(old: Section, new: Section) -> list[str]:
+def diff(old: ConfigSection, new: ConfigSection) -> list[str]:
     """Returns a line "train.steps: 100 -> 200" for every field that differs."""
-    before = {path: repr(value) for path, _, value in walk(old)}
-    after = {path: repr(value) for path, _, value in walk(new)}
+    before = {path: repr(value) for path, _, value in iter_fields(old)}
+    after = {path: repr(value) for path, _, value in iter_fields(new)}
     return [
         f"{path}: {before.get(path, 'absent')} -> {after.get(path, 'absent')}"
         for path in before | after
@@ -71,67 +75,103 @@ def diff_json(
     return lines
 
 
-def override(config: AnySection, overrides: Mapping[str, str]) -> AnySection:
+def override(config: SectionT, overrides: Mapping[str, str]) -> SectionT:
     """Returns `config` with the text of each dotted key read as its field's type.
 
     All fields change at once: a section is made, and so checked, with every override
-    of it in place. Raises ConfigError.
+    of it in place. Where the class of an open choice is overridden, the fields that all
+    its classes share keep their values and the others begin at their defaults. Raises
+    ConfigError.
     """
-    known = {path: field.type for path, field, _ in walk(config)}
-    for key, text in overrides.items():
+    config = _choose_classes(config, overrides, "")
+    known = {path for path, _, _ in iter_fields(config)}
+    for key in overrides:
         if key not in known:
             raise ConfigError(_unknown_key(key, config))
-        # A literal of one choice is the name of the class that the file chose.
-        choices = get_args(known[key]) if get_origin(known[key]) is Literal else ()
-        if len(choices) == 1 and text != choices[0]:
-            raise ConfigError(
-                f"{key} cannot be overridden: the config file chose {choices[0]!r}; to "
-                f"have {text!r}, choose it there"
-            )
-    return _rebuild(config, overrides, "")
+    return _apply_overrides(config, overrides, "")
 
 
-def alternatives(config: Section) -> Iterator[tuple[str, Section]]:
+def iter_alternatives(config: ConfigSection) -> Iterator[tuple[str, ConfigSection]]:
     """Returns (path, section) of every class that a config file may choose instead."""
-    for path, section in sections(config):
+    for path, section in iter_sections(config):
         for field in dataclasses.fields(section):
-            for each in section_classes(field.type):
-                if not isinstance(vars(section)[field.name], each):
-                    yield f"{path}{field.name}.", each()
+            held = vars(section)[field.name]
+            if isinstance(held, OpenSection):
+                for other in _other_classes(field.type, held):
+                    yield f"{path}{field.name}.", other()
 
 
-def _unknown_key(key: str, config: Section) -> str:
+def _other_classes(declared: Any, held: OpenSection) -> Iterator[type[OpenSection]]:
+    """Returns the classes of ours that could stand in the place of `held`."""
+    classes = [declared.choose(name) for name in declared.registry.names]
+    return (each for each in classes if type(held) is not each)
+
+
+def _choose_classes(section: Any, overrides: Mapping[str, str], path: str) -> Any:
+    """Returns the section with open choices of the classes that the overrides name."""
+    changed = {}
+    for field in dataclasses.fields(section):
+        key, value = f"{path}{field.name}", vars(section)[field.name]
+        if not isinstance(value, ConfigSection):
+            continue
+        if isinstance(value, OpenSection) and f"{key}.{value.tag}" in overrides:
+            base: Any = field.type
+            chosen = base.choose(overrides[f"{key}.{value.tag}"])
+            if chosen is not type(value):
+                shared = [field.name for field in dataclasses.fields(base)]
+                value = _construct(
+                    chosen, {name: vars(value)[name] for name in shared}, f"{key}."
+                )
+        changed[field.name] = _choose_classes(value, overrides, f"{key}.")
+    # Not made anew, which would check it: the overrides are not in place yet.
+    copied = copy.copy(section)
+    for name, value in changed.items():
+        object.__setattr__(copied, name, value)
+    return copied
+
+
+def _unknown_key(key: str, config: ConfigSection) -> str:
     """Returns why `key` cannot be set."""
-    known = [path for path, _, _ in walk(config)]
+    known = [path for path, _, _ in iter_fields(config)]
     within = [path for path in known if path.startswith(f"{key}.")]
     if within:
         return f"{key!r} is a section; set one of its fields, such as {within[0]!r}"
-    for path, section in alternatives(config):
-        if key in (other for other, _, _ in walk(section, path)):
-            kind = vars(section)["kind"]
-            return f"{key!r} is a field of {path}kind={kind}; choose it in the file"
+    for path, section in iter_alternatives(config):
+        if key in (other for other, _, _ in iter_fields(section, path)):
+            tag, name = next(iter(section.tags().items()))
+            return f"{key!r} is a field of {path}{tag}={name}; set that as well"
     return f"unknown config key {key!r}{did_you_mean(key, known)}"
 
 
-def _rebuild(section: Section, overrides: Mapping[str, str], path: str) -> Any:
+def _apply_overrides(
+    section: ConfigSection, overrides: Mapping[str, str], path: str
+) -> Any:
     values = {}
     for field in dataclasses.fields(section):
         key, value = f"{path}{field.name}", vars(section)[field.name]
-        if isinstance(value, Section):
-            value = _rebuild(value, overrides, f"{key}.")
+        if isinstance(value, ConfigSection):
+            value = _apply_overrides(value, overrides, f"{key}.")
         elif key in overrides:
-            value = _from_text(overrides[key], field.type)
+            value = _parse_value(overrides[key], field.type)
         values[field.name] = value
-    return _make(type(section), values, path)
+    return _construct(type(section), values, path)
 
 
-def _section_from_json(classes: tuple[type[Section], ...], data: Any, path: str) -> Any:
-    """Returns the section that `data` holds; `kind` names its class, if of several."""
+def _section_from_json(declared: type[ConfigSection], data: Any, path: str) -> Any:
+    """Returns the section that `data` holds, an open choice by the name in it."""
     if not isinstance(data, dict):
         raise ConfigError(
             f"{path.rstrip('.') or 'config'} expects an object, got {data!r}"
         )
-    chosen = classes[0] if len(classes) == 1 else _by_kind(classes, data, path)
+    chosen = declared
+    if issubclass(chosen, OpenSection):
+        if not isinstance(name := data.get(chosen.tag), str):
+            raise ConfigError(
+                f"{path}{chosen.tag} expects the name of a {chosen.registry.what}, got "
+                f"{name!r}"
+            )
+        data = {key: value for key, value in data.items() if key != chosen.tag}
+        chosen = chosen.choose(name)
     fields = {field.name: field.type for field in dataclasses.fields(chosen)}
     for name in data:
         if name not in fields:
@@ -142,36 +182,26 @@ def _section_from_json(classes: tuple[type[Section], ...], data: Any, path: str)
         if name not in data:
             raise ConfigError(f"config key '{path}{name}' is missing")
         values[name] = data[name]
-        if inner := section_classes(kind):
+        if inner := section_class(kind):
             values[name] = _section_from_json(inner, data[name], f"{path}{name}.")
-    return _make(chosen, values, path)
+    return _construct(chosen, values, path)
 
 
-def _by_kind(
-    classes: tuple[type[Section], ...], data: dict[str, Any], path: str
-) -> type[Section]:
-    for each in classes:
-        if "kind" in data and vars(each())["kind"] == data["kind"]:
-            return each
-    kinds = ", ".join(vars(each())["kind"] for each in classes)
-    raise ConfigError(f"{path}kind expects one of {kinds}, got {data.get('kind')!r}")
-
-
-def _make(kind: Any, values: dict[str, Any], path: str) -> Any:
+def _construct(config_class: Any, values: dict[str, Any], path: str) -> Any:
     """Returns the section; a value that it refuses is named by its whole path."""
     try:
-        return kind(**values)
+        return config_class(**values)
     except ConfigError as error:
         raise ConfigError(f"{path}{error}") from error
 
 
-def _from_text(text: str, kind: Any) -> Any:
+def _parse_value(text: str, kind: Any) -> Any:
     """Returns `text` as a value of a field's type.
 
     Text that is no such value is returned as it is: the section that is made of it
     refuses it, as it refuses every value of another type.
     """
-    kind, _ = unwrap(kind)
+    kind, _ = split_annotation(kind)
     if kind is bool:
         return {"true": True, "false": False}.get(text.lower(), text)
     if kind is int or kind is float:
@@ -181,5 +211,5 @@ def _from_text(text: str, kind: Any) -> Any:
             return text
     if get_origin(kind) is tuple:
         items = [item.strip(" '\"") for item in text.strip("()[] ").split(",")]
-        return tuple(_from_text(item, get_args(kind)[0]) for item in items if item)
+        return tuple(_parse_value(item, get_args(kind)[0]) for item in items if item)
     return text

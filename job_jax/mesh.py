@@ -5,6 +5,7 @@ import os
 import pathlib
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
@@ -19,7 +20,7 @@ _MAX_CPU_DEVICES = 8
 AXES = ("data", "fsdp", "tensor")
 
 # Logical axis -> mesh axes. Parameters name their logical axes where they are born.
-RULES: dict[str | None, tuple[str, ...]] = {
+LOGICAL_AXIS_RULES: dict[str | None, tuple[str, ...]] = {
     None: (),
     "batch": ("data", "fsdp"),
     "sequence": ("tensor",),
@@ -29,19 +30,19 @@ RULES: dict[str | None, tuple[str, ...]] = {
     "mlp": ("tensor",),
     "heads": ("tensor",),
     "kv_heads": ("tensor",),
-    "head_width": (),
+    "head_dim": (),
     "latents": ("tensor",),
 }
 
 
-def start_jax(config: MeshConfig, *, several: bool = False) -> None:
+def start_jax(config: MeshConfig, *, multi_process: bool = False) -> None:
     """Sets up processes, devices and compilation cache; call before JAX starts.
 
     JAX_COMPILATION_CACHE_DIR has its say; without it programs are kept under the
     user's cache directory. Raises ConfigError where the environment asks for `several`
     processes of a command that runs as one.
     """
-    processes.start() if several else processes.refuse()
+    processes.initialize() if multi_process else processes.require_single_process()
     configure_cpu(config)
     cache = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
@@ -57,14 +58,14 @@ def configure_cpu(config: MeshConfig) -> None:
     power of two and at most 8, so that a recipe whose batches are multiples of 8 runs
     on every machine. Processes on one machine share its cores.
     """
-    count, sharing = config.cpu_devices, processes.on_this_host()
+    count, sharing = config.cpu_devices, processes.local_process_count()
     if count == -1:
-        cores = max(1, _cores() // sharing)
+        cores = max(1, _num_cores() // sharing)
         count = min(_MAX_CPU_DEVICES, 1 << (cores.bit_length() - 1))
     jax.config.update("jax_num_cpu_devices", count)
 
 
-def _cores() -> int:
+def _num_cores() -> int:
     """Returns the cores that this process may use."""
     if sys.platform == "linux":
         return len(os.sched_getaffinity(0))
@@ -90,7 +91,7 @@ def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -
     return jax.make_mesh(shape, AXES, axis_types=types, devices=devices)
 
 
-def require_axes(mesh: Mesh) -> None:
+def check_axes(mesh: Mesh) -> None:
     """Raises ConfigError where a mesh that was made elsewhere lacks one of AXES."""
     if set(AXES) - set(mesh.axis_names):
         raise ConfigError(
@@ -99,7 +100,7 @@ def require_axes(mesh: Mesh) -> None:
         )
 
 
-def regrouped(mesh: Mesh, tensor: int, what: str) -> Mesh:
+def reshape_mesh(mesh: Mesh, tensor: int, field_name: str) -> Mesh:
     """Returns the same devices, `tensor` of them a group and the groups in `data`.
 
     Devices keep their order, so a program may take arrays from either mesh. Raises
@@ -107,14 +108,15 @@ def regrouped(mesh: Mesh, tensor: int, what: str) -> Mesh:
     """
     if mesh.size % tensor:
         raise ConfigError(
-            f"{what}={tensor} does not divide the mesh's {mesh.size} devices; choose "
+            f"{field_name}={tensor} does not divide the mesh's {mesh.size} devices; "
+            "choose "
             "one of its divisors"
         )
     shape = (mesh.size // tensor, 1, tensor)
     return Mesh(mesh.devices.reshape(shape), AXES, axis_types=mesh.axis_types)
 
 
-def partition(
+def partition_spec(
     shape: Sequence[int], logical_axes: Sequence[str | None], mesh: Mesh | AbstractMesh
 ) -> Spec:
     """Returns how an array of this shape with these logical axes lies on the mesh.
@@ -123,38 +125,38 @@ def partition(
     key/value heads on four tensor-parallel devices, say. Raises ValueError on an axis
     that RULES does not have, and where two would lie on one mesh axis.
     """
-    if unknown := set(logical_axes) - RULES.keys():
+    if unknown := set(logical_axes) - LOGICAL_AXIS_RULES.keys():
         raise ValueError(
-            f"no rule for the logical axes {unknown}; RULES has {[*RULES]}"
+            f"no rule for the logical axes {unknown}; RULES has {[*LOGICAL_AXIS_RULES]}"
         )
-    taken = [axis for name in logical_axes for axis in RULES[name]]
+    taken = [axis for name in logical_axes for axis in LOGICAL_AXIS_RULES[name]]
     if len(taken) != len(set(taken)):
         raise ValueError(f"logical axes {logical_axes} share a mesh axis: {taken}")
 
     def lies_on(size: int, name: str | None) -> tuple[str, ...] | None:
-        parts = _parts(name, mesh)
-        return RULES[name] if parts > 1 and size % parts == 0 else None
+        parts = _num_shards(name, mesh)
+        return LOGICAL_AXIS_RULES[name] if parts > 1 and size % parts == 0 else None
 
     return Spec(*map(lies_on, shape, logical_axes))
 
 
-def undivided(
+def unsharded_axes(
     shape: Sequence[int], logical_axes: Sequence[str | None], mesh: Mesh | AbstractMesh
 ) -> list[str]:
     """Returns the axes that `partition` leaves whole because they do not divide."""
     return [
         f"{name} ({size} over {parts})"
         for size, name in zip(shape, logical_axes, strict=True)
-        if size % (parts := _parts(name, mesh))
+        if size % (parts := _num_shards(name, mesh))
     ]
 
 
-def _parts(name: str | None, mesh: Mesh | AbstractMesh) -> int:
+def _num_shards(name: str | None, mesh: Mesh | AbstractMesh) -> int:
     """Returns over how many devices a logical axis is to be split."""
-    return math.prod(mesh.shape[axis] for axis in RULES[name])
+    return math.prod(mesh.shape[axis] for axis in LOGICAL_AXIS_RULES[name])
 
 
-def constrain(x: jax.Array, *logical_axes: str | None) -> jax.Array:
+def with_logical_constraint(x: jax.Array, *logical_axes: str | None) -> jax.Array:
     """Returns x laid out by its logical axes on the current mesh, if there is one.
 
     No axes at all: x is whole on every device.
@@ -163,34 +165,51 @@ def constrain(x: jax.Array, *logical_axes: str | None) -> jax.Array:
     if mesh.empty:
         return x
     axes = logical_axes or (None,) * x.ndim
-    return jax.lax.with_sharding_constraint(x, partition(x.shape, axes, mesh))
+    return jax.lax.with_sharding_constraint(x, partition_spec(x.shape, axes, mesh))
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
     """Returns the layout of arrays whose first axis is the batch (P or B)."""
-    return NamedSharding(mesh, Spec(RULES["batch"]))
+    return NamedSharding(mesh, Spec(LOGICAL_AXIS_RULES["batch"]))
 
 
-def replicated(mesh: Mesh) -> NamedSharding:
+def replicated_sharding(mesh: Mesh) -> NamedSharding:
     """Returns the layout of arrays that every device holds whole."""
     return NamedSharding(mesh, Spec())
 
 
-def check_batch(rows: int, mesh: Mesh, what: str) -> None:
+def output_shapes(program: Any, *args: Any, **static: Any) -> Any:
+    """Returns the shapes, dtypes and shardings of a jitted program's results.
+
+    It is compiled and not run: nothing is allocated. Arguments may be shapes as well.
+    """
+    lowered = program.lower(*args, **static)
+    return jax.tree.map(
+        lambda x, sharding: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
+        lowered.out_info,
+        lowered.compile().output_shardings,
+    )
+
+
+def check_batch(rows: int, mesh: Mesh, field_name: str) -> None:
     """Raises ConfigError where `rows` of `what` do not divide over the batch axes."""
     parts = mesh.shape["data"] * mesh.shape["fsdp"]
     if rows % parts:
         raise ConfigError(
-            f"{what}={rows} is not divisible by the mesh's {parts} data x fsdp "
+            f"{field_name}={rows} is not divisible by the mesh's {parts} data x fsdp "
             f"devices; make it a multiple of {parts}, or shrink the mesh "
             "(mesh.cpu_devices on CPU)"
         )
 
 
-def device_name() -> str:
+def describe_devices() -> str:
     """Returns what JAX runs on: "8 x TPU v5 lite", "2 x cpu on 2 cores"."""
     devices = jax.devices()
     kind = devices[0].device_kind
     cores = f" on {os.cpu_count()} cores" if devices[0].platform == "cpu" else ""
-    several = f", {processes.count()} processes" if processes.count() > 1 else ""
+    several = (
+        f", {processes.process_count()} processes"
+        if processes.process_count() > 1
+        else ""
+    )
     return f"{len(devices)} x {kind}{cores}{several}"

@@ -1,4 +1,4 @@
-"""Scalars of a run: metrics.jsonl, its TensorBoard mirror, and the progress line.
+"""Scalars of a run: metrics.jsonl, TensorBoard, progress line, compile count.
 
 metrics.jsonl is the record; every line is on its way to disk before the next step
 starts. TensorBoard events repeat it, one run per stage, so that the steps of two
@@ -19,6 +19,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self, SupportsFloat, TextIO
 
+import jax
+import numpy as np
+from tensorboardX import summary as tensorboard
 from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.proto.summary_pb2 import Summary
@@ -31,6 +34,8 @@ TENSORBOARD_DIR = "tensorboard"
 # Steps whose duration says nothing of the next one: they compile.
 _COMPILING_STEPS = 2
 _ETA_WINDOW = 20
+_COMPILE_EVENT = "/jax/core/compile/backend_compile_duration"
+_HISTOGRAM_BINS = 30
 
 
 class NonFiniteMetricError(ArithmeticError):
@@ -39,10 +44,10 @@ class NonFiniteMetricError(ArithmeticError):
 
 def read_metrics(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """Returns the lines of a metrics.jsonl, less a last line that was cut short."""
-    return [record for _, record in _complete_lines(pathlib.Path(path))]
+    return [record for _, record in _read_lines(pathlib.Path(path))]
 
 
-def _complete_lines(path: pathlib.Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def _read_lines(path: pathlib.Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yields each line that ends in a newline, after the offset of its end."""
     end = 0
     *lines, _torn = path.read_bytes().split(b"\n")
@@ -72,12 +77,12 @@ class MetricsWriter:
         self._workdir = pathlib.Path(workdir)
         self._path = self._workdir / METRICS_FILE
         self._clock = clock
-        self._boards: dict[str, EventsWriter] = {}
-        self._purge: dict[str, int] = {}
+        self._event_writers: dict[str, EventsWriter] = {}
+        self._void_from_step: dict[str, int] = {}
         self._origin = clock()
         if is_primary():
             self._file = self._path.open("ab")
-            self._origin -= self._truncate(lambda record: False)
+            self._origin -= self._drop_stale_lines(lambda record: False)
 
     def rewind(self, stage: str, step: int) -> None:
         """Drops what a resumed run writes again: `stage` from `step` on.
@@ -87,7 +92,7 @@ class MetricsWriter:
         a process killed beside it leaves the old file or the new one.
         """
         if is_primary():
-            self._truncate(lambda r: r["stage"] == stage and r["step"] >= step)
+            self._drop_stale_lines(lambda r: r["stage"] == stage and r["step"] >= step)
 
     def write(
         self,
@@ -120,11 +125,11 @@ class MetricsWriter:
         record = {"stage": stage, "step": step, "time_s": time_s, **scalars}
         self._file.write(json.dumps(record, allow_nan=False).encode() + b"\n")
         self._file.flush()
-        self._mirror(stage, step, scalars)
+        self._write_tensorboard(stage, step, scalars)
 
     def close(self) -> None:
         """Closes every file. Further writes fail."""
-        self._close_boards()
+        self._close_event_writers()
         if is_primary():
             self._file.close()
 
@@ -141,18 +146,20 @@ class MetricsWriter:
         """Closes the writer, whatever happened."""
         self.close()
 
-    def _truncate(self, is_stale: Callable[[dict[str, Any]], bool]) -> float:
+    def _drop_stale_lines(self, is_stale: Callable[[dict[str, Any]], bool]) -> float:
         """Cuts the file before its first stale line; drops a torn last one anyway.
 
         Returns the `time_s` of the last line kept.
         """
-        self._close_boards()
+        self._close_event_writers()
         keep, seconds, stale = 0, 0.0, False
-        for end, record in _complete_lines(self._path):
+        for end, record in _read_lines(self._path):
             stale = stale or is_stale(record)
             if stale:
                 stage, step = record["stage"], record["step"]
-                self._purge[stage] = min(step, self._purge.get(stage, step))
+                self._void_from_step[stage] = min(
+                    step, self._void_from_step.get(stage, step)
+                )
             else:
                 keep, seconds = end, record["time_s"]
         self._file.truncate(keep)
@@ -160,10 +167,32 @@ class MetricsWriter:
             self._origin = self._clock() - seconds
         return seconds
 
-    def _mirror(
+    def write_samples(
+        self,
+        stage: str,
+        step: int,
+        *,
+        texts: Mapping[str, str],
+        histograms: Mapping[str, np.ndarray],
+    ) -> None:
+        """Writes texts and histograms to TensorBoard alone. Call it before `write`.
+
+        Non-finite values of a histogram are left out.
+        """
+        if not is_primary():
+            return
+        for tag, value in texts.items():
+            # A model's text may hold lone surrogates, which UTF-8 cannot.
+            clean = value.encode("utf-8", "replace").decode()
+            self._write_event(stage, step, tensorboard.text(tag, clean))
+        for tag, values in histograms.items():
+            if (finite := values[np.isfinite(values)]).size:
+                summary = tensorboard.histogram(tag, finite, bins=_HISTOGRAM_BINS)
+                self._write_event(stage, step, summary)
+
+    def _write_tensorboard(
         self, stage: str, step: int, scalars: Mapping[str, float | None]
     ) -> None:
-        board = self._boards.get(stage) or self._open_board(stage)
         summary = Summary(
             value=[
                 Summary.Value(tag=name, simple_value=value)
@@ -171,10 +200,14 @@ class MetricsWriter:
                 if value is not None
             ]
         )
+        self._write_event(stage, step, summary)
+
+    def _write_event(self, stage: str, step: int, summary: Summary) -> None:
+        board = self._event_writers.get(stage) or self._open_event_writer(stage)
         board.write_event(Event(wall_time=time.time(), step=step, summary=summary))
         board.flush()
 
-    def _open_board(self, stage: str) -> EventsWriter:
+    def _open_event_writer(self, stage: str) -> EventsWriter:
         """Starts an event file, telling TensorBoard which older events are void."""
         directory = self._workdir / TENSORBOARD_DIR / stage
         directory.mkdir(parents=True, exist_ok=True)
@@ -182,19 +215,19 @@ class MetricsWriter:
         # writes over its predecessor.
         number = len(list(directory.iterdir()))
         board = EventsWriter(str(directory / "events"), f".{number}")
-        if stage in self._purge:
+        if stage in self._void_from_step:
             start = SessionLog(status=SessionLog.START)
-            step = self._purge.pop(stage)
+            step = self._void_from_step.pop(stage)
             board.write_event(
                 Event(wall_time=time.time(), step=step, session_log=start)
             )
-        self._boards[stage] = board
+        self._event_writers[stage] = board
         return board
 
-    def _close_boards(self) -> None:
-        for board in self._boards.values():
+    def _close_event_writers(self) -> None:
+        for board in self._event_writers.values():
             board.close()
-        self._boards.clear()
+        self._event_writers.clear()
 
 
 class Progress:
@@ -227,7 +260,7 @@ class Progress:
         self._clock = clock
         self._last = clock()
         self._done = start
-        self._skip_until = start + _COMPILING_STEPS
+        self._timed_from = start + _COMPILING_STEPS
         # Of the latest updates: seconds, steps, tokens.
         self._recent: collections.deque[tuple[float, int, int]] = collections.deque(
             maxlen=_ETA_WINDOW
@@ -241,20 +274,20 @@ class Progress:
         Those since the last update, usually one, went through `tokens` tokens.
         """
         now = self._clock()
-        if self._done >= self._skip_until:
+        if self._done >= self._timed_from:
             self._recent.append((now - self._last, step - self._done, tokens))
         self._last, self._done = now, step
         parts = [f"{self._stage}  {step}/{self._total}"]
-        parts += [f"{name} {short_number(float(v))}" for name, v in values.items()]
+        parts += [f"{name} {format_number(float(v))}" for name, v in values.items()]
         seconds, steps, count = (
             sum(x) for x in zip((0, 0, 0), *self._recent, strict=True)
         )
         if seconds > 0:
             rate = count / seconds
             if rate > 0:
-                parts.append(f"{short_number(rate)} tok/s")
+                parts.append(f"{format_number(rate)} tok/s")
             left = (self._total - step) * seconds / steps
-            parts.append(f"ETA {short_duration(left)}")
+            parts.append(f"ETA {format_duration(left)}")
         self._line = "  ".join(parts)
         if self._in_place:
             # A line that wraps could not be redrawn.
@@ -264,7 +297,7 @@ class Progress:
             self._stream.write(f"{self._line}\n")
         self._stream.flush()
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         """Prints `text` on a line of its own, above the progress line."""
         if self._in_place:
             self._stream.write(f"\r{text}\x1b[K\n{self._line}")
@@ -279,7 +312,21 @@ class Progress:
             self._stream.flush()
 
 
-def short_number(value: float) -> str:
+class CompileCounter:
+    """Counts compilations of this process from its creation on."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.seconds = 0.0
+        jax.monitoring.register_event_duration_secs_listener(self._listen)
+
+    def _listen(self, event: str, duration_secs: float, **_: str | int) -> None:
+        if event == _COMPILE_EVENT:
+            self.count += 1
+            self.seconds += duration_secs
+
+
+def format_number(value: float) -> str:
     """Returns three digits or so: 0.62, 38.2, 512, 1.4k, 612k, 2.1M."""
     unit = ""
     for next_unit in ("k", "M"):
@@ -289,7 +336,7 @@ def short_number(value: float) -> str:
     return f"{value:.{digits}f}{unit}"
 
 
-def short_duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Returns 45s, 2m10s or 1h05m."""
     whole = round(seconds)
     if whole < 60:

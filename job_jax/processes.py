@@ -32,134 +32,138 @@ from job_jax.schema import ConfigError
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")
+Tree = TypeVar("Tree")
 
-ENVIRONMENT = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
+ENV_VARS = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 
 # Seconds without a sign of life after which a process counts as dead; noticed by the
 # others some seconds later.
 _HEARTBEAT_S = 30
-_FOREVER_MS = 1_000_000_000
-_LAST_WORDS_S = 5.0
-_CAUSE, _LEFT = "rlvr/cause", "rlvr/left/"
+_NO_TIMEOUT_MS = 1_000_000_000
+_EXIT_GRACE_S = 5.0
+_FAILURE_KEY, _EXITED_KEY = "rlvr/cause", "rlvr/left/"
 
-_turns = itertools.count()
-_leaving = threading.Lock()
+_turn_counter = itertools.count()
+_exit_lock = threading.Lock()
 
 
 @dataclasses.dataclass(frozen=True)
-class _Place:
+class _ProcessSpec:
     coordinator: str | None = None  # what is None, JAX finds out by itself
-    count: int | None = None
-    index: int | None = None
+    num_processes: int | None = None
+    process_id: int | None = None
 
 
-def start() -> None:
+def initialize() -> None:
     """Joins the other processes, if there are any; call before JAX starts.
 
     The environment tells: ENVIRONMENT, all three, or else what JAX detects of a
     cluster. Raises ConfigError.
     """
-    place = _place() or (_Place() if _in_cluster() else None)
+    place = _spec_from_env() or (_ProcessSpec() if _in_cluster() else None)
     if place is None or jax.distributed.is_initialized():
         return
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.config.update("jax_enable_preemption_service", False)  # SIGTERM is ours
-    _explain_aborts()
+    _handle_aborts()
     try:
         jax.distributed.initialize(
             place.coordinator,
-            place.count,
-            place.index,
+            place.num_processes,
+            place.process_id,
             heartbeat_timeout_seconds=_HEARTBEAT_S,
-            shutdown_timeout_seconds=_FOREVER_MS // 1000,
+            shutdown_timeout_seconds=_NO_TIMEOUT_MS // 1000,
         )
     except RuntimeError as error:
         raise ConfigError(
-            f"process {place.index} cannot join the others by way of "
+            f"process {place.process_id} cannot join the others by way of "
             f"{place.coordinator or 'what the cluster tells'}: "
             f"{str(error).splitlines()[0]}; is another run using that port?"
         ) from error
-    _follower.start()
+    _peer_monitor.start()
 
 
-def refuse() -> None:
+def require_single_process() -> None:
     """Raises ConfigError where the environment asks for more than one process."""
-    if _place() or _in_cluster():
+    if _spec_from_env() or _in_cluster():
         raise ConfigError(
-            f"this command runs as one process; unset {', '.join(ENVIRONMENT)}, or "
+            f"this command runs as one process; unset {', '.join(ENV_VARS)}, or "
             "start it without the cluster's launcher"
         )
 
 
-def count() -> int:
+def process_count() -> int:
     """Returns the number of processes. Does not start JAX."""
     return distributed.global_state.num_processes
 
 
-def index() -> int:
+def process_index() -> int:
     """Returns this process's number, from 0. Does not start JAX."""
     return distributed.global_state.process_id
 
 
 def is_primary() -> bool:
     """Returns whether this is process 0, which alone writes files and speaks."""
-    return index() == 0
+    return process_index() == 0
 
 
-def on_this_host() -> int:
+def local_process_count() -> int:
     """Returns how many of the processes share this machine."""
-    return exchange(socket.gethostname()).count(socket.gethostname())
+    return all_gather_json(socket.gethostname()).count(socket.gethostname())
 
 
-def exchange(value: Value) -> list[Value]:
+def all_gather_json(value: Value) -> list[Value]:
     """Returns the value of every process, in their order; all call it together.
 
     Values are plain JSON. The first process gathers them and hands out the whole.
     """
-    if count() == 1:
+    if process_count() == 1:
         return [value]
-    store, turn = _store(), next(_turns)
+    store, turn = _store(), next(_turn_counter)
     at = f"rlvr/exchange/{turn}"
-    store.key_value_set_bytes(f"{at}/{index()}", _packed(value))
+    store.key_value_set_bytes(f"{at}/{process_index()}", _compress(value))
     if is_primary():
-        keys = [f"{at}/{each}" for each in range(count())]
-        found = [store.blocking_key_value_get_bytes(k, _FOREVER_MS) for k in keys]
-        whole = [_unpacked(each) for each in found]
-        store.key_value_set_bytes(f"{at}/all", _packed(whole))
+        keys = [f"{at}/{each}" for each in range(process_count())]
+        found = [store.blocking_key_value_get_bytes(k, _NO_TIMEOUT_MS) for k in keys]
+        whole = [_decompress(each) for each in found]
+        store.key_value_set_bytes(f"{at}/all", _compress(whole))
         # Who has come to this turn has read the one before.
         store.key_value_delete(f"rlvr/exchange/{turn - 1}/")
         return whole
-    return _unpacked(store.blocking_key_value_get_bytes(f"{at}/all", _FOREVER_MS))
+    return _decompress(store.blocking_key_value_get_bytes(f"{at}/all", _NO_TIMEOUT_MS))
 
 
-def from_primary(read: Callable[[], Value]) -> Value:
+def broadcast(read: Callable[[], Value]) -> Value:
     """Returns what the first process reads: files are seen alike by all."""
-    return exchange(read() if is_primary() else None)[0]  # type: ignore[return-value]
+    return all_gather_json(read() if is_primary() else None)[0]  # type: ignore[return-value]
 
 
-def divided(
+def map_across_processes(
     items: Sequence[Item], work: Callable[[Sequence[Item]], list[Value]]
 ) -> list[Value]:
     """Returns `work(items)`, one value an item, of which each process does its share.
 
     Values are plain JSON.
     """
-    if count() == 1:
+    if process_count() == 1:
         return work(items)
-    cuts = [len(items) * each // count() for each in (index(), index() + 1)]
-    parts = exchange(work(items[cuts[0] : cuts[1]]))
+    cuts = [
+        len(items) * each // process_count()
+        for each in (process_index(), process_index() + 1)
+    ]
+    parts = all_gather_json(work(items[cuts[0] : cuts[1]]))
     return [value for part in parts for value in part]
 
 
-def wait_for_all() -> None:
+def barrier() -> None:
     """Returns once every process has come here."""
-    exchange(None)
+    all_gather_json(None)
 
 
-def check_same(asked: Mapping[str, Any]) -> None:
+def assert_equal_across(request: Mapping[str, Any]) -> None:
     """Raises ConfigError where the processes were asked for different things."""
-    first = exchange(asked)[0]
-    for number, lines in enumerate(exchange(diff_json(first, asked))):
+    first = all_gather_json(request)[0]
+    for number, lines in enumerate(all_gather_json(diff_json(first, request))):
         if lines:
             raise ConfigError(
                 f"process {number} was not asked for what process 0 was: "
@@ -167,27 +171,27 @@ def check_same(asked: Mapping[str, Any]) -> None:
             )
 
 
-def placed(tree: Any, layout: Sharding) -> Any:
+def device_put(tree: Any, sharding: Sharding) -> Any:
     """Returns the arrays on the devices of all processes.
 
     Each process hands over the shards of its own devices alone; what it holds of the
     others' rows is not looked at.
     """
-    if count() == 1:
-        return jax.device_put(tree, layout)
+    if process_count() == 1:
+        return jax.device_put(tree, sharding)
 
     def place(leaf: Any) -> Any:
         if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
-            return jax.device_put(leaf, layout)
+            return jax.device_put(leaf, sharding)
         host = np.asarray(leaf)
-        return jax.make_array_from_callback(host.shape, layout, lambda at: host[at])
+        return jax.make_array_from_callback(host.shape, sharding, lambda at: host[at])
 
     return jax.tree.map(place, tree)
 
 
-def on_host(tree: Any) -> Any:
+def device_get(tree: Tree) -> Tree:
     """Returns the arrays whole, in NumPy, in every process; all call it together."""
-    if count() == 1:
+    if process_count() == 1:
         return jax.device_get(tree)
     leaves, structure = jax.tree.flatten(tree)
     apart = {
@@ -200,13 +204,13 @@ def on_host(tree: Any) -> Any:
         laid_out = next(iter(apart.values())).sharding
         assert isinstance(laid_out, NamedSharding)
         whole = NamedSharding(laid_out.mesh, PartitionSpec())
-        found = jax.jit(_unchanged, out_shardings=whole)(list(apart.values()))
+        found = jax.jit(_identity, out_shardings=whole)(list(apart.values()))
         for i, leaf in zip(apart, found, strict=True):
             leaves[i] = leaf
     return jax.tree.unflatten(structure, jax.device_get(leaves))
 
 
-def leave(code: int, cause: str, *, failed: bool) -> int:
+def shutdown(code: int, cause: str, *, failed: bool) -> int:
     """Returns the exit code, once all processes have come to the end.
 
     One that has failed waits for nobody: it tells the others why, and they end too.
@@ -214,23 +218,23 @@ def leave(code: int, cause: str, *, failed: bool) -> int:
     if not jax.distributed.is_initialized():
         return code
     if not failed:
-        wait_for_all()
+        barrier()
         if is_primary():
-            _store().key_value_set(_CAUSE, json.dumps(None))
-        _follower.join()
+            _store().key_value_set(_FAILURE_KEY, json.dumps(None))
+        _peer_monitor.join()
         jax.distributed.shutdown()
-        _explain_aborts(False)
+        _handle_aborts(False)
         return code
-    _leaving.acquire()  # for good: what the others tell no longer matters
+    _exit_lock.acquire()  # for good: what the others tell no longer matters
     with contextlib.suppress(Exception):  # another one was first, or the store is gone
-        told = {"process": index(), "code": code, "cause": cause}
-        _store().key_value_set(_CAUSE, json.dumps(told))
+        told = {"process": process_index(), "code": code, "cause": cause}
+        _store().key_value_set(_FAILURE_KEY, json.dumps(told))
     return _exit(code)
 
 
-def explained(error: BaseException) -> str | None:
+def peer_failure(error: BaseException) -> str | None:
     """Returns one line on an error that another process's death has caused, or None."""
-    if count() == 1:
+    if process_count() == 1:
         return None
     text = str(error).splitlines()[0][:200] if str(error) else ""
     marks = ("Gloo", "coordination", "CoordinationService", "Socket closed")
@@ -244,29 +248,29 @@ def _store() -> Any:
     return distributed.global_state.client
 
 
-def _unchanged(arrays: Any) -> Any:
+def _identity(arrays: Any) -> Any:
     return arrays
 
 
-def _packed(value: Any) -> bytes:
+def _compress(value: Any) -> bytes:
     return zlib.compress(json.dumps(value).encode(), 1)
 
 
-def _unpacked(data: bytes) -> Any:
+def _decompress(data: bytes) -> Any:
     return json.loads(zlib.decompress(data))
 
 
-def _place() -> _Place | None:
+def _spec_from_env() -> _ProcessSpec | None:
     """Returns this process's place as ENVIRONMENT tells it; None for one process."""
-    told = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
+    told = {name: os.environ[name] for name in ENV_VARS if name in os.environ}
     if not told:
         return None
-    if missing := [name for name in ENVIRONMENT if name not in told]:
+    if missing := [name for name in ENV_VARS if name not in told]:
         raise ConfigError(
             f"{', '.join(told)} set but not {', '.join(missing)}; set all three for "
             "several processes, none for one"
         )
-    coordinator, count, index = (told[name] for name in ENVIRONMENT)
+    coordinator, count, index = (told[name] for name in ENV_VARS)
     if not count.isdigit() or not index.isdigit() or int(index) >= int(count):
         raise ConfigError(
             f"JAX_PROCESS_ID={index!r} of JAX_NUM_PROCESSES={count!r}; processes are "
@@ -279,25 +283,25 @@ def _place() -> _Place | None:
             f"JAX_COORDINATOR_ADDRESS={coordinator!r}; write host:port, the address of "
             "process 0"
         )
-    return _Place(coordinator, int(count), int(index))
+    return _ProcessSpec(coordinator, int(count), int(index))
 
 
 def _in_cluster() -> bool:
     """Returns whether JAX knows of a cluster's job with more than one process."""
-    if any(name in os.environ for name in ENVIRONMENT):
+    if any(name in os.environ for name in ENV_VARS):
         return False
     known = [each for each in ClusterEnv._cluster_types if not each.opt_in_only_method]
     present = next((each for each in known if each.is_env_present()), None)
     return present is not None and present.get_process_count() > 1
 
 
-def _follow() -> None:
+def _exit_on_peer_failure() -> None:
     """Ends this process, once another one has told why it has failed."""
     try:
-        told = json.loads(_store().blocking_key_value_get(_CAUSE, _FOREVER_MS))
+        told = json.loads(_store().blocking_key_value_get(_FAILURE_KEY, _NO_TIMEOUT_MS))
     except Exception:  # the store is gone: JAX ends this process by itself
         return
-    if told is None or not _leaving.acquire(blocking=False):
+    if told is None or not _exit_lock.acquire(blocking=False):
         return
     cause = told["cause"].removeprefix("error: ")
     print(f"error: process {told['process']} has failed: {cause}", file=sys.stderr)
@@ -310,10 +314,10 @@ def _exit(code: int) -> Any:
     The first one stays until they have read the cause: the store lives in it.
     """
     with contextlib.suppress(Exception):
-        store, deadline = _store(), time.monotonic() + _LAST_WORDS_S
-        store.key_value_set(f"{_LEFT}{index()}", "")
+        store, deadline = _store(), time.monotonic() + _EXIT_GRACE_S
+        store.key_value_set(f"{_EXITED_KEY}{process_index()}", "")
         while is_primary() and time.monotonic() < deadline:
-            if len(store.key_value_dir_get(_LEFT)) == count():
+            if len(store.key_value_dir_get(_EXITED_KEY)) == process_count():
                 break
             time.sleep(0.05)
     sys.stdout.flush()
@@ -322,7 +326,7 @@ def _exit(code: int) -> Any:
 
 
 @ctypes.CFUNCTYPE(None, ctypes.c_int)
-def _explain(number: int) -> None:
+def _on_abort(number: int) -> None:
     os.write(
         2,
         b"error: another process of this run has died, or cannot be reached (JAX's own "
@@ -331,14 +335,14 @@ def _explain(number: int) -> None:
     os._exit(1)
 
 
-def _explain_aborts(yes: bool = True) -> None:
+def _handle_aborts(enabled: bool = True) -> None:
     """Turns JAX's abort into an exit with one clear line, or leaves it alone again.
 
     Where the coordinator or a process dies, JAX aborts all others from a thread of its
     own, and its hook for that cannot be given a Python function (0.10). Python's own
     signal handlers run in the main thread, which may be waiting for the dead one.
     """
-    ctypes.CDLL(None).signal(signal.SIGABRT, _explain if yes else None)
+    ctypes.CDLL(None).signal(signal.SIGABRT, _on_abort if enabled else None)
 
 
-_follower = threading.Thread(target=_follow, daemon=True)
+_peer_monitor = threading.Thread(target=_exit_on_peer_failure, daemon=True)

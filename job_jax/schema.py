@@ -9,7 +9,6 @@ several fields at once stands in the section's own `__post_init__`.
 import dataclasses
 import difflib
 import math
-import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated, Any, Literal, Self, get_args, get_origin
 
@@ -23,22 +22,22 @@ class ConfigError(ValueError):
 
 
 @dataclasses.dataclass(frozen=True)
-class Bound:
+class Constraint:
     """Which values of its type a field accepts; `text` completes "it must ..."."""
 
-    text: str
+    requirement: str
     accepts: Callable[[Any], bool]
 
 
-Count = Annotated[int, Bound("be at least 1", lambda n: n >= 1)]
-Whole = Annotated[int, Bound("be at least 0", lambda n: n >= 0)]
-Positive = Annotated[float, Bound("be positive", lambda x: x > 0)]
-NonNegative = Annotated[float, Bound("be at least 0", lambda x: x >= 0)]
-Share = Annotated[float, Bound("lie within [0, 1]", lambda x: 0 <= x <= 1)]
+PositiveInt = Annotated[int, Constraint("be at least 1", lambda n: n >= 1)]
+NonNegativeInt = Annotated[int, Constraint("be at least 0", lambda n: n >= 0)]
+PositiveFloat = Annotated[float, Constraint("be positive", lambda x: x > 0)]
+NonNegativeFloat = Annotated[float, Constraint("be at least 0", lambda x: x >= 0)]
+UnitInterval = Annotated[float, Constraint("lie within [0, 1]", lambda x: 0 <= x <= 1)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Section:
+class ConfigSection:
     """Base of every config dataclass.
 
     Values are brought to one form, so that equal configs have equal JSON: a list
@@ -58,24 +57,30 @@ class Section:
     def __post_init__(self) -> None:
         """Refuses values of another type than declared, or out of bounds."""
         for field in dataclasses.fields(self):
-            kind, bound = unwrap(field.type)
-            value = _canonical(vars(self)[field.name], kind)
-            if not _is_a(value, kind):
+            kind, bound = split_annotation(field.type)
+            value = _canonicalize(vars(self)[field.name], kind)
+            if not _is_instance(value, kind):
                 raise ConfigError(
-                    f"{field.name} expects {expects(kind)}, got {value!r}"
+                    f"{field.name} expects {type_with_article(kind)}, got {value!r}"
                 )
             if bound and not bound.accepts(value):
-                raise ConfigError(f"{field.name}={value!r}; it must {bound.text}")
+                raise ConfigError(
+                    f"{field.name}={value!r}; it must {bound.requirement}"
+                )
             object.__setattr__(self, field.name, value)
 
+    def tags(self) -> dict[str, str]:
+        """Returns what stands beside the fields in JSON: the name of an open choice."""
+        return {}
 
-def require(condition: bool, message: str) -> None:
+
+def check(condition: bool, message: str) -> None:
     """Raises ConfigError with the message unless the condition holds."""
     if not condition:
         raise ConfigError(message)
 
 
-def unwrap(kind: Any) -> tuple[Any, Bound | None]:
+def split_annotation(kind: Any) -> tuple[Any, Constraint | None]:
     """Returns a field's type without its bound, and the bound, if it has one."""
     if get_origin(kind) is Annotated:
         base, bound = get_args(kind)
@@ -83,10 +88,9 @@ def unwrap(kind: Any) -> tuple[Any, Bound | None]:
     return kind, None
 
 
-def section_classes(kind: Any) -> tuple[type[Section], ...]:
-    """Returns the section classes that a field of this type may hold, () for values."""
-    kinds = get_args(kind) if get_origin(kind) is types.UnionType else (kind,)
-    return tuple(k for k in kinds if isinstance(k, type) and issubclass(k, Section))
+def section_class(kind: Any) -> type[ConfigSection] | None:
+    """Returns the section class of a field of this type, None for a plain value."""
+    return kind if isinstance(kind, type) and issubclass(kind, ConfigSection) else None
 
 
 def type_name(kind: Any) -> str:
@@ -96,12 +100,10 @@ def type_name(kind: Any) -> str:
         return f"one of {choices}" if len(get_args(kind)) > 1 else choices
     if get_origin(kind) is tuple:
         return f"tuple of {type_name(get_args(kind)[0])}"
-    if get_origin(kind) is types.UnionType:
-        return " or ".join(map(type_name, get_args(kind)))
     return {str: "string", float: "finite float"}.get(kind, kind.__name__)
 
 
-def expects(kind: Any) -> str:
+def type_with_article(kind: Any) -> str:
     """Returns `type_name(kind)` with the article that a sentence needs."""
     name = type_name(kind)
     if get_origin(kind) is Literal:
@@ -115,39 +117,48 @@ def did_you_mean(word: str, words: Iterable[str]) -> str:
     return f"; did you mean {nearest[0]!r}?" if nearest else ""
 
 
-def sections(section: Section, path: str = "") -> Iterator[tuple[str, Section]]:
+def iter_sections(
+    section: ConfigSection, path: str = ""
+) -> Iterator[tuple[str, ConfigSection]]:
     """Returns (path with its last dot, section) of the section and all within it."""
     yield path, section
     for name, value in vars(section).items():
-        if isinstance(value, Section):
-            yield from sections(value, f"{path}{name}.")
+        if isinstance(value, ConfigSection):
+            yield from iter_sections(value, f"{path}{name}.")
 
 
-def walk(
-    section: Section, path: str = ""
-) -> Iterator[tuple[str, dataclasses.Field[Any], Any]]:
-    """Returns (dotted path, field, value) of every field that holds no section."""
-    for prefix, owner in sections(section, path):
+def iter_fields(
+    section: ConfigSection, path: str = ""
+) -> Iterator[tuple[str, Any, Any]]:
+    """Returns (dotted path, type, value) of every field that holds no section.
+
+    The names of open choices are among them.
+    """
+    for prefix, owner in iter_sections(section, path):
+        for name, value in owner.tags().items():
+            yield f"{prefix}{name}", str, value
         for field in dataclasses.fields(owner):
             value = vars(owner)[field.name]
-            if not isinstance(value, Section):
-                yield f"{prefix}{field.name}", field, value
+            if not isinstance(value, ConfigSection):
+                yield f"{prefix}{field.name}", field.type, value
 
 
-def _canonical(value: Any, kind: Any) -> Any:
+def _canonicalize(value: Any, kind: Any) -> Any:
     if kind is float and type(value) is int:
         return float(value)
     if get_origin(kind) is tuple and isinstance(value, list | tuple):
-        return tuple(_canonical(item, get_args(kind)[0]) for item in value)
+        return tuple(_canonicalize(item, get_args(kind)[0]) for item in value)
     return value
 
 
-def _is_a(value: Any, kind: Any) -> bool:
+def _is_instance(value: Any, kind: Any) -> bool:
     if get_origin(kind) is Literal:
         return value in get_args(kind)
     if get_origin(kind) is tuple:
         element = get_args(kind)[0]
-        return isinstance(value, tuple) and all(_is_a(item, element) for item in value)
+        return isinstance(value, tuple) and all(
+            _is_instance(item, element) for item in value
+        )
     if kind is float:
         return isinstance(value, float) and math.isfinite(value)
     if kind is int:  # bool is a subclass of int, and no number of anything

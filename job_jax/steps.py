@@ -1,7 +1,7 @@
 """The bookkeeping of a stage's steps: resume, metrics, progress, checkpoints, stop.
 
-A stage ends with the same parameters and metrics however often it was cut: what it
-needs beside the checkpoint is a function of (config, step).
+A stage ends with the same parameters and metrics however often it was interrupted: what
+it needs beside the checkpoint is a function of (config, step).
 """
 
 import pathlib
@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from types import FrameType, TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from job_jax import processes
 from job_jax.checkpoint import StageCheckpoints
@@ -18,113 +18,130 @@ from job_jax.command import StoppedError
 from job_jax.config import CheckpointConfig
 from job_jax.metrics import MetricsWriter, Progress
 
+State = TypeVar("State")
+
 
 class StopSignal:
     """Remembers that SIGTERM or SIGINT came, so that a step can end first."""
 
     def __init__(self) -> None:
-        self._asked = threading.Event()
+        self._requested = threading.Event()
 
     def install(self) -> None:
         """Takes over both signals. A second SIGINT ends the process at once."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._remember)
+            signal.signal(number, self._on_signal)
 
-    def asked(self) -> bool:
+    def requested(self) -> bool:
         """Returns whether a signal came, to any process; all ask together."""
-        return any(processes.exchange(self._asked.is_set()))
+        return any(processes.all_gather_json(self._requested.is_set()))
 
     def check(self) -> None:
         """Raises StoppedError if a signal came."""
-        if self.asked():
+        if self.requested():
             raise StoppedError
 
-    def _remember(self, number: int, frame: FrameType | None) -> None:
-        self._asked.set()
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._requested.set()
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class StageSteps:
-    """Iterates over a stage's steps, from wherever an earlier attempt stopped: `first`.
+    """Iterates over the steps of a stage that are still to do.
 
-    Its checkpoints stand in `directory/name`.
-    Use as a context manager; give `end` the state after every step.
+    It keeps the stage's checkpoints in `directory/name`, its lines of metrics and its
+    progress line; the state itself belongs to the loop. Use as a context manager: take
+    the state from `resume_or_init`, and hand it to `commit` after every step.
     """
 
     def __init__(
         self,
         name: str,
-        total: int,
+        num_steps: int,
         *,
         directory: pathlib.Path,
         checkpoint: CheckpointConfig,
         progress_every: int,
         writer: MetricsWriter,
-        stop: StopSignal,
+        stop_signal: StopSignal,
     ):
         self.name = name
-        self.total = total
-        self.state: Any = None
-        self.host: dict[str, Any] = {}
+        self.num_steps = num_steps
         self._every = checkpoint.every
         self._writer = writer
-        self._stop = stop
+        self._stop_signal = stop_signal
         self._checkpoints = StageCheckpoints(directory / name, checkpoint)
-        self.first = processes.from_primary(lambda: self._checkpoints.latest_step) or 0
-        self._progress = Progress(name, total, every=progress_every, start=self.first)
-        self._started = time.monotonic()
+        self.start_step = (
+            processes.broadcast(lambda: self._checkpoints.latest_step) or 0
+        )
+        self._progress = Progress(
+            name, num_steps, every=progress_every, start=self.start_step
+        )
+        self._start_time = time.monotonic()
+        self._seconds_before = 0.0
 
-    def begin(self, fresh: Callable[[], Any], host: dict[str, Any]) -> None:
-        """Sets `state` and `host`: from the newest checkpoint, else as given."""
-        self.state, self.host = fresh(), {"seconds": 0.0, **host}
-        if self.first:
-            self.state, self.host = self._checkpoints.restore(self.first, self.state)
-        self._earlier = self.host["seconds"]
-        self._writer.rewind(self.name, self.first)
+    def resume_or_init(
+        self, init: Callable[[], State], abstract: Callable[[], State]
+    ) -> tuple[State, dict[str, Any] | None]:
+        """Returns the device state and host state of the newest checkpoint.
+
+        Without a checkpoint: `init()` and None. With one, arrays are restored with the
+        shapes, dtypes and shardings of `abstract()`, and `init` is not called: a
+        resumed run never holds its state twice.
+        """
+        if not self.start_step:
+            self._writer.rewind(self.name, 0)
+            return init(), None
+        state, saved = self._checkpoints.restore(self.start_step, abstract())
+        self._writer.rewind(self.name, self.start_step)
+        self._seconds_before = saved["seconds"]
+        return state, saved["host"]
 
     def __iter__(self) -> Iterator[int]:
         """Yields the steps that are still to do."""
-        yield from range(self.first, self.total)
+        yield from range(self.start_step, self.num_steps)
 
-    def end(
+    def commit(
         self,
         step: int,
+        state: Any,
         metrics: Mapping[str, float] | None,
         *,
-        shown: Collection[str],
+        host_state: Callable[[], dict[str, Any]] = dict,
+        displayed: Collection[str],
         tokens: int,
-        skipped: bool,
+        skipped: bool = False,
     ) -> None:
-        """Records a step that is done, with `state` and `host` as it left them.
+        """Reports a finished step, and saves a checkpoint where one is due.
 
-        Without metrics the step goes unreported; `tokens` are those since the last
-        report. What is costly to write as JSON stands in `host` as a function that
-        returns it. A skipped optimizer step may report values that are not finite.
-        Raises StoppedError after a checkpoint if a signal came meanwhile.
+        `state` is on the devices; `host_state` returns what belongs to it on the host,
+        as JSON, and is called only for a checkpoint. Without metrics the step goes
+        unreported; `tokens` are those since the last report. Metrics of a `skipped`
+        optimizer step may be non-finite. If a signal came meanwhile, a checkpoint is
+        saved and StoppedError raised.
         """
         done = step + 1
         if metrics is not None:
             nullable = metrics if skipped else ()
             self._writer.write(self.name, step, metrics, nullable=nullable)
-            values = {name.split("/")[-1]: metrics[name] for name in shown}
+            values = {name.split("/")[-1]: metrics[name] for name in displayed}
             self._progress.update(done, values, tokens=tokens)
-        stopping = self._stop.asked()
+        stopping = self._stop_signal.requested()
         due = done % self._every == 0
-        if due or done == self.total or stopping:
-            self.host["seconds"] = self.seconds
-            host = {n: v() if callable(v) else v for n, v in self.host.items()}
-            self._checkpoints.save(done, self.state, host)
-        if stopping and done < self.total:
+        if due or done == self.num_steps or stopping:
+            saved = {"seconds": self.seconds, "host": host_state()}
+            self._checkpoints.save(done, state, saved)
+        if stopping and done < self.num_steps:
             raise StoppedError
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         """Prints a line above the progress line."""
-        self._progress.say(text)
+        self._progress.log(text)
 
     @property
     def seconds(self) -> float:
         """Returns the stage's seconds of work, all attempts together."""
-        return self._earlier + time.monotonic() - self._started
+        return self._seconds_before + time.monotonic() - self._start_time
 
     def __enter__(self) -> Self:
         """Returns the stage itself."""

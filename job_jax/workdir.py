@@ -11,12 +11,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from job_jax.config_io import diff, from_json, to_json
-from job_jax.processes import count, exchange, from_primary, is_primary, wait_for_all
-from job_jax.schema import ConfigError, Section
+from job_jax.files import write_atomically
+from job_jax.processes import (
+    all_gather_json,
+    barrier,
+    broadcast,
+    is_primary,
+    process_count,
+)
+from job_jax.schema import ConfigError, ConfigSection
 
 SUMMARY_FILE = "summary.json"
 
-_TRIES, _TRY_S = 20, 0.25
+_SHARED_FILE_TRIES, _SHARED_FILE_WAIT_S = 20, 0.25
 
 _LIBRARIES = ("rlvr_jax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain")
 
@@ -39,23 +46,26 @@ class Workdir:
     def __init__(
         self,
         path: pathlib.Path,
-        config: Section,
+        config: ConfigSection,
         *,
-        may_change: tuple[str, ...],
-        folders: tuple[str, ...] = (),
+        mutable_sections: tuple[str, ...],
+        subdirectories: tuple[str, ...] = (),
     ):
         self.path = path
         if is_primary():
-            self._open(config, may_change, folders)
+            self._prepare(config, mutable_sections, subdirectories)
         check_shared(path)
 
-    def _open(
-        self, config: Section, may_change: tuple[str, ...], folders: tuple[str, ...]
+    def _prepare(
+        self,
+        config: ConfigSection,
+        mutable_sections: tuple[str, ...],
+        subdirectories: tuple[str, ...],
     ) -> None:
         path = self.path
         try:
             path.mkdir(parents=True, exist_ok=True)
-            for folder in folders:
+            for folder in subdirectories:
                 (path / folder).mkdir(exist_ok=True)
             probe = path / ".writable"
             probe.touch()
@@ -65,21 +75,21 @@ class Workdir:
                 f"workdir {path} cannot be written ({error.strerror}); choose another "
                 "with --workdir"
             ) from error
-        if self.recorded:
-            _refuse_other_config(self._record, config, may_change)
+        if self.has_config:
+            _check_same_config(self._config_path, config, mutable_sections)
 
     @property
-    def recorded(self) -> bool:
+    def has_config(self) -> bool:
         """Returns whether a job has been recorded here."""
-        return self._record.exists()
+        return self._config_path.exists()
 
-    def record(self, config: Section, *, device: str) -> None:
+    def write_config(self, config: ConfigSection, *, device: str) -> None:
         """Writes config.json, unless an earlier attempt has."""
-        if is_primary() and not self.recorded:
-            _write_json(self._record, _provenance(config, device))
+        if is_primary() and not self.has_config:
+            _write_json(self._config_path, _provenance(config, device))
 
     @property
-    def _record(self) -> pathlib.Path:
+    def _config_path(self) -> pathlib.Path:
         return self.path / "config.json"
 
     @property
@@ -95,23 +105,25 @@ class Workdir:
     def update_summary(self, values: Mapping[str, Any]) -> None:
         """Writes summary.json with these values merged in, section by section."""
         if is_primary():
-            merged = _merged(self.read_summary(), values)
+            merged = _deep_merge(self.read_summary(), values)
             _write_json(self.path / SUMMARY_FILE, merged)
 
 
 def check_shared(path: pathlib.Path) -> None:
     """Raises WorkdirError where not every process sees the first one's directory."""
-    if count() == 1:
+    if process_count() == 1:
         return
-    mark = path / from_primary(lambda: f".seen-by-all-{os.getpid()}-{time.time_ns()}")
+    mark = path / broadcast(lambda: f".seen-by-all-{os.getpid()}-{time.time_ns()}")
     if is_primary():
         mark.touch()
-    wait_for_all()
+    barrier()
     tries = 0
     # A network file system may show a new file late.
-    while not mark.exists() and (tries := tries + 1) <= _TRIES:
-        time.sleep(_TRY_S)
-    blind = [str(i) for i, sees in enumerate(exchange(mark.exists())) if not sees]
+    while not mark.exists() and (tries := tries + 1) <= _SHARED_FILE_TRIES:
+        time.sleep(_SHARED_FILE_WAIT_S)
+    blind = [
+        str(i) for i, sees in enumerate(all_gather_json(mark.exists())) if not sees
+    ]
     if is_primary():
         mark.unlink()
     if blind:
@@ -122,17 +134,17 @@ def check_shared(path: pathlib.Path) -> None:
         )
 
 
-def _merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+def _deep_merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     """Returns `old` with `new` on top; sections found in both are merged likewise."""
     both = {**old, **new}
     for name in old.keys() & new.keys():
         if isinstance(old[name], Mapping) and isinstance(new[name], Mapping):
-            both[name] = _merged(old[name], new[name])
+            both[name] = _deep_merge(old[name], new[name])
     return both
 
 
-def _refuse_other_config(
-    record: pathlib.Path, config: Section, may_change: tuple[str, ...]
+def _check_same_config(
+    record: pathlib.Path, config: ConfigSection, mutable_sections: tuple[str, ...]
 ) -> None:
     try:
         saved = from_json(type(config), json.loads(record.read_text())["config"])
@@ -141,7 +153,9 @@ def _refuse_other_config(
             f"{record} is not the record of a run of this version ({error}); use "
             "another --workdir"
         ) from error
-    changed = [line for line in diff(saved, config) if not line.startswith(may_change)]
+    changed = [
+        line for line in diff(saved, config) if not line.startswith(mutable_sections)
+    ]
     if changed:
         raise WorkdirError(
             f"workdir {record.parent} holds a run of another config "
@@ -150,7 +164,7 @@ def _refuse_other_config(
         )
 
 
-def _provenance(config: Section, device: str) -> dict[str, Any]:
+def _provenance(config: ConfigSection, device: str) -> dict[str, Any]:
     return {
         "config": to_json(config),
         "seed": vars(config)["seed"],
@@ -176,7 +190,5 @@ def _git_commit() -> str | None:
 
 
 def _write_json(path: pathlib.Path, value: Any) -> None:
-    """Replaces the file in one step: a reader sees the old text or the new."""
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(value, indent=2) + "\n")
-    os.replace(partial, path)
+    with write_atomically(path) as partial:
+        partial.write_text(json.dumps(value, indent=2) + "\n")

@@ -68,7 +68,7 @@ trap : TERM
 status=0
 "${command[@]}" || status=$?
 if ((status == 75 && ${SLURM_RESTART_COUNT:-0} < restarts)); then
-  # Not where the user cancelled the job, or Slurm has put it back already.
+  # Not where the user canceled the job, or Slurm has put it back already.
   if [[ "$(squeue --noheader --format=%T --jobs="$SLURM_JOB_ID")" == RUNNING ]]; then
     scontrol requeue "$SLURM_JOB_ID"
   fi

@@ -20,9 +20,9 @@ __all__ = [
     "sampler",
     # Learning from rewards: advantages, losses, optimizer steps.
     "learn",
-    # What was learnt: pass@k and maj@k, with intervals; the report.
+    # What was learned: pass@k and maj@k, with intervals; the report.
     "evaluate",
-    "statistics",
+    "metrics",
     "analysis",
 ]
 

@@ -5,122 +5,109 @@ checkpoint, run again to go on.
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import jax
 
 from job_jax.checkpoint import CheckpointReadError
-from job_jax.command import exit_code
-from job_jax.compiles import CompileCounter
+from job_jax.command import run_command
 from job_jax.config_io import to_json
-from job_jax.mesh import device_name, start_jax
-from job_jax.metrics import MetricsWriter, NonFiniteMetricError
-from job_jax.processes import check_same, is_primary
+from job_jax.mesh import describe_devices, start_jax
+from job_jax.metrics import CompileCounter, MetricsWriter, NonFiniteMetricError
+from job_jax.processes import assert_equal_across, is_primary
 from job_jax.steps import StopSignal
-from job_jax.workdir import SUMMARY_FILE
-from rlvr_jax import aot, estimate, held_out, loop, plan, tsae
-from rlvr_jax.analysis.report import REPORT_FILE, write_report
+from rlvr_jax.analysis.report.page import is_report_stale, write_report
 from rlvr_jax.analysis.workdir import read_run
 from rlvr_jax.config import Config
-from rlvr_jax.flags import parse
-from rlvr_jax.given import check_asked
-from rlvr_jax.learn.optimize import LogprobGapError, StaleRolloutsError
+from rlvr_jax.learn.run_updates import LogprobMismatchError, StaleRolloutsError
 from rlvr_jax.learn.update import DivergedError
-from rlvr_jax.run import open_run
-from rlvr_jax.stage import Loop, is_done
-from rlvr_jax.workdir import Workdir
+from rlvr_jax.plan import compile_only, dry_run
+from rlvr_jax.plan.topology import stand_in_mesh
+from rlvr_jax.run.cli import parse
+from rlvr_jax.run.setup import open_setup
+from rlvr_jax.run.stage_table import REPORT, STAGES, is_finished
+from rlvr_jax.run.workdir import Workdir
+from rlvr_jax.stages.context import RunContext
 
 # What a user can mend.
-_FAILURES = (
+_EXPECTED_ERRORS = (
     CheckpointReadError,
     DivergedError,
-    LogprobGapError,
+    LogprobMismatchError,
     NonFiniteMetricError,
     OSError,
     StaleRolloutsError,
 )
 
-_STAGES: dict[str, Callable[[Loop], None]] = {
-    "warmup": loop.warmup,
-    "difficulty": estimate.estimation,
-    "tsae": tsae.probing,
-    "train": loop.train,
-    "eval": held_out.evaluation,
-}
-
 
 def main(argv: Sequence[str]) -> int:
     """Returns the exit code of the command."""
-    return exit_code(lambda: _do(argv), _FAILURES)
+    return run_command(lambda: _run_command(argv), _EXPECTED_ERRORS)
 
 
-def _do(argv: Sequence[str]) -> None:
+def _run_command(argv: Sequence[str]) -> None:
     invocation = parse(argv)
-    runs = invocation.workdir is not None and not invocation.dry_run
-    start_jax(invocation.config.mesh, several=runs)
-    if invocation.topology:
-        print(aot.text(invocation.config, invocation.topology))
-    elif invocation.workdir is None or invocation.dry_run:
-        print(plan.text(invocation.config))
+    config, topology = invocation.config, invocation.topology
+    if invocation.compile_only and topology:
+        start_jax(config.mesh)
+        print(compile_only.report_json(config, topology))
+    elif invocation.dry_run or invocation.workdir is None:
+        start_jax(stand_in_mesh(config.mesh, topology) if topology else config.mesh)
+        print(dry_run.describe(config, topology))
     else:
-        check_same({"stage": invocation.stage, "config": to_json(invocation.config)})
-        if invocation.stage == "report":
+        start_jax(config.mesh, multi_process=True)
+        assert_equal_across({"stage": invocation.stage, "config": to_json(config)})
+        if invocation.stage == REPORT:
             read_run(invocation.workdir)  # refused before anything is made there
-        workdir = Workdir(invocation.workdir, invocation.config)
-        _run(invocation.config, workdir, stage=invocation.stage)
+        workdir = Workdir(invocation.workdir, config)
+        _run_stages(config, workdir, stage=invocation.stage)
 
 
-def _run(config: Config, workdir: Workdir, *, stage: str) -> None:
-    """Does what is left of a stage, or of all of them."""
-    asked = [name for name in _STAGES if stage in ("all", name)]
-    left = [name for name in asked if not is_done(name, config=config, workdir=workdir)]
-    if left:
-        _work(config, workdir, left)
+def _run_stages(config: Config, workdir: Workdir, *, stage: str) -> None:
+    """Runs what is not finished of a stage, or of all; then writes the report."""
+    requested = [name for name in STAGES if stage in ("all", name)]
+    pending = [
+        name
+        for name in requested
+        if not is_finished(name, config=config, workdir=workdir)
+    ]
+    if pending:
+        _execute_stages(config, workdir, pending)
     if not is_primary():
         return
-    if stage == "report" or (stage == "all" and _report_is_old(workdir)):
+    if stage == REPORT or (stage == "all" and is_report_stale(workdir.path)):
         print(f"report: {write_report(workdir.path)}")
-    elif off := _off(config, stage):
-        print(f"nothing to do: the recipe has no stage {stage} ({off})")
-    elif not left:
+    elif stage != "all" and (setting := STAGES[stage].disabled_by(config)):
+        print(f"nothing to do: the recipe has no stage {stage} ({setting})")
+    elif not pending:
         print(f"finished: {workdir.path} has nothing left to do for --stage={stage}")
 
 
-def _off(config: Config, stage: str) -> str:
-    """Returns the setting by which a recipe goes without a stage, "" if it has it."""
-    settings = {
-        "warmup": ("warmup.steps=0", config.warmup.steps),
-        "difficulty": ("difficulty.samples=0", config.difficulty.samples),
-        "tsae": ("probe.source=off", config.probe.source != "off"),
-        "train": ("train.steps=0", config.train.steps),
-    }
-    setting, on = settings.get(stage, ("", True))
-    return "" if on else setting
-
-
-def _work(config: Config, workdir: Workdir, stages: Sequence[str]) -> None:
-    stop = StopSignal()
-    stop.install()
-    compiles = CompileCounter()
-    run = open_run(config, workdir.tokenizer)
-    if not is_done("tsae", config=config, workdir=workdir):
-        check_asked(config, run.tokenizer.encode)
-    workdir.record(config, device=device_name())
-    for line in run.left_out() if is_primary() else ():
+def _execute_stages(config: Config, workdir: Workdir, stages: Sequence[str]) -> None:
+    stop_signal = StopSignal()
+    stop_signal.install()
+    compile_counter = CompileCounter()
+    setup = open_setup(config, workdir.tokenizer_path)
+    if not is_finished("probe", config=config, workdir=workdir):
+        config.probe.check_before_run(config, setup.tokenizer.encode)
+    workdir.write_config(config, device=describe_devices())
+    for line in setup.dropped_report() if is_primary() else ():
         print(line, file=sys.stderr)
-    with jax.set_mesh(run.mesh), run.judge, MetricsWriter(workdir.path) as writer:
-        shared = Loop(
-            run=run, workdir=workdir, writer=writer, stop=stop, compiles=compiles
+    with (
+        jax.set_mesh(setup.mesh),
+        setup.verifier,
+        MetricsWriter(workdir.path) as writer,
+    ):
+        ctx = RunContext(
+            setup=setup,
+            workdir=workdir,
+            writer=writer,
+            stop_signal=stop_signal,
+            compile_counter=compile_counter,
         )
         for stage in stages:
-            stop.check()
-            _STAGES[stage](shared)
-
-
-def _report_is_old(workdir: Workdir) -> bool:
-    """Returns whether the report is missing or older than the summary it tells of."""
-    report, summary = workdir.path / REPORT_FILE, workdir.path / SUMMARY_FILE
-    return not report.exists() or report.stat().st_mtime_ns < summary.stat().st_mtime_ns
+            stop_signal.check()
+            STAGES[stage].load_function()(ctx)
 
 
 if __name__ == "__main__":

@@ -6,23 +6,41 @@ group-major: row `p * G + g` is sample g of prompt p.
 """
 
 import dataclasses
-from typing import Any, Literal, get_args
+import enum
+from typing import Any, Literal, Protocol, get_args
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Bool, Float, Int, UInt32
 
 Array = Any  # JAX's on a device, NumPy's on the host: a record travels between both
-VerdictStatus = Literal["right", "wrong", "unjudged"]
+VerdictStatus = Literal["correct", "incorrect", "unverified"]
 Band = Literal["easy", "medium", "hard", "unknown"]
 BANDS: tuple[Band, ...] = get_args(Band)
 TokenClass = Literal[
     "number", "operator", "separator", "word", "reasoning", "answer", "end", "other"
 ]
 TOKEN_CLASSES: tuple[TokenClass, ...] = get_args(TokenClass)
-TOKEN_MEASURES = ("tokens", "entropy", "mass", "push", "movement")
-PLACES = 10  # equal parts that a completion is cut into
-AnswerForm = Literal["any", "boxed", "tagged"]
+TOKEN_STATS = (
+    "tokens",
+    "entropy",
+    "advantage_mass",
+    "logit_grad_proxy",
+    "abs_log_ratio",
+)
+
+
+class Outcome(enum.IntEnum):
+    """A verdict's status as a number, in arrays; the names are `Verdict.status`."""
+
+    incorrect = 0
+    correct = 1
+    unverified = 2
+
+
+NUM_DECILES = 10  # equal parts that a completion is cut into
+AnswerFormat = Literal["any", "boxed", "tagged"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,45 +49,71 @@ class Problem:
 
     `source`, `id` and `parent` are its lineage: the data it came from, its name there,
     and the id of the problem that it was made from, if any. `kind` names the verifier
-    that judges answers, `answer_form` where it looks for them. `level` is a difficulty
-    grade known beforehand (steps of a chain, MATH level), 0 where there is none; `type`
-    is the group that telemetry is cut by (evaluation, inversion, subject). `solution`
-    is a worked completion for the supervised warm start.
+    that judges answers, `answer_format` where it looks for them. `level` is a
+    difficulty grade known beforehand (steps of a chain, MATH level), 0 where there is
+    none; `type` is the group that telemetry is cut by (evaluation, inversion, subject).
+    `solution` is a worked completion for the supervised warm start.
     """
 
     id: str
     prompt: str
     gold: str
-    kind: str
+    verifier: str
     source: str
-    answer_form: AnswerForm = "any"
+    answer_format: AnswerFormat = "any"
     level: int = 0
     type: str = ""
     parent: str | None = None
     solution: str | None = None
 
 
+class ProblemSource(Protocol):
+    """Random access to problems: what a task makes, and grain reads."""
+
+    def __len__(self) -> int:
+        """Returns the number of problems."""
+        ...
+
+    def __getitem__(self, index: int, /) -> Problem:
+        """Returns problem `index`."""
+        ...
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What a verifier says of one completion, and why. `unjudged` is not `wrong`."""
+    """What a verifier says of a completion. `unverified` is not `incorrect`."""
 
     status: VerdictStatus
     reason: str = ""
     answer: str | None = None
 
 
+def length_mask(lengths: Int[Array, " N"], width: int) -> Bool[Array, " N W"]:
+    """Returns which of `width` positions lie within each row's length.
+
+    In NumPy for a NumPy array, else in JAX.
+    """
+    xp = np if isinstance(lengths, np.ndarray) else jnp
+    return xp.arange(width, dtype=np.int32)[None] < lengths[:, None]
+
+
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Prompts:
-    """Tokenised prompts, padded on the right. Written by `data`, read by `sampler`.
+    """Tokenized prompts, padded on the right. Written by `data`, read by `sampler`.
 
-    `uid` names the draw: sampling keys are a function of (seed, step, uid, sample), so
-    a rollout does not depend on the other rows of its batch.
+    `uid` identifies a prompt to the sampler: sampling keys are a function of (seed,
+    step, uid, sample), so a rollout does not depend on the other rows of its batch.
     """
 
     tokens: Int[Array, " P S"]
     lengths: Int[Array, " P"]
     uid: UInt32[Array, " P"]
+
+    @property
+    def mask(self) -> Bool[Array, " P S"]:
+        """Returns which positions hold a prompt's own tokens."""
+        return length_mask(self.lengths, self.tokens.shape[1])
 
 
 @jax.tree_util.register_dataclass
@@ -92,6 +136,11 @@ class Rollouts:
     weight_version: Int[Array, ""]
 
     @property
+    def mask(self) -> Bool[Array, " B T"]:
+        """Returns which positions hold a completion's own tokens."""
+        return length_mask(self.lengths, self.tokens.shape[1])
+
+    @property
     def finish_reasons(self) -> list[str]:
         """Returns "stop" or "length" for each of the B completions."""
         return ["stop" if done else "length" for done in self.finished.tolist()]
@@ -102,62 +151,62 @@ class Rollouts:
 class Batch:
     """What an update reads: G completions for each of P prompts, padded on the right.
 
-    Written by `learn.batches`. `token_weights` is the aggregation: it is 0 outside a
-    completion and is normalised over the whole minibatch *before* it is split, so the
-    sum over micro-batches is the loss whatever the split. `old_logprobs` and
+    Made by `learn.batches.make_batch`. `loss_weights` are those of the aggregation: 0
+    outside a completion, and normalized over the whole minibatch *before* it is split,
+    so the sum over micro-batches is the loss however it is split. `old_logprobs` and
     `ref_logprobs` are 0 where the loss does not read them. `bands` are indices into
-    BANDS, by which sums are cut, and -1 in rows of which no account is kept.
-    `guidance` is there where a probe reads along; `credit`, set inside the update,
-    where it weighs the policy's gain token by token (and no KL, no entropy). `kept`,
-    where given, tells the tokens that learn; making the token weights uses it up.
+    BANDS, by which sums are split, and -1 in rows that belong to none.
+    `probe_targets` is None without a probe. `loss_mask` says which tokens learn, None
+    for all; `with_loss_weights` consumes it and sets it to None. `token_weights`
+    multiply a token's gain, not its KL or entropy; RFGO sets them inside the update.
     """
 
     prompt_tokens: Int[Array, " P S"]
     prompt_lengths: Int[Array, " P"]
     tokens: Int[Array, " B T"]
     lengths: Int[Array, " B"]
-    token_weights: Float[Array, " B T"]
+    loss_weights: Float[Array, " B T"]
     advantages: Float[Array, " B"]
     old_logprobs: Float[Array, " B T"]
     ref_logprobs: Float[Array, " B T"]
     bands: Int[Array, " B"]
-    guidance: "Guidance | None" = None
-    kept: Bool[Array, " B T"] | None = None
-    credit: Float[Array, " B T"] | None = None
+    probe_targets: "ProbeTargets | None" = None
+    loss_mask: Bool[Array, " B T"] | None = None
+    token_weights: Float[Array, " B T"] | None = None
+
+    @property
+    def mask(self) -> Bool[Array, " B T"]:
+        """Returns which positions hold a completion's own tokens."""
+        return length_mask(self.lengths, self.tokens.shape[1])
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Guidance:
-    """What a probe needs to know of a batch's completions. Written by `learn.batches`.
+class ProbeTargets:
+    """What RFGO needs to know of completions. Written by `stages.probe_hooks`.
 
-    `outcomes` are 0 wrong, 1 right, 2 unjudged. `proxied` rows may earn a proxy: those
-    of groups without a preference, unless malformed. `ref_levels` are the reference
-    policy's feature levels, 0 where the movement does not read them.
+    `outcomes` are those of `Outcome`. Rows with `proxy_eligible` may earn a proxy
+    advantage: well-formed completions of groups whose rewards show no preference.
+    `ref_activations` are the reference policy's weighted feature sums, 0 unless
+    `train.rfgo.token_score` is ref_diff.
     """
 
     outcomes: Int[Array, " B"]
-    proxied: Bool[Array, " B"]
-    ref_levels: Float[Array, " B T"]
+    proxy_eligible: Bool[Array, " B"]
+    ref_activations: Float[Array, " B T"]
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Guide:
-    """R reasoning features, as an update reads them. Written by `probes`.
+class ReasoningFeatures:
+    """How R features of a probe count in one step. Written by `stages.probe_hooks`.
 
-        f_k = pre_k where pre_k > threshold_k, else 0
-        pre_k = (h - center) . encoder_k + bias_k
-        level = sum_k weights_k f_k / scale_k
-
-    `weights` add up to 1 in size. `proxy_strength` is lambda_p of this step; `key` is
-    for the control arm that shuffles token weights.
+    A token's activation is a = sum_k weights_k f_k / scale_k, where f are the features
+    that the probe's reader computes. The sizes of `weights` add up to 1.
+    `proxy_strength` is lambda_p of this step; `key` orders the token weights in the
+    control that shuffles them.
     """
 
-    center: Float[Array, " D"]
-    encoder: Float[Array, " D R"]
-    bias: Float[Array, " R"]
-    threshold: Float[Array, " R"]
     weights: Float[Array, " R"]
     scale: Float[Array, " R"]
     proxy_strength: Float[Array, ""]
@@ -166,67 +215,85 @@ class Guide:
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class GuideSums:
+class FeatureSums:
     """What the features did in a minibatch: sums that add up over micro-batches.
 
-    Written by `learn.rfgo`, read by `guidance`. Rows run over BANDS. A completion's
-    quality is its mean level; `covariance`, `quality_square` and `outcome_square` are
-    of quality and outcome within their groups, over judged completions.
+    Written by `learn.rfgo`, read by `probe.rfgo_state`. Rows run over BANDS. A
+    completion's quality is its mean level; `covariance`, `quality_square` and
+    `outcome_square` are of quality and outcome within their groups, over judged
+    completions.
     """
 
-    tokens: Float[Array, " Q"]
-    sums: Float[Array, " Q R"]
-    level_tokens: Float[Array, ""]  # of all rows, those without a band as well
-    squares: Float[Array, " R"]  # over these tokens
-    outcome_tokens: Float[Array, " 2"]  # wrong, right
-    outcome_sums: Float[Array, " 2 R"]
+    tokens_by_band: Float[Array, " Q"]
+    sums_by_band: Float[Array, " Q R"]
+    num_tokens: Float[Array, ""]  # of all rows, those without a band as well
+    sum_squares: Float[Array, " R"]  # over these tokens
+    tokens_by_outcome: Float[Array, " 2"]  # wrong, right
+    sums_by_outcome: Float[Array, " 2 R"]
     covariance: Float[Array, ""]
-    quality_square: Float[Array, ""]
-    outcome_square: Float[Array, ""]
-    proxied_groups: Float[Array, ""]
-    proxied_rows: Float[Array, ""]
-    weight_deviation: Float[Array, ""]  # sum of (w - 1)^2 over tokens
-    weighed_tokens: Float[Array, ""]
+    quality_sum_squares: Float[Array, ""]
+    outcome_sum_squares: Float[Array, ""]
+    proxy_groups: Float[Array, ""]
+    proxy_completions: Float[Array, ""]
+    weight_sq_deviation: Float[Array, ""]  # sum of (w - 1)^2 over tokens
+    num_weighted_tokens: Float[Array, ""]
 
-    def __add__(self, other: "GuideSums") -> "GuideSums":
+    def __add__(self, other: "FeatureSums") -> "FeatureSums":
         """Returns the sums over the completions of both."""
         return jax.tree.map(jnp.add, self, other)
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LossParts:
-    """What a loss says of itself: sums over true tokens that add up over micro-batches.
+class PolicyTokens:
+    """What a policy objective may read of each token; every array is 0 in padding.
+
+    Written by `learn.losses.policy_loss`, read by `PolicyObjective.gain`. Gradients
+    flow through `logprobs` and `entropies`; `old_logprobs` are constants. `advantages`
+    holds a completion's advantage at each of its tokens.
+    """
+
+    logprobs: Float[Array, " B T"]
+    old_logprobs: Float[Array, " B T"]
+    advantages: Float[Array, " B T"]
+    entropies: Float[Array, " B T"]  # 0 where the pass does not compute them
+    mask: Bool[Array, " B T"]
+    lengths: Int[Array, " B"]
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LossAux:
+    """The diagnostics of a loss: sums over true tokens that add up over micro-batches.
 
     Written by the objectives in `learn`, added up by `learn.update`, read by the loop,
-    which logs the means. `loss` is the weighted objective; every other sum is over
-    tokens, unweighted, and means something once divided by `tokens`.
-    `logprob_gap` is |log pi - log pi_old|: before the first optimizer step on a rollout
-    it is the disagreement between sampler and scorer, afterwards the policy's movement.
-    `kl` and `entropy` are 0 where the loss was not given what they are made of.
-    `by_band` holds a row a band: tokens, entropy, kl, clipped tokens. `by_cell` holds
-    TOKEN_MEASURES by band and by tenth or class: see `learn.token_sums`. `guide` and
-    `latents` are what a probe saw, where one reads along: of the reasoning features,
-    and, in a step that asks for it, of all latents (any record that adds up).
+    which logs every entry of `scalars`, divided by `tokens`, as loss/NAME. `loss` is
+    the weighted objective; the other sums are unweighted. `logprob_mismatch` is
+    |log pi - log pi_old|: before the first optimizer step on a rollout it is the
+    disagreement between sampler and trainer, afterwards the policy's movement.
+    `by_band` has a row a band: tokens, entropy, kl, clipped tokens. `token_stats` holds
+    TOKEN_STATS by band and by decile or token class: see `learn.token_stats`. With a
+    probe, `feature_sums` are of the reasoning features and `latent_sums`, in steps that
+    ask for them, of all latents.
     """
 
     loss: Float[Array, ""]
     tokens: Float[Array, ""]
-    ratio: Float[Array, ""]
-    clip_low: Float[Array, ""]
-    clip_high: Float[Array, ""]
-    kl: Float[Array, ""]
-    entropy: Float[Array, ""]
-    logprob_gap: Float[Array, ""]
-    logprob_gap_max: Float[Array, ""]  # a maximum, not a sum
+    scalars: dict[str, Float[Array, ""]]
+    logprob_mismatch: Float[Array, ""]
+    logprob_mismatch_max: Float[Array, ""]  # a maximum, not a sum
     by_band: Float[Array, " Q M"]
-    by_cell: Float[Array, " Q K M"]
-    guide: GuideSums | None = None
-    latents: Any = None
+    token_stats: Float[Array, " Q K M"]
+    feature_sums: FeatureSums | None = None
+    latent_sums: Any = None
 
-    def __add__(self, other: "LossParts") -> "LossParts":
-        """Returns the parts of the two token sets together."""
+    def __add__(self, other: "LossAux") -> "LossAux":
+        """Returns the diagnostics of the two token sets together."""
         total = jax.tree.map(jnp.add, self, other)
-        largest = jnp.maximum(self.logprob_gap_max, other.logprob_gap_max)
-        latents = self.latents if self.latents is None else self.latents + other.latents
-        return dataclasses.replace(total, logprob_gap_max=largest, latents=latents)
+        largest = jnp.maximum(self.logprob_mismatch_max, other.logprob_mismatch_max)
+        latents = self.latent_sums
+        if latents is not None:
+            latents = latents + other.latent_sums
+        return dataclasses.replace(
+            total, logprob_mismatch_max=largest, latent_sums=latents
+        )

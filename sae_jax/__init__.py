@@ -1,7 +1,7 @@
 """Temporal sparse autoencoders: trained, measured, exchanged with the torch world.
 
 Axes: B pairs in a batch, D width of an activation, Z latents, G nested groups,
-C clones trained at once, S sequences, T tokens.
+C replicas trained at once, S documents, T tokens.
 """
 
 from sae_jax.io import load, save

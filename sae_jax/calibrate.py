@@ -1,4 +1,4 @@
-"""The inference threshold by bisection: on held-out tokens, L0 is k."""
+"""Calibrates the inference threshold: k active latents a token on eval documents."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -7,51 +7,62 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from sae_jax.data.tokens import Documents
 from sae_jax.sae import TSAE
-from sae_jax.sparsity import just_below, search
-from sae_jax.tokens import Documents
+from sae_jax.sparsity import just_below, search_thresholds
 
 _TOLERANCE = 0.001  # of the active latents
-_MOST = 2**31 - 2  # a count above it is as good as it
+_MAX_COUNT = 2**31 - 2  # larger counts are clipped: int32
 
 
-def calibrate(tsae: TSAE, documents: Sequence[Documents], *, k: int) -> TSAE:
-    """Returns the dictionary with the threshold at which k latents a token are active.
+def calibrate_threshold(tsae: TSAE, documents: Sequence[Documents], *, k: int) -> TSAE:
+    """Returns the autoencoder with the threshold at which k latents a token are active.
 
-    Counted over all documents, to 0.1 %, with a few passes over them. Where fewer than
-    k latents a token are positive at all, the threshold lets every one of them by.
-    Raises ValueError where no token is counted.
+    On average over all tokens of the documents, to 0.1 %, by a few passes over them.
+    Where fewer than k latents a token are positive, all positive ones stay active.
+    Raises ValueError where no token is in a mask.
+
+    >>> import numpy as np
+    >>> tsae = TSAE.init(0, width=8, latents=32)
+    >>> x = np.random.default_rng(0).normal(size=(1, 50, 8)).astype(np.float32)
+    >>> documents = Documents(
+    ...     x=x, mask=np.ones((1, 50), bool), token_index=np.arange(50)[None]
+    ... )
+    >>> calibrated = calibrate_threshold(tsae, [documents], k=4)
+    >>> int((calibrated.encode(x) > 0).sum())  # 4 active latents a token
+    200
     """
-    tokens = sum(int(block.counted.sum()) for block in documents)
+    tokens = sum(int(block.mask.sum()) for block in documents)
     if tokens == 0:
-        raise ValueError("no token to calibrate on; hold out more documents")
+        raise ValueError("no token to calibrate on; give more eval documents")
 
-    def counter(cut_R: Float[Array, " 1"]) -> Int[Array, " 1"]:
-        found = sum(
-            int(_active(tsae, block.x, block.counted, cut_R[0])) for block in documents
+    def count_at_least(threshold_R: Float[Array, " 1"]) -> Int[Array, " 1"]:
+        active = sum(
+            int(_count_active(tsae, block.x, block.mask, threshold_R[0]))
+            for block in documents
         )
-        return jnp.full(1, min(found, _MOST), jnp.int32)
+        return jnp.full(1, min(active, _MAX_COUNT), jnp.int32)
 
     wanted = k * tokens
-    cut_R, _ = search(
-        counter,
+    threshold_R, _ = search_thresholds(
+        count_at_least,
         jnp.full(1, wanted, jnp.int32),
-        first=[],
-        slack=int(_TOLERANCE * wanted),
-        loop=_host_loop,
+        initial_probes=[],
+        max_excess=int(_TOLERANCE * wanted),
+        while_loop=_host_loop,
     )
-    # An activation must exceed the threshold, where the search counts what reaches it.
-    threshold = jnp.full(tsae.latents, just_below(cut_R)[0], jnp.float32)
+    # `encode` keeps what exceeds the threshold; the search counts what reaches it.
+    threshold = jnp.full(tsae.latents, just_below(threshold_R)[0], jnp.float32)
     return dataclasses.replace(tsae, threshold=threshold)
 
 
 @jax.jit
-def _active(
-    tsae: TSAE, x: Float[Array, "S T D"], counted: Bool[Array, "S T"], cut: Array
+def _count_active(
+    tsae: TSAE, x: Float[Array, "S T D"], mask: Bool[Array, "S T"], threshold: Array
 ) -> Int[Array, ""]:
-    x = jnp.where(counted[:, :, None], x.astype(jnp.float32), 0.0)
+    x = jnp.where(mask[:, :, None], x.astype(jnp.float32), 0.0)
     pre = tsae.preactivations(x)
-    return jnp.sum((pre >= cut) & counted[:, :, None], dtype=jnp.int32)
+    return jnp.sum((pre >= threshold) & mask[:, :, None], dtype=jnp.int32)
 
 
 def _host_loop(unfinished: Callable, body: Callable, bracket: tuple) -> tuple:

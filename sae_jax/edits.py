@@ -1,18 +1,18 @@
-"""Latents changed in place: what a model does without them, or with more of them.
+"""Interventions on latents: remove, clamp, scale or add them in the residual stream.
 
-    x + gain * (f' - f) decoder        f' = scale * f + shift, on the chosen latents
+    x + scale * (f' - f) decoder     f' = latent_scale * f + latent_shift
 
-The difference alone is added, so that what the autoencoder fails to reconstruct stays
-in x; where f' = f, so does every bit of x. Only the chosen columns are encoded. Modes:
+Only the difference is added, so what the autoencoder does not reconstruct stays in x,
+and where f' = f, x keeps every bit. Only the chosen latents are encoded. Modes:
 
-    ablate   f' = (1 - dose) f      the share taken away: 1 is all of it
-    clamp    f' = dose * unit       whatever x says
-    scale    f' = dose * f          0 ablates, 1 changes nothing
-    add      f' = f + dose * unit
+    ablate   f' = (1 - strength) f     1 removes the latent
+    clamp    f' = strength * mean      whatever x is
+    scale    f' = strength * f         0 removes it, 1 changes nothing
+    add      f' = f + strength * mean
 
-where a latent's unit is its mean activation on the tokens on which it fires. Controls
-are latents that fire as often and move x as far, and a random direction that moves each
-token exactly as far.
+where `mean` is the latent's mean activation on the tokens on which it fires. The
+controls: random latents that fire as often, scaled to move x as far, and a random
+direction that moves each token exactly as far.
 """
 
 import dataclasses
@@ -31,26 +31,27 @@ Mode = Literal["ablate", "clamp", "scale", "add"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 
 _BLOCK = 1024  # tokens whose latents exist at once
-_CANDIDATES = 16  # a control is drawn from as many latents, the nearest in firing rate
-_MOST_TRIES = 100  # to draw a set that was not drawn before
+_NUM_CANDIDATES = 16  # nearest in firing rate, from which a control is drawn
+_MAX_TRIES = 100  # to draw a set that was not drawn before
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LatentEdit:
-    """An edit of R latents of the stream after `layer`. Made by `latent_edit`.
+    """An edit of R latents in the residual stream after `layer`: call it on the stream.
 
-    `columns` is the dictionary of these latents alone. With `turned`, x moves along
-    the unit vector `direction`, as far as it would have moved. Mode, dose, latents and
-    control are arrays: edits of one R share a program.
+    Made by `make_latent_edit`. `columns` is the autoencoder of these latents alone.
+    With `use_direction`, x moves along the unit vector `direction` as far as it would
+    have moved. All but `layer` are arrays, so edits of equally many latents share a
+    program.
     """
 
     columns: TSAE
-    scale: Float[Array, " R"]
-    shift: Float[Array, " R"]
-    gain: Float[Array, ""]
+    latent_scale: Float[Array, " R"]
+    latent_shift: Float[Array, " R"]
+    scale: Float[Array, ""]
     direction: Float[Array, " D"]
-    turned: Bool[Array, ""]
+    use_direction: Bool[Array, ""]
     layer: int = dataclasses.field(metadata={"static": True})
 
     def __call__(self, x: Float[Array, "*B D"], /) -> Float[Array, "*B D"]:
@@ -58,46 +59,54 @@ class LatentEdit:
         return x + self.delta(x).astype(x.dtype)
 
     def delta(self, x: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
-        """Returns by how much x moves, in float32."""
+        """Returns what the edit adds to x, in float32."""
         lead = tuple(range(x.ndim - 1))
         scale, shift, direction = (
-            jnp.expand_dims(each, lead)
-            for each in (self.scale, self.shift, self.direction)
+            jnp.expand_dims(array, lead)
+            for array in (self.latent_scale, self.latent_shift, self.direction)
         )
         f = self.columns.encode(x)
-        moved = self.gain * ((scale * f + shift - f) @ self.columns.decoder)
-        far = jnp.linalg.norm(moved, axis=-1, keepdims=True)
-        return jnp.where(self.turned, far * direction, moved)
+        delta = self.scale * ((scale * f + shift - f) @ self.columns.decoder)
+        distance = jnp.linalg.norm(delta, axis=-1, keepdims=True)
+        return jnp.where(self.use_direction, distance * direction, delta)
 
-    def with_gain(self, gain: float) -> Self:
-        """Returns the edit that moves x `gain` times as far; 0 is the sham."""
-        return dataclasses.replace(self, gain=jnp.float32(gain))
+    def with_scale(self, scale: float) -> Self:
+        """Returns the edit that moves x `scale` times as far; 0 is the null edit."""
+        return dataclasses.replace(self, scale=jnp.float32(scale))
 
-    def along(self, direction: Float[np.ndarray, " D"]) -> Self:
-        """Returns the edit that moves every x as far as this one, in a direction."""
+    def toward(self, direction: Float[np.ndarray, " D"]) -> Self:
+        """Returns the edit that moves every x as far as this one, along `direction`."""
         unit = direction / np.linalg.norm(direction)
         return dataclasses.replace(
-            self, direction=jnp.asarray(unit, jnp.float32), turned=jnp.asarray(True)
+            self,
+            direction=jnp.asarray(unit, jnp.float32),
+            use_direction=jnp.asarray(True),
         )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Firing:
-    """How often each latent fires, and its mean where it does (0 where it never does).
+class FiringStats:
+    """Each latent's firing rate, and its mean where it fires (0 if it never does).
 
-    Written by `firing`, on tokens of the unedited model.
+    Written by `measure_firing`, on tokens of the unedited model.
     """
 
     rate: Float[np.ndarray, " Z"]
-    unit: Float[np.ndarray, " Z"]
+    mean_when_active: Float[np.ndarray, " Z"]
 
-    def dead(self, latents: Sequence[int]) -> tuple[int, ...]:
-        """Returns those of the latents that never fire."""
+    def select_dead(self, latents: Sequence[int]) -> tuple[int, ...]:
+        """Returns which of these latents never fire."""
         return tuple(latent for latent in latents if not self.rate[latent])
 
 
 def check_latents(tsae: TSAE, latents: Sequence[int]) -> None:
-    """Raises ConfigError unless the latents are some of the dictionary's, each once."""
+    """Raises ConfigError unless the latents are some of the autoencoder's, each once.
+
+    >>> check_latents(TSAE.init(0, width=2, latents=4), [5])
+    Traceback (most recent call last):
+    ...
+    job_jax.schema.ConfigError: latents [5] lie outside 0..3
+    """
     if not latents:
         raise ConfigError(f"no latents; name some of 0..{tsae.latents - 1}")
     beyond = [latent for latent in latents if not 0 <= latent < tsae.latents]
@@ -112,23 +121,40 @@ def check_latents(tsae: TSAE, latents: Sequence[int]) -> None:
         )
 
 
-def latent_edit(
+def make_latent_edit(
     tsae: TSAE,
     latents: Sequence[int],
     *,
     layer: int,
     mode: Mode,
-    dose: float,
-    unit: Float[np.ndarray, " Z"],
+    strength: float,
+    mean_when_active: Float[np.ndarray, " Z"],
 ) -> LatentEdit:
-    """Returns the edit of some latents. `unit` is `Firing.unit`.
+    """Returns the edit that changes these latents in one of the four modes.
 
-    Raises ConfigError where the latents are not the dictionary's, as `check_latents`.
+    `mean_when_active` comes from `measure_firing`. Raises ConfigError where a latent is
+    not the autoencoder's (`check_latents`).
+
+    >>> tsae = TSAE.init(0, width=2, latents=4)
+    >>> x = jnp.array([[1.0, 2.0]])
+    >>> edit = make_latent_edit(
+    ...     tsae, [1, 3], layer=0, mode="ablate", strength=1.0,
+    ...     mean_when_active=np.zeros(4),
+    ... )
+    >>> removed = tsae.encode(x)[:, [1, 3]] @ tsae.decoder[jnp.array([1, 3])]
+    >>> bool(jnp.allclose(edit(x), x - removed, atol=1e-6))
+    True
     """
     check_latents(tsae, latents)
     at = np.asarray(latents)
-    scale = {"ablate": 1.0 - dose, "clamp": 0.0, "scale": dose, "add": 1.0}[mode]
-    shift = dose * unit[at] if mode in ("clamp", "add") else np.zeros(len(at))
+    scale = {"ablate": 1.0 - strength, "clamp": 0.0, "scale": strength, "add": 1.0}[
+        mode
+    ]
+    shift = (
+        strength * mean_when_active[at]
+        if mode in ("clamp", "add")
+        else np.zeros(len(at))
+    )
     return LatentEdit(
         columns=TSAE(
             encoder=jnp.asarray(tsae.encoder[:, at]),
@@ -138,87 +164,109 @@ def latent_edit(
             threshold=jnp.asarray(tsae.threshold[at]),
             group_sizes=(len(at),),
         ),
-        scale=jnp.full(len(at), scale, jnp.float32),
-        shift=jnp.asarray(shift, jnp.float32),
-        gain=jnp.float32(1.0),
+        latent_scale=jnp.full(len(at), scale, jnp.float32),
+        latent_shift=jnp.asarray(shift, jnp.float32),
+        scale=jnp.float32(1.0),
         direction=jnp.zeros(tsae.width, jnp.float32),
-        turned=jnp.asarray(False),
+        use_direction=jnp.asarray(False),
         layer=layer,
     )
 
 
-def firing(tsae: TSAE, x: Float[np.ndarray, "N D"]) -> Firing:
-    """Returns how the dictionary's latents fire on tokens."""
+def measure_firing(tsae: TSAE, x: Float[np.ndarray, "N D"]) -> FiringStats:
+    """Returns how often, and how strongly, each latent fires on N tokens.
+
+    >>> x = np.random.default_rng(0).normal(size=(100, 2)).astype(np.float32)
+    >>> stats = measure_firing(TSAE.init(0, width=2, latents=4), x)
+    >>> stats.rate.shape, stats.mean_when_active.shape
+    ((4,), (4,))
+    """
     count = total = np.zeros(tsae.latents)
     for start in range(0, len(x), _BLOCK):
-        fired, summed = _fired(tsae, x[start : start + _BLOCK])
+        fired, summed = _firing_sums(tsae, x[start : start + _BLOCK])
         count, total = count + np.asarray(fired), total + np.asarray(summed)
     unit = np.divide(total, count, out=np.zeros(tsae.latents), where=count > 0)
-    return Firing(rate=count / len(x), unit=unit)
+    return FiringStats(rate=count / len(x), mean_when_active=unit)
 
 
 @jax.jit
-def _fired(tsae: TSAE, x: Float[Array, "N D"]) -> tuple[Array, Array]:
+def _firing_sums(tsae: TSAE, x: Float[Array, "N D"]) -> tuple[Array, Array]:
     f = tsae.encode(x)
     return (f > 0).sum(axis=0), f.sum(axis=0)
 
 
-def move(edit: LatentEdit, x: Float[np.ndarray, "N D"]) -> float:
-    """Returns the mean distance by which an edit moves tokens."""
-    return float(_move(edit, x))
+def mean_shift(edit: LatentEdit, x: Float[np.ndarray, "N D"]) -> float:
+    """Returns the mean distance by which an edit moves N tokens (see `match_shift`)."""
+    return float(_mean_shift(edit, x))
 
 
 @jax.jit
-def _move(edit: LatentEdit, x: Float[Array, "N D"]) -> Float[Array, ""]:
+def _mean_shift(edit: LatentEdit, x: Float[Array, "N D"]) -> Float[Array, ""]:
     return jnp.linalg.norm(edit.delta(x), axis=-1).mean()
 
 
-def matched(
+def match_shift(
     edit: LatentEdit, target: LatentEdit, x: Float[np.ndarray, "N D"]
 ) -> LatentEdit:
-    """Returns the edit with the gain at which it moves tokens as far as the target.
+    """Returns the edit, scaled to move N tokens as far on average as the target.
 
-    An edit that moves nothing cannot be matched: its gain becomes 0.
+    An edit that moves nothing cannot be matched: its scale becomes 0.
+
+    >>> tsae = TSAE.init(0, width=2, latents=4)
+    >>> x = np.random.default_rng(0).normal(size=(100, 2)).astype(np.float32)
+    >>> mean = measure_firing(tsae, x).mean_when_active
+    >>> target, other = (
+    ...     make_latent_edit(
+    ...         tsae, [z], layer=0, mode="ablate", strength=1.0, mean_when_active=mean
+    ...     )
+    ...     for z in (0, 1)
+    ... )
+    >>> matched = match_shift(other, target, x)
+    >>> bool(np.isclose(mean_shift(matched, x), mean_shift(target, x)))
+    True
     """
-    own = move(edit, x)
-    return edit.with_gain(move(target, x) / own if own else 0.0)
+    distance = mean_shift(edit, x)
+    return edit.with_scale(mean_shift(target, x) / distance if distance else 0.0)
 
 
-def matched_latents(
-    rate: Float[np.ndarray, " Z"], latents: Sequence[int], *, draws: int, seed: int
+def rate_matched_latents(
+    rate: Float[np.ndarray, " Z"], latents: Sequence[int], *, num_draws: int, seed: int
 ) -> list[tuple[int, ...]]:
-    """Returns `draws` random sets, no two alike, each of as many latents as targets.
+    """Returns `num_draws` different random sets of latents that fire as often as these.
 
-    One for each target, drawn from the 16 latents nearest to it in log firing rate; no
-    target, no latent that never fires, and none twice in a set. Raises ConfigError
-    where there are not so many.
+    Each set holds one latent per target, drawn from the 16 latents nearest to it in log
+    firing rate: no target, no latent that never fires, and none twice. Raises
+    ConfigError where there are not so many such sets.
+
+    >>> rate = np.array([0.5, 0.5, 0.1, 0.0])
+    >>> rate_matched_latents(rate, [0], num_draws=2, seed=0)
+    [(2,), (1,)]
     """
     alive = np.flatnonzero(rate > 0)
     alive = alive[~np.isin(alive, latents)]
     if len(alive) < len(latents):
         raise ConfigError(
-            f"{len(alive)} other latents fire: too few to match {len(latents)}; edit "
-            "fewer latents"
+            f"{len(alive)} other latents fire: too few to match {len(latents)}"
         )
     rng = np.random.default_rng(seed)
     log_rate = np.log(np.maximum(rate, rate[alive].min()))
 
-    def drawn() -> tuple[int, ...]:
-        free, found = alive, []
+    def draw_set() -> tuple[int, ...]:
+        free, chosen = alive, []
         for latent in latents:
-            far = np.abs(log_rate[free] - log_rate[latent])
-            nearest = free[np.argsort(far, kind="stable")[:_CANDIDATES]]
-            found.append(int(rng.choice(nearest)))
-            free = free[free != found[-1]]
-        return tuple(found)
+            distance = np.abs(log_rate[free] - log_rate[latent])
+            nearest = free[np.argsort(distance, kind="stable")[:_NUM_CANDIDATES]]
+            chosen.append(int(rng.choice(nearest)))
+            free = free[free != chosen[-1]]
+        return tuple(chosen)
 
     sets: dict[frozenset[int], tuple[int, ...]] = {}
-    for _ in range(_MOST_TRIES * draws):
-        found = drawn()
-        sets.setdefault(frozenset(found), found)
-        if len(sets) == draws:
+    for _ in range(_MAX_TRIES * num_draws):
+        drawn = draw_set()
+        sets.setdefault(frozenset(drawn), drawn)
+        if len(sets) == num_draws:
             return list(sets.values())
     raise ConfigError(
-        f"{len(sets)} sets of latents match {list(latents)}, not {draws}; ask for "
+        f"{len(sets)} sets of latents match {list(latents)}, not {num_draws}; ask for "
         "fewer draws"
     )

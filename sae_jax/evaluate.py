@@ -11,14 +11,19 @@ from typing import Any
 import numpy as np
 from absl import flags
 
-from job_jax.command import UsageError, exit_code
+from job_jax.command import UsageError, parse_flags, run_command
 from job_jax.schema import did_you_mean
-from sae_jax.corpus import Corpus, open_corpus
-from sae_jax.factors import UnlabelledError, factor_report
+from sae_jax.data.corpus import Corpus, open_corpus
 from sae_jax.formats.record import SAERecord
-from sae_jax.io import load, read
-from sae_jax.quality import QualitySums, measure, report, stability
+from sae_jax.io import load, load_record
 from sae_jax.sae import TSAE
+from sae_jax.stats.factors import UnlabeledError, factor_report
+from sae_jax.stats.quality import (
+    QualitySums,
+    measure_quality,
+    quality_report,
+    seed_cosine,
+)
 
 _USAGE = """\
 usage: python -m sae_jax.evaluate --sae=DIR --activations=DIR [--flag=value ...]
@@ -26,15 +31,15 @@ usage: python -m sae_jax.evaluate --sae=DIR --activations=DIR [--flag=value ...]
 Prints one JSON object: what the autoencoder is; how well it describes the activations
 (FVE, cosine, L0, alive share, firing densities, smoothness and variation of high-level,
 low-level and all latents); how well its latents tell the factors that the activations
-are labelled with (MCC, AUROC, linear probes); and, beside autoencoders of other seeds,
-how many of its latents they found too.
+are labeled with (MCC, AUROC, linear probes); and, beside autoencoders of other seeds,
+how many of its latents they share.
 
 flags:"""
 
 
 def main(argv: Sequence[str]) -> int:
     """Returns 0; 1 where the work failed; 2 where flags or files cannot be used."""
-    return exit_code(lambda: _run(argv), (ValueError,))
+    return run_command(lambda: _run_command(argv), (ValueError,))
 
 
 def evaluate(
@@ -42,43 +47,43 @@ def evaluate(
 ) -> dict[str, Any]:
     """Returns the figures of an autoencoder on a corpus.
 
-    A factor that is no label there has `unmeasured`, the reason, in place of figures.
+    A factor that is no label there has `error`, the reason, in place of figures.
     """
     total: QualitySums | None = None
     for block in corpus.blocks():
-        sums = measure(tsae, block.x, block.counted).on_host()
+        sums = measure_quality(tsae, block.x, block.mask).to_host()
         total = sums if total is None else total + sums
     if total is None:
         raise ValueError("the corpus has no documents")
     return {
         "activations": {
             "data_hash": corpus.shards.data_hash,
-            "documents": len(corpus.numbers),
+            "documents": len(corpus.document_ids),
             "skipped": corpus.skipped,
         },
-        "quality": report(total, high=tsae.high),
-        "factors": {name: _factor(tsae, corpus, name) for name in factors},
+        "quality": quality_report(total, num_high=tsae.num_high),
+        "factors": {name: _factor_report(tsae, corpus, name) for name in factors},
     }
 
 
-def _factor(tsae: TSAE, corpus: Corpus, name: str) -> dict[str, Any]:
+def _factor_report(tsae: TSAE, corpus: Corpus, name: str) -> dict[str, Any]:
     try:
         return factor_report(tsae, corpus, name)
-    except UnlabelledError as error:
-        return {"unmeasured": str(error)}
+    except UnlabeledError as error:
+        return {"error": str(error)}
 
 
-def _run(argv: Sequence[str]) -> None:
-    values = _flags()
-    parse(argv, values, usage=_USAGE, required=("sae", "activations"))
-    record = read(values.sae)
+def _run_command(argv: Sequence[str]) -> None:
+    values = _define_flags()
+    parse_flags(argv, values, usage=_USAGE, required=("sae", "activations"))
+    record = load_record(values.sae)
     tsae = record.tsae
-    corpus = chosen_corpus(record, values)
-    known = corpus.shards.index.factors
+    corpus = corpus_from_flags(record, values)
+    labels = corpus.shards.index.factors
     for name in values.factors or ():
-        if name not in known:
-            nearest = did_you_mean(name, known)
-            raise UsageError(f"no factor {name!r} among {list(known)}{nearest}")
+        if name not in labels:
+            nearest = did_you_mean(name, labels)
+            raise UsageError(f"no factor {name!r} among {list(labels)}{nearest}")
     others = [load(path).decoder for path in values.others]
     about = {
         "path": values.sae,
@@ -88,16 +93,16 @@ def _run(argv: Sequence[str]) -> None:
         "group_sizes": list(tsae.group_sizes),
         "k": record.metadata.get("k"),
     }
-    factors = known if values.factors is None else values.factors
+    factors = labels if values.factors is None else values.factors
     result = {"sae": about} | evaluate(tsae, corpus, factors=factors)
     if others:
-        result["stability"] = _stability(tsae, others)
+        result["seed_cosine"] = _seed_cosine_report(tsae, others)
     print(json.dumps(result, indent=2))
 
 
-def _stability(tsae: TSAE, others: list[Any]) -> dict[str, float]:
-    cosine = stability(tsae.decoder, others)
-    high = cosine[: tsae.high]
+def _seed_cosine_report(tsae: TSAE, others: list[Any]) -> dict[str, float]:
+    cosine = seed_cosine(tsae.decoder, others)
+    high = cosine[: tsae.num_high]
     return {
         "mean": float(cosine.mean()),
         "high": float(high.mean()),
@@ -106,36 +111,8 @@ def _stability(tsae: TSAE, others: list[Any]) -> dict[str, float]:
     }
 
 
-def parse(
-    argv: Sequence[str],
-    values: flags.FlagValues,
-    *,
-    usage: str,
-    required: Sequence[str],
-) -> None:
-    """Fills `values` from a command line of plain flags.
-
-    Raises UsageError where it cannot be used. Prints the help and exits 0 on --help.
-    """
-    flags.DEFINE_boolean("help", False, "show this and exit", flag_values=values)
-    try:
-        extra = values(["", *argv])[1:]
-    except flags.Error as error:
-        raise UsageError(str(error)) from error
-    if values.help:
-        print(usage)
-        for name in values:
-            print(f"  {f'--{name}':<14} {values[name].help}")
-        raise SystemExit(0)
-    if extra:
-        raise UsageError(f"unexpected argument {extra[0]!r}; write --flag=value")
-    for name in required:
-        if not values[name].value:
-            raise UsageError(f"--{name} is missing: {values[name].help}")
-
-
-def corpus_flags(values: flags.FlagValues, *, activations: str) -> None:
-    """Defines the flags that choose an autoencoder and the tokens it is shown."""
+def define_corpus_flags(values: flags.FlagValues, *, activations: str) -> None:
+    """Defines the flags that choose an autoencoder and the tokens it reads."""
     flags.DEFINE_string(
         "sae", None, "the autoencoder, of any format that is read", flag_values=values
     )
@@ -155,19 +132,19 @@ def corpus_flags(values: flags.FlagValues, *, activations: str) -> None:
     )
 
 
-def chosen_corpus(record: SAERecord, values: flags.FlagValues) -> Corpus:
-    """Returns the tokens that the flags of `corpus_flags` choose."""
+def corpus_from_flags(record: SAERecord, values: flags.FlagValues) -> Corpus:
+    """Returns the tokens that the flags of `define_corpus_flags` choose."""
     return open_corpus(
         values.activations,
         record.tsae,
         roles=values.roles or record.metadata.get("roles", ()),
-        limit=values.documents,
+        max_documents=values.documents,
     )
 
 
-def _flags() -> flags.FlagValues:
+def _define_flags() -> flags.FlagValues:
     values = flags.FlagValues()
-    corpus_flags(values, activations="a directory of activation shards")
+    define_corpus_flags(values, activations="a directory of activation shards")
     flags.DEFINE_list(
         "factors",
         None,

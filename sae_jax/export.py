@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 from absl import flags
 
-from job_jax.command import UsageError, exit_code
-from sae_jax.corpus import Corpus
-from sae_jax.evaluate import chosen_corpus, corpus_flags, parse
-from sae_jax.features import ContrastSums, contrast_sums
+from job_jax.command import UsageError, parse_flags, run_command
+from sae_jax.data.corpus import Corpus
+from sae_jax.evaluate import corpus_from_flags, define_corpus_flags
 from sae_jax.formats import delphi, mechreward, neuronpedia
 from sae_jax.formats.files import read_json
 from sae_jax.formats.record import FormatError
-from sae_jax.io import read, save
+from sae_jax.io import load_record, save
 from sae_jax.sae import TSAE
+from sae_jax.stats.features import OutcomeMoments, outcome_moments
 
 FORMATS = ("saelens", "neuronpedia", "delphi", "mechreward")
 
@@ -31,38 +31,38 @@ and, with --activations=DIR,
   neuronpedia  features and activations, JSON lines
   delphi       the cache of latents that it explains
   mechreward   a pack of the latents that tell right from wrong rollouts; takes the data
-               to be labelled with the factor --outcome: 1 right, 0 wrong, -1 unjudged
+               to be labeled with the factor --outcome: 1 right, 0 wrong, -1 unverified
 
 flags:"""
 
 
 def main(argv: Sequence[str]) -> int:
     """Returns 0; 1 where the work failed; 2 where flags or files cannot be used."""
-    return exit_code(lambda: _run(argv), (ValueError, OSError))
+    return run_command(lambda: _run_command(argv), (ValueError, OSError))
 
 
-def _run(argv: Sequence[str]) -> None:
-    values = _flags()
-    parse(argv, values, usage=_USAGE, required=("sae", "format", "out"))
+def _run_command(argv: Sequence[str]) -> None:
+    values = _define_flags()
+    parse_flags(argv, values, usage=_USAGE, required=("sae", "format", "out"))
     out = Path(values.out)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"--out={out} is not empty; remove it or name another")
     if values.format != "saelens" and not values.activations:
         raise UsageError(f"--format={values.format} needs --activations=DIR")
-    record = read(values.sae)
+    record = load_record(values.sae)
     tsae = record.tsae
     if values.format == "saelens":
         save(out, tsae, metadata=record.metadata)
         print(f"{tsae.latents} latents of width {tsae.width}: {out}")
         return
-    corpus = chosen_corpus(record, values)
+    corpus = corpus_from_flags(record, values)
     if values.format == "neuronpedia":
         neuronpedia.write(
             out,
             tsae,
             corpus,
             name=values.name,
-            vocabulary=_vocabulary(values.vocabulary, corpus),
+            vocabulary=_read_vocabulary(values.vocabulary, corpus),
             creator=values.creator,
         )
     elif values.format == "delphi":
@@ -75,12 +75,12 @@ def _run(argv: Sequence[str]) -> None:
             "release": values.name,
             "sae_id": index.hook,
         }
-        sums = _contrast(tsae, corpus, values.outcome)
-        mechreward.write(out, sums, count=values.count, about=about)
-    print(f"{tsae.latents} latents over {len(corpus.numbers)} documents: {out}")
+        sums = _outcome_moments(tsae, corpus, values.outcome)
+        mechreward.write(out, sums, num_latents=values.count, about=about)
+    print(f"{tsae.latents} latents over {len(corpus.document_ids)} documents: {out}")
 
 
-def _contrast(tsae: TSAE, corpus: Corpus, outcome: str) -> ContrastSums:
+def _outcome_moments(tsae: TSAE, corpus: Corpus, outcome: str) -> OutcomeMoments:
     """Returns the moments of rollouts, a rollout being a document.
 
     Where the data have a factor `prompt`, it says which rollouts share one.
@@ -88,27 +88,27 @@ def _contrast(tsae: TSAE, corpus: Corpus, outcome: str) -> ContrastSums:
     factors = corpus.shards.index.factors
     if outcome not in factors:
         raise UsageError(f"--outcome={outcome}: the data have {list(factors)}")
-    means, judgements, prompts = [], [], []
-    for block, f in corpus.encoded(tsae):
-        counts = block.counted.sum(axis=1)
+    means, judgments, prompts = [], [], []
+    for block, f in corpus.encode_blocks(tsae):
+        counts = block.mask.sum(axis=1)
         some = counts > 0
         total = np.asarray(f.sum(axis=1), np.float64)[some]
         means.append(total / counts[some, None])
-        judgements.append(corpus.values(outcome, block)[some, 0])
+        judgments.append(corpus.block_column(outcome, block)[some, 0])
         group = "prompt" if "prompt" in factors else "sequence"
-        prompts.append(corpus.values(group, block)[some, 0])
-    judged = np.concatenate(judgements)
+        prompts.append(corpus.block_column(group, block)[some, 0])
+    judged = np.concatenate(judgments)
     _, prompt = np.unique(np.concatenate(prompts), return_inverse=True)
-    return contrast_sums(
+    return outcome_moments(
         np.concatenate(means),
-        right=judged == 1,
-        judged=judged >= 0,
+        correct=judged == 1,
+        verified=judged >= 0,
         prompts=prompt,
-        total=int(prompt.max()) + 1,
+        num_prompts=int(prompt.max()) + 1,
     )
 
 
-def _vocabulary(path: str | None, corpus: Corpus) -> list[str]:
+def _read_vocabulary(path: str | None, corpus: Corpus) -> list[str]:
     """Returns the text of each token id: from a file, or else the ids themselves.
 
     The file is a JSON object token -> id, or a `tokenizer.json` that holds one.
@@ -126,9 +126,9 @@ def _vocabulary(path: str | None, corpus: Corpus) -> list[str]:
     return texts
 
 
-def _flags() -> flags.FlagValues:
+def _define_flags() -> flags.FlagValues:
     values = flags.FlagValues()
-    corpus_flags(values, activations="activation shards; for all but saelens")
+    define_corpus_flags(values, activations="activation shards; for all but saelens")
     flags.DEFINE_enum("format", None, FORMATS, "what to write", flag_values=values)
     flags.DEFINE_string("out", None, "the directory to write", flag_values=values)
     flags.DEFINE_string(

@@ -1,4 +1,4 @@
-"""Autoencoders on disk: one format to write, four to read, told by their files."""
+"""Autoencoders on disk: written in one format, read in four, recognized by files."""
 
 import os
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from sae_jax.formats import dictionary_learning, gemma_scope, saelens, sparsify
 from sae_jax.formats.record import FormatError, SAERecord
 from sae_jax.sae import TSAE
 
-_KNOWN = (
+_READABLE_FORMATS = (
     "sae_weights.safetensors and cfg.json (SAELens), ae.pt (dictionary_learning and "
     "T-SAE), params.npz (Gemma Scope), sae.safetensors and cfg.json (sparsify)"
 )
@@ -22,11 +22,18 @@ def save(
     metadata: Mapping[str, Any] | None = None,
     firing_rate: Any = None,
 ) -> None:
-    """Writes the autoencoder into the directory `path`, in SAELens' layout.
+    """Writes the autoencoder into the directory `path`, in SAELens' format.
 
     SAELens opens it as it is, and `load` returns it bit for bit. `metadata` goes into
     cfg.json (see `formats.saelens.write`); `firing_rate` [Z] is the share of tokens on
     which each latent fires. Raises TypeError where the two come in another order.
+
+    >>> import tempfile
+    >>> tsae = TSAE.init(0, width=8, latents=32)
+    >>> with tempfile.TemporaryDirectory() as path:
+    ...     save(path, tsae)
+    ...     bool((load(path).decoder == tsae.decoder).all())
+    True
     """
     if not isinstance(tsae, TSAE):
         raise TypeError(
@@ -37,15 +44,16 @@ def save(
 
 
 def load(path: str | os.PathLike[str]) -> TSAE:
-    """Returns the autoencoder of a file or directory of any format read here.
+    """Returns the autoencoder of a file or directory, in any of the formats below.
 
-    Raises FormatError, naming what was found, where there is none.
+    SAELens, dictionary_learning (and the T-SAE authors'), Gemma Scope and sparsify.
+    Raises FormatError, naming the files that are there, where there is none of them.
     """
-    return read(path).tsae
+    return load_record(path).tsae
 
 
-def read(path: str | os.PathLike[str]) -> SAERecord:
-    """Returns the autoencoder with its metadata and the format it was found in."""
+def load_record(path: str | os.PathLike[str]) -> SAERecord:
+    """Returns the autoencoder with its metadata and the name of its format."""
     path = Path(path)
     if path.suffix == ".pt" and path.is_file():
         return dictionary_learning.read(path)
@@ -61,5 +69,7 @@ def read(path: str | os.PathLike[str]) -> SAERecord:
         return gemma_scope.read(path / gemma_scope.WEIGHTS_FILE)
     if (path / sparsify.WEIGHTS_FILE).is_file():
         return sparsify.read(path)
-    found = sorted(entry.name for entry in path.iterdir())
-    raise FormatError(f"no autoencoder in {path}: it holds {found}, none of {_KNOWN}")
+    files = sorted(entry.name for entry in path.iterdir())
+    raise FormatError(
+        f"no autoencoder in {path}: it holds {files}, none of {_READABLE_FORMATS}"
+    )

@@ -1,9 +1,9 @@
-"""Optimizer steps over clones: one program trains C dictionaries on the same pairs.
+"""Optimizer steps over replicas: one program trains C autoencoders on the same pairs.
 
-A step: gradient, the part along decoder rows removed, clip, Adam, rows back to length
-1; then the inference threshold follows the smallest activation kept, and the counters
-of silence go on. Normalised activations are s x with mean square 1; `dictionaries`
-folds s, so that what leaves this module works on raw activations.
+A step: gradient, its part along decoder rows removed, clip, Adam, decoder rows back to
+length 1; then the inference threshold follows the smallest activation kept, and the
+counters of tokens since each latent fired advance. Training runs on s x, of mean square
+1; `inference_dictionaries` folds s into the weights, so that they read raw activations.
 """
 
 import dataclasses
@@ -15,71 +15,87 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
-from job_jax.mesh import constrain
+from job_jax.mesh import with_logical_constraint
 from sae_jax.config import Config, LossConfig, OptimizerConfig, TrainConfig
 from sae_jax.losses import tsae_loss
-from sae_jax.sae import TSAE, unit_rows
-from sae_jax.types import LossParts, Pairs, StepReport
+from sae_jax.sae import TSAE, normalize_rows
+from sae_jax.types import LossAux, Pairs, StepMetrics
 
 _MEDIAN_STEPS = 100
 _MEDIAN_TOLERANCE = 1e-5
 
 
 @dataclasses.dataclass(frozen=True)
-class Clone:
-    """One of the dictionaries trained together: which start, how much contrast."""
+class Replica:
+    """One of the autoencoders trained together: its seed and weight of the contrast."""
 
     seed: int
     alpha: float
 
     @property
     def name(self) -> str:
-        """Returns what its files are called: seed0, seed0_twin."""
-        return f"seed{self.seed}" + ("" if self.alpha > 0 else "_twin")
+        """Returns the name of its files and metrics: seed0, seed0_no_contrast."""
+        return f"seed{self.seed}" + ("" if self.alpha > 0 else "_no_contrast")
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainState:
-    """Everything that a step reads and writes; checkpointed whole.
+    """The state of training, which `train_step` advances and a checkpoint holds.
 
-    `tsae` and `opt_state` have a leading clone axis and live on normalised activations
-    `scale` x. The threshold passes through the optimizer with a gradient of 0.
+    `tsae` and `opt_state` have a leading replica axis and belong to the normalized
+    activations `scale` x. The threshold passes through the optimizer with a gradient of
+    0.
     """
 
     tsae: TSAE
     opt_state: Any
-    silence: Int[Array, " C Z"]
+    tokens_since_fired: Int[Array, " C Z"]
     alpha: Float[Array, " C"]
     scale: Float[Array, ""]
     step: Int[Array, ""]
 
 
-def clones(config: Config) -> tuple[Clone, ...]:
-    """Returns the clones in the order of the clone axis: each seed, then its twin."""
+def replicas(config: Config) -> tuple[Replica, ...]:
+    """Returns the replicas in order: each seed, then its baseline without contrast.
+
+    >>> [replica.name for replica in replicas(Config())]
+    ['seed0', 'seed0_no_contrast']
+    """
     alphas = [config.loss.alpha]
-    if config.train.twin and config.loss.alpha > 0:
+    if config.train.no_contrast_baseline and config.loss.alpha > 0:
         alphas.append(0.0)
-    seeds = range(config.seed, config.seed + config.train.seeds)
-    return tuple(Clone(seed, alpha) for seed in seeds for alpha in alphas)
+    seeds = range(config.seed, config.seed + config.train.num_seeds)
+    return tuple(Replica(seed, alpha) for seed in seeds for alpha in alphas)
 
 
 @functools.partial(jax.jit, static_argnames="config")
-def init_state(first: Pairs, *, config: Config) -> TrainState:
-    """Returns the state before the first step, from the first batch of pairs.
+def init_state(first_batch: Pairs, *, config: Config) -> TrainState:
+    """Returns the training state before the first step, made from the first batch.
 
     The batch sets the scale and, by its geometric median, the decoder bias. A seed and
-    its twin begin with the same weights, whatever other clones there are.
+    its baseline start from the same weights, whatever other replicas there are.
+
+    >>> from sae_jax.config import SAEConfig
+    >>> config = Config(sae=SAEConfig(latents=32, k=4))
+    >>> x = jax.random.normal(jax.random.key(0), (17, 8))
+    >>> pairs = Pairs(x=x[1:], positive=x[:-1], valid=jnp.ones(16, bool))
+    >>> state = init_state(pairs, config=config)
+    >>> state, metrics = train_step(state, pairs, config=config)
+    >>> int(state.step), metrics.loss.shape  # one loss a replica
+    (1, (2,))
+    >>> inference_dictionaries(state).replica(0).encode(x).shape
+    (17, 32)
     """
-    x_BD = jnp.where(first.valid[:, None], first.x, 0.0).astype(jnp.float32)
-    rows = jnp.maximum(first.valid.sum(), 1).astype(jnp.float32)
+    x_BD = jnp.where(first_batch.valid[:, None], first_batch.x, 0.0).astype(jnp.float32)
+    rows = jnp.maximum(first_batch.valid.sum(), 1).astype(jnp.float32)
     mean_square = jnp.sum(x_BD**2) / (rows * x_BD.shape[1])
     scale = jnp.float32(1.0)
     if config.sae.normalize:
         scale = jnp.where(mean_square > 0, jax.lax.rsqrt(mean_square), 1.0)
-    median_D = geometric_median(scale * x_BD, first.valid)
+    median_D = geometric_median(scale * x_BD, first_batch.valid)
 
-    def start(seed: Array) -> TSAE:
+    def init_tsae(seed: Array) -> TSAE:
         return TSAE.init(
             jax.random.key(seed),
             width=x_BD.shape[1],
@@ -88,35 +104,35 @@ def init_state(first: Pairs, *, config: Config) -> TrainState:
             decoder_bias=median_D,
         )
 
-    copies = clones(config)
-    tsae = jax.vmap(start)(jnp.array([copy.seed for copy in copies], jnp.uint32))
+    copies = replicas(config)
+    tsae = jax.vmap(init_tsae)(jnp.array([copy.seed for copy in copies], jnp.uint32))
     state = TrainState(
         tsae=tsae,
-        opt_state=jax.vmap(_optimizer(config).init)(tsae),
-        silence=jnp.zeros((len(copies), config.sae.latents), jnp.int32),
+        opt_state=jax.vmap(_make_optimizer(config).init)(tsae),
+        tokens_since_fired=jnp.zeros((len(copies), config.sae.latents), jnp.int32),
         alpha=jnp.array([copy.alpha for copy in copies], jnp.float32),
         scale=scale,
         step=jnp.int32(0),
     )
-    return _laid_out(state)
+    return _with_sharding(state)
 
 
 @functools.partial(jax.jit, static_argnames="config", donate_argnums=0)
-def step(
+def train_step(
     state: TrainState, pairs: Pairs, *, config: Config
-) -> tuple[TrainState, StepReport]:
-    """Returns the state after one optimizer step of every clone; `state` is used up.
+) -> tuple[TrainState, StepMetrics]:
+    """Returns the state after one optimizer step of every replica, and its metrics.
 
-    AuxK costs as much as all else together, so a batch before which no latent of any
-    clone could be dead takes a program without it.
+    The buffers of `state` are donated: do not use it again. AuxK costs as much as all
+    else together, so while no latent of any replica can be dead it is not computed.
     """
     pairs = dataclasses.replace(
         pairs,
         x=state.scale * pairs.x.astype(jnp.float32),
-        partner=state.scale * pairs.partner.astype(jnp.float32),
+        positive=state.scale * pairs.positive.astype(jnp.float32),
     )
 
-    def gradients(loss: LossConfig) -> tuple[TSAE, LossParts]:
+    def gradients(loss: LossConfig) -> tuple[TSAE, LossAux]:
         def objective(tsae: TSAE, silence_Z: Array, alpha: Array) -> tuple:
             return tsae_loss(
                 tsae,
@@ -129,29 +145,33 @@ def step(
             )
 
         gradient = jax.vmap(jax.grad(objective, has_aux=True))
-        return gradient(state.tsae, state.silence, state.alpha)
+        return gradient(state.tsae, state.tokens_since_fired, state.alpha)
 
     if config.loss.auxk_coef > 0:
         batch = pairs.x.shape[0]
         grads, parts = jax.lax.cond(
-            jnp.any(state.silence + batch >= config.loss.dead_after),
+            jnp.any(state.tokens_since_fired + batch >= config.loss.dead_after_tokens),
             lambda: gradients(config.loss),
             lambda: gradients(dataclasses.replace(config.loss, auxk_coef=0.0)),
         )
     else:
         grads, parts = gradients(config.loss)
     grads = dataclasses.replace(
-        grads, decoder=_without_parallel(grads.decoder, state.tsae.decoder)
+        grads, decoder=_remove_parallel_gradient(grads.decoder, state.tsae.decoder)
     )
     with jax.numpy_dtype_promotion("standard"):  # optax: 0.9 ** an integer
-        updates, opt_state = jax.vmap(_optimizer(config).update)(grads, state.opt_state)
-        rate = jnp.asarray(schedule(config.optimizer, config.train)(state.step))
+        updates, opt_state = jax.vmap(_make_optimizer(config).update)(
+            grads, state.opt_state
+        )
+        rate = jnp.asarray(
+            learning_rate_schedule(config.optimizer, config.train)(state.step)
+        )
     tsae = optax.apply_updates(state.tsae, updates)
-    threshold_CZ = _followed(state, parts.cut, config.train)
+    threshold_CZ = _update_threshold(state, parts.min_kept, config.train)
     tsae = dataclasses.replace(
-        tsae, decoder=unit_rows(tsae.decoder), threshold=threshold_CZ
+        tsae, decoder=normalize_rows(tsae.decoder), threshold=threshold_CZ
     )
-    report = _report(
+    report = _step_metrics(
         parts,
         threshold=threshold_CZ[:, 0],
         grad_norm=jax.vmap(optax.tree.norm)(grads),
@@ -160,23 +180,31 @@ def step(
     new_state = TrainState(
         tsae=tsae,
         opt_state=opt_state,
-        silence=parts.silence,
+        tokens_since_fired=parts.tokens_since_fired,
         alpha=state.alpha,
         scale=state.scale,
         step=state.step + 1,
     )
-    return _laid_out(new_state), report
+    return _with_sharding(new_state), report
 
 
-def dictionaries(state: TrainState) -> TSAE:
-    """Returns the clones' dictionaries for raw activations, along the clone axis."""
-    return state.tsae.rescaled(state.scale)
+def inference_dictionaries(state: TrainState) -> TSAE:
+    """Returns the autoencoders for raw activations, along the replica axis."""
+    return state.tsae.fold_scale(state.scale)
 
 
-def schedule(config: OptimizerConfig, train: TrainConfig) -> optax.Schedule:
-    """Returns the learning rate by step: up from 0, level, and down to 0 at the end."""
+def learning_rate_schedule(
+    config: OptimizerConfig, train: TrainConfig
+) -> optax.Schedule:
+    """Returns the learning rate by step: linear from 0, constant, then linear to 0.
+
+    >>> config = OptimizerConfig(learning_rate=1.0, warmup_steps=10)
+    >>> rate = learning_rate_schedule(config, TrainConfig(steps=1100))
+    >>> [round(float(rate(step)), 2) for step in (0, 5, 500, 990, 1100)]
+    [0.0, 0.5, 1.0, 0.5, 0.0]
+    """
     peak, ramp, steps = config.learning_rate, config.warmup_steps, train.steps
-    level_until = steps - round(config.decay_share * steps)
+    level_until = steps - round(config.lr_decay_fraction * steps)
     return optax.join_schedules(
         [
             optax.linear_schedule(0.0 if ramp else peak, peak, max(ramp, 1)),
@@ -188,9 +216,13 @@ def schedule(config: OptimizerConfig, train: TrainConfig) -> optax.Schedule:
 
 
 def geometric_median(x_BD: Float[Array, " B D"], valid_B: Array) -> Float[Array, " D"]:
-    """Returns the point of least summed distance to the valid rows (Weiszfeld).
+    """Returns the point with the least summed distance to the valid rows (Weiszfeld).
 
-    At most 100 steps, fewer where the last moved the point by less than 1e-5.
+    At most 100 iterations, fewer once one moves the point by less than 1e-5.
+
+    >>> x = jnp.array([[0.0, 0.0], [0.0, 2.0], [0.0, 90.0]])
+    >>> geometric_median(x, jnp.ones(3, bool)).round(2).tolist()
+    [0.0, 2.0]
     """
 
     def step(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
@@ -209,61 +241,63 @@ def geometric_median(x_BD: Float[Array, " B D"], valid_B: Array) -> Float[Array,
     return jax.lax.while_loop(unfinished, step, start)[0]
 
 
-def _optimizer(config: Config) -> optax.GradientTransformation:
+def _make_optimizer(config: Config) -> optax.GradientTransformation:
     adam = config.optimizer
     return optax.chain(
         optax.clip_by_global_norm(adam.clip_norm),
         optax.scale_by_adam(b1=adam.b1, b2=adam.b2, eps=adam.eps),
-        optax.scale_by_learning_rate(schedule(adam, config.train)),
+        optax.scale_by_learning_rate(learning_rate_schedule(adam, config.train)),
     )
 
 
-def _without_parallel(
+def _remove_parallel_gradient(
     gradient_CZD: Float[Array, " C Z D"], decoder_CZD: Float[Array, " C Z D"]
 ) -> Float[Array, " C Z D"]:
-    """Returns the gradient without what would only change the length of unit rows."""
+    """Returns the gradient without its part along the decoder's unit rows."""
     along_CZ1 = jnp.sum(gradient_CZD * decoder_CZD, axis=-1, keepdims=True)
     return gradient_CZD - along_CZ1 * decoder_CZD
 
 
-def _followed(
-    state: TrainState, cut_C: Float[Array, " C"], train: TrainConfig
+def _update_threshold(
+    state: TrainState, min_kept_C: Float[Array, " C"], train: TrainConfig
 ) -> Float[Array, " C Z"]:
-    """Returns the thresholds: the first cut after the start, then a running average."""
-    old_CZ, cut_C1 = state.tsae.threshold, cut_C[:, None]
-    mixed_CZ = train.threshold_decay * old_CZ + (1.0 - train.threshold_decay) * cut_C1
-    new_CZ = jnp.where(old_CZ < 0, cut_C1, mixed_CZ)
-    return jnp.where(state.step > train.threshold_start, new_CZ, old_CZ)
+    """Returns the thresholds: a moving average of the smallest activations kept."""
+    old_CZ, min_kept_C1 = state.tsae.threshold, min_kept_C[:, None]
+    mixed_CZ = (
+        train.threshold_decay * old_CZ + (1.0 - train.threshold_decay) * min_kept_C1
+    )
+    new_CZ = jnp.where(old_CZ < 0, min_kept_C1, mixed_CZ)
+    return jnp.where(state.step > train.threshold_start_step, new_CZ, old_CZ)
 
 
-def _report(parts: LossParts, **given: Array) -> StepReport:
+def _step_metrics(parts: LossAux, **others: Array) -> StepMetrics:
     variance_C1 = jnp.where(parts.variance > 0, parts.variance, 1.0)[:, None]
     fve_CG = 1.0 - parts.reconstruction / variance_C1
-    return StepReport(
+    return StepMetrics(
         loss=parts.loss,
         contrast=parts.contrast,
         auxk=parts.auxk,
         fve=fve_CG[:, -1],
         fve_high=fve_CG[:, 0],
-        l0=parts.active.astype(jnp.float32) / parts.rows.astype(jnp.float32),
-        dead=parts.dead,
-        **given,
+        l0=parts.num_active.astype(jnp.float32) / parts.num_rows.astype(jnp.float32),
+        dead=parts.num_dead,
+        **others,
     )
 
 
-def _laid_out(state: TrainState) -> TrainState:
+def _with_sharding(state: TrainState) -> TrainState:
     """Returns the state on the current mesh: latents on `tensor`, width on `fsdp`."""
 
-    def lay(node: Any) -> Any:
+    def shard(node: Any) -> Any:
         if not isinstance(node, TSAE):
-            return constrain(node)
+            return with_logical_constraint(node)
         return dataclasses.replace(
             node,
-            encoder=constrain(node.encoder, None, "embed", "latents"),
-            encoder_bias=constrain(node.encoder_bias, None, "latents"),
-            decoder=constrain(node.decoder, None, "latents", "embed"),
-            decoder_bias=constrain(node.decoder_bias, None, None),
-            threshold=constrain(node.threshold, None, "latents"),
+            encoder=with_logical_constraint(node.encoder, None, "embed", "latents"),
+            encoder_bias=with_logical_constraint(node.encoder_bias, None, "latents"),
+            decoder=with_logical_constraint(node.decoder, None, "latents", "embed"),
+            decoder_bias=with_logical_constraint(node.decoder_bias, None, None),
+            threshold=with_logical_constraint(node.threshold, None, "latents"),
         )
 
-    return jax.tree.map(lay, state, is_leaf=lambda node: isinstance(node, TSAE))
+    return jax.tree.map(shard, state, is_leaf=lambda node: isinstance(node, TSAE))

@@ -1,4 +1,4 @@
-"""The temporal sparse autoencoder as inference sees it: a JumpReLU dictionary.
+"""The temporal sparse autoencoder as used at inference: a JumpReLU autoencoder.
 
     pre = (x - decoder_bias) encoder + encoder_bias
     f = relu(pre) where pre > threshold, else 0
@@ -18,18 +18,24 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-NO_THRESHOLD = -1.0  # of a dictionary whose threshold was not found yet: plain ReLU
+NO_THRESHOLD = -1.0  # before calibration: every positive latent is active
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TSAE:
-    """A dictionary over activations of width D with Z latents in nested groups.
+    """A sparse autoencoder of activations of width D: Z latents in nested groups.
 
-    Whoever is handed a TSAE feeds it raw activations: a normalisation used in training
-    was folded by `rescaled`. All arrays are float32; under a leading clone axis C, use
-    `clone`. Group sizes are kept, never recomputed. `top_k` is for dictionaries of
-    other libraries that keep each token's k largest latents and have no threshold.
+    It takes raw activations: the normalization used in training is already folded into
+    its arrays (`fold_scale`). All arrays are float32. Several of them trained together
+    have a leading replica axis C; `replica` takes one out. `top_k` is for autoencoders
+    of other libraries that keep each token's k largest latents and have no threshold.
+
+    >>> tsae = TSAE.init(0, width=8, latents=32, group_sizes=(6, 26))
+    >>> x = jax.random.normal(jax.random.key(1), (5, 8))
+    >>> f = tsae.encode(x)
+    >>> f.shape, tsae.decode(f).shape, tsae.num_high
+    ((5, 32), (5, 8), 6)
     """
 
     encoder: Float[Array, " D Z"]
@@ -50,9 +56,9 @@ class TSAE:
         group_sizes: tuple[int, ...] = (),
         decoder_bias: Float[Array, " D"] | None = None,
     ) -> Self:
-        """Returns a dictionary of random unit rows, the encoder their transpose.
+        """Returns an untrained autoencoder: random unit decoder rows, tied encoder.
 
-        `key` is a JAX key or a seed. No `group_sizes` is one group of all latents.
+        `key` is a JAX key or a seed. Without `group_sizes` there is one group of all.
         Raises ValueError where the group sizes do not add up to the latents.
         """
         group_sizes = tuple(group_sizes) or (latents,)
@@ -63,7 +69,7 @@ class TSAE:
             )
         if isinstance(key, int | np.integer):
             key = jax.random.key(int(key))
-        decoder = unit_rows(jax.random.normal(key, (latents, width), jnp.float32))
+        decoder = normalize_rows(jax.random.normal(key, (latents, width), jnp.float32))
         if decoder_bias is None:
             decoder_bias = jnp.zeros(width, jnp.float32)
         return cls(
@@ -77,17 +83,17 @@ class TSAE:
 
     @property
     def width(self) -> int:
-        """Returns D."""
+        """Returns D, the width of the activations it reads."""
         return self.encoder.shape[-2]
 
     @property
     def latents(self) -> int:
-        """Returns Z."""
+        """Returns Z, the number of latents."""
         return self.encoder.shape[-1]
 
     @property
-    def high(self) -> int:
-        """Returns the size of the high-level group, the first columns of f."""
+    def num_high(self) -> int:
+        """Returns the number of high-level latents, the first columns of f."""
         return self.group_sizes[0]
 
     def preactivations(self, x: Float[Array, "*B D"]) -> Float[Array, "*B Z"]:
@@ -114,8 +120,8 @@ class TSAE:
         f = jnp.where(pre > threshold, jax.nn.relu(pre), 0.0)
         if self.top_k is None:
             return f
-        least = jax.lax.top_k(f, self.top_k)[0][..., -1:]
-        return jnp.where(f >= least, f, 0.0)
+        min_kept = jax.lax.top_k(f, self.top_k)[0][..., -1:]
+        return jnp.where(f >= min_kept, f, 0.0)
 
     def decode(self, f: Float[Array, "*B Z"]) -> Float[Array, "*B D"]:
         """Returns f decoder + decoder_bias: raw activations again.
@@ -131,11 +137,17 @@ class TSAE:
         bias = jnp.expand_dims(self.decoder_bias, tuple(range(f.ndim - 1)))
         return f @ self.decoder + bias
 
-    def rescaled(self, scale: Float[Array, ""] | float) -> Self:
-        """Returns the dictionary that does to x what this one does to scale * x.
+    def fold_scale(self, scale: Float[Array, ""] | float) -> Self:
+        """Returns the autoencoder that reads x where this one reads scale * x.
 
-        Its latents and reconstructions are this one's divided by `scale`, so rows stay
-        of unit length. A threshold that was not found yet (negative) stays as it is.
+        Its latents and reconstructions are this one's divided by `scale`, so decoder
+        rows keep their length. A threshold not set yet (negative) stays as it is.
+
+        >>> tsae = TSAE.init(0, width=2, latents=4)
+        >>> x = jnp.array([[1.0, -2.0]])
+        >>> folded = tsae.fold_scale(3.0).encode(x)
+        >>> bool(jnp.allclose(folded, tsae.encode(3.0 * x) / 3.0))
+        True
         """
         return dataclasses.replace(
             self,
@@ -146,16 +158,21 @@ class TSAE:
             ),
         )
 
-    def clone(self, index: int) -> Self:
-        """Returns one of the dictionaries that lie along a leading clone axis."""
+    def replica(self, index: int) -> Self:
+        """Returns one of the autoencoders along the leading replica axis."""
         return jax.tree.map(lambda leaf: leaf[index], self)
 
-    def on_host(self) -> Self:
-        """Returns the dictionary with NumPy arrays."""
+    def to_host(self) -> Self:
+        """Returns the same autoencoder with NumPy arrays."""
         return jax.tree.map(np.asarray, jax.device_get(self))
 
 
-def unit_rows(rows: Float[Array, " Z D"]) -> Float[Array, " Z D"]:
-    """Returns the rows scaled to length 1."""
+def normalize_rows(rows: Float[Array, " Z D"]) -> Float[Array, " Z D"]:
+    """Returns the rows scaled to length 1.
+
+    >>> rows = normalize_rows(jnp.array([[3.0, 4.0]]))
+    >>> bool(jnp.allclose(rows, jnp.array([[0.6, 0.8]])))
+    True
+    """
     norm = jnp.linalg.norm(rows, axis=-1, keepdims=True)
     return rows / (norm + jnp.finfo(rows.dtype).eps)

@@ -1,11 +1,12 @@
 """`python -m sae_jax.train --config=FILE --workdir=DIR [--config.a.b=v]`.
 
-Trains every clone (seeds, and their alpha = 0 twins) on one stream of pairs, finds
-each one's inference threshold on held-out documents, measures it there, and writes
+Trains every replica (seeds, and beside each the baseline without contrast) on the same
+stream of pairs, calibrates its inference threshold on the eval documents, measures it
+there, and writes
 
-    DIR/sae/               the first clone, in SAELens' layout
-    DIR/sae_clones/NAME/   the others
-    DIR/summary.json       under "tsae": the data, what was left out, a row a clone
+    DIR/sae/                 the first replica, in SAELens' layout
+    DIR/sae_replicas/NAME/   the others
+    DIR/summary.json         under "tsae": the data, the skipped tokens, a row a replica
 
 Exit code 0: done; 1: failed; 2: bad usage or config; 75: stopped by a signal after a
 checkpoint, run again to go on.
@@ -24,33 +25,47 @@ from jax.sharding import Mesh
 
 from job_jax import processes
 from job_jax.checkpoint import CheckpointReadError, latest_step
-from job_jax.command import UsageError, command_flags, exit_code, read_command
+from job_jax.command import UsageError, define_config_flags, parse_command, run_command
 from job_jax.config_io import to_json
-from job_jax.mesh import batch_sharding, check_batch, device_name, make_mesh, start_jax
+from job_jax.mesh import (
+    batch_sharding,
+    check_batch,
+    describe_devices,
+    make_mesh,
+    output_shapes,
+    start_jax,
+)
 from job_jax.metrics import MetricsWriter, NonFiniteMetricError
-from job_jax.processes import is_primary, on_host, wait_for_all
+from job_jax.processes import barrier, device_get, is_primary
 from job_jax.schema import ConfigError
 from job_jax.steps import StageSteps, StopSignal
 from job_jax.workdir import Workdir
-from sae_jax import io, synthetic
-from sae_jax.calibrate import calibrate
+from sae_jax import io
+from sae_jax.calibrate import calibrate_threshold
 from sae_jax.config import Config, PairsConfig
-from sae_jax.optimize import Clone, clones, dictionaries, init_state
-from sae_jax.optimize import step as optimizer_step
-from sae_jax.pairs import PairSource, ShuffledPairs, counts
-from sae_jax.quality import QualitySums, measure, report
+from sae_jax.data import synthetic
+from sae_jax.data.pairs import PairSource, ShuffledPairs, format_counts
+from sae_jax.data.shards import ActivationShards
+from sae_jax.data.tokens import Documents
+from sae_jax.optimize import (
+    Replica,
+    TrainState,
+    inference_dictionaries,
+    init_state,
+    replicas,
+)
+from sae_jax.optimize import train_step as optimizer_step
 from sae_jax.sae import TSAE
-from sae_jax.shards import ActivationShards
-from sae_jax.tokens import Documents
-from sae_jax.types import StepReport
+from sae_jax.stats.quality import QualitySums, measure_quality, quality_report
+from sae_jax.types import StepMetrics
 
 STAGE = "tsae"
-SAE_DIR, CLONES_DIR = "sae", "sae_clones"
+SAE_DIR, REPLICAS_DIR = "sae", "sae_replicas"
 
 # What a user can mend.
-_FAILURES = (CheckpointReadError, NonFiniteMetricError, OSError)
+_USER_ERRORS = (CheckpointReadError, NonFiniteMetricError, OSError)
 # Sections that say how a run is executed and watched, not what it computes.
-_MAY_CHANGE = ("mesh.", "log.", "checkpoint.")
+_MUTABLE_SECTIONS = ("mesh.", "log.", "checkpoint.")
 
 _USAGE = """\
 usage: python -m sae_jax.train --config=FILE --workdir=DIR [--config.a.b=v ...]
@@ -62,20 +77,20 @@ it stopped.
 
 def main(argv: Sequence[str]) -> int:
     """Returns the exit code of the command."""
-    return exit_code(lambda: _command(argv), _FAILURES)
+    return run_command(lambda: _run_command(argv), _USER_ERRORS)
 
 
-def _command(argv: Sequence[str]) -> None:
-    values = command_flags()
+def _run_command(argv: Sequence[str]) -> None:
+    values = define_config_flags()
     flags.DEFINE_string(
         "workdir", None, "where the run lives; made if missing", flag_values=values
     )
-    _, config = read_command(argv, values, usage=_USAGE, default=Config())
+    _, config = parse_command(argv, values, usage=_USAGE, default=Config())
     if not values.workdir:
         raise UsageError("--workdir=DIR is missing; say where the run shall live")
     start_jax(config.mesh)
-    workdir = Workdir(Path(values.workdir), config, may_change=_MAY_CHANGE)
-    if is_done(config, workdir):
+    workdir = Workdir(Path(values.workdir), config, mutable_sections=_MUTABLE_SECTIONS)
+    if is_finished(config, workdir):
         print(f"finished: {workdir.path} has nothing left to do")
         return
     stop = StopSignal()
@@ -83,8 +98,8 @@ def _command(argv: Sequence[str]) -> None:
     mesh = make_mesh(config.mesh)
     source, metadata = open_source(config.pairs, seed=config.seed)
     check_batch(config.pairs.batch_size, mesh, "pairs.batch_size")
-    workdir.record(config, device=device_name())
-    print(f"tokens left out: {counts(source.skipped)}", file=sys.stderr)
+    workdir.write_config(config, device=describe_devices())
+    print(f"tokens left out: {format_counts(source.skipped)}", file=sys.stderr)
     with jax.set_mesh(mesh), MetricsWriter(workdir.path) as writer:
         summary = train(
             config,
@@ -96,21 +111,21 @@ def _command(argv: Sequence[str]) -> None:
             metadata=metadata,
         )
     workdir.update_summary(
-        {"config": to_json(config), "seed": config.seed, "device": device_name()}
+        {"config": to_json(config), "seed": config.seed, "device": describe_devices()}
     )
-    print(_table(summary["clones"]))
+    print(_format_table(summary["replicas"]))
 
 
 def open_source(
     config: PairsConfig, *, seed: int
 ) -> tuple[ShuffledPairs, dict[str, Any]]:
-    """Returns the pairs of the config's shards, or of the synthetic world, and whence.
+    """Opens the config's activation shards, or makes synthetic data if it names none.
 
-    What is returned beside them goes into the metadata of every autoencoder. Raises
-    ConfigError.
+    Returns the pairs and the metadata (model, hook, context size) that is saved with
+    every autoencoder trained on them. Raises ConfigError where they cannot be read.
     """
     if not config.path:
-        world = synthetic.world(seed=seed)
+        world = synthetic.make_synthetic_data(seed=seed)
         return ShuffledPairs(world, config, seed=seed), {"model_name": "synthetic"}
     shards = ActivationShards(config.path)
     if config.verify:
@@ -135,60 +150,60 @@ def train(
     stop: StopSignal,
     metadata: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Trains, calibrates, measures and saves all clones; goes on where it stopped.
+    """Trains, calibrates, measures and saves all replicas, resuming from a checkpoint.
 
-    `mesh` is current. `metadata` says where the activations are from (`model_name`,
-    `hook_name`, ...). Returns what stands in summary.json under "tsae". Raises
-    StoppedError after a checkpoint if a signal came.
+    `mesh` must be the current mesh. `metadata` says where the activations are from
+    (`model_name`, `hook_name`, ...). Returns what it writes to summary.json under
+    "tsae". Raises StoppedError after a checkpoint if a signal came.
     """
-    steps = _fitted(
+    state, speed, seconds = _run_steps(
         config, source, mesh=mesh, workdir=workdir, writer=writer, stop=stop
     )
-    trained = dictionaries(steps.state)
-    held_out = list(source.held_out())
+    trained = inference_dictionaries(state)
+    eval_documents = list(source.eval_documents())
     rows = {}
-    for index, clone in enumerate(clones(config)):
+    for index, replica in enumerate(replicas(config)):
         stop.check()
-        tsae = on_host(trained.clone(index)).on_host()
-        tsae, sums, row = _measured(tsae, held_out, k=config.sae.k)
-        known = {
-            "seed": clone.seed,
-            "alpha": clone.alpha,
+        tsae = device_get(trained.replica(index)).to_host()
+        tsae, sums, row = _calibrate_and_measure(tsae, eval_documents, k=config.sae.k)
+        provenance = {
+            "seed": replica.seed,
+            "alpha": replica.alpha,
             "k": config.sae.k,
-            "l0": row["l0"]["bisected"],
+            "l0": row["l0"]["calibrated"],
             "data_hash": source.data_hash,
             "roles": list(config.pairs.roles),
             "run": config.name,
         }
         if is_primary():
             io.save(
-                _place(workdir, index, clone),
+                _sae_directory(workdir, index, replica),
                 tsae,
-                metadata={**metadata, **known},
-                firing_rate=sums.firing / sums.tokens,
+                metadata={**metadata, **provenance},
+                firing_rate=sums.firing_count / sums.tokens,
             )
-        rows[clone.name] = {"seed": clone.seed, "alpha": clone.alpha, **row}
-    speed = steps.host["speed"]
+        rows[replica.name] = {"seed": replica.seed, "alpha": replica.alpha, **row}
     summary = {
         "data_hash": source.data_hash,
-        "left_out": dict(source.skipped),
+        "skipped_tokens": dict(source.skipped),
         "steps": config.train.steps,
         "pairs": config.train.steps * config.pairs.batch_size,
         "pairs_per_s": speed["pairs"] / speed["seconds"] if speed["pairs"] else None,
-        "clones": rows,
+        "seconds": seconds,
+        "replicas": rows,
     }
-    workdir.update_summary({"stages": {STAGE: steps.seconds}, STAGE: summary})
-    wait_for_all()
+    workdir.update_summary({STAGE: summary})
+    barrier()
     return summary
 
 
-def is_done(config: Config, workdir: Workdir) -> bool:
-    """Returns whether all clones have been trained, measured and saved."""
+def is_finished(config: Config, workdir: Workdir) -> bool:
+    """Returns whether all replicas have been trained, measured and saved."""
     saved = latest_step(workdir.checkpoints / STAGE) or 0
     return saved == config.train.steps and STAGE in workdir.read_summary()
 
 
-def _fitted(
+def _run_steps(
     config: Config,
     source: PairSource,
     *,
@@ -196,10 +211,10 @@ def _fitted(
     workdir: Workdir,
     writer: MetricsWriter,
     stop: StopSignal,
-) -> StageSteps:
-    """Returns the stage after its last step."""
-    place = functools.partial(processes.placed, layout=batch_sharding(mesh))
-    copies = clones(config)
+) -> tuple[TrainState, dict[str, float], float]:
+    """Returns the last state, its throughput, and the seconds of work."""
+    to_mesh = functools.partial(processes.device_put, sharding=batch_sharding(mesh))
+    copies = replicas(config)
     shown = [f"{copies[0].name}/{name}" for name in ("fve", "l0", "dead")]
     with StageSteps(
         STAGE,
@@ -208,116 +223,137 @@ def _fitted(
         checkpoint=config.checkpoint,
         progress_every=config.log.every,
         writer=writer,
-        stop=stop,
+        stop_signal=stop,
     ) as steps:
-        first = place(next(source.stream(0, 1)))
-        steps.begin(
-            lambda: init_state(first, config=config),
-            host={"data_hash": source.data_hash, "speed": {"pairs": 0, "seconds": 0.0}},
+        first_batch = to_mesh(next(source.iter_batches(0, 1)))
+        state, saved = steps.resume_or_init(
+            init=lambda: init_state(first_batch, config=config),
+            abstract=lambda: output_shapes(init_state, first_batch, config=config),
         )
-        if steps.host["data_hash"] != source.data_hash:
+        host_state = saved or {
+            "data_hash": source.data_hash,
+            "speed": {"pairs": 0, "seconds": 0.0},
+        }
+        if host_state["data_hash"] != source.data_hash:
             raise ConfigError(
                 f"{workdir.path} was trained on other activations than "
                 f"pairs.path={config.pairs.path!r} holds now; use another --workdir"
             )
-        clock = _ReportClock(steps, config)
-        batches = source.stream(steps.first, steps.total)
-        found = None
+        clock = _ThroughputTimer(host_state["speed"], steps.start_step, config)
+        batches = source.iter_batches(steps.start_step, steps.num_steps)
+        step_metrics = None
         for step, pairs in zip(steps, batches, strict=True):
-            placed = place(pairs)  # while the step before is still at work
+            batch = to_mesh(pairs)  # while the step before is still at work
             # One step in flight: without this, a run on two virtual CPU devices hung in
             # an all-reduce until XLA ended it.
-            jax.block_until_ready(found)
-            steps.state, found = optimizer_step(steps.state, placed, config=config)
+            jax.block_until_ready(step_metrics)
+            state, step_metrics = optimizer_step(state, batch, config=config)
             metrics, new_pairs = None, 0
-            if _is_reported(step + 1, config):
-                metrics = _metrics(copies, on_host(found))
+            if _is_report_step(step + 1, config):
+                metrics = _replica_metrics(copies, device_get(step_metrics))
                 new_pairs = clock.lap(step + 1)
-            steps.end(step, metrics, shown=shown, tokens=new_pairs, skipped=False)
-    return steps
+            steps.commit(
+                step,
+                state,
+                metrics,
+                host_state=lambda: host_state,
+                displayed=shown,
+                tokens=new_pairs,
+            )
+    return state, host_state["speed"], steps.seconds
 
 
-def _is_reported(done: int, config: Config) -> bool:
+def _is_report_step(steps_done: int, config: Config) -> bool:
     """Returns whether metrics are written after so many steps.
 
     Every checkpoint is reported, so that none is written of values that are not finite.
     """
-    due = done % config.log.every == 0 or done % config.checkpoint.every == 0
-    return due or done == config.train.steps
+    due = (
+        steps_done % config.log.every == 0 or steps_done % config.checkpoint.every == 0
+    )
+    return due or steps_done == config.train.steps
 
 
-class _ReportClock:
-    """Adds up pairs and seconds between reports, less the first: it compiles."""
+class _ThroughputTimer:
+    """Adds up pairs and seconds between reports, without the first, which compiles."""
 
-    def __init__(self, steps: StageSteps, config: Config) -> None:
-        self._speed = steps.host["speed"]
+    def __init__(
+        self, speed: dict[str, float], start_step: int, config: Config
+    ) -> None:
+        self._speed = speed
         self._batch = config.pairs.batch_size
-        self._first = self._done = steps.first
+        self._first = self._done = start_step
         self._last = 0.0
 
-    def lap(self, done: int) -> int:
-        """Returns the pairs since the last report; so many steps are done."""
-        now, pairs = time.monotonic(), (done - self._done) * self._batch
+    def lap(self, steps_done: int) -> int:
+        """Returns the pairs trained on since the last call."""
+        now, pairs = time.monotonic(), (steps_done - self._done) * self._batch
         if self._done > self._first:
             self._speed["pairs"] += pairs
             self._speed["seconds"] += now - self._last
-        self._last, self._done = now, done
+        self._last, self._done = now, steps_done
         return pairs
 
 
-def _metrics(copies: Sequence[Clone], found: StepReport) -> dict[str, float]:
-    """Returns "seed0/loss": ... of every clone."""
+def _replica_metrics(
+    copies: Sequence[Replica], step_metrics: StepMetrics
+) -> dict[str, float]:
+    """Returns every replica's metrics under its name: {"seed0/loss": ...}."""
     return {
-        f"{clone.name}/{name}": values_C[index].item()
-        for index, clone in enumerate(copies)
-        for name, values_C in vars(found).items()
+        f"{replica.name}/{name}": values_C[index].item()
+        for index, replica in enumerate(copies)
+        for name, values_C in vars(step_metrics).items()
     }
 
 
-def _measured(
-    tsae: TSAE, held_out: Sequence[Documents], *, k: int
+def _calibrate_and_measure(
+    tsae: TSAE, eval_documents: Sequence[Documents], *, k: int
 ) -> tuple[TSAE, QualitySums, dict[str, Any]]:
-    """Returns the calibrated dictionary, its sums and its figures on held-out tokens.
+    """Returns the calibrated autoencoder, its quality sums and its figures.
 
-    `l0` holds the active latents a token at the threshold that training left, and at
-    the one found by bisection; all else is measured with the latter.
+    `l0` holds the active latents a token at the training's moving-average threshold
+    (`ema`) and at the calibrated one; all else is measured with the calibrated one.
     """
-    before = report(_sums(tsae, held_out), high=tsae.high)["l0"]["all"]
-    tsae = calibrate(tsae, held_out, k=k)
-    sums = _sums(tsae, held_out)
-    found = report(sums, high=tsae.high)
+    before = quality_report(_quality_sums(tsae, eval_documents), num_high=tsae.num_high)
+    tsae = calibrate_threshold(tsae, eval_documents, k=k)
+    sums = _quality_sums(tsae, eval_documents)
+    figures = quality_report(sums, num_high=tsae.num_high)
     return (
         tsae,
         sums,
         {
-            "fve": found["fve"],
-            "fve_high": found["fve_high"],
-            "cosine": found["cosine"],
-            "l0": {"ema": before, "bisected": found["l0"]["all"]},
-            "alive": found["alive"],
-            "smoothness": found["smoothness"],
-            "tokens": found["tokens"],
+            "fve": figures["fve"],
+            "fve_high": figures["fve_high"],
+            "cosine": figures["cosine"],
+            "l0": {"ema": before["l0"]["all"], "calibrated": figures["l0"]["all"]},
+            "alive": figures["alive"],
+            "smoothness": figures["smoothness"],
+            "tokens": figures["tokens"],
         },
     )
 
 
-def _sums(tsae: TSAE, held_out: Sequence[Documents]) -> QualitySums:
-    first, *rest = (measure(tsae, d.x, d.counted).on_host() for d in held_out)
+def _quality_sums(tsae: TSAE, eval_documents: Sequence[Documents]) -> QualitySums:
+    first, *rest = (
+        measure_quality(tsae, d.x, d.mask).to_host() for d in eval_documents
+    )
     return functools.reduce(lambda a, b: a + b, rest, first)
 
 
-def _place(workdir: Workdir, index: int, clone: Clone) -> Path:
-    return workdir.path / (SAE_DIR if index == 0 else f"{CLONES_DIR}/{clone.name}")
+def _sae_directory(workdir: Workdir, index: int, replica: Replica) -> Path:
+    return workdir.path / (SAE_DIR if index == 0 else f"{REPLICAS_DIR}/{replica.name}")
 
 
-def _table(rows: Mapping[str, Mapping[str, Any]]) -> str:
-    """Returns the clones as lines of text."""
-    lines = [f"{'clone':<12} {'alpha':>6} {'FVE':>6} {'L0':>6} {'alive':>6} smoothness"]
+def _format_table(rows: Mapping[str, Mapping[str, Any]]) -> str:
+    """Returns one line of text a replica, under a header."""
+    lines = [
+        f"{'replica':<18} {'alpha':>6} {'FVE':>6} {'L0':>6} {'alive':>6} smoothness"
+    ]
     for name, row in rows.items():
         smoothness = ", ".join(f"{g} {s:.3f}" for g, s in row["smoothness"].items())
         lines.append(
-            f"{name:<12} {row['alpha']:>6g} {row['fve']:>6.3f} "
-            f"{row['l0']['bisected']:>6.1f} {row['alive']['all']:>6.3f} {smoothness}"
+            f"{name:<18} {row['alpha']:>6g} {row['fve']:>6.3f} "
+            f"{row['l0']['calibrated']:>6.1f} {row['alive']['all']:>6.3f} {smoothness}"
         )
     return "\n".join(lines)
 

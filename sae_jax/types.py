@@ -12,50 +12,52 @@ Array = Any  # JAX's on a device, NumPy's on the host: a record travels between 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pairs:
-    """Activations with a partner each, from the same document and role.
+    """A batch of token activations `x`, each with a positive of the same document.
 
-    Written by `pairs`, read by `optimize`. Raw activations: normalisation is the
-    trainer's. Rows where `valid` is false are padding: they reach neither loss,
-    gradient nor statistics.
+    The positive is an earlier token of the same document and role. Written by `pairs`,
+    read by `optimize`. Both are raw activations: the trainer normalizes them. Rows
+    where `valid` is false are padding: they reach neither loss, gradient nor
+    statistics.
     """
 
     x: Float[Array, " B D"]
-    partner: Float[Array, " B D"]
+    positive: Float[Array, " B D"]
     valid: Bool[Array, " B"]
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LossParts:
-    """What the loss says of itself. Written by `losses`, read by `optimize`.
+class LossAux:
+    """The parts of a batch's loss. Written by `losses`, read by `optimize`.
 
     `reconstruction` holds the squared error of each nested reconstruction, in the unit
     of `variance`, the mean squared distance of the valid rows from their mean; neither
-    they nor `contrast` and `auxk` carry a weight. `silence` counts tokens since each
-    latent fired, this batch included, and `dead` the latents silent for too long;
-    `active` counts the activations kept and `cut` is the smallest of them, or 0.
+    they nor `contrast` and `auxk` are weighted yet. `tokens_since_fired` counts tokens
+    since each latent fired, this batch included, and `num_dead` the latents silent for
+    too long; `num_active` counts the activations kept, `min_kept` is the smallest (or
+    0).
     """
 
     loss: Float[Array, ""]
     reconstruction: Float[Array, " G"]
     contrast: Float[Array, ""]
     auxk: Float[Array, ""]
-    silence: Int[Array, " Z"]
-    dead: Int[Array, ""]
-    cut: Float[Array, ""]
-    active: Int[Array, ""]
-    rows: Int[Array, ""]
+    tokens_since_fired: Int[Array, " Z"]
+    num_dead: Int[Array, ""]
+    min_kept: Float[Array, ""]
+    num_active: Int[Array, ""]
+    num_rows: Int[Array, ""]
     variance: Float[Array, ""]
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class StepReport:
-    """What a step says of each clone. Written by `optimize`, read by `train`.
+class StepMetrics:
+    """The metrics of a training step per replica, from `optimize` to `train`.
 
     `fve` is the share of the batch's variance that all groups explain, `fve_high` what
-    the first group explains alone; `l0` the active latents a token; `threshold` the one
-    that inference would use now, on normalised activations.
+    the first group explains alone; `l0` the active latents a token; `threshold` the
+    moving average that inference would use now, on normalized activations.
     """
 
     loss: Float[Array, " C"]

@@ -11,18 +11,17 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 from rlvr_jax.config import (
     Config,
     EvalConfig,
-    FilesConfig,
     LogConfig,
     MeshConfig,
     ModelConfig,
     PretrainedConfig,
-    RecordConfig,
     SamplingConfig,
+    SFTConfig,
     TokenizerConfig,
     TrainConfig,
-    WarmupConfig,
 )
 from rlvr_jax.models import save_hf
+from rlvr_jax.tasks import FilesTask, RecordConfig
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 ROWS = 288  # of the embedding: more than the tokenizer has tokens
@@ -34,14 +33,15 @@ CHATML = (
     "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\n' -}}{%- endif -%}"
 )
 MODEL = ModelConfig(
-    layers=1,
-    width=16,
-    mlp_width=16,
-    heads=2,
-    kv_heads=1,
-    head_width=8,
+    family="qwen2",
+    num_layers=1,
+    hidden_size=16,
+    intermediate_size=16,
+    num_heads=2,
+    num_kv_heads=1,
+    head_dim=8,
     qkv_bias=True,
-    max_length=128,
+    max_seq_len=128,
 )
 RECORDS = [
     {"question": f"What is {a} plus {b}?", "answer": f"{a}+{b}={a + b}\n#### {a + b}"}
@@ -77,7 +77,7 @@ def write_tokenizer(directory: Path, **settings: Any) -> Path:
 def write_checkpoint(directory: Path, **changes: Any) -> Path:
     """Returns the directory with weights, config.json and a tokenizer."""
     policy = tiny_policy(
-        vocab_size=ROWS, eos_ids=(EOS,), **vars(MODEL) | {"max_length": 512} | changes
+        vocab_size=ROWS, eos_ids=(EOS,), **vars(MODEL) | {"max_seq_len": 512} | changes
     )
     save_hf(policy, directory)
     return write_tokenizer(directory)
@@ -93,7 +93,7 @@ def word_config(start: Path, problems: Path, **sections: Any) -> Config:
     """Returns a run of two steps from the checkpoint on the problems."""
     sampling = SamplingConfig(max_new_tokens=16)
     told: dict[str, Any] = {
-        "task": FilesConfig(
+        "task": FilesTask(
             train_path=str(problems),
             eval_path=str(problems),
             record=RecordConfig(
@@ -102,28 +102,30 @@ def word_config(start: Path, problems: Path, **sections: Any) -> Config:
                 system_prompt="Add.",
             ),
         ),
-        "tokenizer": TokenizerConfig(kind="huggingface", stop=("<|im_end|>", "!")),
+        "tokenizer": TokenizerConfig(
+            kind="huggingface", stop_strings=("<|im_end|>", "!")
+        ),
         "pretrained": PretrainedConfig(path=str(start)),
         "model": MODEL,
         "mesh": MeshConfig(cpu_devices=8),
-        "warmup": WarmupConfig(steps=0),
+        "sft": SFTConfig(steps=0),
         "train": TrainConfig(
             steps=2,
-            prompts_per_step=8,
-            samples_per_prompt=2,
+            batch_size=8,
+            group_size=2,
             overlong_buffer=15,
             sampling=sampling,
         ),
         "eval": EvalConfig(
-            problems=8,
-            samples_per_problem=2,
+            num_problems=8,
+            num_samples=2,
             k=(1, 2),
             batch_size=8,
-            bootstrap=20,
+            bootstrap_resamples=20,
             sampling=sampling,
         ),
         "log": LogConfig(rollouts_every=1),
-        "prompt_bucket": 64,
-        "completion_bucket": 16,
+        "prompt_pad_multiple": 64,
+        "completion_pad_multiple": 16,
     }
     return Config(**told | sections)

@@ -1,7 +1,16 @@
-"""Strict JAX for every test: 8 virtual CPU devices, no implicit promotion."""
+"""Strict JAX for every test: 8 virtual CPU devices, no implicit promotion.
 
+Which tests wait for `launch/test.sh --all` stands in slow.txt; the file with most to
+compile is handed out first, so that no worker begins it when the others are done.
+"""
+
+import contextlib
+import fcntl
+import gc
+import os
+import pathlib
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import jax
 import pytest
@@ -9,6 +18,51 @@ import pytest
 jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
+
+_TESTS = pathlib.Path(__file__).parent
+collect_ignore_glob = ["golden/make_*.py", "mutants/*"]  # no doctests in these
+
+
+def _lines(name: str) -> list[str]:
+    text = (_TESTS / name).read_text(encoding="utf-8")
+    return [line for line in text.splitlines() if line and not line.startswith("#")]
+
+
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Marks what slow.txt lists, refuses lines that name no test, sorts by weight.
+
+    A line is the beginning of a test's name: a file, a test, one of its parameters.
+    """
+    slow, used = tuple(f"tests/{line}" for line in _lines("slow.txt")), set()
+    for item in items:
+        for line in slow:
+            if item.nodeid.startswith(line):
+                item.add_marker(pytest.mark.slow)
+                used.add(line)
+    collected = {item.nodeid.split("::")[0] for item in items}
+    whole = {
+        line for line in slow if line.split("::")[0] in collected and "::" not in line
+    }
+    unknown = [
+        line
+        for line in slow
+        if line.split("::")[0] in collected and line not in used | whole
+    ]
+    # A test that was asked for by name leaves its neighbors out.
+    if unknown and not any("::" in arg for arg in config.args):
+        raise pytest.UsageError(f"tests/slow.txt: no tests named {unknown}")
+    heavy = {f"tests/{line}": n for n, line in enumerate(_lines("heavy.txt"))}
+    items.sort(key=lambda item: heavy.get(item.nodeid.split("::")[0], len(heavy)))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forgotten_programs() -> Iterator[None]:
+    """Gives back the memory of a module's programs: workers would grow to 5 GiB."""
+    yield
+    jax.clear_caches()
+    gc.collect()
 
 
 @pytest.fixture
@@ -18,3 +72,33 @@ def restored_signals() -> Iterator[None]:
     yield
     for number, handler in handlers.items():
         signal.signal(number, handler)
+
+
+@pytest.fixture(scope="session")
+def once(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[[str, Callable[[pathlib.Path], None]], pathlib.Path]:
+    """Returns a function that makes a folder once for the workers of all processes.
+
+    Whoever comes first makes it while the others wait.
+    """
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def make_once(name: str, make: Callable[[pathlib.Path], None]) -> pathlib.Path:
+        folder, done = shared / name, shared / f"{name}.done"
+        with _locked(shared / f"{name}.lock"):
+            if not done.exists():
+                folder.mkdir()  # a failure before is a failure again
+                make(folder)
+                done.touch()
+        return folder
+
+    return make_once
+
+
+@contextlib.contextmanager
+def _locked(path: pathlib.Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

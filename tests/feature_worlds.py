@@ -9,8 +9,8 @@ import jax
 import numpy as np
 
 import sae_jax
-from sae_jax.feature_statistics import FeatureStatistics, FeatureTable, Row
 from sae_jax.sae import TSAE
+from sae_jax.stats.feature_statistics import FeatureStatistics, FeatureTable, RowKey
 
 LATENTS = 60
 
@@ -46,7 +46,7 @@ class World:
                 (seed, index, 1, step if chance is None else chance)
             )
             rows += [
-                Row("run", step, band, "probe", f"{band}{p}")
+                RowKey("run", step, band, "reference", f"{band}{p}")
                 for p in range(self.prompts)
             ]
             rate, level = self._nature(band, step, nature)
@@ -78,27 +78,27 @@ class World:
         zeros = np.zeros(rate.shape)
         return {
             "tokens": np.full(len(rate), float(self.tokens)),
-            "tokens_right": np.zeros(len(rate)),
-            "tokens_wrong": np.zeros(len(rate)),
+            "tokens_correct": np.zeros(len(rate)),
+            "tokens_incorrect": np.zeros(len(rate)),
             "sum": f.sum(axis=0),
             "sum_squares": (f**2).sum(axis=0),
             "nonzero": fires.sum(axis=0).astype(np.float64),
             "max": f.max(axis=0),
-            "sum_right": zeros,
-            "sum_wrong": zeros,
+            "sum_correct": zeros,
+            "sum_incorrect": zeros,
         }
 
 
 def own_completions(table: FeatureTable) -> FeatureTable:
     """Returns a band a row, as of completions: half the tokens right, 60 % of sums."""
-    by_band = table.merged("run", "step", "band")
+    by_band = table.sum_by("run", "step", "band")
     found = by_band.statistics
     statistics = dataclasses.replace(
         found,
-        tokens_right=found.tokens / 2,
-        tokens_wrong=found.tokens / 2,
-        sum_right=0.6 * found.sum,
-        sum_wrong=0.4 * found.sum,
+        tokens_correct=found.tokens / 2,
+        tokens_incorrect=found.tokens / 2,
+        sum_correct=0.6 * found.sum,
+        sum_incorrect=0.4 * found.sum,
     )
     rows = tuple(row._replace(split="rollout") for row in by_band.rows)
     return FeatureTable(rows=rows, statistics=statistics)
@@ -122,7 +122,7 @@ def write_features(
     for step in steps:
         chance = step + 1000 * seed if step else 0
         fixed = world.table(step, chance=chance)
-        FeatureTable.joined([fixed, own_completions(fixed)]).save(
+        FeatureTable.concatenate([fixed, own_completions(fixed)]).save(
             workdir / f"features/step_{step:06d}.npz"
         )
     lines = [
@@ -130,28 +130,28 @@ def write_features(
             "step": step,
             "band": band,
             "split": split,
-            "fve": value + 0.1 * (split == "probe"),
+            "fve": value + 0.1 * (split == "reference"),
             "l0": 12.0,
         }
         for step, value in zip(steps, fve, strict=False)
-        for split in ("probe", "rollout")
+        for split in ("reference", "rollout")
         for band in ("", *world.bands)
     ]
     text = "".join(json.dumps(line) + "\n" for line in lines)
-    (workdir / "features/validity.jsonl").write_text(text)
+    (workdir / "features/sae_fidelity.jsonl").write_text(text)
     tsae = TSAE.init(jax.random.key(dictionary), width=64, latents=world.latents)
     sae_jax.save(workdir / "sae", tsae)
     without_9 = tsae.decoder.at[9].set(tsae.decoder[10])
     clone = dataclasses.replace(tsae, decoder=without_9)
-    sae_jax.save(workdir / "sae_clones/seed1", clone)
+    sae_jax.save(workdir / "sae_replicas/seed1", clone)
     selection = {
         "latents": [0, 9],
         "weights": [0.75, -0.25],
-        "sigma": [0.5, 2.0],
-        "stability": [1.0, 0.0],
+        "rms": [0.5, 2.0],
+        "seed_cosine": [1.0, 0.0],
         "dead": [9],
         "layer": 2,
         "method": "contrast",
-        "arm": "features",
+        "control": "none",
     }
     (workdir / "sae/selection.json").write_text(json.dumps(selection))

@@ -17,7 +17,13 @@ from rlvr_jax.models import Transformer, lora
 VOCAB_SIZE = 23
 EOS = 1
 TINY = ModelConfig(
-    layers=2, width=32, mlp_width=48, heads=4, kv_heads=2, head_width=8, max_length=64
+    num_layers=2,
+    hidden_size=32,
+    intermediate_size=48,
+    num_heads=4,
+    num_kv_heads=2,
+    head_dim=8,
+    max_seq_len=64,
 )
 
 
@@ -33,7 +39,7 @@ def tiny_policy(
     def weight(path: str, shape: tuple[int, ...]) -> np.ndarray:
         seed = zlib.crc32(path.encode())
         noise = np.random.RandomState(seed).standard_normal(shape)
-        return 1 + 0.2 * noise if "norm" in path else noise * config.width**-0.5
+        return 1 + 0.2 * noise if "norm" in path else noise * config.hidden_size**-0.5
 
     return filled(config, vocab_size, weight, eos_ids=eos_ids)
 
@@ -78,7 +84,7 @@ def adapted(config: LoRAConfig, *, trained: bool = True, **changes: Any) -> Adap
     graphdef, base = nnx.split(tiny_policy(**changes))
 
     def adapt(base: Any) -> Transformer:
-        return lora.adapt(nnx.merge(graphdef, base), config, jax.random.key(0))
+        return lora.add_adapters(nnx.merge(graphdef, base), config, jax.random.key(0))
 
     which = (lora.ADAPTERS, ...)
     adapters, frozen = jax.jit(lambda base: nnx.split(adapt(base), *which)[1:])(base)

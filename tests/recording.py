@@ -3,32 +3,22 @@
 import contextlib
 import dataclasses
 import sys
+import types
 from collections.abc import Iterator
 from pathlib import Path
 
 import job_jax
 import rlvr_jax.config
 import sae_jax.config
-from job_jax import command, config_io, schema
-from job_jax.schema import Section, sections
+from job_jax import command, config_io, registry, schema
+from job_jax.schema import ConfigSection, iter_sections
 
 JOBS, RLVR, SAE = (Path(each.__file__).parent for each in (job_jax, rlvr_jax, sae_jax))
 # These handle every field alike, whatever it means: their reads prove nothing.
 _HANDLERS = {
-    Path(module.__file__)
-    for module in (
-        rlvr_jax.config,
-        rlvr_jax.config_difficulty,
-        rlvr_jax.config_learn,
-        rlvr_jax.config_probe,
-        rlvr_jax.config_model,
-        rlvr_jax.config_tasks,
-        sae_jax.config,
-        config_io,
-        command,
-        schema,
-    )
-}
+    Path(module.__file__) for module in (config_io, registry, command, schema)
+} | set(Path(rlvr_jax.config.__file__).parent.glob("*.py"))
+_HANDLERS.add(Path(sae_jax.config.__file__))
 
 
 @contextlib.contextmanager
@@ -36,32 +26,44 @@ def record_reads() -> Iterator[set[tuple[str, str]]]:
     """Yields a set that gains (class, field) whenever the package reads that field.
 
     Equality, hash and repr are made by dataclasses from text, and copies by its own
-    module: neither is a file of the package. Worker processes are not seen.
+    module: neither is a file of the package. A section's own check of its fields is no
+    use of them. Worker processes are not seen.
     """
     reads: set[tuple[str, str]] = set()
 
-    def read(section: Section, name: str) -> object:
-        reader = Path(sys._getframe(1).f_code.co_filename)
+    def read(section: ConfigSection, name: str) -> object:
+        frame = sys._getframe(1)
+        reader = Path(frame.f_code.co_filename)
         if (
             name in type(section).__dataclass_fields__
             and not {JOBS, RLVR, SAE}.isdisjoint(reader.parents)
             and reader not in _HANDLERS
+            and not _is_within_check(frame)
         ):
             reads.add((type(section).__name__, name))
         return object.__getattribute__(section, name)
 
-    Section.__getattribute__ = read
+    ConfigSection.__getattribute__ = read
     try:
         yield reads
     finally:
-        del Section.__getattribute__
+        del ConfigSection.__getattribute__
 
 
-def knobs(section: Section) -> set[tuple[str, str]]:
+def _is_within_check(frame: types.FrameType | None) -> bool:
+    """Returns whether the frame serves a section's check of its own fields."""
+    while frame:
+        if frame.f_code.co_name == "__post_init__":
+            return True
+        frame = frame.f_back
+    return False
+
+
+def knobs(section: ConfigSection) -> set[tuple[str, str]]:
     """Returns (class, field) of every field within that holds a value, no section."""
     return {
         (type(owner).__name__, field.name)
-        for _, owner in sections(section)
+        for _, owner in iter_sections(section)
         for field in dataclasses.fields(owner)
-        if not isinstance(vars(owner)[field.name], Section)
+        if not isinstance(vars(owner)[field.name], ConfigSection)
     }

@@ -6,8 +6,10 @@ import math
 import pathlib
 import random
 
+from job_jax.config_io import to_json
 from job_jax.metrics import MetricsWriter
-from rlvr_jax.statistics import ProblemResult, summarise
+from rlvr_jax.config import Config
+from rlvr_jax.metrics.statistics import ProblemResult, summarize_results
 from rlvr_jax.types import BANDS
 
 LEVELS = (4, 5, 6)
@@ -16,19 +18,14 @@ NASTY = "<script>alert('x')</script> & \ud800 \"quoted\" <b>"
 
 
 def config(steps):
-    return {
-        "name": "quickstart",
-        "seed": 0,
-        "task": {"kind": "finite_field", "modulus": 7},
-        "train": {
-            "steps": steps,
-            "prompts_per_step": 16,
-            "samples_per_prompt": 8,
-            "max_logprob_gap": 0.5,
-        },
-        "probe": {"max_fve_drop": 0.1},
-        "log": {"alarm_window": 20},
-    }
+    """Returns the default configuration as a workdir holds it, with a few settings."""
+    record = to_json(Config())
+    record |= {"name": "quickstart", "seed": 0}
+    record["train"] |= {"steps": steps, "batch_size": 16, "group_size": 8}
+    record["train"]["max_logprob_mismatch"] = 0.5
+    record["probe"]["max_explained_variance_drop"] = 0.1
+    record["log"]["alarm_window"] = 20
+    return record
 
 
 def train_row(step, steps, rng):
@@ -41,20 +38,20 @@ def train_row(step, steps, rng):
     passes = {n: noisy(1 / (1 + math.exp(-6 * done + n - 4))) for n in LEVELS}
     row = {
         "reward/mean": sum(passes.values()) / 3,
-        "groups/split": noisy(0.7 - 0.3 * done),
-        "groups/all_wrong": noisy(0.2 - 0.2 * done, 0.02),
+        "groups/nonzero_std": noisy(0.7 - 0.3 * done),
+        "groups/all_incorrect": noisy(0.2 - 0.2 * done, 0.02),
         "groups/truncated": 0.02,
-        "groups/unjudged": 0.0,
+        "groups/unverified": 0.0,
         "rollout/length_mean": 38 + 6 * done + rng.gauss(0, 1),
         "rollout/entropy": 0.25 - 0.12 * done + rng.gauss(0, 0.01),
-        "logprob_gap/mean": 2e-6 + rng.random() * 1e-6,
+        "logprob_mismatch/mean": 2e-6 + rng.random() * 1e-6,
         "optimizer/grad_norm": 0.5 + rng.random() * 0.2,
         "optimizer/skipped": 0.0,
     }
-    row["groups/all_right"] = max(0.0, 1 - sum(row[f"groups/{c}"] for c in CAUSES))
+    row["groups/all_correct"] = max(0.0, 1 - sum(row[f"groups/{c}"] for c in CAUSES))
     for n, value in passes.items():
         row[f"level_{n}/pass"] = value
-        row[f"level_{n}/split"] = noisy(1 - value**8 - (1 - value) ** 8)
+        row[f"level_{n}/nonzero_std"] = noisy(1 - value**8 - (1 - value) ** 8)
         row[f"level_{n}/advantage_mass"] = value * (1 - value)
         row[f"level_{n}/length"] = 6.0 * n
     row |= {
@@ -63,15 +60,15 @@ def train_row(step, steps, rng):
             BANDS, (0.2 * done, 0.3, 0.3, 0.4 - 0.2 * done), strict=True
         )
     }
-    row["difficulty/moved"] = 0.25 * done
+    row["difficulty/changed_band"] = 0.25 * done
     for at, band in enumerate(BANDS[:3]):
         row |= {
             f"band_{band}/share": 1 / 3,
             f"band_{band}/pass": 0.9 - 0.4 * at + 0.05 * done,
             f"band_{band}/length": 40 - 18 * done * (band == "hard"),
-            f"band_{band}/split": 0.1 if band == "easy" else 0.5,
-            f"band_{band}/all_right": 0.9 if band == "easy" else 0.0,
-            f"band_{band}/all_wrong": 0.0 if band == "easy" else 0.5,
+            f"band_{band}/nonzero_std": 0.1 if band == "easy" else 0.5,
+            f"band_{band}/all_correct": 0.9 if band == "easy" else 0.0,
+            f"band_{band}/all_incorrect": 0.0 if band == "easy" else 0.5,
             f"band_{band}/advantage_mass": (0.1, 0.6, 0.3)[at],
             f"band_{band}/bare_answer": 0.5 * done if band == "hard" else 0.0,
             f"band_{band}/repetition": 0.0,
@@ -82,11 +79,11 @@ def train_row(step, steps, rng):
     return row
 
 
-CAUSES = ("split", "all_wrong", "truncated", "unjudged")
+CAUSES = ("nonzero_std", "all_incorrect", "truncated", "unverified")
 
 
 def evaluation(rate, rng):
-    """Returns the summary of a policy that is right at `rate`, less where harder.
+    """Returns the summary of a policy that is correct at `rate`, less where harder.
 
     Its bands follow the levels: 2 and 3 easy, 4 and 5 medium, 6 hard.
     """
@@ -94,31 +91,33 @@ def evaluation(rate, rng):
     for index in range(120):
         level, kind = 2 + index % 5, TYPES[index // 5 % 2]
         chance = min(0.95, max(0.03, rate - 0.08 * (level - 4)))
-        rights = [rng.random() < chance for _ in range(8)]
+        correct = [rng.random() < chance for _ in range(8)]
         results.append(
             ProblemResult(
                 id=str(index),
                 level=level,
                 type=kind,
-                statuses=tuple("right" if right else "wrong" for right in rights),
+                statuses=tuple("correct" if c else "incorrect" for c in correct),
                 answers=tuple(
-                    "e3" if right else f"e{rng.randrange(4, 7)}" for right in rights
+                    "e3" if c else f"e{rng.randrange(4, 7)}" for c in correct
                 ),
                 lengths=(40,) * 8,
                 finished=(True,) * 8,
                 band=("easy", "easy", "medium", "medium", "hard")[level - 2],
                 strategies=tuple(
-                    rng.choice(("forward", "forward", "backward")) for _ in rights
+                    rng.choice(("forward", "forward", "backward")) for _ in correct
                 ),
             )
         )
-    found = summarise(results, k=(1, 2, 4, 8), resamples=100, seed=0)
+    found = summarize_results(results, k=(1, 2, 4, 8), resamples=100, seed=0)
     cut = found["by_band"].items()
     return found | {"by_band_fresh": {b: s for b, s in cut if b != "easy"}}
 
 
 def rollout(step, index, completion="x y z"):
-    verdict = ("right", "wrong", "wrong", "right", "right", "unjudged")[index]
+    verdict = ("correct", "incorrect", "incorrect", "correct", "correct", "unverified")[
+        index
+    ]
     return {
         "stage": "train",
         "step": step,
@@ -129,7 +128,7 @@ def rollout(step, index, completion="x y z"):
         "completion": completion,
         "verdict": verdict,
         "reason": "",
-        "reward": float(verdict == "right"),
+        "reward": float(verdict == "correct"),
         "length": 31,
         "finished": True,
         "strategy": "forward",
@@ -152,8 +151,7 @@ def make_workdir(path: pathlib.Path, *, steps=120, evals=(0.42, 0.68), sick_from
     with MetricsWriter(path) as writer:
         for step in range(60):
             decay = math.exp(-step / 15)
-            values = {"loss/total": 2 * decay + 0.1, "accuracy/token": 1 - 0.8 * decay}
-            writer.write("warmup", step, values)
+            writer.write("sft", step, {"loss/total": 2 * decay + 0.1})
         for step in range(steps):
             row = train_row(step, 120, rng)
             if sick_from is not None and step >= sick_from:
@@ -167,12 +165,14 @@ def make_workdir(path: pathlib.Path, *, steps=120, evals=(0.42, 0.68), sick_from
     if evals is not None:
         before, after = (evaluation(rate, rng) for rate in evals)
         summary = {
+            "task": "arithmetic in GF(7)",
+            "algorithm": "DAPO",
             "params": 612_352,
             "params_sha256": "ab" * 32,
-            "stages": {"warmup": 81.0, "train": 190.5, "eval": 21.0},
+            "stages": {"sft": 81.0, "train": 190.5, "eval": 21.0},
             "throughput": {"rollout_tokens_per_s": 7400.0, "mfu": None},
             "compile_count": 14,
-            "logprob_gap": {"mean": 2e-6, "max": 9e-6},
+            "logprob_mismatch": {"mean": 2e-6, "max": 9e-6},
             "eval": {"before": before, "after": after},
         }
         (path / "summary.json").write_text(json.dumps(summary))

@@ -3,8 +3,8 @@
 import jax.numpy as jnp
 import numpy as np
 
+from sae_jax.data.shards import ShardWriter
 from sae_jax.sae import TSAE
-from sae_jax.shards import ShardWriter
 
 WIDTH = 4
 HOOK = "blocks.2.hook_resid_post"

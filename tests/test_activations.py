@@ -8,47 +8,46 @@ from flax import nnx
 
 from job_jax.command import UsageError
 from job_jax.config import MeshConfig
-from rlvr_jax.activations import main, write_activations
-from rlvr_jax.config import (
-    ChainMix,
-    Config,
-    EvalConfig,
-    FiniteFieldConfig,
-    ModelConfig,
-    SamplingConfig,
-    TrainConfig,
-)
-from rlvr_jax.restored import Restored
-from rlvr_jax.run import open_run
-from rlvr_jax.tasks.chains import parse_prompt
-from rlvr_jax.tasks.traces import read_factors
-from sae_jax.shards import ActivationShards
+from rlvr_jax.activations import main
+from rlvr_jax.config import Config, EvalConfig, ModelConfig, SamplingConfig, TrainConfig
+from rlvr_jax.probe.capture import write_activations
+from rlvr_jax.run.load import LoadedPolicy
+from rlvr_jax.run.setup import open_setup
+from rlvr_jax.tasks import ChainMix, FiniteFieldTask
+from rlvr_jax.tasks.finite_field.chains import parse_prompt
+from rlvr_jax.tasks.finite_field.traces import label_words
+from sae_jax.data.shards import ActivationShards
 
 SEQUENCES = 11  # the last batch of 8 is not full
 SHORT = SamplingConfig(max_new_tokens=12)
 CONFIG = Config(
-    task=FiniteFieldConfig(modulus=5, train=ChainMix(steps=(1, 2))),
+    task=FiniteFieldTask(modulus=5, train=ChainMix(chain_lengths=(1, 2))),
     model=ModelConfig(
-        layers=3, width=16, mlp_width=16, heads=2, kv_heads=1, head_width=8
+        num_layers=3,
+        hidden_size=16,
+        intermediate_size=16,
+        num_heads=2,
+        num_kv_heads=1,
+        head_dim=8,
     ),
     mesh=MeshConfig(cpu_devices=8),
-    train=TrainConfig(prompts_per_step=8, sampling=SHORT),
-    eval=EvalConfig(problems=8, batch_size=8, sampling=SHORT),
+    train=TrainConfig(batch_size=8, sampling=SHORT),
+    eval=EvalConfig(num_problems=8, batch_size=8, sampling=SHORT),
 )
 
 
 @pytest.fixture(scope="module")
 def restored(tmp_path_factory):
-    run = open_run(CONFIG, tmp_path_factory.mktemp("run") / "none", stages=("train",))
+    run = open_setup(CONFIG, tmp_path_factory.mktemp("run") / "none", stages=("train",))
     with jax.set_mesh(run.mesh):
-        yield Restored(run, run.initial_params(), 0)
+        yield LoadedPolicy(run, run.initial_params(), 0)
 
 
 @pytest.fixture(scope="module")
 def written(restored, tmp_path_factory):
     directory = tmp_path_factory.mktemp("out") / "acts"
     tokens = write_activations(
-        restored, directory, layer=1, sequences=SEQUENCES, dtype="float32"
+        restored, directory, layer=1, num_problems=SEQUENCES, dtype="float32"
     )
     shards = ActivationShards(directory)
     assert len(shards.column("sequence")) == tokens
@@ -68,11 +67,11 @@ def sequences(shards):
 def test_each_row_is_the_stream_after_its_layer_when_the_whole_is_read(
     restored, written
 ):
-    policy = nnx.merge(restored.run.graphdef, restored.params)
+    policy = nnx.merge(restored.setup.graphdef, restored.params)
 
     @jax.jit
     def stream(tokens, mask):
-        return policy.prefill(tokens, mask, taps=(1,))[0].taps[0]
+        return policy.prefill(tokens, mask, capture_layers=(1,))[0].captured[0]
 
     width = written.index.context_size
     for one in sequences(written):
@@ -85,7 +84,7 @@ def test_each_row_is_the_stream_after_its_layer_when_the_whole_is_read(
 
 
 def test_roles_special_tokens_and_factors_are_those_of_the_problem(restored, written):
-    run = restored.run
+    run = restored.setup
     problems = run.problems("train", SEQUENCES)
     for problem, one in zip(problems, sequences(written), strict=True):
         prompt, response = (one["token_id"][one["role"] == role] for role in (0, 1))
@@ -94,7 +93,7 @@ def test_roles_special_tokens_and_factors_are_those_of_the_problem(restored, wri
         np.testing.assert_array_equal(one["special"][one["role"] == 1], ended)
         words = [run.tokenizer.decode([token]) for token in response.tolist()]
         symbols = parse_prompt(problem.prompt, modulus=5).symbols
-        for name, values in read_factors(words, symbols).items():
+        for name, values in label_words(words, symbols).items():
             np.testing.assert_array_equal(one[name], [-1] * len(prompt) + values)
 
 
@@ -109,7 +108,7 @@ def test_where_it_comes_from_is_on_record(written):
 def test_a_layer_that_is_not_there_is_refused(restored, tmp_path, layer):
     with pytest.raises(UsageError, match=rf"--layer={layer}.*0\.\.2"):
         write_activations(
-            restored, tmp_path / "a", layer=layer, sequences=1, dtype="float32"
+            restored, tmp_path / "a", layer=layer, num_problems=1, dtype="float32"
         )
     assert not (tmp_path / "a").exists()
 

@@ -11,37 +11,44 @@ from flax import nnx
 
 from benchmarks import probe
 from benchmarks.counts import (
+    count_parameters,
     decode_bytes,
     forward_flops,
     model_config,
-    parameters,
     update_flops,
 )
 from benchmarks.job import JOBS, Job, reward
-from benchmarks.ours import Ours
-from benchmarks.run import compare, figures, parse, table, times
+from benchmarks.ours import OurStep
+from benchmarks.run import (
+    format_table,
+    measure_sides,
+    parse_arguments,
+    ratios_to_ours,
+    summarize_steps,
+)
 from benchmarks.sae.job import Job as AutoencoderJob
 from job_jax.command import load_config
-from job_jax.compiles import CompileCounter
 from job_jax.config import MeshConfig
 from job_jax.mesh import make_mesh
-from rlvr_jax.config import Config, DictionaryConfig, FeatureSetConfig, ProbeConfig
+from job_jax.metrics import CompileCounter
+from rlvr_jax.config import Config
 from rlvr_jax.models import Transformer
+from rlvr_jax.probe import FeatureSelectionConfig, ProbeSAEConfig, SAEProbeConfig
 from sae_jax.config import SAEConfig
 
 _SMOKE = Path(__file__).parents[1] / "configs/smoke.py"
 
 # Small enough to count by hand: P=2, G=3, S=2, T=3, D=4, F=3, N=2, K=1, H=2, V=5.
 _BY_HAND = Job(
-    layers=1,
-    width=4,
-    mlp_width=3,
-    heads=2,
-    kv_heads=1,
-    head_width=2,
+    num_layers=1,
+    hidden_size=4,
+    intermediate_size=3,
+    num_heads=2,
+    num_kv_heads=1,
+    head_dim=2,
     vocab_size=5,
-    prompts=2,
-    samples=3,
+    num_prompts=2,
+    group_size=3,
     prompt_tokens=2,
     new_tokens=3,
 )
@@ -54,19 +61,19 @@ from benchmarks.job import Job
 channel = Channel()
 print("what a library says goes elsewhere")
 name, path = sys.argv[1:]
-channel.tell({"job": channel.job(Job).width})
-while channel.asked():
+channel.send({"job": channel.receive_job(Job).hidden_size})
+while channel.wants_step():
     with pathlib.Path(path).open("a") as file:
         file.write(name)
-    channel.tell({"rollout_s": 1.0, "tokens": 4})
-channel.tell({"peak_rss_bytes": 1})
+    channel.send({"rollout_s": 1.0, "tokens": 4})
+channel.send({"peak_rss_bytes": 1})
 """
 
 
 def test_work_of_a_job_small_enough_to_count_by_hand():
     # A layer: 4 * (2*2 + 1*2 + 1*2 + 2*2) + 3*4*3 = 84 weights; the head: 5 * 4 = 20.
     # Norms: three of width 4.
-    assert parameters(_BY_HAND) == 84 + 20 + 12
+    assert count_parameters(_BY_HAND) == 84 + 20 + 12
     # 2 prompts of 2 tokens, and 6 completions of which 2 tokens are read: 16 tokens.
     # Logits at 6 * 3 positions. A prompt's tokens see 1 + 2 keys, a completion's 3 + 4.
     products = 2 * 84 * 16 + 2 * 20 * 18
@@ -87,7 +94,7 @@ def test_a_size_holds_the_parameters_that_our_model_has(size, millions):
         )
     )
     count = sum(leaf.size for leaf in jax.tree.leaves(nnx.state(policy)))
-    assert parameters(job) == count
+    assert count_parameters(job) == count
     assert round(count / 1e6, 1) == millions
 
 
@@ -106,28 +113,28 @@ def test_the_reward_splits_groups_by_the_last_word():
 
 def test_figures_are_medians_and_rates_follow_them():
     steps = [
-        {"rollout_s": seconds, "judge_s": 1.0, "update_s": 4.0, "tokens": 8}
+        {"rollout_s": seconds, "verify_s": 1.0, "update_s": 4.0, "tokens": 8}
         for seconds in (2.0, 9.0, 1.0)
     ]
-    found = figures(steps)
+    found = summarize_steps(steps)
     assert (found["rollout_s"], found["step_s"]) == (2.0, 7.0)
     assert found["rollout_tokens_per_s"] == 4.0
     assert found["update_tokens_per_s"] == 2.0
     assert found["range"]["rollout_s"] == [1.0, 9.0]
-    sampling_alone = figures([{"rollout_s": 2.0, "tokens": 8}])
+    sampling_alone = summarize_steps([{"rollout_s": 2.0, "tokens": 8}])
     assert sampling_alone.keys().isdisjoint({"step_s", "update_tokens_per_s"})
 
 
 def test_a_slow_spell_over_a_whole_round_does_not_move_the_ratio():
     ours = [{"rollout_s": seconds, "tokens": 8} for seconds in (1.0, 50.0, 1.0)]
     theirs = [{"rollout_s": seconds, "tokens": 8} for seconds in (3.0, 150.0, 3.0)]
-    assert times(theirs, ours) == {"rollout_s": 3.0}
+    assert ratios_to_ours(theirs, ours) == {"rollout_s": 3.0}
 
 
 def test_steps_of_unequal_work_are_not_compared():
     ours, theirs = ([{"rollout_s": 1.0, "tokens": tokens}] for tokens in (8, 9))
     with pytest.raises(ValueError, match=r"\[8, 9\] tokens are not the same work"):
-        times(theirs, ours)
+        ratios_to_ours(theirs, ours)
 
 
 def test_sides_take_turns(tmp_path):
@@ -135,17 +142,17 @@ def test_sides_take_turns(tmp_path):
     commands = {
         name: [sys.executable, "-c", _LOGGING_SIDE, name, str(path)] for name in "AB"
     }
-    results = compare(_BY_HAND, commands, 3)
+    results = measure_sides(_BY_HAND, commands, 3)
     assert path.read_text() == "ABABAB"
     assert [result["side"] for result in results] == ["A", "B"]
-    assert [result["job"] for result in results] == [_BY_HAND.width] * 2
+    assert [result["job"] for result in results] == [_BY_HAND.hidden_size] * 2
     assert results[1]["times_ours"] == {"rollout_s": 1.0}
 
 
 def test_a_side_that_dies_is_named():
     commands = {"broken": [sys.executable, "-c", "raise SystemExit(3)"]}
     with pytest.raises(RuntimeError, match=r"no answer from `.*SystemExit\(3\)`"):
-        compare(_BY_HAND, commands, 1)
+        measure_sides(_BY_HAND, commands, 1)
 
 
 def test_our_side_does_the_whole_job_and_compiles_nothing_once_warm():
@@ -153,36 +160,38 @@ def test_our_side_does_the_whole_job_and_compiles_nothing_once_warm():
     mesh = make_mesh(MeshConfig())
     # optax raises a float to an integer power, which strict promotion refuses.
     with jax.set_mesh(mesh), jax.numpy_dtype_promotion("standard"):
-        ours = Ours(job, mesh)
-        ours.begin()
+        ours = OurStep(job, mesh)
+        ours.init_optimizer()
         ours.step()
         compiles = CompileCounter()
         steps = [ours.step(), ours.step()]
     assert compiles.count == 0
-    assert figures(steps)["tokens"] == job.prompts * job.samples * job.new_tokens
+    assert (
+        summarize_steps(steps)["tokens"]
+        == job.num_prompts * job.group_size * job.new_tokens
+    )
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_every_arm_of_the_probe_benchmark_takes_the_same_gradient():
     config = dataclasses.replace(
         load_config(_SMOKE, Config),
-        probe=ProbeConfig(
-            source="stage",
-            dictionary=DictionaryConfig(sae=SAEConfig(latents=64, k=4)),
-            features=FeatureSetConfig(count=3),
+        probe=SAEProbeConfig(
+            sae=ProbeSAEConfig(architecture=SAEConfig(latents=64, k=4)),
+            features=FeatureSelectionConfig(num_features=3),
         ),
     )
     with jax.set_mesh(make_mesh(MeshConfig())):
-        arms = probe.Job(config).arms()
+        arms = probe.ProbeStep(config).arms()
         plain, columns, dictionary = (
             jax.device_get(arms[name]())
-            for name in ("plain", "reward_columns", "full_dictionary")
+            for name in ("no_probe", "features", "observer")
         )
     for other in (columns, dictionary):
         jax.tree.map(np.testing.assert_array_equal, plain[0], other[0])
-    assert plain[1].guide is None
-    tokens = columns[1].guide.tokens.sum()
-    assert dictionary[1].latents.statistics.tokens.sum() == tokens > 0
+    assert plain[1].feature_sums is None
+    tokens = columns[1].feature_sums.num_tokens
+    assert dictionary[1].latent_sums.statistics.tokens.sum() == tokens > 0
 
 
 def test_the_table_marks_what_a_side_lacks():
@@ -191,11 +200,11 @@ def test_the_table_marks_what_a_side_lacks():
         "side": "hf float32",
         "rollout_tokens_per_s": 4096.0,
         "rollout_s": 1.0,
-        "rollout_share_of_flops": 0.125,
+        "rollout_mfu": 0.125,
         "times_ours": {"rollout_s": 2.0},
         "peak_rss_bytes": 3 << 20,
     }
-    header, _, line = table([row]).splitlines()
+    header, _, line = format_table([row]).splitlines()
     cells = dict(zip(header.split(" | "), line.split(" | "), strict=True))
     assert cells["rollout tok/s"] == "4,096"
     assert cells["update tok/s"] == "-"
@@ -215,32 +224,34 @@ def test_the_table_marks_what_a_side_lacks():
 )
 def test_bad_usage_is_refused_in_plain_words(flag, message, capsys):
     with pytest.raises(SystemExit) as exit_code:
-        parse([flag])
+        parse_arguments([flag])
     assert exit_code.value.code == 2
     assert message in capsys.readouterr().err
 
 
 def test_peers_run_by_their_own_python():
-    asked = parse(["--peers=hf,trl", "--peer_python=other/python", "--quick"])
-    assert asked.sizes == ["3M"]
-    ours, *theirs = asked.commands().values()
+    options = parse_arguments(
+        ["--peers=hf,trl", "--peer_python=other/python", "--quick"]
+    )
+    assert options.sizes == ["3M"]
+    ours, *theirs = options.commands().values()
     assert ours[0] == sys.executable
     assert {command[0] for command in theirs} == {"other/python"}
     assert len(theirs) == 3
-    assert dataclasses.replace(asked, peers=[]).commands().keys() == {"ours float32"}
+    assert dataclasses.replace(options, peers=[]).commands().keys() == {"ours float32"}
 
 
 def test_work_of_an_autoencoder_step_counted_by_hand():
     """One product is 2 * 3 * 4 * 8 = 192 FLOPs; a quarter of the latents speak."""
-    flops = AutoencoderJob(width=4, latents=8, k=2, batch=3).matmul_flops()
+    flops = AutoencoderJob(width=4, latents=8, k=2, batch_size=3).matmul_flops()
     assert flops == {"dense": 5 * 192, "needed": 192 + 192}
 
 
 @pytest.mark.parametrize("kind", ["batchtopk", "temporal"])
 def test_our_autoencoder_side_trains_and_compiles_nothing_more(kind):
-    job = AutoencoderJob(width=8, latents=32, k=2, batch=64)
+    job = AutoencoderJob(width=8, latents=32, k=2, batch_size=64)
     command = [sys.executable, "-m", "benchmarks.sae.ours", kind]
-    (ours,) = compare(job, {"ours": command}, 2)
+    (ours,) = measure_sides(job, {"ours": command}, 2)
     assert ours["tokens"] == 64
     assert ours["compiles"] == 0
     assert ours["update_s"] > 0

@@ -8,17 +8,19 @@ import random
 import pytest
 
 from rlvr_jax.config import Config, DifficultyConfig, EvalConfig
-from rlvr_jax.evaluate import Judged, _initial, bands, initial_verdicts, score
+from rlvr_jax.evaluate import _load_initial_verdicts
+from rlvr_jax.metrics.scores import bands_from_verdicts, summarize_completions
+from rlvr_jax.rollouts.graded import GradedCompletion, verdicts_by_problem
 from rlvr_jax.types import Problem, Verdict
 
-STATUS = {"r": "right", "w": "wrong", "u": "unjudged"}
+STATUS = {"r": "correct", "w": "incorrect", "u": "unverified"}
 
 
 def judged(**letters):
     """Returns the completions of problems a="rw", b="ww", ..."""
     return [
-        Judged(
-            problem=Problem(id=name, prompt="", gold="", kind="", source=""),
+        GradedCompletion(
+            problem=Problem(id=name, prompt="", gold="", verifier="", source=""),
             completion="",
             verdict=Verdict(status=STATUS[letter], answer=letter),
             length=10,
@@ -32,11 +34,11 @@ def judged(**letters):
 
 
 def initial(found):
-    return initial_verdicts(one.row("eval_before", 0) for one in found)
+    return verdicts_by_problem(one.to_json("eval_before", 0) for one in found)
 
 
 def config(n, k, resamples=50):
-    return Config(eval=EvalConfig(samples_per_problem=n, k=k, bootstrap=resamples))
+    return Config(eval=EvalConfig(num_samples=n, k=k, bootstrap_resamples=resamples))
 
 
 def test_bands_are_the_papers_at_eight_samples():
@@ -44,7 +46,7 @@ def test_bands_are_the_papers_at_eight_samples():
         a="r" * 8, b="rrrrrrrw", c="rwwwwwww", d="w" * 8, e="rrrrrrru", f="u" * 8
     )
     # What could not be judged is evidence of nothing.
-    assert bands(initial(found), DifficultyConfig()) == {
+    assert bands_from_verdicts(initial(found), DifficultyConfig()) == {
         "a": "easy",
         "b": "medium",
         "c": "medium",
@@ -56,7 +58,7 @@ def test_bands_are_the_papers_at_eight_samples():
 
 def test_a_policy_cut_by_its_own_answers_is_told_what_was_put_in():
     before = judged(a="rrrr", b="rrrw", c="wwww", d="wwww")
-    found = score(config(4, (1, 4)), before, initial(before))
+    found = summarize_completions(config(4, (1, 4)), before, initial(before))
     passed = {
         band: [point["mean"] for point in each["pass@k"].values()]
         for band, each in found["by_band"].items()
@@ -70,7 +72,9 @@ def test_fresh_scores_are_of_the_half_that_did_not_choose_the_band():
     before = judged(a="rrww", b="wwrr", c="wwrw")
     after = judged(a="rrrr", b="wwrr", c="wwww")
     for found, easy, hard in ((before, 0.0, 0.75), (after, 1.0, 0.5)):
-        fresh = score(config(4, (1, 2, 4)), found, initial(before))["by_band_fresh"]
+        fresh = summarize_completions(config(4, (1, 2, 4)), found, initial(before))[
+            "by_band_fresh"
+        ]
         assert fresh["easy"]["pass@k"]["1"]["mean"] == easy
         assert fresh["hard"]["pass@k"]["1"]["mean"] == hard
         # Two samples are left of four: no pass@4 without those that chose.
@@ -86,7 +90,7 @@ def test_equal_problems_seem_unequal_by_band_but_not_on_fresh_samples():
         for i in range(4000)
     }
     before = judged(**letters)
-    found = score(config(8, (1,), resamples=2), before, initial(before))
+    found = summarize_completions(config(8, (1,), resamples=2), before, initial(before))
     one = {
         cut: {band: each["pass@k"]["1"]["mean"] for band, each in found[cut].items()}
         for cut in ("by_band", "by_band_fresh")
@@ -99,25 +103,29 @@ def test_equal_problems_seem_unequal_by_band_but_not_on_fresh_samples():
 
 
 def test_problems_that_the_first_policy_was_not_asked_are_of_unknown_band():
-    found = score(config(2, (1,)), judged(a="rr", b="rw"), initial(judged(a="rr")))
+    found = summarize_completions(
+        config(2, (1,)), judged(a="rr", b="rw"), initial(judged(a="rr"))
+    )
     assert found["by_band"].keys() == {"easy", "unknown"}
     assert found["by_band"]["unknown"]["problems"] == 1
 
 
 def test_without_the_first_policys_answers_nothing_is_cut_by_band():
-    found = score(config(2, (1,)), judged(a="rr"))
+    found = summarize_completions(config(2, (1,)), judged(a="rr"))
     assert not {"by_band", "by_band_fresh"} & found.keys()
 
 
 def test_one_sample_leaves_no_fresh_half():
     before = judged(a="r")
-    assert "by_band_fresh" not in score(config(1, (1,)), before, initial(before))
+    assert "by_band_fresh" not in summarize_completions(
+        config(1, (1,)), before, initial(before)
+    )
 
 
 def test_cuts_are_the_configs():
     found = judged(a="rrrw")
     strict = dataclasses.replace(DifficultyConfig(), easy_above=0.7)
-    assert bands(initial(found), strict) == {"a": "easy"}
+    assert bands_from_verdicts(initial(found), strict) == {"a": "easy"}
 
 
 @pytest.mark.parametrize(
@@ -128,12 +136,12 @@ def test_the_first_policys_answers_are_read_from_the_workdir(
 ):
     (tmp_path / "rollouts").mkdir()
     rows = (
-        json.dumps(one.row("eval_before", 0))
+        json.dumps(one.to_json("eval_before", 0))
         for one in judged(**dict.fromkeys(known, "rw"))
     )
     with gzip.open(tmp_path / "rollouts/eval_before_000000.jsonl.gz", "wt") as file:
         file.writelines(f"{row}\n" for row in rows)
     problems = [one.problem for one in judged(a="r", b="r")]
-    found = _initial(tmp_path, problems)
-    assert found == ({name: ["right", "wrong"] for name in known} or None)
+    found = _load_initial_verdicts(tmp_path, problems)
+    assert found == ({name: ["correct", "incorrect"] for name in known} or None)
     assert capsys.readouterr().err.startswith(says)

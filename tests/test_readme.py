@@ -1,4 +1,4 @@
-"""The front door: the README's examples, tree and links, the table of contents."""
+"""The front door: the README, the pages' examples and links, the table of contents."""
 
 import doctest
 import importlib
@@ -7,35 +7,38 @@ import pathlib
 import re
 import subprocess
 import sys
+import tomllib
 
 import pytest
 
 import rlvr_jax
+from rlvr_jax.analysis.__main__ import COMMANDS
 
 _ROOT = pathlib.Path(__file__).parents[1]
 _PAGES = sorted([*_ROOT.glob("*.md"), *(_ROOT / "docs").glob("*.md")])
 
 
-def test_every_example_of_the_readme_prints_what_it_says():
+def test_every_example_of_the_library_page_prints_what_it_says():
     failed, attempted = doctest.testfile(
-        str(_ROOT / "README.md"), module_relative=False
+        str(_ROOT / "docs/python.md"), module_relative=False
     )
     assert attempted > 15
     assert failed == 0
 
 
-def test_every_path_of_the_readmes_tree_exists():
-    text = (_ROOT / "README.md").read_text().split("## The tree\n```text\n")[1]
-    folder, named = pathlib.Path(), []
-    for line in text.split("```")[0].splitlines():
-        name = line.split()[0]
-        if line.startswith(" "):
-            named.append(folder / name)
-        else:
-            folder = pathlib.Path(name)
-            named.append(folder)
-    assert len(named) > 15
-    assert [str(path) for path in named if not (_ROOT / path).exists()] == []
+def test_the_readme_is_short_and_names_every_page_of_the_docs():
+    text = (_ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 150
+    pages = [f"docs/{page.name}" for page in (_ROOT / "docs").glob("*.md")]
+    assert [page for page in pages if page not in text] == []
+
+
+def test_the_readme_names_every_recipe_and_command():
+    text = (_ROOT / "README.md").read_text()
+    recipes = [f"configs/{path.name}" for path in (_ROOT / "configs").glob("*.py")]
+    unnamed = [name for name in recipes if name not in text and "tsae" not in name]
+    assert unnamed == []
+    assert [name for name in COMMANDS if f"analysis {name}" not in text] == []
 
 
 @pytest.mark.parametrize("page", _PAGES, ids=lambda page: page.name)
@@ -53,3 +56,17 @@ def test_the_table_of_contents_names_modules_that_import(name):
 def test_importing_the_package_imports_no_jax():
     code = "import sys, rlvr_jax; sys.exit('jax' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_layers_of_the_page_are_those_of_the_contracts():
+    page = (_ROOT / "docs/architecture.md").read_text()
+    block = page.split("## Layers\n")[1].split("```")[1].removeprefix("text\n")
+    written = {
+        name: [line.strip() for line in lines]
+        for name, *lines in (part.splitlines() for part in block.strip().split("\n\n"))
+    }
+    settings = tomllib.loads((_ROOT / "pyproject.toml").read_text())
+    contracts = settings["tool"]["importlinter"]["contracts"]
+    layered = {c["containers"][0]: c["layers"] for c in contracts if "containers" in c}
+    assert written == {name: layered[name] for name in written}
+    assert set(written) == {"rlvr_jax", "sae_jax", "job_jax"}

@@ -6,7 +6,7 @@ import dataclasses
 import pytest
 from recording import JOBS, RLVR, knobs, record_reads
 
-from job_jax.config_io import config_digest, diff, override
+from job_jax.config_io import diff, override, to_json
 from rlvr_jax.config import Config, OptimizerConfig, TrainConfig
 
 
@@ -26,7 +26,7 @@ def test_a_read_in_the_program_counts(module):
 @pytest.mark.parametrize(
     "filename",
     [
-        str(RLVR / "config.py"),
+        str(RLVR / "config" / "run.py"),
         *(str(JOBS / f"{n}.py") for n in ("schema", "config_io", "command")),
         "<string>",
         __file__,
@@ -46,7 +46,7 @@ def test_validation_copies_comparison_and_json_do_not_count():
         assert dataclasses.replace(other, seed=1) != other
         assert hash(other) != hash(config)
         assert repr(other) != repr(config)
-        assert config_digest(other) != config_digest(config)
+        assert to_json(other) != to_json(config)
         assert diff(config, other) == ["train.steps: 200 -> 3"]
     assert reads == set()
 

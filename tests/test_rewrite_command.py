@@ -5,8 +5,8 @@ import json
 import pytest
 
 from rlvr_jax import rewrite
-from rlvr_jax.config import RecordConfig
-from rlvr_jax.tasks.files import file_source
+from rlvr_jax.tasks import RecordConfig
+from rlvr_jax.tasks.records.files import load_file_source
 
 CLIPS = {
     "question": "She sold 48 clips and 3 more than that. How many clips in all?",
@@ -31,10 +31,10 @@ def test_what_is_written_reads_as_problems_with_lineage(source, tmp_path, capsys
     assert rewrite.main([f"--in={source}", f"--out={out}"]) == 0
     report = capsys.readouterr().out
     assert "number tokens       16, two templates each: 32 rewrites" in report
-    assert "    29  over the share" in report
+    assert "    29  over the fraction" in report
     assert "written             8 problems, 3 rewrites (27.3%)" in report
     config = RecordConfig(id_field="id", parent_field="parent")
-    problems = list(file_source(config, out))
+    problems = list(load_file_source(config, out))
     assert [problem.parent for problem in problems[:8]] == [None] * 8
     for problem, line in zip(problems[8:], _lines(out)[8:], strict=True):
         assert problem.parent == problem.id.rpartition("-")[0].rpartition("-")[0]
@@ -44,7 +44,7 @@ def test_what_is_written_reads_as_problems_with_lineage(source, tmp_path, capsys
 
 def test_a_share_of_one_writes_rewrites_alone(source, tmp_path):
     out = tmp_path / "out.jsonl"
-    args = [f"--in={source}", f"--out={out}", "--share=1", "--first=2"]
+    args = [f"--in={source}", f"--out={out}", "--fraction=1", "--first=2"]
     assert rewrite.main(args) == 0
     lines = _lines(out)
     assert len(lines) == 8
@@ -54,7 +54,7 @@ def test_a_share_of_one_writes_rewrites_alone(source, tmp_path):
 def test_what_is_not_verified_can_be_left_out(tmp_path, capsys):
     path, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     path.write_text(json.dumps({"question": "Is 5 odd?", "answer": "#### 1"}))
-    args = [f"--in={path}", f"--out={out}", "--share=1", "--verified_only"]
+    args = [f"--in={path}", f"--out={out}", "--fraction=1", "--verified_only"]
     assert rewrite.main(args) == 0
     assert "2  not verified: no calculator annotations" in capsys.readouterr().out
     assert _lines(out) == []
@@ -73,8 +73,8 @@ def test_a_seed_chooses_the_same_rewrites_again(source, tmp_path):
         ([], "--in=FILE and --out=FILE say what"),
         (["--in=a.jsonl", "--out=b"], "cannot read the data file 'a.jsonl'"),
         (["--in=a", "--out=./a"], "are both a"),
-        (["--share=2"], "share"),
-        (["--shar=1"], "Unknown command line flag 'shar'"),
+        (["--fraction=2"], "fraction"),
+        (["--shar=1"], "unknown flag '--shar'"),
         (["x"], "unexpected argument 'x'"),
     ],
 )
@@ -86,13 +86,14 @@ def test_bad_usage_is_one_clear_line_and_exit_2(capsys, args, complaint):
 
 
 def test_help_names_every_flag(capsys):
-    assert rewrite.main(["--help"]) == 0
+    with pytest.raises(SystemExit, match="0"):
+        rewrite.main(["--help"])
     printed = capsys.readouterr().out
     for word in (
         "--in",
-        "--share",
+        "--fraction",
         "--verified_only",
-        "--answer_marker",
+        "--answer_prefix",
         "parent_gold",
     ):
         assert word in printed

@@ -23,52 +23,56 @@ def _run(*args: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
 
 
 LINES = [
-    (_item(r"\boxed{10/2}", id=[7]), "right", ""),
-    (_item("#### 6"), "wrong", ""),
-    (_item("5", gold="(("), "unjudged", "gold does not parse"),
-    (_item("5", gold="\ud800"), "unjudged", "gold does not parse"),
-    ("nope", "unjudged", "line 5: not JSON at column 1 (Expecting value)"),
-    ("", "unjudged", "line 6: not JSON at column 1 (Expecting value)"),
-    ("[1]", "unjudged", "line 7: no JSON object"),
-    (_item("b", gold="b ", kind="exact"), "right", ""),
-    (_item("go answer e3", gold="e3", kind="finite_field"), "right", ""),
+    (_item(r"\boxed{10/2}", id=[7]), "correct", ""),
+    (_item("#### 6"), "incorrect", ""),
+    (_item("5", gold="(("), "unverified", "gold does not parse"),
+    (_item("5", gold="\ud800"), "unverified", "gold does not parse"),
+    ("nope", "unverified", "line 5: not JSON at column 1 (Expecting value)"),
+    ("", "unverified", "line 6: not JSON at column 1 (Expecting value)"),
+    ("[1]", "unverified", "line 7: no JSON object"),
+    (_item("b", gold="b ", kind="exact"), "correct", ""),
+    (_item("go answer e3", gold="e3", kind="finite_field"), "correct", ""),
     (
         _item("5", kind="maths"),
-        "unjudged",
+        "unverified",
         "line 10: unknown kind 'maths'; did you mean 'math'?",
     ),
     (
         json.dumps({"kind": "math", "golds": "5", "answer": "5"}),
-        "unjudged",
+        "unverified",
         "line 11: no field 'gold'; did you mean 'golds'?",
     ),
     (
         json.dumps({"kind": "math", "gold": [5], "answer": "5"}),
-        "unjudged",
+        "unverified",
         "line 12: 'gold' is neither text nor a number",
     ),
-    (_item(r"\boxed{9^{9^{9}}}"), "unjudged", "time limit 1 s"),
-    ('{"x": NaN}', "unjudged", "line 14: not JSON (NaN is none of its numbers)"),
-    ("[" * 100_000, "unjudged", None),
-    (_item("#### 5"), "right", ""),
-    (_item("5 apples", kind="numeric"), "right", ""),
-    (_item("#### 5", form="boxed"), "wrong", "no final answer"),
-    (_item("<answer>b</answer>", gold="b", kind="exact", form="tagged"), "right", ""),
+    (_item(r"\boxed{9^{9^{9}}}"), "unverified", "time limit 1 s"),
+    ('{"x": NaN}', "unverified", "line 14: not JSON (NaN is none of its numbers)"),
+    ("[" * 100_000, "unverified", None),
+    (_item("#### 5"), "correct", ""),
+    (_item("5 apples", kind="numeric"), "correct", ""),
+    (_item("#### 5", format="boxed"), "incorrect", "no final answer"),
     (
-        _item("5", form="box"),
-        "unjudged",
-        "line 20: unknown form 'box'; did you mean 'boxed'?",
+        _item("<answer>b</answer>", gold="b", kind="exact", format="tagged"),
+        "correct",
+        "",
     ),
-    ('{"kind": "math", "gold": 3, "answer": 3.0}', "right", ""),
-    ('{"kind": "numeric", "gold": 3.5, "answer": "7/2"}', "right", ""),
+    (
+        _item("5", format="box"),
+        "unverified",
+        "line 20: unknown format 'box'; did you mean 'boxed'?",
+    ),
+    ('{"kind": "math", "gold": 3, "answer": 3.0}', "correct", ""),
+    ('{"kind": "numeric", "gold": 3.5, "answer": "7/2"}', "correct", ""),
     (
         '{"kind": "math", "gold": true, "answer": "1"}',
-        "unjudged",
+        "unverified",
         "line 23: 'gold' is neither text nor a number",
     ),
     (
         '{"kind ": "math", "gold": "3", "answer": "3"}',
-        "unjudged",
+        "unverified",
         "line 24: no field 'kind'; did you mean 'kind '?",
     ),
 ]
@@ -100,7 +104,7 @@ def test_a_byte_order_mark_before_the_first_line_is_no_part_of_it():
     line = _item("a", gold="a", kind="exact").encode() + b"\n"
     done = _run(stdin=b"\xef\xbb\xbf" + line + b"\xef\xbb\xbf" + line)
     first, second = map(json.loads, done.stdout.splitlines())
-    assert first["verdict"] == "right"
+    assert first["verdict"] == "correct"
     assert second["reason"].startswith("line 2: not JSON")
 
 
@@ -119,7 +123,7 @@ def test_an_interrupt_ends_it_quietly():
         assert run.stderr is not None
         run.stdin.write(_item("#### 5").encode() + b"\n")
         run.stdin.flush()
-        assert json.loads(run.stdout.readline())["verdict"] == "right"
+        assert json.loads(run.stdout.readline())["verdict"] == "correct"
         run.send_signal(signal.SIGINT)
         assert run.wait(timeout=60) == 130
         assert run.stderr.read() == b""
@@ -131,7 +135,7 @@ def test_an_answer_does_not_wait_for_the_end_of_input():
     ) as run:
         assert run.stdin is not None
         assert run.stdout is not None
-        for answer, verdict in (("#### 5", "right"), ("#### 6", "wrong")):
+        for answer, verdict in (("#### 5", "correct"), ("#### 6", "incorrect")):
             run.stdin.write(_item(answer).encode() + b"\n")
             run.stdin.flush()
             assert json.loads(run.stdout.readline())["verdict"] == verdict
@@ -198,6 +202,6 @@ def test_help_names_every_kind_and_flag(capsys):
         "tagged",
         "--workers",
         "--timeout_s",
-        "unjudged",
+        "unverified",
     ):
         assert word in printed

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.run import compare, emit, machine, table
+from benchmarks.run import format_table, measure_machine, measure_sides, print_json
 from benchmarks.sae.job import JOBS
 
 _PEERS = {"saelens": "saelens", "dictionary_learning": "dictionaries"}
@@ -17,7 +17,7 @@ _COLUMNS = {
     "pairs/s": ("update_tokens_per_s", "{:,.0f}"),
     "step s": ("update_s", "{:.3f}"),
     "first step s": ("first_step_s", "{:.1f}"),
-    "FLOP/s, dense": ("share_dense", "{:.0%}"),
+    "FLOP/s, dense": ("dense_mfu", "{:.0%}"),
     "peak RSS": ("peak_rss_mib", "{:,.0f} MiB"),
     "step time": ("update_times_ours", "{:.2f} x ours"),
 }
@@ -34,9 +34,9 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--repeats", type=int, default=7, help="rounds")
     flags = parser.parse_args(argv)
     sizes, peers = flags.sizes.split(","), [p for p in flags.peers.split(",") if p]
-    for given, known in ((sizes, JOBS), (peers, _PEERS)):
-        for name in set(given) - set(known):
-            parser.error(f"{name!r} is none of {', '.join(known)}")
+    for names, choices in ((sizes, JOBS), (peers, _PEERS)):
+        for name in set(names) - set(choices):
+            parser.error(f"{name!r} is none of {', '.join(choices)}")
     if peers and not flags.peer_python:
         parser.error("peers need --peer_python; benchmarks/README.md says how")
     commands = {
@@ -46,20 +46,22 @@ def main(argv: Sequence[str]) -> int:
         peer: [flags.peer_python, "-m", f"benchmarks.sae.{_PEERS[peer]}"]
         for peer in peers
     }
-    measured = machine()
-    emit(measured)
+    measured = measure_machine()
+    print_json(measured)
     rows = []
     for size in sizes:
         job = JOBS[size]
-        emit({"size": size, "job": dataclasses.asdict(job), **job.matmul_flops()})
-        for result in compare(job, commands, flags.repeats):
-            rows.append({"size": size, **result, **_share(result, size, measured)})
-            emit(rows[-1])
-    print(table(rows, _COLUMNS), file=sys.stderr)
+        print_json({"size": size, "job": dataclasses.asdict(job), **job.matmul_flops()})
+        for result in measure_sides(job, commands, flags.repeats):
+            rows.append(
+                {"size": size, **result, **_utilization(result, size, measured)}
+            )
+            print_json(rows[-1])
+    print(format_table(rows, _COLUMNS), file=sys.stderr)
     return 0
 
 
-def _share(
+def _utilization(
     result: Mapping[str, Any], size: str, measured: Mapping[str, Any]
 ) -> dict[str, float]:
     """Returns the dense products' FLOP/s over the machine's peak.
@@ -67,7 +69,7 @@ def _share(
     Sides that leave out products with zeros can be above 1.
     """
     dense = JOBS[size].matmul_flops()["dense"]
-    return {"share_dense": dense / result["update_s"] / measured["peak_flops"]}
+    return {"dense_mfu": dense / result["update_s"] / measured["peak_flops"]}
 
 
 if __name__ == "__main__":

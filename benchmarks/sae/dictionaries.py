@@ -16,7 +16,7 @@ _STEPS = 100_000  # of the schedule; far more than are measured
 def main() -> None:
     """Warms up, then trains one step whenever asked."""
     channel = Channel()
-    job = channel.job(Job)
+    job = channel.receive_job(Job)
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     trainer = BatchTopKTrainer(
         steps=_STEPS,
@@ -33,7 +33,7 @@ def main() -> None:
     start = time.perf_counter()
     trainer.update(0, batch)
     first_step_s = time.perf_counter() - start
-    channel.tell(
+    channel.send(
         {
             "versions": {
                 "torch": torch.__version__,
@@ -45,12 +45,14 @@ def main() -> None:
         }
     )
     step = 1
-    while channel.asked():
+    while channel.wants_step():
         start = time.perf_counter()
         trainer.update(step, batch)
-        channel.tell({"update_s": time.perf_counter() - start, "tokens": job.batch})
+        channel.send(
+            {"update_s": time.perf_counter() - start, "tokens": job.batch_size}
+        )
         step += 1
-    channel.tell({"peak_rss_bytes": peak_rss_bytes()})
+    channel.send({"peak_rss_bytes": peak_rss_bytes()})
 
 
 if __name__ == "__main__":

@@ -12,68 +12,68 @@ import numpy as np
 
 from benchmarks.channel import Channel, peak_rss_bytes
 from benchmarks.sae.job import Job
-from job_jax.compiles import CompileCounter
 from job_jax.config import MeshConfig
 from job_jax.mesh import batch_sharding, configure_cpu, make_mesh
+from job_jax.metrics import CompileCounter
 from sae_jax.config import Config, LossConfig, PairsConfig, SAEConfig, TrainConfig
-from sae_jax.optimize import init_state, step
+from sae_jax.optimize import init_state, train_step
 from sae_jax.types import Pairs
 
 _WARM_STEPS = 2
 
 
-def _config(kind: str, job: Job) -> Config:
+def _make_config(kind: str, job: Job) -> Config:
     groups, weights, alpha = {
         "batchtopk": ((1.0,), (1.0,), 0.0),
         "temporal": ((0.2, 0.8), (1.0, 1.0), 0.1),
     }[kind]
-    rows = min(LossConfig().contrast_rows, job.batch)
+    rows = min(LossConfig().contrast_block_size, job.batch_size)
     return Config(
-        sae=SAEConfig(latents=job.latents, k=job.k, groups=groups),
-        loss=LossConfig(alpha=alpha, group_weights=weights, contrast_rows=rows),
-        pairs=PairsConfig(batch_size=job.batch),
-        train=TrainConfig(twin=False),
+        sae=SAEConfig(latents=job.latents, k=job.k, group_fractions=groups),
+        loss=LossConfig(alpha=alpha, group_weights=weights, contrast_block_size=rows),
+        pairs=PairsConfig(batch_size=job.batch_size),
+        train=TrainConfig(no_contrast_baseline=False),
     )
 
 
 def main() -> None:
     """Warms up, then trains one step whenever asked."""
     channel = Channel()
-    job = channel.job(Job)
+    job = channel.receive_job(Job)
     configure_cpu(MeshConfig())
     mesh = make_mesh(MeshConfig())
-    config = _config(sys.argv[1], job)
+    config = _make_config(sys.argv[1], job)
     x_BD = job.activations()
     partner_BD = np.roll(x_BD, 1, axis=0)
     start = time.perf_counter()
     with jax.set_mesh(mesh):
         valid_B = np.ones(len(x_BD), bool)
         pairs = jax.device_put(
-            Pairs(x=x_BD, partner=partner_BD, valid=valid_B), batch_sharding(mesh)
+            Pairs(x=x_BD, positive=partner_BD, valid=valid_B), batch_sharding(mesh)
         )
         state = init_state(pairs, config=config)
-        state, report = step(state, pairs, config=config)
+        state, report = train_step(state, pairs, config=config)
         jax.block_until_ready(report)
         first_step_s = time.perf_counter() - start
         for _ in range(_WARM_STEPS):
-            state, report = step(state, pairs, config=config)
+            state, report = train_step(state, pairs, config=config)
         jax.block_until_ready((state, report))
         compiles = CompileCounter()
-        channel.tell(
+        channel.send(
             {
                 "versions": {"jax": jax.__version__},
                 "chosen": {"devices": jax.device_count()},
                 "first_step_s": first_step_s,
             }
         )
-        while channel.asked():
+        while channel.wants_step():
             start = time.perf_counter()
-            state, report = step(state, pairs, config=config)
+            state, report = train_step(state, pairs, config=config)
             jax.block_until_ready((state, report))
             seconds = time.perf_counter() - start
             assert np.isfinite(jax.device_get(report.loss)).all()
-            channel.tell({"update_s": seconds, "tokens": job.batch})
-        channel.tell({"peak_rss_bytes": peak_rss_bytes(), "compiles": compiles.count})
+            channel.send({"update_s": seconds, "tokens": job.batch_size})
+        channel.send({"peak_rss_bytes": peak_rss_bytes(), "compiles": compiles.count})
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ _STEPS = 100_000  # of the schedule; far more than are measured
 def main() -> None:
     """Warms up, then trains one step whenever asked."""
     channel = Channel()
-    job = channel.job(Job)
+    job = channel.receive_job(Job)
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     sae = BatchTopKTrainingSAE(
         BatchTopKTrainingSAEConfig(
@@ -29,7 +29,7 @@ def main() -> None:
         n_checkpoints=0,
         checkpoint_path=None,
         save_final_checkpoint=False,
-        total_training_samples=_STEPS * job.batch,
+        total_training_samples=_STEPS * job.batch_size,
         device="cpu",
         autocast=False,
         lr=3e-4,
@@ -40,7 +40,7 @@ def main() -> None:
         adam_beta2=0.999,
         lr_decay_steps=0,
         n_restart_cycles=1,
-        train_batch_size_samples=job.batch,
+        train_batch_size_samples=job.batch_size,
         dead_feature_window=1000,
         feature_sampling_window=2000,
         logger=LoggingConfig(log_to_wandb=False),
@@ -51,12 +51,14 @@ def main() -> None:
     trainer.step(batch)
     first_step_s = time.perf_counter() - start
     versions = {one.__name__: one.__version__ for one in (torch, sae_lens)}
-    channel.tell({"versions": versions, "first_step_s": first_step_s})
-    while channel.asked():
+    channel.send({"versions": versions, "first_step_s": first_step_s})
+    while channel.wants_step():
         start = time.perf_counter()
         trainer.step(batch)
-        channel.tell({"update_s": time.perf_counter() - start, "tokens": job.batch})
-    channel.tell({"peak_rss_bytes": peak_rss_bytes()})
+        channel.send(
+            {"update_s": time.perf_counter() - start, "tokens": job.batch_size}
+        )
+    channel.send({"peak_rss_bytes": peak_rss_bytes()})
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from job_jax.command import BAD_USAGE, DONE
 from job_jax.schema import did_you_mean
 
-# Each a module of this package with main(argv) -> exit code, imported when asked for.
+# Each a package beside this file, whose command.main(argv) returns the exit code.
 COMMANDS = {
     "report": "writes WORKDIR/report/index.html, one self-contained page",
     "compare": "prints several runs side by side, with intervals",
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         nearest = did_you_mean(name, list(COMMANDS)) or f"; there are {[*COMMANDS]}"
         print(f"error: {wrong}{nearest}", file=sys.stderr)
         return BAD_USAGE
-    return importlib.import_module(f"rlvr_jax.analysis.{name}").main(rest[:-1])
+    return importlib.import_module(f"rlvr_jax.analysis.{name}.command").main(rest[:-1])
 
 
 if __name__ == "__main__":

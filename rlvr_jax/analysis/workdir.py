@@ -7,9 +7,12 @@ import pathlib
 import re
 from typing import Any
 
+import numpy as np
+
 from job_jax.command import UsageError
 from job_jax.metrics import METRICS_FILE, read_metrics
-from rlvr_jax.workdir import read_rollouts, rollouts_file
+from rlvr_jax.metrics.doctor import Alarm, check_run
+from rlvr_jax.run.workdir import read_rollouts, rollouts_file
 
 CONFIG_FILE = "config.json"
 SUMMARY_FILE = "summary.json"
@@ -21,22 +24,22 @@ class NotAWorkdirError(UsageError):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Run:
+class RunArtifacts:
     """A workdir's files, parsed. `metrics` holds each stage's lines in order.
 
-    `record` is config.json whole (config, seed, device, commit, versions); `summary`
+    `metadata` is config.json whole (config, seed, device, commit, versions); `summary`
     is empty until the run has written one.
     """
 
     path: pathlib.Path
-    record: dict[str, Any]
+    metadata: dict[str, Any]
     metrics: dict[str, list[dict[str, Any]]]
     summary: dict[str, Any]
 
     @property
     def config(self) -> dict[str, Any]:
         """Returns the resolved configuration."""
-        return self.record["config"]
+        return self.metadata["config"]
 
     def series(self, stage: str, name: str) -> tuple[list[int], list[float]]:
         """Returns the steps at which a stage wrote a metric, and its values there."""
@@ -47,15 +50,29 @@ class Run:
         ]
         return [step for step, _ in pairs], [value for _, value in pairs]
 
-    def found(self, stage: str, pattern: str) -> list[str]:
-        """Returns the distinct first groups of a stage's metric names, sorted.
+    def match_metrics(self, stage: str, pattern: str) -> list[str]:
+        r"""Returns what the pattern's first group matches in a stage's metric names.
 
-        Numbers sort as numbers.
+        Each match once, in order; numbers sort as numbers: `level_(\d+)/pass` gives
+        the levels.
         """
         names = {name for row in self.metrics.get(stage, []) for name in row}
         matches = (re.fullmatch(pattern, name) for name in names)
         groups = {match[1] for match in matches if match}
         return sorted(groups, key=lambda g: (int(g) if g.isdigit() else -1, g))
+
+    def alarms(self) -> list[Alarm]:
+        """Returns the run doctor's alarms over the training steps so far."""
+        if not (rows := self.metrics.get("train", [])):
+            return []
+        return check_run(
+            rows,
+            window=self.config["log"]["alarm_window"],
+            max_logprob_mismatch=self.config["train"]["max_logprob_mismatch"],
+            max_explained_variance_drop=self.config["probe"][
+                "max_explained_variance_drop"
+            ],
+        )
 
     def rollout_steps(self, stage: str) -> list[int]:
         """Returns the steps of a stage whose completions were saved."""
@@ -67,7 +84,20 @@ class Run:
         return read_rollouts(rollouts_file(self.path, stage, step))
 
 
-def read_run(workdir: str | os.PathLike[str]) -> Run:
+def to_plain_json(value: Any) -> Any:
+    """Returns the value as JSON has it: NaN and infinity null, no NumPy."""
+    if isinstance(value, dict):
+        return {str(name): to_plain_json(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_plain_json(item) for item in value]
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    if isinstance(value, (float, np.floating)):
+        return float(value) if np.isfinite(value) else None
+    return value
+
+
+def read_run(workdir: str | os.PathLike[str]) -> RunArtifacts:
     """Returns the run in `workdir`.
 
     Raises NotAWorkdirError where there is none.
@@ -82,9 +112,9 @@ def read_run(workdir: str | os.PathLike[str]) -> Run:
         for row in read_metrics(path / METRICS_FILE):
             metrics.setdefault(row["stage"], []).append(row)
     summary = path / SUMMARY_FILE
-    return Run(
+    return RunArtifacts(
         path=path,
-        record=json.loads((path / CONFIG_FILE).read_text(encoding="utf-8")),
+        metadata=json.loads((path / CONFIG_FILE).read_text(encoding="utf-8")),
         metrics=metrics,
         summary=(
             json.loads(summary.read_text(encoding="utf-8")) if summary.is_file() else {}

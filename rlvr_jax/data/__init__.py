@@ -1,16 +1,16 @@
 """Which problems a step sees."""
 
-from rlvr_jax.data.difficulty import Difficulty, Visit, updated
-from rlvr_jax.data.loader import Loader, encode_prompts, fitting
-from rlvr_jax.data.pool import Pool, Served
+from rlvr_jax.data.difficulty import Difficulty, ProblemOutcome, record_outcomes
+from rlvr_jax.data.loader import Loader, encode_prompts, filter_by_length
+from rlvr_jax.data.pool import Pool, ProblemBatch
 
 __all__ = [
     "Difficulty",
     "Loader",
     "Pool",
-    "Served",
-    "Visit",
+    "ProblemBatch",
+    "ProblemOutcome",
     "encode_prompts",
-    "fitting",
-    "updated",
+    "filter_by_length",
+    "record_outcomes",
 ]

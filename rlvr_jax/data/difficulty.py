@@ -1,8 +1,8 @@
-"""What is known of each train problem: a posterior of its pass rate, and other scores.
+"""Difficulty estimates of the train problems: a posterior of each pass rate, scores.
 
 Difficulty is relative to the policy, and the policy moves, so a problem's evidence
-fades: at every visit what was counted before weighs `decay` times what it did. With d
-the decay, and k_v of n_v judged completions right at visit v of V,
+fades: at every visit what was counted before is multiplied by `decay`. With d the
+decay, and k_v of n_v graded completions correct at visit v of V,
 
     Beta(1/2 + sum_v d^(V-v) k_v, 1/2 + sum_v d^(V-v) (n_v - k_v))
 
@@ -10,11 +10,12 @@ is the posterior under Jeffreys' prior. A jump in ability is thus forgotten at t
 d^visits: with d = 0.7 a sixth of it is left after five. The decay is our choice.
 
 Evidence that is thin is no evidence: a problem's band is the one that holds at least
-`confidence` of the posterior's mass, and `unknown` where none does. No success in 8 is
-unknown (mass 0.70 below 1/16), no success in 16 is hard (0.85). The bucket, in
-contrast, is the share of successes of the policy before RL, taken at its word.
+`min_posterior_mass` of the posterior's mass, and `unknown` where none does. No success
+in 8 is unknown (mass 0.70 below 1/16), no success in 16 is hard (0.85). The initial
+band, in contrast, is cut by the plain share of successes before RL.
 
-All this is a pure function of the visits, on the host, and plain JSON in a checkpoint.
+The estimates are a pure function of the visits. They live on the host, and a checkpoint
+holds them as plain JSON.
 """
 
 import dataclasses
@@ -29,213 +30,232 @@ from scipy.special import betainc
 from rlvr_jax.config import DifficultyConfig
 from rlvr_jax.types import BANDS
 
-_PRIOR = 0.5  # pseudo-counts of right and of wrong
-_SOLVED = 0.5  # a visit at which at least half of the judged completions were right
-_COUNTS = (
-    *("asked", "solved", "first_asked", "first_solved"),
-    *("visits", "forgotten", "rated"),
+_PRIOR_COUNT = 0.5  # pseudo-counts of correct and of incorrect completions
+_SOLVED_PASS_RATE = 0.5  # a visit with at least this share correct solves the problem
+_COUNT_FIELDS = (
+    *("attempts", "correct", "initial_attempts", "initial_correct"),
+    *("num_visits", "forgetting_events", "num_graded_visits"),
 )
-_HISTORY = 16  # visits of a problem that are remembered one by one
-BEFORE_RL = -1  # the step of the visits of the policy before RL
+_SUM_FIELDS = ("discounted_correct", "discounted_incorrect", "sum_p", "sum_p2")
+_LAST_FIELDS = ("last_pass_rate", "answer_entropy", "vcrl_score")
+_MAX_HISTORY = 16  # visits of a problem that are remembered one by one
+INITIAL_STEP = -1  # the step of the visits of the policy before RL
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Visit:
-    """One group of a problem's completions. Written by the stages, read here.
+class ProblemOutcome:
+    """Counts of one group of completions. Written by `rollouts`, read here.
 
-    `entropy` is that of the answers given, in nats; 0 where all are the same.
+    `answer_entropy` is over the distinct answers, in nats; 0 where all are the same.
     """
 
-    problem: int  # its number within the pool
-    judged: int
-    right: int
-    entropy: float
+    problem_index: int  # within the pool
+    num_graded: int
+    num_correct: int
+    answer_entropy: float
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Difficulty:
-    """What is known of the N problems of a pool. Read by curricula, guards, telemetry.
+    """The estimates of a pool's N problems. Read by curricula, advantages, metrics.
 
-    `right` and `wrong` fade, `asked` and `solved` are all that was ever counted; the
-    `first` two are the counts of the policy before RL. `last`, `entropy` (of the last
-    visit) and `variance` (VCRL's, a moving average) are NaN before a problem's first
-    judged visit. `draws` counts the batches that curricula have served.
+    The discounted counts fade by `decay`; `attempts` and `correct` count everything,
+    the initial two the completions before RL. `last_pass_rate`, `answer_entropy` (both
+    of the last visit) and `vcrl_score` (a moving average) are NaN before a problem's
+    first graded visit.
     """
 
-    draws: int
-    right: Float[np.ndarray, " N"]
-    wrong: Float[np.ndarray, " N"]
-    asked: Int[np.ndarray, " N"]
-    solved: Int[np.ndarray, " N"]
-    first_asked: Int[np.ndarray, " N"]
-    first_solved: Int[np.ndarray, " N"]
-    visits: Int[np.ndarray, " N"]
-    forgotten: Int[
-        np.ndarray, " N"
-    ]  # visits that did not solve what the one before did
-    passes: Float[np.ndarray, " N"]  # sum over judged visits of the share right
-    squares: Float[np.ndarray, " N"]  # ... and of its square
-    rated: Int[np.ndarray, " N"]  # judged visits
-    last: Float[np.ndarray, " N"]
-    entropy: Float[np.ndarray, " N"]
-    variance: Float[np.ndarray, " N"]
-    history: Mapping[int, tuple[tuple[int, int, int], ...]]  # (step, judged, right)
+    num_batches: int  # served by curricula so far
+    discounted_correct: Float[np.ndarray, " N"]
+    discounted_incorrect: Float[np.ndarray, " N"]
+    attempts: Int[np.ndarray, " N"]
+    correct: Int[np.ndarray, " N"]
+    initial_attempts: Int[np.ndarray, " N"]
+    initial_correct: Int[np.ndarray, " N"]
+    num_visits: Int[np.ndarray, " N"]
+    # Visits that did not solve what the visit before solved.
+    forgetting_events: Int[np.ndarray, " N"]
+    sum_p: Float[np.ndarray, " N"]  # sum over graded visits of the share correct
+    sum_p2: Float[np.ndarray, " N"]  # ... and of its square
+    num_graded_visits: Int[np.ndarray, " N"]  # with a completion that was verified
+    last_pass_rate: Float[np.ndarray, " N"]
+    answer_entropy: Float[np.ndarray, " N"]
+    vcrl_score: Float[np.ndarray, " N"]
+    history: Mapping[int, tuple[tuple[int, int, int], ...]]  # (step, graded, correct)
 
     @property
     def size(self) -> int:
         """Returns N."""
-        return len(self.right)
+        return len(self.discounted_correct)
 
     @property
     def mean(self) -> Float[np.ndarray, " N"]:
         """Returns the posterior's mean pass rate, 1/2 before any evidence."""
-        return (self.right + _PRIOR) / (self.right + self.wrong + 2 * _PRIOR)
+        return (self.discounted_correct + _PRIOR_COUNT) / (
+            self.discounted_correct + self.discounted_incorrect + 2 * _PRIOR_COUNT
+        )
 
     @property
-    def spread(self) -> Float[np.ndarray, " N"]:
+    def learning_signal(self) -> Float[np.ndarray, " N"]:
         """Returns the posterior's mean of p (1 - p), a group's learning signal."""
-        a_N, b_N = self.right + _PRIOR, self.wrong + _PRIOR
+        a_N = self.discounted_correct + _PRIOR_COUNT
+        b_N = self.discounted_incorrect + _PRIOR_COUNT
         return a_N * b_N / ((a_N + b_N) * (a_N + b_N + 1))
 
     @property
-    def lost(self) -> Bool[np.ndarray, " N"]:
+    def is_forgotten(self) -> Bool[np.ndarray, " N"]:
         """Returns which problems were solved once and were not at their last visit."""
-        return (self.forgotten > 0) & (self.last < _SOLVED)
+        return (self.forgetting_events > 0) & (self.last_pass_rate < _SOLVED_PASS_RATE)
 
     @property
     def pass_variance(self) -> Float[np.ndarray, " N"]:
-        """Returns the variance of the share right over a problem's visits."""
-        count_N = np.maximum(self.rated, 1)
-        return np.maximum(self.squares / count_N - (self.passes / count_N) ** 2, 0.0)
+        """Returns the variance of the share correct over a problem's visits."""
+        count_N = np.maximum(self.num_graded_visits, 1)
+        return np.maximum(self.sum_p2 / count_N - (self.sum_p / count_N) ** 2, 0.0)
 
-    def below(self, pass_rate: float) -> Float[np.ndarray, " N"]:
+    def cdf(self, pass_rate: float) -> Float[np.ndarray, " N"]:
         """Returns the posterior's mass below a pass rate."""
-        return betainc(self.right + _PRIOR, self.wrong + _PRIOR, pass_rate)
+        return betainc(
+            self.discounted_correct + _PRIOR_COUNT,
+            self.discounted_incorrect + _PRIOR_COUNT,
+            pass_rate,
+        )
 
-    def bands(self, config: DifficultyConfig) -> Int[np.ndarray, " N"]:
+    def posterior_bands(self, config: DifficultyConfig) -> Int[np.ndarray, " N"]:
         """Returns each problem's band by its posterior, as an index into BANDS."""
-        hard_N = self.below(config.hard_below)
-        easy_N = 1.0 - self.below(config.easy_above)
+        hard_N = self.cdf(config.hard_below)
+        easy_N = 1.0 - self.cdf(config.easy_above)
         mass_3N = np.stack([easy_N, 1.0 - easy_N - hard_N, hard_N])
-        sure_N = mass_3N.max(axis=0) >= config.confidence
+        sure_N = mass_3N.max(axis=0) >= config.min_posterior_mass
         return np.where(sure_N, mass_3N.argmax(axis=0), BANDS.index("unknown"))
 
-    def buckets(self, config: DifficultyConfig) -> Int[np.ndarray, " N"]:
-        """Returns each problem's bucket before RL, as an index into BANDS."""
-        return buckets(self.first_solved, self.first_asked, config)
+    def initial_bands(self, config: DifficultyConfig) -> Int[np.ndarray, " N"]:
+        """Returns each problem's band by its pass rate before RL, an index of BANDS."""
+        return assign_bands(self.initial_correct, self.initial_attempts, config)
 
-    def take(self, problems: Sequence[int]) -> "Difficulty":
-        """Returns what is known of these problems, asked by number; -1 is a stranger.
+    def gather(self, problem_index: Sequence[int]) -> "Difficulty":
+        """Returns the estimates of the problems at these indices.
 
-        A stranger is a problem outside the pool, of which nothing is ever known.
+        Index -1 is a problem outside the pool: its estimates are those of a problem
+        that was never tried.
         """
-        index = np.asarray(problems, int)
-        known = index >= 0
-        blank = unknown(len(index))
+        index = np.asarray(problem_index, int)
+        in_pool = index >= 0
+        blank = init_difficulty(len(index))
         arrays: dict[str, Any] = {
-            name: np.where(known, array[np.where(known, index, 0)], vars(blank)[name])
-            for name, array in _arrays(self)
+            name: np.where(
+                in_pool, array[np.where(in_pool, index, 0)], vars(blank)[name]
+            )
+            for name, array in _array_fields(self)
         }
-        return dataclasses.replace(blank, draws=self.draws, **arrays)
+        return dataclasses.replace(blank, num_batches=self.num_batches, **arrays)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns all of it as plain JSON; problems never met take no room."""
-        met = np.flatnonzero(self.visits)
-        columns = {name: array[met] for name, array in _arrays(self)}
+        """Returns the estimates as plain JSON; problems never visited take no room."""
+        visited = np.flatnonzero(self.num_visits)
+        columns = {name: array[visited] for name, array in _array_fields(self)}
         return {
             "size": self.size,
-            "draws": self.draws,
-            "problem": met.tolist(),
-            **{name: _nulls(column.tolist()) for name, column in columns.items()},
+            "num_batches": self.num_batches,
+            "problem": visited.tolist(),
+            **{name: _nan_to_none(column.tolist()) for name, column in columns.items()},
             "history": [
-                [list(visit) for visit in self.history.get(i, ())] for i in met.tolist()
+                [list(visit) for visit in self.history.get(i, ())]
+                for i in visited.tolist()
             ],
         }
 
 
-def buckets(
-    right: Int[np.ndarray, " N"],
-    judged: Int[np.ndarray, " N"],
+def assign_bands(
+    num_correct: Int[np.ndarray, " N"],
+    num_graded: Int[np.ndarray, " N"],
     config: DifficultyConfig,
 ) -> Int[np.ndarray, " N"]:
-    """Returns the band that each share right lies in, as an index into BANDS.
+    """Returns the band that each share correct lies in, as an index into BANDS.
 
-    Of what was never judged it is unknown.
+    Without a graded completion it is unknown.
     """
-    return _classes(_share(right, judged), config)
+    return _band_index(_divide_or_nan(num_correct, num_graded), config)
 
 
-def unknown(size: int) -> Difficulty:
-    """Returns what is known of `size` problems that nobody has tried."""
+def init_difficulty(size: int) -> Difficulty:
+    """Returns the estimates of `size` problems that were never tried."""
     arrays: dict[str, Any] = {
-        **{name: np.zeros(size, np.int64) for name in _COUNTS},
-        **{name: np.zeros(size) for name in ("right", "wrong", "passes", "squares")},
-        **{name: np.full(size, np.nan) for name in ("last", "entropy", "variance")},
+        **{name: np.zeros(size, np.int64) for name in _COUNT_FIELDS},
+        **{name: np.zeros(size) for name in _SUM_FIELDS},
+        **{name: np.full(size, np.nan) for name in _LAST_FIELDS},
     }
-    return Difficulty(draws=0, history={}, **arrays)
+    return Difficulty(num_batches=0, history={}, **arrays)
 
 
-def from_json(found: Mapping[str, Any]) -> Difficulty:
-    """Returns what `to_json` wrote."""
-    state = unknown(found["size"])
-    met = np.array(found["problem"], int)
+def from_json(data: Mapping[str, Any]) -> Difficulty:
+    """Returns the estimates that `to_json` wrote."""
+    state = init_difficulty(data["size"])
+    visited = np.array(data["problem"], int)
     arrays: dict[str, Any] = {}
-    for name, array in _arrays(state):
+    for name, array in _array_fields(state):
         arrays[name] = array.copy()
-        arrays[name][met] = [np.nan if v is None else v for v in found[name]]
+        arrays[name][visited] = [np.nan if v is None else v for v in data[name]]
     history = {
         int(i): tuple((s, n, c) for s, n, c in visits)
-        for i, visits in zip(met, found["history"], strict=True)
+        for i, visits in zip(visited, data["history"], strict=True)
     }
-    return dataclasses.replace(state, draws=found["draws"], history=history, **arrays)
-
-
-def updated(
-    state: Difficulty,
-    visits: Sequence[Visit],
-    *,
-    step: int,
-    draws: int,
-    config: DifficultyConfig,
-    momentum: float,
-) -> Difficulty:
-    """Returns the state after these visits, one after the other.
-
-    `draws` more batches were served meanwhile; `momentum` is that of VCRL's score. A
-    visit of which nothing could be judged counts as a visit and is no evidence.
-    """
-    arrays: dict[str, Any] = {name: array.copy() for name, array in _arrays(state)}
-    history = dict(state.history)
-    for visit in visits:
-        at, n, k = visit.problem, visit.judged, visit.right
-        arrays["visits"][at] += 1
-        if n == 0:
-            continue
-        share, before = k / n, arrays["last"][at]
-        for name, gained in (("right", k), ("wrong", n - k)):
-            arrays[name][at] = config.decay * arrays[name][at] + gained
-        added: dict[str, float] = {
-            "asked": n,
-            "solved": k,
-            "passes": share,
-            "squares": share * share,
-        }
-        added |= {"rated": 1, "forgotten": int(before >= _SOLVED > share)}
-        if step == BEFORE_RL:
-            added |= {"first_asked": n, "first_solved": k}
-        for name, count in added.items():
-            arrays[name][at] += count
-        old, new = arrays["variance"][at], variance_score(n, k)
-        moved = momentum * old + (1 - momentum) * new
-        arrays["variance"][at] = new if np.isnan(old) else moved
-        arrays["last"][at], arrays["entropy"][at] = share, visit.entropy
-        history[at] = (*history.get(at, ()), (step, n, k))[-_HISTORY:]
     return dataclasses.replace(
-        state, draws=state.draws + draws, history=history, **arrays
+        state, num_batches=data["num_batches"], history=history, **arrays
     )
 
 
-def variance_score(n: int, k: int) -> float:
+def record_outcomes(
+    state: Difficulty,
+    outcomes: Sequence[ProblemOutcome],
+    *,
+    step: int,
+    num_batches: int,
+    config: DifficultyConfig,
+) -> Difficulty:
+    """Returns the estimates after these visits, one after the other.
+
+    `num_batches` more batches were served meanwhile. A visit without a graded
+    completion counts as a visit and is no evidence.
+    """
+    arrays: dict[str, Any] = {
+        name: array.copy() for name, array in _array_fields(state)
+    }
+    history = dict(state.history)
+    for visit in outcomes:
+        at, n, k = visit.problem_index, visit.num_graded, visit.num_correct
+        arrays["num_visits"][at] += 1
+        if n == 0:
+            continue
+        p, previous_p = k / n, arrays["last_pass_rate"][at]
+        counts = (("discounted_correct", k), ("discounted_incorrect", n - k))
+        for name, count in counts:
+            arrays[name][at] = config.decay * arrays[name][at] + count
+        increments: dict[str, float] = {
+            "attempts": n,
+            "correct": k,
+            "sum_p": p,
+            "sum_p2": p * p,
+            "num_graded_visits": 1,
+            "forgetting_events": int(previous_p >= _SOLVED_PASS_RATE > p),
+        }
+        if step == INITIAL_STEP:
+            increments |= {"initial_attempts": n, "initial_correct": k}
+        for name, increment in increments.items():
+            arrays[name][at] += increment
+        old, new = arrays["vcrl_score"][at], group_variance_score(n, k)
+        momentum = config.variance_momentum
+        average = momentum * old + (1 - momentum) * new
+        arrays["vcrl_score"][at] = new if np.isnan(old) else average
+        arrays["last_pass_rate"][at] = p
+        arrays["answer_entropy"][at] = visit.answer_entropy
+        history[at] = (*history.get(at, ()), (step, n, k))[-_MAX_HISTORY:]
+    return dataclasses.replace(
+        state, num_batches=state.num_batches + num_batches, history=history, **arrays
+    )
+
+
+def group_variance_score(n: int, k: int) -> float:
     """Returns the variance of k successes in n over the largest that n allows.
 
     VCRL (https://arxiv.org/abs/2509.19803): k (n - k) / (n (n - 1)) over n / (4 (n-1))
@@ -247,93 +267,99 @@ def variance_score(n: int, k: int) -> float:
     return k * (n - k) / (n * (n - 1)) / largest
 
 
-def rows(
+def difficulty_rows(
     state: Difficulty,
-    names: Sequence[str],
+    problem_ids: Sequence[str],
     levels: Sequence[int],
     *,
     config: DifficultyConfig,
 ) -> Iterator[dict[str, Any]]:
-    """Yields a line of difficulty.jsonl for each problem that was ever met.
+    """Yields a line of difficulty.jsonl for each problem that was ever visited.
 
-    Beside the posterior stand the scores that others
-    propose, to be held against measured learning value: EL2N as 1 - pass rate before
-    RL (of a binary reward it is the error), forgetting events (null where a problem
-    was never solved, which counts as infinitely many), variance of accuracy over
-    visits, level (steps of a chain), entropy of the answers. Length is none: it
-    follows closeness to the training distribution.
+    Beside the posterior stand difficulty scores from the literature, so that they can
+    be compared with what was learned: EL2N as 1 - pass rate before RL (of a binary
+    reward it is the error), forgetting events (null where a problem was never solved,
+    which counts as infinitely many), variance of accuracy over visits, level (steps of
+    a chain), entropy of the answers. Length is not among them: it follows closeness to
+    the training distribution.
     """
-    bands_N, buckets_N = state.bands(config), state.buckets(config)
+    posterior_N = state.posterior_bands(config)
+    initial_N = state.initial_bands(config)
     mean_N, variance_N = state.mean, state.pass_variance
-    for i in np.flatnonzero(state.visits).tolist():
-        first = int(state.first_asked[i])
-        ever = state.last[i] >= _SOLVED or state.forgotten[i] > 0
+    for i in np.flatnonzero(state.num_visits).tolist():
+        first = int(state.initial_attempts[i])
+        solved = state.last_pass_rate[i] >= _SOLVED_PASS_RATE
+        ever_solved = solved or state.forgetting_events[i] > 0
         yield {
-            "id": names[i],
-            "n": int(state.asked[i]),
-            "c": int(state.solved[i]),
+            "id": problem_ids[i],
+            "n": int(state.attempts[i]),
+            "c": int(state.correct[i]),
             "posterior": {
-                "alpha": float(state.right[i]) + _PRIOR,
-                "beta": float(state.wrong[i]) + _PRIOR,
+                "alpha": float(state.discounted_correct[i]) + _PRIOR_COUNT,
+                "beta": float(state.discounted_incorrect[i]) + _PRIOR_COUNT,
                 "mean": float(mean_N[i]),
             },
-            "band": BANDS[bands_N[i]],
+            "band": BANDS[posterior_N[i]],
             "initial": {
                 "n": first,
-                "c": int(state.first_solved[i]),
-                "bucket": BANDS[buckets_N[i]],
+                "c": int(state.initial_correct[i]),
+                "band": BANDS[initial_N[i]],
             },
-            "visits": int(state.visits[i]),
+            "visits": int(state.num_visits[i]),
             "scores": {
-                "el2n": 1 - state.first_solved[i] / first if first else None,
-                "forgetting": int(state.forgotten[i]) if ever else None,
+                "el2n": 1 - state.initial_correct[i] / first if first else None,
+                "forgetting": int(state.forgetting_events[i]) if ever_solved else None,
                 "pass_variance": float(variance_N[i]),
                 "level": levels[i],
-                "answer_entropy": _nulls([float(state.entropy[i])])[0],
+                "answer_entropy": _nan_to_none([float(state.answer_entropy[i])])[0],
             },
             "history": [list(visit) for visit in state.history.get(i, ())],
         }
 
 
-def summary(state: Difficulty, config: DifficultyConfig) -> dict[str, Any]:
-    """Returns the buckets before RL in numbers, for summary.json."""
-    counts = np.bincount(state.buckets(config), minlength=len(BANDS)).tolist()
+def summarize_initial_bands(
+    state: Difficulty, config: DifficultyConfig
+) -> dict[str, Any]:
+    """Returns how many problems each initial band holds, for summary.json."""
+    counts = np.bincount(state.initial_bands(config), minlength=len(BANDS)).tolist()
     return {
-        "samples": config.samples,
+        "num_samples": config.num_samples,
         "problems": state.size,
-        "buckets": dict(zip(BANDS, counts, strict=True)),
+        "bands": dict(zip(BANDS, counts, strict=True)),
     }
 
 
-def drift(state: Difficulty, config: DifficultyConfig) -> dict[str, float]:
-    """Returns metrics of the pool: its shares by band, and how far it has moved.
+def difficulty_metrics(state: Difficulty, config: DifficultyConfig) -> dict[str, float]:
+    """Returns metrics of the pool: its shares by band, and how many changed band.
 
-    `moved` is the share of problems estimated before RL whose posterior mean by now
-    belongs to another bucket; absent where none was estimated, as is everything before
-    any problem of the pool was met.
+    `changed_band` is the share of problems estimated before RL whose posterior mean by
+    now lies in another band; absent where none was estimated. Before any problem of
+    the pool was visited there are no metrics.
     """
-    if not state.visits.any():
+    if not state.num_visits.any():
         return {}
-    bands_N = state.bands(config)
+    bands_N = state.posterior_bands(config)
     metrics = {
         f"difficulty/{band}": float((bands_N == i).mean())
         for i, band in enumerate(BANDS)
     }
-    rated_N, first_N = state.rated > 0, state.first_asked > 0
-    if rated_N.any():
-        metrics["difficulty/mean"] = float(state.mean[rated_N].mean())
-    if first_N.any():
-        now_N = _classes(state.mean, config)
-        then_N = _classes(_smoothed(state.first_solved, state.first_asked), config)
-        metrics["difficulty/moved"] = float((now_N != then_N)[first_N].mean())
+    graded_N, initial_N = state.num_graded_visits > 0, state.initial_attempts > 0
+    if graded_N.any():
+        metrics["difficulty/mean"] = float(state.mean[graded_N].mean())
+    if initial_N.any():
+        now_N = _band_index(state.mean, config)
+        then_N = _band_index(
+            _posterior_mean(state.initial_correct, state.initial_attempts), config
+        )
+        metrics["difficulty/changed_band"] = float((now_N != then_N)[initial_N].mean())
     return metrics
 
 
-def _smoothed(solved: np.ndarray, asked: np.ndarray) -> np.ndarray:
-    return (solved + _PRIOR) / (asked + 2 * _PRIOR)
+def _posterior_mean(correct: np.ndarray, attempts: np.ndarray) -> np.ndarray:
+    return (correct + _PRIOR_COUNT) / (attempts + 2 * _PRIOR_COUNT)
 
 
-def _classes(pass_rate: np.ndarray, config: DifficultyConfig) -> np.ndarray:
+def _band_index(pass_rate: np.ndarray, config: DifficultyConfig) -> np.ndarray:
     """Returns the band that each pass rate lies in, unknown where it is NaN."""
     return np.select(
         [
@@ -346,14 +372,14 @@ def _classes(pass_rate: np.ndarray, config: DifficultyConfig) -> np.ndarray:
     )
 
 
-def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    return np.where(whole > 0, part / np.maximum(whole, 1), np.nan)
+def _divide_or_nan(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
+    return np.where(denominator > 0, numerator / np.maximum(denominator, 1), np.nan)
 
 
-def _arrays(state: Difficulty) -> list[tuple[str, np.ndarray]]:
+def _array_fields(state: Difficulty) -> list[tuple[str, np.ndarray]]:
     return [(k, v) for k, v in vars(state).items() if isinstance(v, np.ndarray)]
 
 
-def _nulls(values: list[Any]) -> list[Any]:
-    """Returns the values with null for NaN, of which JSON knows nothing."""
+def _nan_to_none(values: list[Any]) -> list[Any]:
+    """Returns the values with None for NaN, which JSON cannot say."""
     return [None if math.isnan(value) else value for value in values]

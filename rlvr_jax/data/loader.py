@@ -1,128 +1,163 @@
-"""Problems by step: a pure function of (source, seed, step).
+"""Problems by step, read through grain.
 
-The loader keeps no position. Whoever knows the step knows the data, so a resumed run
-reads what the interrupted one would have read.
+Which problems a step sees is a pure function of (source, seed, step), so a resumed run
+reads what the interrupted one would have read. Nothing is saved of the reader: it only
+reads ahead.
 """
 
 import hashlib
-from collections.abc import Sequence
-from typing import Protocol, cast
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Generic, TypeVar
 
 import grain
 import numpy as np
 
 from job_jax.schema import ConfigError
 from rlvr_jax.tokenizer import Tokenizer, pad_rows
-from rlvr_jax.types import Problem, Prompts
+from rlvr_jax.types import Problem, ProblemSource, Prompts
 
-# Sources up to this length are read through before the first step; longer ones are
+# Sources up to this length are read whole before the first step; longer ones are
 # generated, and their first problems stand for the rest.
-READ_THROUGH = 100_000
-_LOOKED_AT = 512
+MAX_SCANNED_PROBLEMS = 100_000
+_NUM_CHECKED = 512
+_READ_AHEAD = grain.ReadOptions(num_threads=2, prefetch_buffer_size=2)  # batches
+_READ_ROWS = grain.ReadOptions(num_threads=8, prefetch_buffer_size=64)
+_MAX_BATCHES = 2**40  # more than any run has
+BatchT = TypeVar("BatchT")
 
 
-class ProblemSource(Protocol):
-    """Random access to problems; what `tasks` makes and grain reads."""
+class BatchReader(Generic[BatchT]):
+    """Reads batches by index; the next ones are read meanwhile, by grain's threads.
 
-    def __len__(self) -> int:
-        """Returns the number of problems."""
-        ...
+    `read` is a pure function of the index. Batches may be taken in any order: one that
+    does not follow the last is read on the spot, and reading ahead begins behind it.
+    """
 
-    def __getitem__(self, index: int) -> Problem:
-        """Returns problem `index`."""
-        ...
+    def __init__(self, read: Callable[[int], BatchT]):
+        self._read = read
+        self._next_index = -1
+        self._iterator: Any = None
+
+    def __getitem__(self, index: int) -> BatchT:
+        """Returns batch `index`."""
+        if index != self._next_index:
+            self.close()
+            batches = grain.MapDataset.range(index, _MAX_BATCHES).map(self._read)
+            self._iterator = iter(batches.to_iter_dataset(_READ_AHEAD))
+        self._next_index = index + 1
+        return next(self._iterator)
+
+    def close(self) -> None:
+        """Stops reading ahead."""
+        if self._iterator is not None:
+            self._iterator.close()
+        self._iterator, self._next_index = None, -1
+
+
+def read_rows(source: ProblemSource, indices: Sequence[int]) -> Iterator[Problem]:
+    """Yields the problems at these indices, in order; grain's threads read ahead."""
+    rows = grain.MapDataset.range(len(indices))
+    rows = rows.map(lambda row: source[int(indices[row])])
+    return iter(rows.to_iter_dataset(_READ_ROWS))
 
 
 class Loader:
-    """Serves a batch of problems a step in an order shuffled anew every epoch.
-
-    Of several processes each may ask for its own rows of a batch.
-    """
+    """Serves a batch of problems a step, in an order shuffled anew every epoch."""
 
     def __init__(self, source: ProblemSource, *, batch_size: int, seed: int):
         self.rows = range(batch_size)
-        self._data = grain.MapDataset.source(source).shuffle(seed=seed).repeat()
+        self._order = grain.MapDataset.source(source).shuffle(seed=seed).repeat()
+        self._batches: dict[tuple[int, ...], BatchReader[list[Problem]]] = {}
 
-    def problems(self, step: int, rows: Sequence[int] | None = None) -> list[Problem]:
-        """Returns these rows of a step's problems, whatever was asked for before."""
-        start = step * len(self.rows)
-        rows = self.rows if rows is None else rows
-        return [cast(Problem, self._data[start + row]) for row in rows]
+    def next_batch(self, step: int, rows: Sequence[int] | None = None) -> list[Problem]:
+        """Returns a step's problems, whatever was asked for before.
+
+        With `rows` these rows alone: of several processes each reads its own.
+        """
+        own = tuple(self.rows if rows is None else rows)
+
+        def read(step: int) -> list[Problem]:
+            return [self._order[step * len(self.rows) + row] for row in own]
+
+        return self._batches.setdefault(own, BatchReader(read))[step]
 
 
-class Fitting:
-    """The problems of a source whose texts fit the model; the others are counted."""
+class FilteredSource:
+    """Some problems of a source, by their indices; None: all of them."""
 
-    def __init__(self, source: ProblemSource, kept: Sequence[int] | None):
+    def __init__(self, source: ProblemSource, indices: Sequence[int] | None):
         self._source = source
-        self._kept = kept
+        self._indices = indices
 
     def __len__(self) -> int:
-        """Returns the number of problems that fit."""
-        return len(self._source) if self._kept is None else len(self._kept)
+        """Returns the number of problems that are left."""
+        return len(self._source) if self._indices is None else len(self._indices)
 
     def __getitem__(self, index: int) -> Problem:
-        """Returns fitting problem `index`."""
-        return self._source[index if self._kept is None else self._kept[index]]
+        """Returns the problem at `index` among those left."""
+        return self._source[index if self._indices is None else self._indices[index]]
 
 
-def fitting(
+def filter_by_length(
     source: ProblemSource,
     tokenizer: Tokenizer,
     *,
-    max_prompt: int,
-    max_solution: int | None,
-    what: str,
-) -> tuple[Fitting, int]:
+    max_prompt_tokens: int,
+    max_solution_tokens: int | None,
+    name: str,
+) -> tuple[FilteredSource, int]:
     """Returns the source without problems that are too long, and how many those are.
 
-    With `max_solution`, worked solutions (end-of-sequence included) must fit it too.
-    A generated source is not thinned: a problem too long among its first ones raises
-    ConfigError, as does a source of which nothing is left.
+    With `max_solution_tokens`, worked solutions (end-of-sequence included) must fit it
+    too. Raises ConfigError where nothing is left, and where one of the first problems
+    of a generated source is too long: a source that long is not read whole.
     """
 
     def excess(problem: Problem) -> str | None:
         prompt = len(tokenizer.encode_prompt(problem.prompt))
-        if prompt > max_prompt:
-            return f"a prompt of {prompt} tokens where {max_prompt} fit"
-        if max_solution is not None:
+        if prompt > max_prompt_tokens:
+            return f"a prompt of {prompt} tokens where {max_prompt_tokens} fit"
+        if max_solution_tokens is not None:
             solution = len(tokenizer.encode(problem.solution or "")) + 1
-            if solution > max_solution:
-                return f"a solution of {solution} tokens where {max_solution} fit"
+            if solution > max_solution_tokens:
+                return (
+                    f"a solution of {solution} tokens where {max_solution_tokens} fit"
+                )
         return None
 
-    if len(source) > READ_THROUGH:
-        for index in range(_LOOKED_AT):
-            if found := excess(source[index]):
+    if len(source) > MAX_SCANNED_PROBLEMS:
+        for index in range(_NUM_CHECKED):
+            if excess_text := excess(source[index]):
                 raise ConfigError(
-                    f"{what}: problem {source[index].id} has {found}; raise "
-                    "model.max_length or make the problems shorter"
+                    f"{name}: problem {source[index].id} has {excess_text}; raise "
+                    "model.max_seq_len or make the problems shorter"
                 )
-        return Fitting(source, None), 0
-    kept = [i for i in range(len(source)) if excess(source[i]) is None]
-    if not kept:
+        return FilteredSource(source, None), 0
+    indices = [i for i in range(len(source)) if excess(source[i]) is None]
+    if not indices:
         raise ConfigError(
-            f"{what}: none of {len(source)} problems fits: the first has "
-            f"{excess(source[0])}; raise model.max_length"
+            f"{name}: none of {len(source)} problems fits: the first has "
+            f"{excess(source[0])}; raise model.max_seq_len"
         )
-    return Fitting(source, kept), len(source) - len(kept)
+    return FilteredSource(source, indices), len(source) - len(indices)
 
 
 def encode_prompts(
-    problems: Sequence[Problem], tokenizer: Tokenizer, *, bucket: int
+    problems: Sequence[Problem], tokenizer: Tokenizer, *, pad_multiple: int
 ) -> Prompts:
-    """Returns the problems' prompts as NumPy arrays, padded to a multiple of `bucket`.
+    """Returns the problems' prompts in NumPy, padded to a multiple of `pad_multiple`.
 
-    A prompt's uid is a hash of its problem's id and of how often that id stands before
-    it in the batch: a problem asked twice in a step is answered twice afresh.
+    A prompt's uid is a hash of its problem's id and of how often that id stood before
+    it in the batch, so that a problem asked twice gets different completions.
     """
     tokens_PS, lengths_P = pad_rows(
-        [tokenizer.encode_prompt(problem.prompt) for problem in problems], bucket=bucket
+        [tokenizer.encode_prompt(problem.prompt) for problem in problems],
+        pad_multiple=pad_multiple,
     )
-    seen: dict[str, int] = {}
+    repeats: dict[str, int] = {}
     uids = []
     for problem in problems:
-        seen[problem.id] = seen.get(problem.id, -1) + 1
-        name = f"{problem.id}#{seen[problem.id]}".encode()
+        repeats[problem.id] = repeats.get(problem.id, -1) + 1
+        name = f"{problem.id}#{repeats[problem.id]}".encode()
         uids.append(int.from_bytes(hashlib.blake2b(name, digest_size=4).digest()))
     return Prompts(tokens=tokens_PS, lengths=lengths_P, uid=np.array(uids, np.uint32))

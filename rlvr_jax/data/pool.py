@@ -1,11 +1,13 @@
-"""The train problems as a curriculum serves them.
+"""The train problems, as a curriculum serves them.
 
-The pool is the first `difficulty.pool` problems of the train source: those of which a
-posterior is kept. A problem outside it (the uniform curriculum may read more of a
-generated world than anyone could keep account of) has the number -1.
+The pool is the first `difficulty.pool_size` problems of the train source: those that
+have a posterior of their pass rate. The uniform curriculum may read more of a generated
+source than that; a problem outside the pool has the index -1.
 """
 
 import dataclasses
+import functools
+from typing import Any
 
 import grain
 import numpy as np
@@ -13,90 +15,113 @@ from jaxtyping import Int
 
 from job_jax.schema import ConfigError
 from rlvr_jax.config import Config
-from rlvr_jax.data import difficulty
-from rlvr_jax.data.curricula import Draw, Order, make
+from rlvr_jax.data import difficulty as estimates
+from rlvr_jax.data.curricula import BatchIndices, Curriculum, DrawState
 from rlvr_jax.data.difficulty import Difficulty
-from rlvr_jax.data.loader import READ_THROUGH, ProblemSource
-from rlvr_jax.types import Problem
+from rlvr_jax.data.loader import (
+    MAX_SCANNED_PROBLEMS,
+    BatchReader,
+    read_rows,
+)
+from rlvr_jax.types import Problem, ProblemSource
 
-_OF_A_WORLD = 1024  # problems kept account of where a source is generated
+_GENERATED_POOL_SIZE = 1024  # problems with a posterior, if the source is generated
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Served:
-    """The problems of one batch. Written by `Pool.serve`, read by `experience`.
-
-    `fallback` counts the rows for which the curriculum found nothing eligible.
-    """
+class ProblemBatch:
+    """The problems of one batch. Written by `Pool.next_batch`, read by `rollouts`."""
 
     problems: list[Problem]
-    numbers: Int[np.ndarray, " P"]  # within the pool, -1 outside
-    fallback: int
+    problem_index: Int[np.ndarray, " P"]  # within the pool, -1 outside
+    num_fallback: int  # rows for which the curriculum had no eligible problem
 
 
 class Pool:
-    """A train source behind a curriculum."""
+    """A train source behind the config's curriculum."""
 
     def __init__(self, source: ProblemSource, config: Config):
         self._source = source
         self._config = config
-        asked, whole = config.difficulty.pool, len(source)
-        self.size = min(
-            asked or (_OF_A_WORLD if whole > READ_THROUGH else whole), whole
-        )
-        c = config.curriculum
-        if c.problem >= self.size:
+        wanted, available = config.difficulty.pool_size, len(source)
+        is_generated = available > MAX_SCANNED_PROBLEMS
+        default = _GENERATED_POOL_SIZE if is_generated else available
+        self.size = min(wanted or default, available)
+        self._source_size = self.size if wanted else available
+        if not isinstance(config.curriculum, Curriculum):
             raise ConfigError(
-                f"curriculum.problem={c.problem} lies beyond the pool of {self.size} "
-                "problems; choose an earlier one, or raise difficulty.pool"
+                f"curriculum {type(config.curriculum).__name__} is no subclass of "
+                "rlvr_jax.data.curricula.Curriculum; derive it from that class"
             )
-        self._curriculum = make(
-            config,
-            source_size=self.size if asked else whole,
-            levels=np.array(self.levels() if c.name == "easy_to_hard" else []),
-        )
+        self._curriculum = config.curriculum
+        self._curriculum.check_pool(self.size)
+        self._ahead: dict[Any, BatchReader[ProblemBatch]] = {}
 
-    def serve(
+    def next_batch(
         self,
-        known: Difficulty,
+        difficulty: Difficulty,
         step: int,
-        count: int,
+        batch_size: int,
         *,
         shard: grain.sharding.ShardOptions | None = None,
-    ) -> Served:
-        """Returns the problems of the next batch: of all of it, or a process's rows."""
-        order = self.order(known, step, count)
-        if shard:
-            order = order.shard(shard)
-        problems_P = order.problems
-        return Served(
-            problems=[self._source[int(i)] for i in problems_P],
-            numbers=np.where(problems_P < self.size, problems_P, -1),
-            fallback=order.fallback,
-        )
+    ) -> ProblemBatch:
+        """Returns the problems of the next batch: all of it, or one process's rows.
 
-    def order(self, known: Difficulty, step: int, count: int) -> Order:
-        """Returns the next batch's places in the source."""
-        draw = Draw(
+        They depend on the arguments alone. Where the curriculum ignores difficulty,
+        the batches after it are read meanwhile.
+        """
+
+        def read(batch_index: int) -> ProblemBatch:
+            now = dataclasses.replace(difficulty, num_batches=batch_index)
+            return self._read(self.next_indices(now, step, batch_size), shard)
+
+        if not self._curriculum.ignores_difficulty:
+            return read(difficulty.num_batches)
+        ahead = self._ahead.setdefault((batch_size, shard), BatchReader(read))
+        return ahead[difficulty.num_batches]
+
+    def next_indices(
+        self, difficulty: Difficulty, step: int, batch_size: int
+    ) -> BatchIndices:
+        """Returns where in the source the next batch's problems stand."""
+        draw = DrawState(
             seed=self._config.seed,
-            number=known.draws,
+            batch_index=difficulty.num_batches,
             step=step,
-            steps=self._config.train.steps,
+            num_steps=self._config.train.steps,
+            source_size=self._source_size,
+            bands_config=self._config.difficulty,
+            read_levels=lambda: self._levels,
         )
-        return self._curriculum.serve(known, draw, count)
+        return self._curriculum.next_batch(difficulty, draw, batch_size)
 
-    def fresh(self) -> Difficulty:
-        """Returns what is known before anybody has tried a problem: nothing."""
-        return difficulty.unknown(self.size)
+    def _read(
+        self, batch: BatchIndices, shard: grain.sharding.ShardOptions | None
+    ) -> ProblemBatch:
+        """Returns the batch's problems, or one process's rows of them."""
+        problems_P = (batch.shard(shard) if shard else batch).problems
+        return ProblemBatch(
+            problems=list(read_rows(self._source, problems_P.tolist())),
+            problem_index=np.where(problems_P < self.size, problems_P, -1),
+            num_fallback=batch.num_fallback,
+        )
 
-    def names(self) -> list[str]:
+    def initial(self) -> Difficulty:
+        """Returns the difficulty estimates before any problem was tried."""
+        return estimates.init_difficulty(self.size)
+
+    def problem_ids(self) -> list[str]:
         """Returns the ids of the pool's problems."""
         return [self._source[i].id for i in range(self.size)]
 
     def levels(self) -> list[int]:
         """Returns the levels of the pool's problems."""
-        return [self._source[i].level for i in range(self.size)]
+        return self._levels.tolist()
 
-    def problems(self, numbers: Int[np.ndarray, " P"]) -> list[Problem]:
-        """Returns the pool's problems of these numbers."""
-        return [self._source[int(i)] for i in numbers]
+    def problems(self, problem_index: Int[np.ndarray, " P"]) -> list[Problem]:
+        """Returns the pool's problems at these indices."""
+        return [self._source[int(i)] for i in problem_index]
+
+    @functools.cached_property
+    def _levels(self) -> Int[np.ndarray, " N"]:
+        return np.array([self._source[i].level for i in range(self.size)], int)

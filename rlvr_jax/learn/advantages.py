@@ -10,114 +10,134 @@ how much better than the others on the same prompt. References:
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from rlvr_jax.learn.inputs import ArrayLike, check_finite, one_of, read
+from rlvr_jax.learn.arrays import ArrayLike, as_array, check_finite, choose
 
 # Rewards are of order 1 and float32 resolves 1e-7 of that. A group whose std is below
 # this disagrees by rounding only, and must not have its rounding scaled up to order 1.
 _MIN_STD = 1e-6
 
 
-def is_split(rewards: ArrayLike) -> Bool[Array, " P"]:
-    """Returns which groups hold a preference: their rewards' std exceeds 1e-6.
+def has_signal(rewards: ArrayLike) -> Bool[Array, " P"]:
+    """Returns which groups have a learning signal: their rewards' std exceeds 1e-6.
 
     The others, the zero-variance groups, say nothing about which completion was better.
     Rewards are [P, G], of any kind of number or bool. Raises ValueError on another
     shape and on NaN or infinity; while tracing, such a group counts as split.
+
+    Example:
+        >>> has_signal([[1, 0], [1, 1]]).tolist()
+        [True, False]
     """
-    return _is_split(_from_first(_read_rewards(rewards)))
+    return _has_signal(_subtract_first(_as_rewards(rewards)))
 
 
 def group_advantages(
     rewards: ArrayLike,
     *,
     baseline: str = "group_mean",
-    scale: str = "group_std",
+    normalize: str = "group",
 ) -> Float[Array, " P G"]:
     """Returns (reward - baseline) / scale, and exact zeros for a group not split.
 
     Rewards are [P, G], of any kind of number or bool. `baseline` is group_mean or
-    leave_one_out, `scale` group_std, batch_std or none. The leave-one-out baseline is
+    rloo, `normalize` group, batch or none. The leave-one-out baseline is
     the mean of the other G - 1 rewards, so that
 
         r_i - mean_{j != i} r_j = G / (G - 1) * (r_i - mean_j r_j).
 
-    `batch_std` is the std of all P * G rewards about their common mean. A group of one
+    `batch` is the std of all P * G rewards about their common mean. A group of one
     is never split, so it is silent under every setting.
 
     Raises ValueError on another shape or setting, and on NaN or infinity; while
-    tracing, these make their group's advantages NaN (and by batch_std all of them).
+    tracing, these make their group's advantages NaN (and by batch all of them).
 
     Deviations from the sources:
       1. Standard deviations are the population's (divided by G, not G - 1), so one
          success in eight is worth sqrt(7) = 2.65. TRL divides by G - 1.
       2. Nothing is added to the std. The customary epsilon shrinks every advantage a
-         little and still lets rounding through; `is_split` does its work.
+         little and still lets rounding through; `has_signal` does its work.
+
+    Example:
+        >>> print(group_advantages([[1, 0, 0, 0], [1, 1, 1, 1]]).round(2))
+        [[ 1.73 -0.58 -0.58 -0.58]
+         [ 0.    0.    0.    0.  ]]
     """
-    reward_PG = _read_rewards(rewards)
-    first_PG = _from_first(reward_PG)
-    centred_PG = first_PG - first_PG.mean(axis=1, keepdims=True)
+    reward_PG = _as_rewards(rewards)
+    first_PG = _subtract_first(reward_PG)
+    centered_PG = first_PG - first_PG.mean(axis=1, keepdims=True)
     group_size = reward_PG.shape[1]
-    stretch = one_of(
+    stretch = choose(
         "baseline",
         baseline,
-        {"group_mean": 1.0, "leave_one_out": group_size / max(group_size - 1, 1)},
+        {"group_mean": 1.0, "rloo": group_size / max(group_size - 1, 1)},
     )
-    unit = one_of(
-        "scale",
-        scale,
+    unit = choose(
+        "normalize",
+        normalize,
         {
-            "group_std": first_PG.std(axis=1, keepdims=True),
-            "batch_std": reward_PG.std(),
+            "group": first_PG.std(axis=1, keepdims=True),
+            "batch": reward_PG.std(),
             "none": jnp.ones_like(reward_PG[:, :1]),
         },
     )
-    split_P1 = _is_split(first_PG)[:, None]
-    scaled_PG = stretch * centred_PG / jnp.where(split_P1, unit, 1.0)
+    split_P1 = _has_signal(first_PG)[:, None]
+    scaled_PG = stretch * centered_PG / jnp.where(split_P1, unit, 1.0)
     return jnp.where(split_P1, scaled_PG, 0.0)
 
 
-def capped(
-    advantages: Float[Array, " P G"], over_hard: Bool[Array, " P"], *, cap: float
+def clip_group_advantages(
+    advantages: Float[Array, " P G"], overhard: Bool[Array, " P"], *, max_abs: float
 ) -> Float[Array, " P G"]:
-    """Returns the advantages, over-hard groups scaled so that none exceeds `cap`.
+    """Returns the advantages, over-hard groups scaled so that none exceeds `max_abs`.
 
-    A' = A min(1, cap / max_G |A|). One lucky success in eight is worth 2.65 by group
-    std, more than any other outcome, on problems where success says the least. The
-    whole group is scaled, so that it still sums to zero; the others stay as they are,
-    bit for bit (ours; the source names the harm, https://arxiv.org/abs/2605.28388).
+    A' = A min(1, max_abs / max_G |A|). One lucky success in eight is worth 2.65 by
+    group std, more than any other outcome, on problems where success says the least.
+    The whole group is scaled, so that it still sums to zero; the others stay as they
+    are, bit for bit (ours; the source names the harm,
+    https://arxiv.org/abs/2605.28388).
+
+    Example:
+        >>> advantages = jnp.array([[2.0, -2.0], [2.0, -2.0]])
+        >>> is_overhard = jnp.array([True, False])
+        >>> clip_group_advantages(advantages, is_overhard, max_abs=1.0).tolist()
+        [[1.0, -1.0], [2.0, -2.0]]
     """
     largest_P1 = jnp.abs(advantages).max(axis=1, keepdims=True)
-    held_P1 = over_hard[:, None] & (largest_P1 > cap)
-    factor_P1 = cap / jnp.where(held_P1, largest_P1, 1.0)
+    held_P1 = overhard[:, None] & (largest_P1 > max_abs)
+    factor_P1 = max_abs / jnp.where(held_P1, largest_P1, 1.0)
     return jnp.where(held_P1, factor_P1 * advantages, advantages)
 
 
-def shrunk(
-    advantages: Float[Array, " P G"], trust: Float[Array, " P"]
+def scale_by_confidence(
+    advantages: Float[Array, " P G"], confidence: Float[Array, " P"]
 ) -> Float[Array, " P G"]:
-    """Returns each group's advantages times its `trust`, a probability.
+    """Returns each group's advantages times its `confidence`, a probability.
 
-    Trust is the posterior's mass at pass rates that are not over-hard, before these
-    completions were drawn: what they say must not vouch for itself (ours).
+    That is the posterior mass at pass rates that are not over-hard, before these
+    completions were sampled: they must not vouch for themselves (ours).
+
+    Example:
+        >>> scale_by_confidence(jnp.array([[1.0, -1.0]]), jnp.array([0.25])).tolist()
+        [[0.25, -0.25]]
     """
-    return trust[:, None] * advantages
+    return confidence[:, None] * advantages
 
 
-def _read_rewards(rewards: ArrayLike) -> Float[Array, " P G"]:
+def _as_rewards(rewards: ArrayLike) -> Float[Array, " P G"]:
     """Returns rewards in float32. Raises ValueError."""
-    reward_PG = read(
-        "rewards", rewards, "P G", mend=": a row for each prompt, its samples along it"
+    reward_PG = as_array(
+        "rewards", rewards, "P G", hint=": a row for each prompt, its samples along it"
     )
     check_finite("rewards", reward_PG)
     return reward_PG
 
 
-def _is_split(first: Float[Array, " P G"]) -> Bool[Array, " P"]:
+def _has_signal(first: Float[Array, " P G"]) -> Bool[Array, " P"]:
     # So that NaN is split: a reward that is none must not pass for a silent group.
     return ~(first.std(axis=1) <= _MIN_STD)
 
 
-def _from_first(rewards: Float[Array, " P G"]) -> Float[Array, " P G"]:
+def _subtract_first(rewards: Float[Array, " P G"]) -> Float[Array, " P G"]:
     """Returns rewards counted from their group's first: equal ones give exact zeros.
 
     Mean and std of the raw rewards round at the rewards' own magnitude: the std of

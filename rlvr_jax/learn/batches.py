@@ -1,129 +1,176 @@
 """Rollouts and worked solutions -> the batches of optimizer steps.
 
-Token weights are made on a whole minibatch, then the minibatch is cut by length: every
-micro-batch is as narrow as its longest completion allows, and their sum is the loss of
-the whole.
+Loss weights are computed on a whole minibatch, which is then sorted by length and
+split: every micro-batch is as narrow as its longest completion allows, and their losses
+add up to that of the minibatch.
 """
 
 import dataclasses
 from collections.abc import Iterator
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from job_jax.processes import on_host
+from job_jax.processes import device_get
 from rlvr_jax.learn.losses import aggregation_weights
-from rlvr_jax.types import Batch, Guidance, Prompts, Rollouts
+from rlvr_jax.types import Batch, ProbeTargets, Prompts, Rollouts
 
 
-def rollout_batch(
-    rollouts: Rollouts,
-    advantages_PG: np.ndarray,
-    *,
-    bands_P: np.ndarray | None = None,
-    guidance: Guidance | None = None,
+def make_batch(
+    prompts: Prompts,
+    tokens_BT: np.ndarray,
+    lengths_B: np.ndarray,
+    **arrays: Any,
 ) -> Batch:
-    """Returns rollouts (in NumPy) as one batch, token weights yet to be set.
+    """Returns a batch of these completions; every array not given is zeros.
 
-    The sampler's log-probabilities are the old ones; there are none of a reference.
-    Given each group's band (an index into BANDS, or -1), sums are cut by it.
+    The one place where batches are made: `bands` are -1 (none) unless given, and loss
+    weights are set later, by `with_loss_weights`.
     """
-    B = len(rollouts.lengths)
-    bands_B = _no_bands(B)
-    if bands_P is not None:
-        bands_B = np.repeat(bands_P, B // len(bands_P)).astype(np.int32)
-    zeros_BT = np.zeros(rollouts.tokens.shape, np.float32)
-    return Batch(
-        prompt_tokens=rollouts.prompts.tokens,
-        prompt_lengths=rollouts.prompts.lengths,
-        tokens=rollouts.tokens,
-        lengths=rollouts.lengths,
-        token_weights=zeros_BT,
-        advantages=advantages_PG.reshape(-1),
-        old_logprobs=rollouts.logprobs,
-        ref_logprobs=zeros_BT,
-        bands=bands_B,
-        guidance=guidance,
-    )
-
-
-def solution_batch(
-    prompts: Prompts, tokens_BT: np.ndarray, lengths_B: np.ndarray
-) -> Batch:
-    """Returns worked solutions, one for each prompt, as one batch without weights."""
     zeros_BT = np.zeros(tokens_BT.shape, np.float32)
+    defaults = {
+        "loss_weights": zeros_BT,
+        "advantages": np.zeros(len(lengths_B), np.float32),
+        "old_logprobs": zeros_BT,
+        "ref_logprobs": zeros_BT,
+        "bands": np.full(len(lengths_B), -1, np.int32),
+    }
     return Batch(
         prompt_tokens=prompts.tokens,
         prompt_lengths=prompts.lengths,
         tokens=tokens_BT,
         lengths=lengths_B,
-        token_weights=zeros_BT,
-        advantages=np.zeros(len(lengths_B), np.float32),
-        old_logprobs=zeros_BT,
-        ref_logprobs=zeros_BT,
-        bands=_no_bands(len(lengths_B)),
+        **{**defaults, **arrays},
     )
 
 
-def _no_bands(rows: int) -> np.ndarray:
-    """Returns the bands of rows of which no account is kept."""
-    return np.full(rows, -1, np.int32)
+def batch_from_rollouts(
+    rollouts: Rollouts,
+    advantages_PG: np.ndarray,
+    *,
+    bands_P: np.ndarray | None = None,
+    probe_targets: ProbeTargets | None = None,
+) -> Batch:
+    """Returns rollouts (in NumPy) as a batch; the sampler's logprobs are the old ones.
+
+    With each group's band (an index into BANDS, or -1), sums are also split by band.
+    """
+    arrays: dict[str, Any] = {}
+    if bands_P is not None:
+        group_size = len(rollouts.lengths) // len(bands_P)
+        arrays["bands"] = np.repeat(bands_P, group_size).astype(np.int32)
+    return make_batch(
+        rollouts.prompts,
+        rollouts.tokens,
+        rollouts.lengths,
+        advantages=advantages_PG.reshape(-1),
+        old_logprobs=rollouts.logprobs,
+        probe_targets=probe_targets,
+        **arrays,
+    )
 
 
-def minibatches(batch: Batch, count: int) -> Iterator[Batch]:
+def batch_from_solutions(
+    prompts: Prompts, tokens_BT: np.ndarray, lengths_B: np.ndarray
+) -> Batch:
+    """Returns worked solutions, one for each prompt, as one batch."""
+    return make_batch(prompts, tokens_BT, lengths_B)
+
+
+def abstract_batch(
+    *,
+    num_prompts: int,
+    group_size: int,
+    prompt_width: int,
+    width: int,
+    with_probe: bool = False,
+) -> Batch:
+    """Returns the shapes and types of a batch, to trace or compile programs with."""
+    B = num_prompts * group_size
+
+    def make() -> Batch:
+        targets = ProbeTargets(
+            outcomes=jnp.zeros(B, jnp.int32),
+            proxy_eligible=jnp.zeros(B, bool),
+            ref_activations=jnp.zeros((B, width)),
+        )
+        return make_batch(
+            Prompts(
+                tokens=jnp.zeros((num_prompts, prompt_width), jnp.int32),
+                lengths=jnp.zeros(num_prompts, jnp.int32),
+                uid=jnp.zeros(num_prompts, jnp.uint32),
+            ),
+            np.zeros((B, width), np.int32),
+            np.zeros(B, np.int32),
+            probe_targets=targets if with_probe else None,
+        )
+
+    return jax.eval_shape(make)
+
+
+def split_minibatches(batch: Batch, num_minibatches: int) -> Iterator[Batch]:
     """Yields `count` equal parts of a batch, whole groups in the order they stand."""
     P = len(batch.prompt_lengths)
-    for groups_Q in np.split(np.arange(P), count):
+    for groups_Q in np.split(np.arange(P), num_minibatches):
         yield take_groups(batch, groups_Q)
 
 
-def weighted(batch: Batch, *, aggregation: str, max_length: int) -> Batch:
-    """Returns the minibatch with the token weights of its loss aggregation.
+def with_loss_weights(batch: Batch, *, aggregation: str, max_length: int) -> Batch:
+    """Returns the minibatch with the loss weights of its aggregation.
 
-    Tokens that are not `kept` weigh nothing.
+    Tokens outside `loss_mask`, if there is one, weigh 0.
     """
-    weights_BT = _weights(
+    weights_BT = _jit_loss_weights(
         batch.lengths,
-        kept=batch.kept,
+        loss_mask=batch.loss_mask,
         width=batch.tokens.shape[1],
         aggregation=aggregation,
         max_length=max_length,
     )
-    return dataclasses.replace(batch, token_weights=on_host(weights_BT), kept=None)
+    return dataclasses.replace(
+        batch, loss_weights=device_get(weights_BT), loss_mask=None
+    )
 
 
-_weights = jax.jit(
+_jit_loss_weights = jax.jit(
     aggregation_weights, static_argnames=("width", "aggregation", "max_length")
 )
 
 
-def micro_batches(batch: Batch, count: int, *, bucket: int) -> Iterator[Batch]:
+def split_micro_batches(
+    batch: Batch, num_micro_batches: int, *, pad_multiple: int
+) -> Iterator[Batch]:
     """Yields `count` equal parts, groups sorted by length and trimmed to a bucket.
 
     Widths are multiples of `bucket`, so that a run meets few shapes.
     """
     P = len(batch.prompt_lengths)
     longest_P = batch.lengths.reshape(P, -1).max(axis=1)
-    order_P = np.argsort(longest_P, kind="stable") if count > 1 else np.arange(P)
-    for groups_Q in np.split(order_P, count):
+    order_P = (
+        np.argsort(longest_P, kind="stable") if num_micro_batches > 1 else np.arange(P)
+    )
+    for groups_Q in np.split(order_P, num_micro_batches):
         part = take_groups(batch, groups_Q)
-        width = -(-int(part.lengths.max()) // bucket) * bucket
-        yield trim(part, min(width, batch.tokens.shape[1]))
+        width = -(-int(part.lengths.max()) // pad_multiple) * pad_multiple
+        yield trim_padding(part, min(width, batch.tokens.shape[1]))
 
 
-def keep_forks(batch: Batch, entropies_BT: np.ndarray, *, share: float) -> Batch:
-    """Returns the batch with the `share` of its tokens kept that have most entropy.
+def mask_low_entropy_tokens(
+    batch: Batch, entropies_BT: np.ndarray, *, fraction: float
+) -> Batch:
+    """Returns the batch with a `loss_mask` of its tokens of highest entropy.
 
-    Of n true tokens the round(share * n) of highest entropy, at least one, and every
-    token that ties with the last of them: the choice depends on no order. The idea is
-    that of https://arxiv.org/abs/2506.01939.
+    Of n true tokens, round(fraction * n) learn, at least one, and every token that ties
+    with the last of them, so the order of rows does not matter. The idea is that of
+    https://arxiv.org/abs/2506.01939.
     """
-    index_T = np.arange(batch.tokens.shape[1])
-    mask_BT = index_T[None] < batch.lengths[:, None]
+    mask_BT = batch.mask
     entropy_N = np.sort(entropies_BT[mask_BT])
-    count = max(1, round(share * len(entropy_N)))
-    kept_BT = mask_BT & (entropies_BT >= entropy_N[-count])
-    return dataclasses.replace(batch, kept=kept_BT)
+    count = max(1, round(fraction * len(entropy_N)))
+    high_BT = mask_BT & (entropies_BT >= entropy_N[-count])
+    return dataclasses.replace(batch, loss_mask=high_BT)
 
 
 def take_groups(batch: Batch, groups_Q: np.ndarray) -> Batch:
@@ -137,17 +184,11 @@ def take_groups(batch: Batch, groups_Q: np.ndarray) -> Batch:
     return jax.tree.map(take, batch)
 
 
-def trim(batch: Batch, width: int) -> Batch:
+def trim_padding(batch: Batch, width: int) -> Batch:
     """Returns the batch with completions cut to `width` columns of padding or less."""
-    told = batch.guidance
-    if told is not None:
-        told = dataclasses.replace(told, ref_levels=told.ref_levels[:, :width])
-    return dataclasses.replace(
-        batch,
-        guidance=told,
-        kept=None if batch.kept is None else batch.kept[:, :width],
-        tokens=batch.tokens[:, :width],
-        token_weights=batch.token_weights[:, :width],
-        old_logprobs=batch.old_logprobs[:, :width],
-        ref_logprobs=batch.ref_logprobs[:, :width],
+    prompts = {"prompt_tokens": batch.prompt_tokens}
+    trimmed = jax.tree.map(
+        lambda array: array[:, :width] if array.ndim == 2 else array,
+        dataclasses.replace(batch, prompt_tokens=None),
     )
+    return dataclasses.replace(trimmed, **prompts)

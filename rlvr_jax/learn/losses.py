@@ -1,6 +1,6 @@
 """The policy loss: one sum over tokens with named, interchangeable parts.
 
-    loss = sum_it w_it * (-surrogate_it + kl_coef * kl_it - entropy_coef * H_it)
+    loss = sum_it w_it * (-gain_it + kl_coef * kl_it - entropy_coef * H_it)
 
 `aggregation_weights` makes w from lengths alone, on the whole minibatch before it is
 split; `policy_loss` is the sum, so micro-batches add up to the same loss and gradient
@@ -14,15 +14,18 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from rlvr_jax.config import LossConfig
-from rlvr_jax.learn.inputs import ArrayLike, one_of, read
-from rlvr_jax.learn.token_sums import no_token_sums
-from rlvr_jax.types import BANDS, LossParts
+from rlvr_jax.config import LossConfig, PolicyObjective
+from rlvr_jax.learn.arrays import ArrayLike, as_array, choose
+from rlvr_jax.learn.token_stats import zero_token_stats
+from rlvr_jax.types import BANDS, LossAux, PolicyTokens
 
 # exp(20) = 5e8 is beyond any use, and exp of 89 is infinite in float32: a clipped
 # token's zero gradient times that infinity would be NaN.
 _MAX_LOG_RATIO = 20.0
-_ONE_EACH = ", one number a completion; advantages.reshape(-1) makes it of [P, G]"
+_CLIPPED = ("clip_low", "clip_high")  # diagnostics that count clipped tokens
+_ADVANTAGES_HINT = (
+    ", one number a completion; advantages.reshape(-1) makes it of [P, G]"
+)
 
 
 def aggregation_weights(
@@ -31,30 +34,36 @@ def aggregation_weights(
     width: int,
     aggregation: str,
     max_length: int,
-    kept: ArrayLike | None = None,
+    loss_mask: ArrayLike | None = None,
 ) -> Float[Array, " B T"]:
     """Returns w, T = `width`, such that sum(w * x) aggregates x over true tokens.
 
-    `lengths` are [B], `kept` is [B, T].
+    `lengths` are [B], `loss_mask` is [B, T].
 
         token_mean           1 / sum_j |o_j|       DAPO, CISPO
         seq_mean_token_mean  1 / (B |o_i|)         GRPO, GSPO, RLOO
         seq_mean_token_sum   1 / B
-        constant             1 / (B * max_length)  Dr. GRPO
+        seq_mean_token_sum_norm  1 / (B * max_length)  Dr. GRPO
 
     w is 0 at and beyond each length. B counts completions that have any token: rows of
     length 0 are filler that brings a batch to size, and weigh nothing anywhere.
 
-    Tokens that are not `kept` weigh 0. Means are then over what is kept: |o_i| counts
-    kept tokens, and B, under seq_mean_token_mean, completions with any. The divisors of
-    the other two stay what they were.
+    Tokens outside `loss_mask` weigh 0. Means are then over the tokens inside: |o_i|
+    counts them, and B, under seq_mean_token_mean, the completions that have any. The
+    divisors of the other two do not change.
+
+    Example:
+        >>> aggregation_weights(
+        ...     [1, 3], width=3, aggregation="token_mean", max_length=4
+        ... ).tolist()
+        [[0.25, 0.0, 0.0], [0.25, 0.25, 0.25]]
     """
-    length_B = read("lengths", lengths, "B", dtype=jnp.int32)
+    length_B = as_array("lengths", lengths, "B", dtype=jnp.int32)
     rows = (length_B > 0).sum()
     mask_BT = _token_mask(length_B, width)
-    if kept is not None:
+    if loss_mask is not None:
         sizes = {"B": len(length_B), "T": width}
-        mask_BT &= read("kept", kept, "B T", dtype=bool, sizes=sizes)
+        mask_BT &= as_array("loss_mask", loss_mask, "B T", dtype=bool, sizes=sizes)
         length_B = mask_BT.sum(axis=1)
         if aggregation == "seq_mean_token_mean":
             rows = (length_B > 0).sum()
@@ -62,9 +71,9 @@ def aggregation_weights(
         "token_mean": length_B.sum(),
         "seq_mean_token_mean": rows * length_B[:, None],
         "seq_mean_token_sum": rows,
-        "constant": rows * max_length,
+        "seq_mean_token_sum_norm": rows * max_length,
     }
-    divisor = one_of("aggregation", aggregation, divisors)
+    divisor = choose("aggregation", aggregation, divisors)
     inverse = 1.0 / jnp.maximum(divisor, 1).astype(jnp.float32)
     return jnp.where(mask_BT, inverse, 0.0)
 
@@ -73,83 +82,125 @@ def policy_loss(
     logprobs: ArrayLike,
     old_logprobs: ArrayLike,
     advantages: ArrayLike,
-    token_weights: ArrayLike,
+    loss_weights: ArrayLike,
     *,
     lengths: ArrayLike,
-    config: LossConfig,
+    config: PolicyObjective,
     ref_logprobs: ArrayLike | None = None,
     entropies: ArrayLike | None = None,
     bands: ArrayLike | None = None,
-    credit: ArrayLike | None = None,
-) -> tuple[Float[Array, ""], LossParts]:
-    """Returns sum(w * (-c surrogate + kl_coef * kl - entropy_coef * H)) and its parts.
+    token_weights: ArrayLike | None = None,
+) -> tuple[Float[Array, ""], LossAux]:
+    """Returns sum(w * (-c gain + kl_coef * kl - entropy_coef * H)), and diagnostics.
 
-    Advantages, lengths and bands are [B], the others [B, T]; nothing broadcasts. With
-    rho the ratio of `logprobs` to `old_logprobs` at the level the config names,
-
-        ppo    surrogate = min(rho * A, clip(rho, 1 - clip_low, 1 + clip_high) * A)
-        cispo  surrogate = stop_gradient(clip(rho, ...)) * A * logprob
-        none   surrogate = rho * A
+    Advantages, lengths and bands are [B], the others [B, T]; nothing broadcasts. The
+    gain is that of the config: see `LossConfig` for the published ones, and
+    `PolicyObjective` for one of your own.
 
     `old_logprobs` and `ref_logprobs` are constants to the gradient. `ref_logprobs` is
     read only if `kl_coef` is positive; `entropies`, where given, are reported even if
-    `entropy_coef` is 0. `bands` cuts the sums of `by_band` and nothing else. `credit`
-    is c, 1 where not given.
+    `entropy_coef` is 0. `bands` cuts the sums of `by_band` and nothing else.
+    `token_weights` is c, 1 where not given.
 
     Deviation from the sources: a log-ratio counts as at most 20 in size, so that a
     policy that ran away gives large finite numbers and not NaN. A term that has a
     coefficient but lacks its array is a ValueError, as is an array of another shape.
+
+    Example:
+        >>> loss, aux = policy_loss(
+        ...     logprobs=[[-1.0, -2.0]],
+        ...     old_logprobs=[[-1.0, -2.0]],
+        ...     advantages=[1.0],
+        ...     loss_weights=[[0.5, 0.5]],
+        ...     lengths=[2],
+        ...     config=LossConfig(),
+        ... )
+        >>> float(loss), float(aux.scalars["ratio"] / aux.tokens)
+        (-1.0, 1.0)
     """
     _require_arrays(config, ref_logprobs=ref_logprobs, entropies=entropies)
-    own_BT = read("logprobs", logprobs, "B T")
+    own_BT = as_array("logprobs", logprobs, "B T")
     sizes = dict(zip("BT", own_BT.shape, strict=True))
-    length_B = read("lengths", lengths, "B", dtype=jnp.int32, sizes=sizes)
+    length_B = as_array("lengths", lengths, "B", dtype=jnp.int32, sizes=sizes)
     mask_BT = _token_mask(length_B, sizes["T"])
 
     def at_tokens(name: str, values: ArrayLike) -> Array:
-        return _masked(read(name, values, "B T", sizes=sizes), mask_BT)
+        return _mask_padding(as_array(name, values, "B T", sizes=sizes), mask_BT)
 
-    logprob_BT = _masked(own_BT, mask_BT)
+    logprob_BT = _mask_padding(own_BT, mask_BT)
     old_BT = jax.lax.stop_gradient(at_tokens("old_logprobs", old_logprobs))
-    log_ratio_BT = logprob_BT - old_BT
-    ratio_BT = _ratio(log_ratio_BT, length_B, level=config.ratio_level)
-    advantage_B = read("advantages", advantages, "B", sizes=sizes, mend=_ONE_EACH)
-    surrogate_BT, low_BT, high_BT = _surrogate(
-        ratio_BT, _masked(advantage_B[:, None], mask_BT), logprob_BT, config=config
+    advantage_B = as_array(
+        "advantages", advantages, "B", sizes=sizes, hint=_ADVANTAGES_HINT
     )
-    if credit is not None:
-        surrogate_BT *= at_tokens("credit", credit)
-    token_loss_BT = -surrogate_BT
-    kl_BT = entropy_BT = jnp.zeros_like(logprob_BT)
+    entropy_BT = jnp.zeros_like(logprob_BT)
+    if entropies is not None:
+        entropy_BT = at_tokens("entropies", entropies)
+    tokens = PolicyTokens(
+        logprobs=logprob_BT,
+        old_logprobs=old_BT,
+        advantages=_mask_padding(advantage_B[:, None], mask_BT),
+        entropies=entropy_BT,
+        mask=mask_BT,
+        lengths=length_B,
+    )
+    if isinstance(config, LossConfig):
+        gain_BT, diagnostics = _published_gain(tokens, config=config)
+    else:
+        gain_BT, diagnostics = config.gain(tokens)
+        gain_BT = _mask_padding(gain_BT, mask_BT)
+    if token_weights is not None:
+        gain_BT *= at_tokens("token_weights", token_weights)
+    token_loss_BT = -gain_BT
+    kl_BT = jnp.zeros_like(logprob_BT)
     if config.kl_coef > 0 and ref_logprobs is not None:
         ref_BT = jax.lax.stop_gradient(at_tokens("ref_logprobs", ref_logprobs))
         kl_BT = _kl(ref_BT - logprob_BT, estimator=config.kl_estimator)
         token_loss_BT += config.kl_coef * kl_BT
     if entropies is not None:
-        entropy_BT = at_tokens("entropies", entropies)
         token_loss_BT -= config.entropy_coef * entropy_BT
-    loss = (at_tokens("token_weights", token_weights) * token_loss_BT).sum()
+    loss = (at_tokens("loss_weights", loss_weights) * token_loss_BT).sum()
     if bands is not None:
-        bands = read("bands", bands, "B", dtype=jnp.int32, sizes=sizes)
-    return loss, LossParts(
+        bands = as_array("bands", bands, "B", dtype=jnp.int32, sizes=sizes)
+    scalars_BT = {
+        name: _mask_padding(jnp.asarray(value, jnp.float32), mask_BT)
+        for name, value in diagnostics.items()
+    }
+    clipped_BT = sum((scalars_BT[name] for name in _CLIPPED if name in scalars_BT), 0.0)
+    scalars_BT |= {"kl": kl_BT, "entropy": entropy_BT}
+    mismatch_BT = jnp.abs(logprob_BT - old_BT)
+    return loss, LossAux(
         loss=loss,
         tokens=mask_BT.sum().astype(jnp.float32),
-        ratio=_masked(ratio_BT, mask_BT).sum(),
-        clip_low=(mask_BT & low_BT).sum().astype(jnp.float32),
-        clip_high=(mask_BT & high_BT).sum().astype(jnp.float32),
-        kl=kl_BT.sum(),
-        entropy=entropy_BT.sum(),
-        logprob_gap=jnp.abs(log_ratio_BT).sum(),
-        logprob_gap_max=jnp.abs(log_ratio_BT).max(),
+        scalars={name: value_BT.sum() for name, value_BT in scalars_BT.items()},
+        logprob_mismatch=mismatch_BT.sum(),
+        logprob_mismatch_max=mismatch_BT.max(),
         by_band=_by_band(
-            bands, mask_BT, entropy_BT, kl_BT, mask_BT & (low_BT | high_BT)
+            bands, mask_BT, entropy_BT, kl_BT, jnp.zeros_like(kl_BT) + clipped_BT
         ),
-        by_cell=no_token_sums(),
+        token_stats=zero_token_stats(),
     )
 
 
+def _published_gain(
+    tokens: PolicyTokens, *, config: LossConfig
+) -> tuple[Float[Array, " B T"], dict[str, Array]]:
+    """Returns the gain of `config.surrogate`, the ratio, and where it was clipped."""
+    ratio_BT = _ratio(
+        tokens.logprobs - tokens.old_logprobs,
+        tokens.lengths,
+        level=config.importance_sampling_level,
+    )
+    gain_BT, low_BT, high_BT = _surrogate(
+        ratio_BT, tokens.advantages, tokens.logprobs, config=config
+    )
+    return gain_BT, {"ratio": ratio_BT, "clip_low": low_BT, "clip_high": high_BT}
+
+
 def _require_arrays(
-    config: LossConfig, *, ref_logprobs: ArrayLike | None, entropies: ArrayLike | None
+    config: PolicyObjective,
+    *,
+    ref_logprobs: ArrayLike | None,
+    entropies: ArrayLike | None,
 ) -> None:
     """Raises ValueError where a term that has a coefficient lacks its array."""
     if config.kl_coef > 0 and ref_logprobs is None:
@@ -158,23 +209,23 @@ def _require_arrays(
         raise ValueError(f"loss.entropy_coef={config.entropy_coef} needs entropies")
 
 
-def no_sums() -> Float[Array, " Q M"]:
-    """Returns `LossParts.by_band` of no tokens."""
+def zero_band_sums() -> Float[Array, " Q M"]:
+    """Returns `LossAux.by_band` of no tokens."""
     return jnp.zeros((len(BANDS), 4), jnp.float32)
 
 
 def _by_band(bands: Int[Array, " B"] | None, *values: Array) -> Float[Array, " Q M"]:
     """Returns each band's sums of `values`, which are 0 (false) in padding."""
     if bands is None:
-        return no_sums()
+        return zero_band_sums()
     columns = [value.sum(axis=1).astype(jnp.float32) for value in values]
     sums_BM = jax.lax.stop_gradient(jnp.stack(columns, axis=1))
     is_band_QB = bands[None, :] == jnp.arange(len(BANDS))[:, None]
     return jnp.where(is_band_QB[:, :, None], sums_BM[None], 0.0).sum(axis=1)
 
 
-def _masked(values: Array, mask: Bool[Array, " B T"]) -> Float[Array, " B T"]:
-    """Returns values at true tokens and 0 elsewhere; a [B, 1] column is spread."""
+def _mask_padding(values: Array, mask: Bool[Array, " B T"]) -> Float[Array, " B T"]:
+    """Returns values at true tokens and 0 elsewhere; a [B, 1] column is repeated."""
     return jnp.where(mask, values, 0.0)
 
 
@@ -193,14 +244,14 @@ def _ratio(
 
     token     its own
     sequence  the geometric mean over its completion (GSPO)
-    product   the ratio of the whole completion, taken as one action (RLOO)
+    trajectory  the ratio of the whole completion, taken as one action (RLOO)
     """
     length_B1 = jnp.maximum(lengths, 1).astype(log_ratio.dtype)[:, None]
     sum_B1 = log_ratio.sum(axis=1, keepdims=True)
     exponent = {
         "token": log_ratio,
         "sequence": sum_B1 / length_B1,
-        "product": sum_B1,
+        "trajectory": sum_B1,
     }[level]
     bounded = jnp.clip(exponent, -_MAX_LOG_RATIO, _MAX_LOG_RATIO)
     return jnp.broadcast_to(jnp.exp(bounded), log_ratio.shape)
@@ -219,17 +270,17 @@ def _surrogate(
     passed the upper bound or a cut (A < 0) the lower one. Selecting it there gives the
     true gradient also at ties, where that of a minimum is shared between its branches.
     """
-    if config.clipping == "none":
+    if config.surrogate == "reinforce":
         never_BT = jnp.zeros_like(ratio, dtype=bool)
         return ratio * advantage, never_BT, never_BT
     low_BT = ratio < 1.0 - config.clip_low
     high_BT = ratio > 1.0 + config.clip_high
-    if config.clipping == "ppo":
+    if config.surrogate == "ppo":
         low_BT &= advantage < 0
         high_BT &= advantage > 0
     clipped_BT = jnp.where(low_BT, 1.0 - config.clip_low, ratio)
     clipped_BT = jnp.where(high_BT, 1.0 + config.clip_high, clipped_BT)
-    if config.clipping == "cispo":
+    if config.surrogate == "cispo":
         clipped_BT = jax.lax.stop_gradient(clipped_BT) * logprob
     return clipped_BT * advantage, low_BT, high_BT
 

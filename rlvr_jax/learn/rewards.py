@@ -1,7 +1,8 @@
 """A completion's reward: named parts, each by its weight, and DAPO's length penalty.
 
-Shaping changes the reward, never the verdict: groups are filtered and counted by
-verdict, because a shaped all-wrong group looks split and is not.
+Shaping changes the reward, never the verdict. Groups are filtered and counted by
+verdict, because the shaped rewards of an all-incorrect group differ without any being
+correct.
 """
 
 from collections.abc import Mapping
@@ -12,74 +13,101 @@ from jaxtyping import Array, Bool, Float, Int
 from rlvr_jax.config import RewardConfig
 
 
-def verdict_rewards(
-    right: Bool[Array, " P G"], judged: Bool[Array, " P G"]
+def correctness_rewards(
+    correct: Bool[Array, " P G"], verified: Bool[Array, " P G"]
 ) -> Float[Array, " P G"]:
-    """Returns 1 for right and 0 for wrong; for unjudged, its group's mean reward.
+    """Returns 1 for right and 0 for wrong; for unverified, its group's mean reward.
 
     A completion that nobody could judge is thereby neither praised nor blamed: its
     advantage against the group mean is 0. A group without any verdict earns 0.
+
+    Example:
+        >>> correct = jnp.array([[True, False, False]])
+        >>> verified = jnp.array([[True, True, False]])
+        >>> correctness_rewards(correct, verified).tolist()
+        [[1.0, 0.0, 0.5]]
     """
-    return _mean_where_unjudged(jnp.where(right, 1.0, 0.0), judged)
+    return _mean_where_unverified(jnp.where(correct, 1.0, 0.0), verified)
 
 
 def confidence_rewards(
     confidence: Float[Array, " P G"],
-    right: Bool[Array, " P G"],
-    judged: Bool[Array, " P G"],
+    correct: Bool[Array, " P G"],
+    verified: Bool[Array, " P G"],
 ) -> Float[Array, " P G"]:
     """Returns -(q - 1[right])^2, at worst -1: RLCR's part beside the verdict.
 
     https://arxiv.org/abs/2507.16806. NaN is no statement of q and costs 1, as much as
-    the worst statement, so that silence never pays (ours). Unjudged completions earn
-    their group's mean, as they do in `verdict_rewards`.
+    the worst statement, so that silence never pays (ours). Unverified completions earn
+    their group's mean, as they do in `correctness_rewards`.
+
+    Example:
+        >>> true = jnp.array([[True, True]])
+        >>> confidence_rewards(jnp.array([[0.75, 0.5]]), true, true).tolist()
+        [[-0.0625, -0.25]]
     """
     silent_PG = jnp.isnan(confidence)
-    gap_PG = jnp.where(silent_PG, 0.0, confidence) - jnp.where(right, 1.0, 0.0)
+    gap_PG = jnp.where(silent_PG, 0.0, confidence) - jnp.where(correct, 1.0, 0.0)
     reward_PG = jnp.where(silent_PG, -1.0, -jnp.square(gap_PG))
-    return _mean_where_unjudged(reward_PG, judged)
+    return _mean_where_unverified(reward_PG, verified)
 
 
-def _mean_where_unjudged(
-    reward_PG: Float[Array, " P G"], judged_PG: Bool[Array, " P G"]
+def _mean_where_unverified(
+    reward_PG: Float[Array, " P G"], verified_PG: Bool[Array, " P G"]
 ) -> Float[Array, " P G"]:
-    """Returns each reward, the mean of its group's judged ones where unjudged."""
-    reward_PG = jnp.where(judged_PG, reward_PG, 0.0)
-    count_P1 = jnp.maximum(judged_PG.sum(axis=1, keepdims=True), 1).astype(jnp.float32)
+    """Returns each reward; where unverified, the mean of its group's verified ones."""
+    reward_PG = jnp.where(verified_PG, reward_PG, 0.0)
+    count_P1 = jnp.maximum(verified_PG.sum(axis=1, keepdims=True), 1).astype(
+        jnp.float32
+    )
     mean_P1 = reward_PG.sum(axis=1, keepdims=True) / count_P1
-    return jnp.where(judged_PG, reward_PG, mean_P1)
+    return jnp.where(verified_PG, reward_PG, mean_P1)
 
 
 def reward_parts(
-    right: Bool[Array, " P G"],
-    judged: Bool[Array, " P G"],
-    signals: Mapping[str, Float[Array, " P G"]],
+    correct: Bool[Array, " P G"],
+    verified: Bool[Array, " P G"],
+    raw_scores: Mapping[str, Float[Array, " P G"]],
     *,
     config: RewardConfig,
 ) -> dict[str, Float[Array, " P G"]]:
     """Returns the reward of every part that the config names, unweighted.
 
-    `signals` are those of `rlvr_jax.rewards.read_signals`; NaN is what could not be
-    read. KeyError where one is missing.
+    `raw_scores` are those of `rlvr_jax.rollouts.scores.score_completions`; NaN is no
+    opinion, and earns the mean of its group's other scores. KeyError if one is missing.
+
+    Example:
+        >>> true = jnp.array([[True, True]])
+        >>> config = RewardConfig(names=("correctness",))
+        >>> reward_parts(true, true, {}, config=config)["correctness"].tolist()
+        [[1.0, 1.0]]
     """
     parts: dict[str, Array] = {}
     for name in config.names:
-        if name == "verdict":
-            parts[name] = verdict_rewards(right, judged)
+        if name == "correctness":
+            parts[name] = correctness_rewards(correct, verified)
         elif name == "confidence":
-            parts[name] = confidence_rewards(signals[name], right, judged)
+            parts[name] = confidence_rewards(raw_scores[name], correct, verified)
         elif name == "wrong_label":
-            agrees_PG = signals[name]
-            parts[name] = verdict_rewards(agrees_PG == 1.0, ~jnp.isnan(agrees_PG))
+            score_PG = raw_scores[name]
+            parts[name] = correctness_rewards(score_PG == 1.0, ~jnp.isnan(score_PG))
         else:
-            parts[name] = signals[name]
+            score_PG = raw_scores[name]
+            parts[name] = _mean_where_unverified(score_PG, ~jnp.isnan(score_PG))
     return parts
 
 
-def compose(
+def combine_rewards(
     parts: Mapping[str, Float[Array, " P G"]], *, config: RewardConfig
 ) -> Float[Array, " P G"]:
-    """Returns the sum of the named parts, each times its weight."""
+    """Returns the sum of the named parts, each times its weight.
+
+    Example:
+        >>> config = RewardConfig(names=("correctness", "format"), weights=(1.0, 0.5))
+        >>> parts = {"correctness": jnp.array([[1.0]]), "format": jnp.array([[1.0]])}
+        >>> combine_rewards(parts, config=config).tolist()
+        [[1.5]]
+    """
     first, *others = (
         weight * parts[name]
         for name, weight in zip(config.names, config.weights, strict=True)
@@ -97,6 +125,10 @@ def overlong_penalty(
 
     Raises:
       ValueError: the buffer is empty or longer than a completion can be.
+
+    Example:
+        >>> overlong_penalty(jnp.array([16, 18, 20]), max_length=20, buffer=4).tolist()
+        [0.0, -0.5, -1.0]
     """
     if not 0 < buffer <= max_length:
         raise ValueError(

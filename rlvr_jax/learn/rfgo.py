@@ -5,9 +5,9 @@ proxy reward for zero-variance groups alone, is that of https://arxiv.org/abs/26
 whose equations are not public. Everything here is our reading:
 
     level      a_t = sum_k s_k f_k(h_t) / sigma_k
-    movement   temporal    m_t = sum_k |s_k| |f_k(h_t) - f_k(h_{t-1})| / sigma_k
-               policy_ref  m_t = a_t - a_t of the reference policy
-               level       m_t = a_t
+    score      temporal_diff  m_t = sum_k |s_k| |f_k(h_t) - f_k(h_{t-1})| / sigma_k
+               ref_diff       m_t = a_t - a_t of the reference policy
+               activation     m_t = a_t
     weight     w_t = clip(1 + lambda_w z_t(m), low, high), scaled to mean 1
     quality    q_i = clip(mean_t a_t, -c, c)
     proxy      A_i = lambda_p (q_i - mean_G q) / std_G q       zero-variance groups only
@@ -28,22 +28,23 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from rlvr_jax.config import RFGOConfig
-from rlvr_jax.learn.advantages import is_split
-from rlvr_jax.learn.inputs import ArrayLike, read
-from rlvr_jax.types import BANDS, Batch, Guide, GuideSums
+from rlvr_jax.learn.advantages import has_signal
+from rlvr_jax.learn.arrays import ArrayLike, as_array
+from rlvr_jax.learn.probe_inputs import FeatureReader
+from rlvr_jax.types import BANDS, Batch, FeatureSums, ReasoningFeatures, length_mask
 
 # Movements that differ by less than this share of their size differ by rounding alone.
 _MIN_SPREAD = 1e-5
 
 
 def rfgo_token_weights(
-    movement: ArrayLike,
+    token_scores: ArrayLike,
     mask: ArrayLike,
     *,
     lambda_w: float = 0.5,
     low: float = 0.5,
     high: float = 2.0,
-    measured: ArrayLike | None = None,
+    score_mask: ArrayLike | None = None,
 ) -> Float[Array, " B T"]:
     """Returns clip(1 + lambda_w z, low, high), scaled to mean 1 over each row's mask.
 
@@ -51,16 +52,20 @@ def rfgo_token_weights(
     tokens (all of the mask by default); it is 0 at the others and in rows that do not
     vary. Weights are 0 outside the mask. Scaling may carry a weight beyond the bounds.
     All arrays are [B, T]; others are a ValueError.
+
+    Example:
+        >>> rfgo_token_weights([[0.0, 2.0]], [[True, True]]).tolist()
+        [[0.5, 1.5]]
     """
-    moved_BT = read("movement", movement, "B T")
+    moved_BT = as_array("token_scores", token_scores, "B T")
     sizes = dict(zip("BT", moved_BT.shape, strict=True))
-    mask_BT = measured_BT = read("mask", mask, "B T", dtype=bool, sizes=sizes)
-    if measured is not None:
-        measured_BT = mask_BT & read(
-            "measured", measured, "B T", dtype=bool, sizes=sizes
+    mask_BT = measured_BT = as_array("mask", mask, "B T", dtype=bool, sizes=sizes)
+    if score_mask is not None:
+        measured_BT = mask_BT & as_array(
+            "score_mask", score_mask, "B T", dtype=bool, sizes=sizes
         )
     moved_BT = jnp.where(measured_BT, moved_BT, 0.0)
-    count_B1 = _count(measured_BT)
+    count_B1 = _row_count(measured_BT)
     mean_B1 = moved_BT.sum(axis=1, keepdims=True) / count_B1
     apart_BT = jnp.where(measured_BT, moved_BT - mean_B1, 0.0)
     std_B1 = jnp.sqrt((apart_BT**2).sum(axis=1, keepdims=True) / count_B1)
@@ -69,7 +74,7 @@ def rfgo_token_weights(
     z_BT = jnp.where(varies_B1, apart_BT / jnp.where(varies_B1, std_B1, 1.0), 0.0)
     weight_BT = jnp.where(mask_BT, jnp.clip(1.0 + lambda_w * z_BT, low, high), 0.0)
     sum_B1 = weight_BT.sum(axis=1, keepdims=True)
-    return weight_BT * (_count(mask_BT) / _positive(sum_B1))
+    return weight_BT * (_row_count(mask_BT) / _nonzero(sum_B1))
 
 
 def rfgo_proxy_rewards(
@@ -82,24 +87,30 @@ def rfgo_proxy_rewards(
 ) -> Float[Array, " P G"]:
     """Returns the proxy advantages of zero-variance groups, exact zeros in the others.
 
-    A group has zero variance where `is_split` says that its rewards hold no preference.
-    Completions that are not `eligible` (malformed ones) get 0 and have no say in their
-    group's mean and std. All arrays are [P, G]; others, and rewards that `is_split`
-    refuses, are a ValueError.
+    A group has zero variance where `has_signal` says that its rewards hold no
+    preference. Completions that are not `eligible` (malformed ones) get 0 and have no
+    say in their group's mean and std. All arrays are [P, G]; others, and rewards that
+    `has_signal` refuses, are a ValueError.
 
     Deviation from METHODS' formula: nothing is added to the std; a group whose
     qualities do not differ is silent, as `group_advantages` has it.
+
+    Example:
+        >>> quality, rewards = [[1.0, 3.0], [1.0, 3.0]], [[0.0, 0.0], [0.0, 1.0]]
+        >>> print(rfgo_proxy_rewards(quality, rewards, lambda_p=0.5))
+        [[-0.5  0.5]
+         [ 0.   0. ]]
     """
-    quality_PG = read("quality", quality, "P G")
+    quality_PG = as_array("quality", quality, "P G")
     sizes = dict(zip("PG", quality_PG.shape, strict=True))
-    silent_P = ~is_split(read("rewards", rewards, "P G", sizes=sizes))
+    silent_P = ~has_signal(as_array("rewards", rewards, "P G", sizes=sizes))
     asked_PG = jnp.broadcast_to(silent_P[:, None], quality_PG.shape)
     if eligible is not None:
-        asked_PG &= read("eligible", eligible, "P G", dtype=bool, sizes=sizes)
-    return _proxies(quality_PG, asked_PG, strength=lambda_p, clip=clip)
+        asked_PG &= as_array("eligible", eligible, "P G", dtype=bool, sizes=sizes)
+    return _proxy_advantages(quality_PG, asked_PG, strength=lambda_p, clip=clip)
 
 
-def _proxies(
+def _proxy_advantages(
     quality: Float[Array, " P G"],
     eligible: Bool[Array, " P G"],
     *,
@@ -107,7 +118,7 @@ def _proxies(
     clip: float,
 ) -> Float[Array, " P G"]:
     quality = jnp.where(eligible, jnp.clip(quality, -clip, clip), 0.0)
-    count_P1 = _count(eligible)
+    count_P1 = _row_count(eligible)
     mean_P1 = quality.sum(axis=1, keepdims=True) / count_P1
     apart_PG = jnp.where(eligible, quality - mean_P1, 0.0)
     std_P1 = jnp.sqrt((apart_PG**2).sum(axis=1, keepdims=True) / count_P1)
@@ -116,71 +127,79 @@ def _proxies(
     return jnp.where(varies_P1, strength * scaled_PG, 0.0)
 
 
-def features(stream: Float[Array, " B T D"], guide: Guide) -> Float[Array, " B T R"]:
-    """Returns the reasoning features of a residual stream, as constants."""
-    wide_BTD = jax.lax.stop_gradient(stream).astype(jnp.float32)
-    pre_BTR = (wide_BTD - guide.center[None, None]) @ guide.encoder
-    pre_BTR = pre_BTR + guide.bias[None, None]
-    return jnp.where(pre_BTR > guide.threshold[None, None], pre_BTR, 0.0)
+def read_features(
+    reader: FeatureReader, residual: Float[Array, " B T D"]
+) -> Float[Array, " B T R"]:
+    """Returns a probe's features of a residual stream; no gradient passes."""
+    wide_BTD = jax.lax.stop_gradient(residual).astype(jnp.float32)
+    return jax.lax.stop_gradient(reader.features(wide_BTD))
 
 
-def levels(f: Float[Array, " B T R"], guide: Guide) -> Float[Array, " B T"]:
+def feature_activation(
+    f: Float[Array, " B T R"], reasoning_features: ReasoningFeatures
+) -> Float[Array, " B T"]:
     """Returns a: the weighted sum of features, each in units of its scale."""
-    return (f * (guide.weights / guide.scale)[None, None]).sum(axis=-1)
+    return (
+        f * (reasoning_features.weights / reasoning_features.scale)[None, None]
+    ).sum(axis=-1)
 
 
-def has_level(lengths: Int[Array, " B"], width: int) -> Bool[Array, " B T"]:
+def activation_mask(lengths: Int[Array, " B"], width: int) -> Bool[Array, " B T"]:
     """Returns which tokens have a level: all of a completion but its last."""
-    return jnp.arange(width, dtype=jnp.int32)[None] < lengths[:, None] - 1
+    return length_mask(lengths - 1, width)
 
 
-def no_sums(guide: Guide) -> GuideSums:
+def zero_feature_sums(reasoning_features: ReasoningFeatures) -> FeatureSums:
     """Returns the sums over no completions."""
-    R, Q = guide.weights.shape[0], len(BANDS)
+    R, Q = reasoning_features.weights.shape[0], len(BANDS)
     shapes = {
-        "tokens": (Q,),
-        "sums": (Q, R),
-        "squares": (R,),
-        "outcome_tokens": (2,),
-        "outcome_sums": (2, R),
+        "tokens_by_band": (Q,),
+        "sums_by_band": (Q, R),
+        "sum_squares": (R,),
+        "tokens_by_outcome": (2,),
+        "sums_by_outcome": (2, R),
     }
-    names = [field.name for field in dataclasses.fields(GuideSums)]
-    return GuideSums(
+    names = [field.name for field in dataclasses.fields(FeatureSums)]
+    return FeatureSums(
         **{name: jnp.zeros(shapes.get(name, ()), jnp.float32) for name in names}
     )
 
 
-def guided(
-    stream: Float[Array, " B T D"],
+def apply_rfgo(
+    f_BTR: Float[Array, " B T R"],
     batch: Batch,
-    guide: Guide,
+    reasoning_features: ReasoningFeatures,
     *,
     config: RFGOConfig,
-    shuffled: bool,
-) -> tuple[Batch, GuideSums]:
-    """Returns the batch with its credit and advantages guided, and what was seen.
+    shuffle_weights: bool,
+) -> tuple[Batch, FeatureSums]:
+    """Returns the batch with RFGO's token weights and proxy advantages, and sums.
 
-    `stream` is the probed layer's at the completions' tokens; that of the last column
-    is missing or ignored. The weights are the batch's credit: they count in the
-    surrogate and not in the KL. With lambda_w=0 there is none, and with lambda_p=0 the
-    advantages are those given, untouched.
+    `f_BTR` are the features at the completions' tokens, from `read_features`; the last
+    column may be missing, and values beyond a completion are ignored. Token weights
+    count in the surrogate, not in the KL. With lambda_w=0 no weights are set; with
+    lambda_p=0 the advantages are those of the batch, untouched.
     """
-    guidance = batch.guidance
-    if guidance is None:
-        raise ValueError("a guide needs a batch with guidance")
+    targets = batch.probe_targets
+    if targets is None:
+        raise ValueError("RFGO needs a batch with probe_targets")
     B, T = batch.tokens.shape
-    f_BTR = features(stream[:, : T - 1], guide)
-    f_BTR = jnp.pad(f_BTR, ((0, 0), (0, T - f_BTR.shape[1]), (0, 0)))
-    known_BT = has_level(batch.lengths, T)
+    f_BTR = jnp.pad(f_BTR[:, :T], ((0, 0), (0, max(0, T - f_BTR.shape[1])), (0, 0)))
+    known_BT = activation_mask(batch.lengths, T)
     f_BTR = jnp.where(known_BT[:, :, None], f_BTR, 0.0)
-    level_BT = levels(f_BTR, guide)
-    quality_B = level_BT.sum(axis=1) / _count(known_BT)[:, 0]
+    level_BT = feature_activation(f_BTR, reasoning_features)
+    quality_B = level_BT.sum(axis=1) / _row_count(known_BT)[:, 0]
     quality_B = jnp.clip(quality_B, -config.proxy_clip, config.proxy_clip)
-    mask_BT = jnp.arange(T, dtype=jnp.int32)[None] < batch.lengths[:, None]
+    mask_BT = batch.mask
     weight_BT = jnp.where(mask_BT, 1.0, 0.0)
     if config.lambda_w > 0:
-        movement_BT, measured_BT = _movement(
-            f_BTR, level_BT, batch, guide, known=known_BT, kind=config.movement
+        movement_BT, measured_BT = _token_scores(
+            f_BTR,
+            level_BT,
+            batch,
+            reasoning_features,
+            has_activation=known_BT,
+            token_score=config.token_score,
         )
         weight_BT = rfgo_token_weights(
             movement_BT,
@@ -188,55 +207,59 @@ def guided(
             lambda_w=config.lambda_w,
             low=config.weight_low,
             high=config.weight_high,
-            measured=measured_BT,
+            score_mask=measured_BT,
         )
-        if shuffled:
-            weight_BT = _shuffled(weight_BT, mask_BT, guide.key)
-        batch = dataclasses.replace(batch, credit=jax.lax.stop_gradient(weight_BT))
+        if shuffle_weights:
+            weight_BT = _shuffle_weights(weight_BT, mask_BT, reasoning_features.key)
+        batch = dataclasses.replace(
+            batch, token_weights=jax.lax.stop_gradient(weight_BT)
+        )
     shape_PG = (batch.prompt_lengths.shape[0], -1)
     proxy_PG = jnp.zeros(B, jnp.float32).reshape(shape_PG)
     if config.lambda_p > 0:
-        proxy_PG = _proxies(
+        proxy_PG = _proxy_advantages(
             quality_B.reshape(shape_PG),
-            (guidance.proxied & (batch.lengths > 1)).reshape(shape_PG),
-            strength=guide.proxy_strength,
+            (targets.proxy_eligible & (batch.lengths > 1)).reshape(shape_PG),
+            strength=reasoning_features.proxy_strength,
             clip=config.proxy_clip,
         )
         advantages_B = batch.advantages + proxy_PG.reshape(B)
         batch = dataclasses.replace(batch, advantages=advantages_B)
-    return batch, GuideSums(
-        **_sums(f_BTR, batch, known_BT),
-        **_agreement(quality_B, batch, guidance.outcomes),
-        proxied_groups=_total((proxy_PG != 0).any(axis=1)),
-        proxied_rows=_total(proxy_PG != 0),
-        weight_deviation=jnp.where(mask_BT, (weight_BT - 1.0) ** 2, 0.0).sum(),
-        weighed_tokens=_total(mask_BT),
+    return batch, FeatureSums(
+        **_feature_sums(f_BTR, batch, known_BT),
+        **_outcome_correlation_sums(quality_B, batch, targets.outcomes),
+        proxy_groups=_count_true((proxy_PG != 0).any(axis=1)),
+        proxy_completions=_count_true(proxy_PG != 0),
+        weight_sq_deviation=jnp.where(mask_BT, (weight_BT - 1.0) ** 2, 0.0).sum(),
+        num_weighted_tokens=_count_true(mask_BT),
     )
 
 
-def _movement(
+def _token_scores(
     f: Float[Array, " B T R"],
-    level: Float[Array, " B T"],
+    activation: Float[Array, " B T"],
     batch: Batch,
-    guide: Guide,
+    reasoning_features: ReasoningFeatures,
     *,
-    known: Bool[Array, " B T"],
-    kind: str,
+    has_activation: Bool[Array, " B T"],
+    token_score: str,
 ) -> tuple[Float[Array, " B T"], Bool[Array, " B T"]]:
-    """Returns the movement that each token brought about, and where there is one."""
-    if kind == "level":
-        return level, known
-    if kind == "policy_ref":
-        assert batch.guidance is not None
-        return level - batch.guidance.ref_levels, known
+    """Returns each token's score, by `token_score`, and the mask of scored tokens."""
+    if token_score == "activation":
+        return activation, has_activation
+    if token_score == "ref_diff":
+        assert batch.probe_targets is not None
+        return activation - batch.probe_targets.ref_activations, has_activation
     step_BTR = jnp.abs(f[:, 1:] - f[:, :-1])
-    per_unit_R = jnp.abs(guide.weights) / guide.scale
+    per_unit_R = jnp.abs(reasoning_features.weights) / reasoning_features.scale
     moved_BT = (step_BTR * per_unit_R[None, None]).sum(axis=-1)
     first = ((0, 0), (1, 0))
-    return jnp.pad(moved_BT, first), known & jnp.pad(known[:, :-1], first)
+    return jnp.pad(moved_BT, first), has_activation & jnp.pad(
+        has_activation[:, :-1], first
+    )
 
 
-def _shuffled(
+def _shuffle_weights(
     weight: Float[Array, " B T"], mask: Bool[Array, " B T"], key: Array
 ) -> Float[Array, " B T"]:
     """Returns each row's weights in a random order of its tokens: a control.
@@ -248,30 +271,30 @@ def _shuffled(
     return jnp.take_along_axis(weight, order_BT, axis=1)
 
 
-def _sums(
-    f_BTR: Float[Array, " B T R"], batch: Batch, known_BT: Bool[Array, " B T"]
+def _feature_sums(
+    f_BTR: Float[Array, " B T R"], batch: Batch, has_activation_BT: Bool[Array, " B T"]
 ) -> dict[str, Array]:
     """Returns sums over tokens by band and by outcome."""
-    assert batch.guidance is not None
+    assert batch.probe_targets is not None
     row_sum_BR = f_BTR.sum(axis=1)
-    tokens_B = known_BT.sum(axis=1).astype(jnp.float32)
+    tokens_B = has_activation_BT.sum(axis=1).astype(jnp.float32)
     band_BQ = batch.bands[:, None] == jnp.arange(len(BANDS))[None]
-    outcome_BO = batch.guidance.outcomes[:, None] == jnp.arange(2)[None]
+    outcome_BO = batch.probe_targets.outcomes[:, None] == jnp.arange(2)[None]
 
     def by(member_BK: Array, values_BR: Array) -> Array:
         return jnp.where(member_BK[:, :, None], values_BR[:, None], 0.0).sum(axis=0)
 
     return {
-        "tokens": by(band_BQ, tokens_B[:, None])[:, 0],
-        "sums": by(band_BQ, row_sum_BR),
-        "level_tokens": tokens_B.sum(),
-        "squares": (f_BTR**2).sum(axis=(0, 1)),
-        "outcome_tokens": by(outcome_BO, tokens_B[:, None])[:, 0],
-        "outcome_sums": by(outcome_BO, row_sum_BR),
+        "tokens_by_band": by(band_BQ, tokens_B[:, None])[:, 0],
+        "sums_by_band": by(band_BQ, row_sum_BR),
+        "num_tokens": tokens_B.sum(),
+        "sum_squares": (f_BTR**2).sum(axis=(0, 1)),
+        "tokens_by_outcome": by(outcome_BO, tokens_B[:, None])[:, 0],
+        "sums_by_outcome": by(outcome_BO, row_sum_BR),
     }
 
 
-def _agreement(
+def _outcome_correlation_sums(
     quality_B: Float[Array, " B"], batch: Batch, outcomes_B: Int[Array, " B"]
 ) -> dict[str, Array]:
     """Returns moments of quality and outcome, each less its group's mean."""
@@ -279,29 +302,29 @@ def _agreement(
     outcome_PG = outcomes_B.reshape(P, -1)
     judged_PG = (outcome_PG < 2) & (batch.lengths > 1).reshape(P, -1)
 
-    def centred(values_PG: Array) -> Array:
+    def centered(values_PG: Array) -> Array:
         values_PG = jnp.where(judged_PG, values_PG, 0.0)
-        mean_P1 = values_PG.sum(axis=1, keepdims=True) / _count(judged_PG)
+        mean_P1 = values_PG.sum(axis=1, keepdims=True) / _row_count(judged_PG)
         return jnp.where(judged_PG, values_PG - mean_P1, 0.0)
 
-    outcome_PG = centred(outcome_PG.astype(jnp.float32))
+    outcome_PG = centered(outcome_PG.astype(jnp.float32))
     informative_P1 = (jnp.abs(outcome_PG) > 0).any(axis=1, keepdims=True)
-    quality_PG = jnp.where(informative_P1, centred(quality_B.reshape(P, -1)), 0.0)
+    quality_PG = jnp.where(informative_P1, centered(quality_B.reshape(P, -1)), 0.0)
     return {
         "covariance": (quality_PG * outcome_PG).sum(),
-        "quality_square": (quality_PG**2).sum(),
-        "outcome_square": (outcome_PG**2).sum(),
+        "quality_sum_squares": (quality_PG**2).sum(),
+        "outcome_sum_squares": (outcome_PG**2).sum(),
     }
 
 
-def _count(mask: Bool[Array, " B T"]) -> Float[Array, " B 1"]:
+def _row_count(mask: Bool[Array, " B T"]) -> Float[Array, " B 1"]:
     """Returns how many of a row are true, at least 1."""
     return jnp.maximum(mask.sum(axis=1, keepdims=True), 1).astype(jnp.float32)
 
 
-def _positive(values: Array) -> Array:
+def _nonzero(values: Array) -> Array:
     return jnp.where(values > 0, values, 1.0)
 
 
-def _total(mask: Array) -> Float[Array, ""]:
+def _count_true(mask: Array) -> Float[Array, ""]:
     return mask.sum().astype(jnp.float32)

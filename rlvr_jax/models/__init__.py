@@ -1,29 +1,35 @@
-"""The policy."""
+"""The policy: a decoder for training, scoring and sampling, and its checkpoints."""
 
 from rlvr_jax.models import lora
+from rlvr_jax.models.activations import Activations, HiddenStates, Prefix
+from rlvr_jax.models.families import SIZES, Family, ModelSize
 from rlvr_jax.models.huggingface import load_hf, save_hf, save_peft
 from rlvr_jax.models.parameters import (
-    check_divides,
-    for_passes,
-    held_whole,
-    laid_out,
-    laid_out_shapes,
-    shardings,
+    abstract_params,
+    cast_for_compute,
+    check_divisible,
+    param_shardings,
+    replicated_params,
+    with_sharding,
 )
-from rlvr_jax.models.transformer import Activations, Prefix, Transformer
+from rlvr_jax.models.transformer import Transformer
 
 __all__ = [
+    "SIZES",
     "Activations",
+    "Family",
+    "HiddenStates",
+    "ModelSize",
     "Prefix",
     "Transformer",
-    "check_divides",
-    "for_passes",
-    "held_whole",
-    "laid_out",
-    "laid_out_shapes",
+    "abstract_params",
+    "cast_for_compute",
+    "check_divisible",
     "load_hf",
     "lora",
+    "param_shardings",
+    "replicated_params",
     "save_hf",
     "save_peft",
-    "shardings",
+    "with_sharding",
 ]

@@ -6,63 +6,63 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from job_jax.mesh import constrain
+from job_jax.mesh import with_logical_constraint
 from rlvr_jax.config import ModelConfig
-from rlvr_jax.models.attention import KeyValues, View, attend, rotate
-from rlvr_jax.models.parameters import constant, normal
-from rlvr_jax.models.product import times
+from rlvr_jax.models.attention import KeyValues, attend
+from rlvr_jax.models.masks import AttentionContext
+from rlvr_jax.models.parameters import constant_param, linear, normal_param
+from rlvr_jax.models.rope import apply_rope
 
 
 class RMSNorm(nnx.Module):
-    """x / sqrt(mean(x^2) + eps) * scale, in float32 (arXiv 1910.07467).
+    """Computes x / sqrt(mean(x^2) + eps) * scale, in float32 (arXiv 1910.07467).
 
-    With `norm_from_zero` the factor is 1 + scale.
+    With `rms_norm_unit_offset` the factor is 1 + scale.
     """
 
-    def __init__(self, width: int, axes: tuple[str, ...], *, config: ModelConfig):
-        start = 0.0 if config.norm_from_zero else 1.0
-        self.scale = constant(start, (width,), axes, config=config)
+    def __init__(self, size: int, axes: tuple[str, ...], *, config: ModelConfig):
+        start = 0.0 if config.rms_norm_unit_offset else 1.0
+        self.scale = constant_param(start, (size,), axes, config=config)
         self.config = config
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Returns x, normalised along its last axis, in its own dtype."""
-        wide = x.astype(jnp.float32)
-        mean_square = jnp.mean(wide * wide, axis=-1, keepdims=True)
-        scaled = wide * jax.lax.rsqrt(mean_square + self.config.norm_eps)
+        """Returns x, normalized along its last axis, in its own dtype."""
+        x_float32 = x.astype(jnp.float32)
+        mean_square = jnp.mean(x_float32 * x_float32, axis=-1, keepdims=True)
+        normed = x_float32 * jax.lax.rsqrt(mean_square + self.config.norm_eps)
         scale_D = self.scale[...].astype(jnp.float32)
-        if self.config.norm_from_zero:
+        if self.config.rms_norm_unit_offset:
             scale_D = 1.0 + scale_D
-        return (scaled * jnp.expand_dims(scale_D, range(x.ndim - 1))).astype(x.dtype)
+        return (normed * jnp.expand_dims(scale_D, range(x.ndim - 1))).astype(x.dtype)
 
 
 class Block(nnx.Module):
-    """One layer: grouped-query attention, then a gated MLP, each behind a norm.
+    """One layer: grouped-query attention, then a gated MLP, each after a norm.
 
-    Blocks are made L at a time (`stacked`), so the logical axes begin with the stack's.
+    Layers are created stacked (`init_stacked`), so the logical axes of every parameter
+    begin with that of the stack.
     """
 
     def __init__(self, config: ModelConfig, rngs: nnx.Rngs):
-        D, F, H = config.width, config.mlp_width, config.head_width
-        N, K = config.heads, config.kv_heads
+        D, F, H = config.hidden_size, config.intermediate_size, config.head_dim
+        N, K = config.num_heads, config.num_kv_heads
 
         def matrix(shape: tuple[int, ...], fan_in: int, *axes: str) -> nnx.Param:
             axes = ("layers", *axes)
-            return normal(rngs, shape, axes, fan_in=fan_in, config=config)
+            return normal_param(rngs, shape, axes, fan_in=fan_in, config=config)
 
         def bias(heads: int, axis: str) -> nnx.Param:
-            axes = ("layers", axis, "head_width")
-            return constant(0.0, (heads, H), axes, config=config)
+            axes = ("layers", axis, "head_dim")
+            return constant_param(0.0, (heads, H), axes, config=config)
 
         norm = functools.partial(RMSNorm, D, ("layers", "embed"), config=config)
-        head_norm = functools.partial(
-            RMSNorm, H, ("layers", "head_width"), config=config
-        )
+        head_norm = functools.partial(RMSNorm, H, ("layers", "head_dim"), config=config)
         self.config = config
         self.attention_norm = norm()
-        self.query = matrix((D, N, H), D, "embed", "heads", "head_width")
-        self.key = matrix((D, K, H), D, "embed", "kv_heads", "head_width")
-        self.value = matrix((D, K, H), D, "embed", "kv_heads", "head_width")
-        self.out = matrix((N, H, D), N * H, "heads", "head_width", "embed")
+        self.query = matrix((D, N, H), D, "embed", "heads", "head_dim")
+        self.key = matrix((D, K, H), D, "embed", "kv_heads", "head_dim")
+        self.value = matrix((D, K, H), D, "embed", "kv_heads", "head_dim")
+        self.out = matrix((N, H, D), N * H, "heads", "head_dim", "embed")
         self.mlp_norm = norm()
         self.gate = matrix((D, F), D, "embed", "mlp")
         self.up = matrix((D, F), D, "embed", "mlp")
@@ -74,27 +74,29 @@ class Block(nnx.Module):
         if config.qk_norm:
             self.query_norm = head_norm()
             self.key_norm = head_norm()
-        if config.post_norms:
+        if config.use_post_norms:
             self.attention_post_norm = norm()
             self.mlp_post_norm = norm()
 
     @classmethod
-    def stacked(cls, config: ModelConfig, rngs: nnx.Rngs) -> "Block":
+    def init_stacked(cls, config: ModelConfig, rngs: nnx.Rngs) -> "Block":
         """Returns one Block whose parameters carry a leading L axis."""
 
-        @nnx.split_rngs(splits=config.layers)
+        @nnx.split_rngs(splits=config.num_layers)
         @nnx.vmap(in_axes=(0,), out_axes=0)
         def create(rngs: nnx.Rngs) -> Block:
             return cls(config, rngs)
 
         return create(rngs)
 
-    def heads(self, x_BTD: jax.Array, view: View) -> tuple[jax.Array, KeyValues]:
-        """Returns turned queries [B, T, N, H], and the keys and values."""
-        normed_BTD = self._gathered(self.attention_norm(x_BTD))
-        query_BTNH = self._by_head(times(normed_BTD, self.query))
-        key_BTKH = self._by_head(times(normed_BTD, self.key))
-        value_BTKH = self._by_head(times(normed_BTD, self.value))
+    def project_qkv(
+        self, x_BTD: jax.Array, context: AttentionContext
+    ) -> tuple[jax.Array, KeyValues]:
+        """Returns queries [B, T, N, H], and keys and values; RoPE is applied."""
+        normed_BTD = self._gather_tokens(self.attention_norm(x_BTD))
+        query_BTNH = self._split_heads(linear(normed_BTD, self.query))
+        key_BTKH = self._split_heads(linear(normed_BTD, self.key))
+        value_BTKH = self._split_heads(linear(normed_BTD, self.value))
         if self.config.qkv_bias:
             query_BTNH = query_BTNH + self.query_bias[...][None, None]
             key_BTKH = key_BTKH + self.key_bias[...][None, None]
@@ -102,57 +104,61 @@ class Block(nnx.Module):
         if self.config.qk_norm:
             query_BTNH = self.query_norm(query_BTNH)
             key_BTKH = self.key_norm(key_BTKH)
-        turned_BTKH = rotate(key_BTKH, *view.rope)
-        return rotate(query_BTNH, *view.rope), KeyValues.of(turned_BTKH, value_BTKH)
+        rotated_BTKH = apply_rope(key_BTKH, *context.rope)
+        return apply_rope(query_BTNH, *context.rope), KeyValues.from_projections(
+            rotated_BTKH, value_BTKH
+        )
 
     def attend(
         self,
         query_BTNH: jax.Array,
-        own: KeyValues,
-        view: View,
+        key_values: KeyValues,
+        context: AttentionContext,
         prefix: KeyValues | None = None,
     ) -> jax.Array:
-        """Returns the values that each query head mixes, [B, T, N, H]."""
-        return attend(query_BTNH, own, view, prefix, config=self.config)
+        """Returns the attention output of each query head, [B, T, N, H]."""
+        return attend(query_BTNH, key_values, context, prefix, config=self.config)
 
-    def finish(self, x_BTD: jax.Array, mixed_BTNH: jax.Array) -> jax.Array:
-        """Returns the stream after attention's output and the MLP are added."""
+    def residual_and_mlp(self, x_BTD: jax.Array, mixed_BTNH: jax.Array) -> jax.Array:
+        """Returns the residual stream with attention's output and the MLP's added."""
         B, T, N, H = mixed_BTNH.shape
         mixed_BTX = mixed_BTNH.reshape(B, T, N * H)
-        added_BTD = times(mixed_BTX, self.out)
-        if self.config.post_norms:
+        added_BTD = linear(mixed_BTX, self.out)
+        if self.config.use_post_norms:
             added_BTD = self.attention_post_norm(added_BTD)
-        x_BTD = x_BTD + self._spread(added_BTD)
-        normed_BTD = self._gathered(self.mlp_norm(x_BTD))
-        gated_BTF = self._activated(times(normed_BTD, self.gate))
-        added_BTD = times(gated_BTF * times(normed_BTD, self.up), self.down)
-        if self.config.post_norms:
+        x_BTD = x_BTD + self._scatter_tokens(added_BTD)
+        normed_BTD = self._gather_tokens(self.mlp_norm(x_BTD))
+        gated_BTF = self._activation(linear(normed_BTD, self.gate))
+        added_BTD = linear(gated_BTF * linear(normed_BTD, self.up), self.down)
+        if self.config.use_post_norms:
             added_BTD = self.mlp_post_norm(added_BTD)
-        return constrain(x_BTD + added_BTD, "batch", stream_axis(self.config), None)
+        return with_logical_constraint(
+            x_BTD + added_BTD, "batch", sequence_axis(self.config), None
+        )
 
-    def _gathered(self, x_BTD: jax.Array) -> jax.Array:
-        """Returns x with all tokens on every device, for products with weights."""
-        if not self.config.shard_sequence:
+    def _gather_tokens(self, x_BTD: jax.Array) -> jax.Array:
+        """Returns x with all tokens on every device, as products with weights need."""
+        if not self.config.sequence_parallel:
             return x_BTD
-        return constrain(x_BTD, "batch", None, None)
+        return with_logical_constraint(x_BTD, "batch", None, None)
 
-    def _spread(self, x_BTD: jax.Array) -> jax.Array:
-        """Returns x with its tokens split over the tensor axis, if the stream's are."""
-        if not self.config.shard_sequence:
+    def _scatter_tokens(self, x_BTD: jax.Array) -> jax.Array:
+        """Returns x with tokens split over the tensor axis if `sequence_parallel`."""
+        if not self.config.sequence_parallel:
             return x_BTD
-        return constrain(x_BTD, "batch", "sequence", None)
+        return with_logical_constraint(x_BTD, "batch", "sequence", None)
 
-    def _by_head(self, x_BTX: jax.Array) -> jax.Array:
+    def _split_heads(self, x_BTX: jax.Array) -> jax.Array:
         B, T, X = x_BTX.shape
-        H = self.config.head_width
+        H = self.config.head_dim
         return x_BTX.reshape(B, T, X // H, H)  # T may be 0
 
-    def _activated(self, gate_BTF: jax.Array) -> jax.Array:
+    def _activation(self, gate_BTF: jax.Array) -> jax.Array:
         if self.config.activation == "silu":
             return jax.nn.silu(gate_BTF)
         return jax.nn.gelu(gate_BTF, approximate=True)
 
 
-def stream_axis(config: ModelConfig) -> str | None:
-    """Returns the logical axis of the residual stream's tokens."""
-    return "sequence" if config.shard_sequence else None
+def sequence_axis(config: ModelConfig) -> str | None:
+    """Returns the logical axis of the tokens of the residual stream."""
+    return "sequence" if config.sequence_parallel else None

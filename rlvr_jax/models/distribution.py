@@ -1,7 +1,7 @@
-"""The distribution that tokens are drawn from, the same for sampler and scorer.
+"""The distribution that tokens are sampled from, the same for sampler and trainer.
 
-Temperature, truncation and minimum length enter here and nowhere else: the sampler's
-log-probabilities and those of the update differ by the weights alone.
+Temperature, top-k, top-p and minimum length are applied here and nowhere else, so the
+sampler's log-probabilities and the trainer's differ by the weights alone.
 """
 
 import dataclasses
@@ -13,13 +13,13 @@ from jaxtyping import Array, Bool, Float, Int
 from rlvr_jax.config import SamplingConfig
 
 # A logit whose probability is exactly 0; finite, so that 0 log 0 is 0 and not NaN.
-_BARRED = -1e30
+_EXCLUDED_LOGIT = -1e30
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Sampling:
-    """Traced sampling settings: changing them compiles nothing."""
+class SamplingParams:
+    """Sampling settings as arrays, so that changing them recompiles nothing."""
 
     temperature: Float[Array, ""]
     top_p: Float[Array, ""]
@@ -27,8 +27,8 @@ class Sampling:
     min_new_tokens: Int[Array, ""]
 
     @classmethod
-    def of(cls, config: SamplingConfig) -> "Sampling":
-        """Returns the traced part of a sampling config."""
+    def from_config(cls, config: SamplingConfig) -> "SamplingParams":
+        """Returns the settings of a sampling config."""
         return cls(
             temperature=jnp.float32(config.temperature),
             top_p=jnp.float32(config.top_p),
@@ -37,8 +37,8 @@ class Sampling:
         )
 
     @classmethod
-    def plain(cls) -> "Sampling":
-        """Returns the model's own distribution: what supervised learning fits."""
+    def unmodified(cls) -> "SamplingParams":
+        """Returns settings that leave logits as they are, as in supervised fitting."""
         return cls(
             temperature=jnp.float32(1.0),
             top_p=jnp.float32(1.0),
@@ -50,50 +50,64 @@ class Sampling:
 def sampling_logits(
     logits: Float[Array, " C V"],
     index: Int[Array, " C"],
-    sampling: Sampling,
+    sampling: SamplingParams,
     *,
     eos_ids: tuple[int, ...],
-    known_ids: int | None = None,
-    drawn: Int[Array, " C"] | None = None,
+    num_real_tokens: int | None = None,
+    sampled_tokens: Int[Array, " C"] | None = None,
 ) -> Float[Array, " C V"]:
-    """Returns logits of the very distribution that completion token `index` has.
+    """Returns the logits of the distribution that token `index` is sampled from.
 
-    Logits are divided by the temperature; ids from `known_ids` on are barred, and
-    end-of-sequence is before `min_new_tokens`; top-k keeps the k best and top-p the
-    smallest set of best tokens whose probability among those reaches p, ties with the
-    last one included. Temperature 0 is greedy: it keeps the best token alone, the first
-    of several. Tokens left out get -1e30, whose probability is exactly 0.
+    Logits are divided by the temperature. Then tokens are excluded: ids from
+    `num_real_tokens` on; end-of-sequence before `min_new_tokens`; all but the k best
+    (top-k); all but the smallest set of best tokens whose share of the remaining
+    probability reaches p (top-p; ties with the last one stay). Temperature 0 keeps only
+    the best token, the first of several. An excluded token's logit is -1e30, so that
+    its probability is exactly 0.
 
-    `drawn` is the token that the sampler drew, where the caller knows: it counts as
-    kept. Rounding, or an update, may move a token across the edge of the truncation
-    between sampling and scoring; log 0 would then take the loss with it. The rule is
-    ours.
+    `sampled_tokens` are the tokens that were sampled, if they are known; they are never
+    truncated. Rounding, or an update, may move a token across the edge of the
+    truncation between sampling and scoring, and log 0 would then make the loss
+    infinite. (This rule is ours.)
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> greedy = dataclasses.replace(
+        ...     SamplingParams.unmodified(), temperature=jnp.float32(0)
+        ... )
+        >>> logits = sampling_logits(
+        ...     jnp.array([[1.0, 3.0, 2.0]]), jnp.array([0]), greedy, eos_ids=()
+        ... )
+        >>> jax.nn.softmax(logits).tolist()
+        [[0.0, 1.0, 0.0]]
     """
     greedy = sampling.temperature == 0
     scaled_CV = logits / jnp.where(greedy, 1.0, sampling.temperature)
-    ends_V = is_end(jnp.arange(logits.shape[-1], dtype=jnp.int32), eos_ids)
+    ends_V = is_eos(jnp.arange(logits.shape[-1], dtype=jnp.int32), eos_ids)
     early_C = index < sampling.min_new_tokens
-    scaled_CV = jnp.where(early_C[:, None] & ends_V[None], _BARRED, scaled_CV)
-    if known_ids is not None and known_ids < logits.shape[-1]:
-        unknown_V = jnp.arange(logits.shape[-1], dtype=jnp.int32) >= known_ids
-        scaled_CV = jnp.where(unknown_V[None], _BARRED, scaled_CV)
+    scaled_CV = jnp.where(early_C[:, None] & ends_V[None], _EXCLUDED_LOGIT, scaled_CV)
+    if num_real_tokens is not None and num_real_tokens < logits.shape[-1]:
+        unknown_V = jnp.arange(logits.shape[-1], dtype=jnp.int32) >= num_real_tokens
+        scaled_CV = jnp.where(unknown_V[None], _EXCLUDED_LOGIT, scaled_CV)
     kept_CV = jax.lax.cond(
         greedy | (sampling.top_k > 0) | (sampling.top_p < 1),
-        lambda: _kept(jax.lax.stop_gradient(scaled_CV), sampling, drawn),
+        lambda: _truncation_mask(
+            jax.lax.stop_gradient(scaled_CV), sampling, sampled_tokens
+        ),
         lambda: jnp.ones(scaled_CV.shape, bool),
     )
-    return jnp.where(kept_CV, scaled_CV, _BARRED)
+    return jnp.where(kept_CV, scaled_CV, _EXCLUDED_LOGIT)
 
 
-def _kept(
-    logits_CV: jax.Array, sampling: Sampling, drawn_C: jax.Array | None
+def _truncation_mask(
+    logits_CV: jax.Array, sampling: SamplingParams, sampled_C: jax.Array | None
 ) -> Bool[Array, " C V"]:
-    """Returns which tokens top-k, then top-p, keep; greedy, which is the best."""
+    """Returns which tokens survive top-k and then top-p; greedy: which one is best."""
     V = logits_CV.shape[-1]
     token_1V = jnp.arange(V, dtype=jnp.int32)[None]
     sorted_CV = -jnp.sort(-logits_CV, axis=-1)
     in_k_1V = token_1V < jnp.where(sampling.top_k > 0, sampling.top_k, V)
-    probs_CV = jax.nn.softmax(jnp.where(in_k_1V, sorted_CV, _BARRED))
+    probs_CV = jax.nn.softmax(jnp.where(in_k_1V, sorted_CV, _EXCLUDED_LOGIT))
     before_CV = jnp.cumsum(probs_CV, axis=-1) - probs_CV
     in_p_CV = (before_CV < sampling.top_p) | (sampling.top_p == 1) | (token_1V == 0)
     last_C1 = jnp.min(
@@ -103,22 +117,32 @@ def _kept(
     kept_CV = jnp.where(
         sampling.temperature == 0, token_1V == best_C[:, None], logits_CV >= last_C1
     )
-    return kept_CV if drawn_C is None else kept_CV | (token_1V == drawn_C[:, None])
+    return kept_CV if sampled_C is None else kept_CV | (token_1V == sampled_C[:, None])
 
 
-def is_end(tokens: Int[Array, "..."], eos_ids: tuple[int, ...]) -> Bool[Array, "..."]:
-    """Returns where a token ends its completion."""
+def is_eos(tokens: Int[Array, "..."], eos_ids: tuple[int, ...]) -> Bool[Array, "..."]:
+    """Returns which tokens end a completion.
+
+    Example:
+        >>> is_eos(jnp.array([4, 2, 7]), (2, 3)).tolist()
+        [False, True, False]
+    """
     return jnp.isin(tokens, jnp.array(eos_ids, jnp.int32))
 
 
-def draw(
+def sample_tokens(
     logits: Float[Array, " C V"], uniform: Float[Array, " C"]
 ) -> tuple[Int[Array, " C"], Float[Array, " C"]]:
-    """Returns tokens drawn by inverting the distribution, and their logprobs.
+    """Returns one sampled token a row, and its log-probability.
 
-    One uniform number in [0, 1) serves a row, where Gumbel noise would need V. A token
-    of probability 0 is never drawn: a parallel cumulative sum need not be monotone in
-    floating point, so a step in it is not taken for a probability.
+    Inverts the cumulative distribution at one uniform number in [0, 1) a row (Gumbel
+    noise would take V of them). A token of probability 0 is never sampled, although a
+    parallel cumulative sum may not be monotone in floating point.
+
+    Example:
+        >>> tokens, _ = sample_tokens(jnp.array([[0.0, 0.0, 5.0]]), jnp.array([0.5]))
+        >>> tokens.tolist()
+        [2]
     """
     V = logits.shape[-1]
     token_1V = jnp.arange(V, dtype=jnp.int32)[None]

@@ -1,8 +1,8 @@
-"""Attention by kernels that hold no [T, S] scores: cuDNN on GPU, splash on TPU.
+"""Attention by kernels that store no [T, S] scores: cuDNN on GPU, splash on TPU.
 
-Both see one arrangement of a pass. A completion's keys are padding, then the prompt's
-true tokens, then its own: true tokens stand side by side, so a window is a band of the
-matrix. Segment 0 is padding, which sees itself alone and is seen by no other.
+Both take the same inputs. The keys of a completion are sorted: padding, then the
+prompt's true tokens, then its own; a sliding window is then a band of the matrix.
+Segment 0 is padding, which attends to itself alone and to which nothing attends.
 """
 
 import dataclasses
@@ -14,23 +14,24 @@ import jax.numpy as jnp
 from jax.experimental.pallas.ops.tpu import splash_attention as splash
 from jaxtyping import Array, Bool, Float, Int
 
-from job_jax.mesh import partition
+from job_jax.mesh import partition_spec
 from job_jax.schema import ConfigError
 from rlvr_jax.config import ModelConfig
 
 Kernel = Literal["plain", "cudnn", "splash"]
-_PLATFORMS: dict[str, Kernel] = {"gpu": "cudnn", "tpu": "splash"}
+_KERNEL_OF_PLATFORM: dict[str, Kernel] = {"gpu": "cudnn", "tpu": "splash"}
 # What lengths are padded to: cuDNN's gradients want them even, splash whole blocks.
-_MULTIPLE = {"cudnn": 2, "splash": 128}
-_BLOCKS = (512, 256, 128)  # of queries and of keys, in splash: the largest that divides
+_LENGTH_MULTIPLE = {"cudnn": 2, "splash": 128}
+# Of queries and of keys, in splash: the largest that divides the length.
+_BLOCK_SIZES = (512, 256, 128)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Arranged:
-    """Queries, keys and values of B rows as the kernels read them.
+class KernelInputs:
+    """Queries, keys and values of B rows, as the kernels take them.
 
-    Query t stands at key t + `offset` and sees it, the `window` - 1 keys before it (0:
-    all of them) and no others, of its own segment.
+    Query t is at key t + `offset`. In its own segment it attends to that key and to the
+    `window` - 1 keys before it (0: to all before it).
     """
 
     queries: Float[Array, " B N T H"]
@@ -42,96 +43,110 @@ class Arranged:
     window: int
 
 
-def chosen(config: ModelConfig, *, window: int | None, length: int) -> Kernel:
-    """Returns what computes the attention of a layer in a pass over `length` tokens.
+def select_kernel(config: ModelConfig, *, window: int | None, length: int) -> Kernel:
+    """Returns which kernel computes a layer's attention over `length` query tokens.
 
-    `window` is None where it is known only when the layer runs. One token at a time is
-    always read plainly: there are no scores to save, and the cache is read once either
-    way. Raises ConfigError where config.attention names what cannot be.
+    `window` is None if it is known only when the layer runs. A single token is always
+    "plain": it has one row of scores, and a kernel would read the cache as often.
+    Raises ConfigError if `config.attention` names a kernel that cannot run here.
     """
-    asked = config.attention
-    if asked == "plain" or length == 1:
+    requested = config.attention
+    if requested == "plain" or length == 1:
         return "plain"
-    here = _PLATFORMS.get(platform(), "plain")
-    kernel = here if asked == "auto" else asked
+    available = _KERNEL_OF_PLATFORM.get(platform(), "plain")
+    kernel = available if requested == "auto" else requested
     if kernel == "plain":
         return kernel
-    obstacle = None if kernel == here else f"it does not run on {platform()}"
-    obstacle = obstacle or _obstacle(kernel, config, window)
-    if asked != "auto" and obstacle:
+    reason = None if kernel == available else f"it does not run on {platform()}"
+    reason = reason or _unsupported_reason(kernel, config, window)
+    if requested != "auto" and reason:
         raise ConfigError(
-            f"model.attention={asked} is impossible: {obstacle}; set "
+            f"model.attention={requested} is impossible: {reason}; set "
             "model.attention=auto, which is plain there"
         )
     # Less than a block of queries would mostly be padding.
-    small = asked == "auto" and length < _MULTIPLE[kernel]
-    return "plain" if obstacle or small else kernel
+    small = requested == "auto" and length < _LENGTH_MULTIPLE[kernel]
+    return "plain" if reason or small else kernel
 
 
 def platform() -> str:
-    """Returns what the program will run on: the mesh's devices, or JAX's default."""
+    """Returns the platform of the current mesh's devices, or else JAX's default one."""
     device = jax.sharding.get_abstract_mesh().abstract_device
     return device.platform if device else jax.default_backend()
 
 
-def _obstacle(kernel: Kernel, config: ModelConfig, window: int | None) -> str | None:
-    """Returns why the kernel cannot compute a layer, None where it can."""
+def _unsupported_reason(
+    kernel: Kernel, config: ModelConfig, window: int | None
+) -> str | None:
+    """Returns why the kernel cannot compute a layer, or None if it can."""
     if window is None:
-        return "a scanned layer learns its window when it runs; unroll the layers"
+        return (
+            "a scanned layer gets its window only when it runs; set scan_layers=false"
+        )
     if kernel == "splash":
         return None
     if config.compute_dtype != "bfloat16":
         return f"cuDNN computes in bfloat16, not in {config.compute_dtype}"
-    if config.score_cap:
-        return f"cuDNN caps no scores, and score_cap={config.score_cap}"
-    if config.head_width % 8 or config.head_width > 128:
-        return f"cuDNN takes heads of 8, 16 ... 128, not of {config.head_width}"
+    if config.attn_logit_softcap:
+        return (
+            f"cuDNN caps no scores, and attn_logit_softcap={config.attn_logit_softcap}"
+        )
+    if config.head_dim % 8 or config.head_dim > 128:
+        return f"cuDNN takes heads of 8, 16 ... 128, not of {config.head_dim}"
     return None
 
 
-def fused(
+def kernel_attention(
     kernel: Kernel,
     queries: Float[Array, " B T N H"],
-    own: tuple[Float[Array, " B K T H"], Float[Array, " B K T H"]],
+    key_values: tuple[Float[Array, " B K T H"], Float[Array, " B K T H"]],
     prefix: tuple[Float[Array, " P K S H"], Float[Array, " P K S H"]] | None,
-    true: Bool[Array, " P S"],
+    token_mask: Bool[Array, " P S"],
     *,
     window: int,
     config: ModelConfig,
     interpret: bool = False,
 ) -> Float[Array, " B T N H"]:
-    """Returns what `attention.attend` returns, by a kernel.
+    """Returns what `attention.attend` returns, computed by a kernel.
 
-    `true` tells padding: among the rows' own tokens, or the prefix's where there is
-    one. `interpret` runs splash without a TPU, and XLA in the place of cuDNN.
+    `token_mask` marks true tokens: of the prompt if there is one, else of the rows.
+    `interpret` runs splash without a TPU, and XLA in place of cuDNN.
     """
     T = queries.shape[1]
-    run: dict[Kernel, Callable] = {"cudnn": _cudnn, "splash": _splash}
-    arranged = _arranged(
-        queries, own, prefix, true, window=window, multiple=_MULTIPLE[kernel]
+    run: dict[Kernel, Callable] = {
+        "cudnn": _cudnn_attention,
+        "splash": _splash_attention,
+    }
+    inputs = _kernel_inputs(
+        queries,
+        key_values,
+        prefix,
+        token_mask,
+        window=window,
+        multiple=_LENGTH_MULTIPLE[kernel],
     )
-    mixed_BNTH = run[kernel](arranged, config, interpret=interpret)
+    mixed_BNTH = run[kernel](inputs, config, interpret=interpret)
     return mixed_BNTH[:, :, :T].swapaxes(1, 2).astype(queries.dtype)
 
 
-def _arranged(
+def _kernel_inputs(
     query_BTNH: jax.Array,
-    own: tuple[jax.Array, jax.Array],
+    key_values: tuple[jax.Array, jax.Array],
     prefix: tuple[jax.Array, jax.Array] | None,
-    true_PS: jax.Array,
+    token_mask_PS: jax.Array,
     *,
     window: int,
     multiple: int,
-) -> Arranged:
+) -> KernelInputs:
     B, T = query_BTNH.shape[:2]
-    behind = -T % multiple
-    key_BKSH, value_BKSH = own
-    own_BS = true_PS.astype(jnp.int32)
+    pad_length = -T % multiple
+    key_BKSH, value_BKSH = key_values
+    own_BS = token_mask_PS.astype(jnp.int32)
     key_segment_BS, offset = own_BS, 0
     if prefix is not None:
         own_BS = jnp.ones((B, T), jnp.int32)
-        order_PS = jnp.argsort(true_PS, axis=1, stable=True)
-        P, S = true_PS.shape
+        order_PS = jnp.argsort(token_mask_PS, axis=1, stable=True)
+        P, S = token_mask_PS.shape
         G, front = B // P, -S % multiple
         offset = S + front
 
@@ -143,16 +158,18 @@ def _arranged(
             rows_BKSH = jnp.repeat(padded_PKSH, G, axis=0)
             return jnp.concatenate([rows_BKSH, own_BKSH], axis=2)
 
-        key_BKSH, value_BKSH = map(joined, prefix, own)
-        sorted_PS = jnp.take_along_axis(true_PS, order_PS, axis=1).astype(jnp.int32)
+        key_BKSH, value_BKSH = map(joined, prefix, key_values)
+        sorted_PS = jnp.take_along_axis(token_mask_PS, order_PS, axis=1).astype(
+            jnp.int32
+        )
         before_BS = jnp.repeat(_pad(sorted_PS, 1, front=front), G, axis=0)
         key_segment_BS = jnp.concatenate([before_BS, own_BS], axis=1)
-    return Arranged(
-        queries=_pad(query_BTNH.swapaxes(1, 2), 2, back=behind),
-        keys=_pad(key_BKSH, 2, back=behind),
-        values=_pad(value_BKSH, 2, back=behind),
-        query_segments=_pad(own_BS, 1, back=behind),
-        key_segments=_pad(key_segment_BS, 1, back=behind),
+    return KernelInputs(
+        queries=_pad(query_BTNH.swapaxes(1, 2), 2, back=pad_length),
+        keys=_pad(key_BKSH, 2, back=pad_length),
+        values=_pad(value_BKSH, 2, back=pad_length),
+        query_segments=_pad(own_BS, 1, back=pad_length),
+        key_segments=_pad(key_segment_BS, 1, back=pad_length),
         offset=offset,
         window=window,
     )
@@ -165,11 +182,13 @@ def _pad(x: jax.Array, axis: int, *, front: int = 0, back: int = 0) -> jax.Array
 
 
 def _scale(config: ModelConfig) -> float:
-    return (config.score_width or config.head_width) ** -0.5
+    return (config.query_pre_attn_scalar or config.head_dim) ** -0.5
 
 
-def _cudnn(arranged: Arranged, config: ModelConfig, *, interpret: bool) -> jax.Array:
-    """Returns the mix of values [B, N, T, H]; what is seen is an array [B, 1, T, S]."""
+def _cudnn_attention(
+    inputs: KernelInputs, config: ModelConfig, *, interpret: bool
+) -> jax.Array:
+    """Returns attention's output [B, N, T, H], with a mask array [B, 1, T, S]."""
 
     def kernel(
         query_BNTH: jax.Array,
@@ -179,26 +198,28 @@ def _cudnn(arranged: Arranged, config: ModelConfig, *, interpret: bool) -> jax.A
         key_segment_BS: jax.Array,
     ) -> jax.Array:
         T, S = query_BNTH.shape[2], key_BKSH.shape[2]
-        distance_TS = (arranged.offset + jnp.arange(T))[:, None] - jnp.arange(S)[None]
-        seen_TS = distance_TS >= 0
-        if arranged.window:
-            seen_TS &= distance_TS < arranged.window
-        same_BTS = query_segment_BT[:, :, None] == key_segment_BS[:, None]
+        distance_TS = (inputs.offset + jnp.arange(T))[:, None] - jnp.arange(S)[None]
+        causal_TS = distance_TS >= 0
+        if inputs.window:
+            causal_TS &= distance_TS < inputs.window
+        same_segment_BTS = query_segment_BT[:, :, None] == key_segment_BS[:, None]
         mixed_BTNH = jax.nn.dot_product_attention(
             query_BNTH.swapaxes(1, 2),
             key_BKSH.swapaxes(1, 2),
             value_BKSH.swapaxes(1, 2),
-            mask=(same_BTS & seen_TS[None])[:, None],
+            mask=(same_segment_BTS & causal_TS[None])[:, None],
             scale=_scale(config),
             implementation="xla" if interpret else "cudnn",
         )
         return mixed_BTNH.swapaxes(1, 2)
 
-    return _on_mesh(kernel, arranged)
+    return _shard_over_mesh(kernel, inputs)
 
 
-def _splash(arranged: Arranged, config: ModelConfig, *, interpret: bool) -> jax.Array:
-    """Returns the mix of values [B, N, T, H]; scores live in one block at a time."""
+def _splash_attention(
+    inputs: KernelInputs, config: ModelConfig, *, interpret: bool
+) -> jax.Array:
+    """Returns attention's output [B, N, T, H]; scores exist one block at a time."""
 
     def kernel(
         query_BNTH: jax.Array,
@@ -209,16 +230,16 @@ def _splash(arranged: Arranged, config: ModelConfig, *, interpret: bool) -> jax.
     ) -> jax.Array:
         N, T = query_BNTH.shape[1:3]
         shape = (T, key_BKSH.shape[2])
-        mask: splash.Mask = splash.CausalMask(shape, offset=arranged.offset)
-        if arranged.window:
-            band = (arranged.window - 1, 0)
-            mask = splash.LocalMask(shape, window_size=band, offset=arranged.offset)
+        mask: splash.Mask = splash.CausalMask(shape, offset=inputs.offset)
+        if inputs.window:
+            band = (inputs.window - 1, 0)
+            mask = splash.LocalMask(shape, window_size=band, offset=inputs.offset)
         attend = splash.make_splash_mha(
             mask=splash.MultiHeadMask([mask] * N),
             head_shards=1,
             q_seq_shards=1,
             block_sizes=_block_sizes(*shape),
-            attn_logits_soft_cap=config.score_cap or None,
+            attn_logits_soft_cap=config.attn_logit_softcap or None,
             interpret=interpret,
         )
         scaled_BNTH = (query_BNTH.astype(jnp.float32) * _scale(config)).astype(
@@ -227,11 +248,11 @@ def _splash(arranged: Arranged, config: ModelConfig, *, interpret: bool) -> jax.
         segments = splash.SegmentIds(q=query_segment_BT, kv=key_segment_BS)
         return jax.vmap(attend)(scaled_BNTH, key_BKSH, value_BKSH, segments)
 
-    return _on_mesh(kernel, arranged)
+    return _shard_over_mesh(kernel, inputs)
 
 
 def _block_sizes(T: int, S: int) -> splash.BlockSizes:
-    q, kv = (next(n for n in _BLOCKS if length % n == 0) for length in (T, S))
+    q, kv = (next(n for n in _BLOCK_SIZES if length % n == 0) for length in (T, S))
     return splash.BlockSizes(
         block_q=q,
         block_kv=kv,
@@ -243,29 +264,31 @@ def _block_sizes(T: int, S: int) -> splash.BlockSizes:
     )
 
 
-def _on_mesh(kernel: Callable[..., jax.Array], arranged: Arranged) -> jax.Array:
-    """Returns the kernel's result, each device computing its rows and its heads.
+def _shard_over_mesh(
+    kernel: Callable[..., jax.Array], inputs: KernelInputs
+) -> jax.Array:
+    """Returns the kernel's result, with each device computing its rows and heads.
 
-    A compiler cannot split what it cannot see into. Where key heads do not divide over
-    the devices that query heads do, every query head gets a key head of its own.
+    XLA cannot partition a kernel, so `shard_map` does. Where key heads do not divide
+    over the devices and query heads do, every query head gets a copy of its key head.
     """
     arrays = (
-        arranged.queries,
-        arranged.keys,
-        arranged.values,
-        arranged.query_segments,
-        arranged.key_segments,
+        inputs.queries,
+        inputs.keys,
+        inputs.values,
+        inputs.query_segments,
+        inputs.key_segments,
     )
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty:
         return kernel(*arrays)
     queries, keys, values, *segments = arrays
-    by_query = partition(queries.shape, ("batch", "heads", None, None), mesh)
-    by_key = partition(keys.shape, ("batch", "kv_heads", None, None), mesh)
+    by_query = partition_spec(queries.shape, ("batch", "heads", None, None), mesh)
+    by_key = partition_spec(keys.shape, ("batch", "kv_heads", None, None), mesh)
     if by_query != by_key:
         R = queries.shape[1] // keys.shape[1]
         keys, values = (jnp.repeat(x, R, axis=1) for x in (keys, values))
-    rows = partition(segments[0].shape, ("batch", None), mesh)
+    rows = partition_spec(segments[0].shape, ("batch", None), mesh)
     return jax.shard_map(
         kernel,
         in_specs=(by_query, by_query, by_query, rows, rows),

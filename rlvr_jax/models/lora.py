@@ -1,9 +1,9 @@
-"""Adapters beside a policy's weights, and weights quantised, through qwix.
+"""Low-rank adapters beside a policy's weights, and quantized weights, through qwix.
 
-A policy is adapted by giving the products of its blocks modules of their own, which
-qwix intercepts one by one: it finds a weight by looking through the module that uses
-it, and a block has several of one shape. Layers stay stacked, so adapters are
-A [L, in, rank] and B [L, rank, out].
+qwix intercepts the products inside a module's call and finds the weight by looking
+through that module. A block has several weights of one shape, so each adapted or
+quantized weight first gets a module of its own (`parameters.Linear`). Layers stay
+stacked: adapters are A [L, in, rank] and B [L, rank, out].
 
 LoRA   https://arxiv.org/abs/2106.09685
 QLoRA  https://arxiv.org/abs/2305.14314
@@ -18,104 +18,127 @@ import qwix
 from flax import nnx
 
 from rlvr_jax.config import LoRAConfig
-from rlvr_jax.models.huggingface.layout import Place, places
-from rlvr_jax.models.product import Product
+from rlvr_jax.models.families import ParamMapping, load_family
+from rlvr_jax.models.parameters import Linear
 from rlvr_jax.models.transformer import Transformer
 
 ADAPTERS = nnx.LoRAParam  # what selects the adapters among a policy's variables
-_TILE = 64  # numbers of a column that share a scale in nf4, as in QLoRA
+_NF4_TILE_SIZE = 64  # numbers of a column that share a scale in nf4, as in QLoRA
 # Uniform within 1 / sqrt(in), as PEFT draws A. B starts at 0.
-_DRAW_A = jax.nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
+_INIT_A = jax.nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
 
 
-def adapt(policy: Transformer, config: LoRAConfig, key: jax.Array) -> Transformer:
-    """Returns the policy, itself changed, with new adapters: logits stay as they were.
+def add_adapters(
+    policy: Transformer, config: LoRAConfig, key: jax.Array
+) -> Transformer:
+    """Returns the policy, changed in place, with new adapters in its layers.
 
-    With `config.quantize` they become those of the quantised weights. Adapters are
-    float32, whatever the weights are.
+    Logits stay as they were, for B starts at 0; with `config.quantize` they become
+    those of the quantized weights. Adapters are float32, whatever the weights are.
+
+    Example:
+        >>> import jax
+        >>> from flax import nnx
+        >>> from rlvr_jax.config import LoRAConfig, ModelConfig
+        >>> from rlvr_jax.models import Transformer
+        >>> config = ModelConfig(
+        ...     num_layers=1, hidden_size=8, intermediate_size=8, num_heads=1,
+        ...     num_kv_heads=1, head_dim=8,
+        ... )
+        >>> policy = Transformer(config, vocab_size=5, rngs=nnx.Rngs(0))
+        >>> lora = LoRAConfig(rank=2, target_modules=("q_proj",))
+        >>> policy = add_adapters(policy, lora, jax.random.key(0))
+        >>> [x.shape for x in named_adapters(policy, lora).popitem()[1]]
+        [(1, 8, 2), (1, 2, 8)]
     """
-    for number, (module, name, place) in enumerate(_products(policy)):
-        adapted = module in config.modules
+    for number, (module, name, place) in enumerate(_block_matrices(policy)):
+        adapted = module in config.target_modules
         if not adapted and config.quantize == "none":
             continue
         weight = vars(policy.blocks)[name]
         axes = weight.get_metadata()["axes"]
-        inner, outer = axes[1], axes[1 + place.columns]
+        inner, outer = axes[1], axes[1 + place.num_input_axes]
         layers, *shape = weight.shape
-        width = math.prod(shape[: place.columns])
-        provider = _provider(config, width, adapted=adapted)
-        product = _stacked(
+        width = math.prod(shape[: place.num_input_axes])
+        provider = _qwix_provider(config, width, adapted=adapted)
+        product = _stacked_linear(
             weight[...].reshape(layers, width, -1),
             nnx.Rngs(jax.random.fold_in(key, number)),
             provider=provider,
             axes=("layers", inner, outer),
         )
         if adapted:
-            lora_a, lora_b = _adapters(product)
-            _keep(lora_a, ("layers", inner, None))
-            _keep(lora_b, ("layers", None, outer))
+            lora_a, lora_b = _lora_pair(product)
+            _set_axes(lora_a, ("layers", inner, None))
+            _set_axes(lora_b, ("layers", None, outer))
         setattr(policy.blocks, name, product)
     return policy
 
 
-def adapted_shapes(graphdef: Any, base: Any, config: LoRAConfig) -> Transformer:
-    """Returns `adapt` of the policy of these parameters or shapes, in shapes alone."""
+def abstract_adapted_policy(
+    graphdef: Any, base: Any, config: LoRAConfig
+) -> Transformer:
+    """Returns what `add_adapters` would return, with shapes in the place of arrays."""
 
     def adapted(base: Any) -> Transformer:
-        return adapt(nnx.merge(graphdef, base), config, jax.random.key(0))
+        return add_adapters(nnx.merge(graphdef, base), config, jax.random.key(0))
 
     return nnx.eval_shape(adapted, base)
 
 
-def merged(graphdef: Any, base: Any, adapters: Any, config: LoRAConfig) -> Any:
-    """Returns parameters with W + (alpha / rank) A B in the place of W.
+def merge_adapters(graphdef: Any, base: Any, adapters: Any, config: LoRAConfig) -> Any:
+    """Returns the policy's parameters with W + (alpha / rank) A B in place of each W.
 
-    `graphdef` and `base` are the policy before `adapt`; a weight that `adapt` quantised
-    enters as the numbers it then stands for.
+    `graphdef` and `base` are the policy before `add_adapters`. With `config.quantize`,
+    W is the quantized weight, dequantized: the one that the adapters were trained with.
     """
     policy = nnx.merge(graphdef, base)
-    adapted = adapt(nnx.merge(graphdef, base), config, jax.random.key(0))
+    adapted = add_adapters(nnx.merge(graphdef, base), config, jax.random.key(0))
     nnx.update(adapted, adapters)
-    for module, name, _ in _products(policy):
+    for module, name, _ in _block_matrices(policy):
         product, param = vars(adapted.blocks)[name], vars(policy.blocks)[name]
-        if isinstance(product, Product):
-            weight_LXY = _weight(product).astype(jnp.float32)
-            if module in config.modules:
-                weight_LXY = weight_LXY + _change(product, config)
+        if isinstance(product, Linear):
+            weight_LXY = _dequantized_weight(product).astype(jnp.float32)
+            if module in config.target_modules:
+                weight_LXY = weight_LXY + _weight_delta(product, config)
             param[...] = weight_LXY.reshape(param.shape).astype(param.dtype)
     return nnx.state(policy)
 
 
 def named_adapters(policy: Transformer, config: LoRAConfig) -> dict[str, Any]:
-    """Returns A [L, in, rank] and B [L, rank, out] by Hugging Face's module names.
+    """Returns A [L, in, rank] and B [L, rank, out] by Hugging Face's module name.
 
-    Such as "model.layers.{}.self_attn.q_proj", `{}` for the layer.
+    A name is such as "model.layers.{}.self_attn.q_proj", with `{}` for the layer.
     """
     return {
-        place.name.removesuffix(".weight"): tuple(
-            param[...] for param in _adapters(vars(policy.blocks)[name])
+        place.hf_name.removesuffix(".weight"): tuple(
+            param[...] for param in _lora_pair(vars(policy.blocks)[name])
         )
-        for module, name, place in _products(policy)
-        if module in config.modules
+        for module, name, place in _block_matrices(policy)
+        if module in config.target_modules
     }
 
 
-def _products(policy: Transformer) -> list[tuple[str, str, Place]]:
-    """Returns a layer's matrices: Hugging Face's name, ours, and their form there."""
+def _block_matrices(policy: Transformer) -> list[tuple[str, str, ParamMapping]]:
+    """Returns the matrices of a layer: Hugging Face's name, ours, and the mapping."""
     return [
-        (place.name.split(".")[-2], path.removeprefix("blocks."), place)
-        for path, place in places(policy.config).items()
-        if place.columns and path.startswith("blocks.")
+        (place.hf_name.split(".")[-2], path.removeprefix("blocks."), place)
+        for path, place in load_family(policy.config.family)
+        .param_mapping(policy.config)
+        .items()
+        if place.num_input_axes and path.startswith("blocks.")
     ]
 
 
-def _provider(config: LoRAConfig, width: int, *, adapted: bool) -> qwix.LoraProvider:
-    """Returns what qwix does to one product whose matrix has `width` rows."""
+def _qwix_provider(
+    config: LoRAConfig, width: int, *, adapted: bool
+) -> qwix.LoraProvider:
+    """Returns what qwix is to do with one matrix of `width` rows."""
     rule: dict[str, Any] = {"module_path": ".*"}
     if config.quantize != "none":
         rule["weight_qtype"] = config.quantize
     if config.quantize == "nf4":
-        rule["tile_size"] = math.gcd(_TILE, width)
+        rule["tile_size"] = math.gcd(_NF4_TILE_SIZE, width)
     if not adapted:
         return qwix.LoraProvider([qwix.QuantizationRule(**rule)])
     return qwix.LoraProvider(
@@ -123,56 +146,56 @@ def _provider(config: LoRAConfig, width: int, *, adapted: bool) -> qwix.LoraProv
             qwix.LoraRule(
                 rank=config.rank,
                 alpha=config.alpha,
-                lora_a_initializer=_DRAW_A,
+                lora_a_initializer=_INIT_A,
                 **rule,
             )
         ]
     )
 
 
-def _stacked(
+def _stacked_linear(
     weight_LXY: jax.Array,
     rngs: nnx.Rngs,
     *,
     provider: qwix.LoraProvider,
     axes: tuple[str, ...],
-) -> Product:
-    """Returns the product that qwix makes of each layer's, as one with an L axis."""
+) -> Linear:
+    """Returns one module, with a leading L axis, of what qwix makes of each layer."""
     L, X, _ = weight_LXY.shape
 
     @nnx.split_rngs(splits=L)
     @nnx.vmap(in_axes=(0, 0), out_axes=0)
-    def create(weight_XY: jax.Array, rngs: nnx.Rngs) -> Product:
-        # qwix learns what there is to intercept from one call.
-        once = jnp.zeros((1, 1, X), weight_XY.dtype)
+    def create(weight_XY: jax.Array, rngs: nnx.Rngs) -> Linear:
+        # qwix finds what to intercept by calling the module once.
+        example = jnp.zeros((1, 1, X), weight_XY.dtype)
         return qwix.apply_lora_to_model(
-            Product(weight_XY, axes), provider, once, rngs=rngs
+            Linear(weight_XY, axes), provider, example, rngs=rngs
         )
 
     return create(weight_LXY, rngs)
 
 
-def _adapters(product: Product) -> tuple[nnx.LoRAParam, nnx.LoRAParam]:
+def _lora_pair(product: Linear) -> tuple[nnx.LoRAParam, nnx.LoRAParam]:
     """Returns A and B, which qwix names after the weight."""
-    found = vars(product)
-    return found["weight_lora_a"], found["weight_lora_b"]
+    variables = vars(product)
+    return variables["weight_lora_a"], variables["weight_lora_b"]
 
 
-def _keep(param: nnx.LoRAParam, axes: tuple[str | None, ...]) -> None:
-    """Gives an adapter its logical axes, and the dtype of master weights."""
+def _set_axes(param: nnx.LoRAParam, axes: tuple[str | None, ...]) -> None:
+    """Sets an adapter's logical axes, and casts it to float32."""
     param.set_metadata(axes=axes)
     param[...] = param[...].astype(jnp.float32)
 
 
-def _change(product: Product, config: LoRAConfig) -> jax.Array:
+def _weight_delta(product: Linear, config: LoRAConfig) -> jax.Array:
     """Returns (alpha / rank) A B, [L, in, out]."""
-    lora_a, lora_b = _adapters(product)
+    lora_a, lora_b = _lora_pair(product)
     scale = config.alpha / config.rank
     return scale * jnp.einsum("lxr,lry->lxy", lora_a[...], lora_b[...])
 
 
-def _weight(product: Product) -> jax.Array:
-    """Returns the matrices as numbers, [L, in, out]."""
+def _dequantized_weight(product: Linear) -> jax.Array:
+    """Returns the matrices [L, in, out], dequantized if they are quantized."""
     weight = vars(product)["weight"]
     if isinstance(weight, nnx.Param):
         return weight[...]

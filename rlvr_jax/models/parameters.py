@@ -1,22 +1,23 @@
-"""Parameters: how they are drawn, and the logical axes that each one carries.
+"""Parameters: their initial values, their logical axes, and products with them.
 
-The axes travel with the parameter into whatever tree is shaped like the parameters
-(gradients, optimizer moments), so one function lays all of them out.
+The axes travel with a parameter into every tree of the same structure (gradients,
+optimizer moments), so that one function lays all of them out on a mesh.
 """
 
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
-from job_jax.mesh import constrain, partition, undivided
-from job_jax.schema import require
+from job_jax.mesh import partition_spec, unsharded_axes, with_logical_constraint
+from job_jax.schema import check
 from rlvr_jax.config import ModelConfig
 
 
-def normal(
+def normal_param(
     rngs: nnx.Rngs,
     shape: tuple[int, ...],
     axes: tuple[str, ...],
@@ -24,35 +25,35 @@ def normal(
     fan_in: int,
     config: ModelConfig,
 ) -> nnx.Param:
-    """Returns a parameter drawn with standard deviation init_scale / sqrt(fan_in)."""
+    """Returns a normal random parameter with std init_scale / sqrt(fan_in)."""
     std = config.init_scale * fan_in**-0.5
     value = std * jax.random.normal(rngs.params(), shape)
     return nnx.Param(value.astype(config.param_dtype), axes=axes)
 
 
-def constant(
+def constant_param(
     value: float, shape: tuple[int, ...], axes: tuple[str, ...], *, config: ModelConfig
 ) -> nnx.Param:
     """Returns a parameter that starts at `value`."""
     return nnx.Param(jnp.full(shape, value, config.param_dtype), axes=axes)
 
 
-def shardings(model: nnx.Module, mesh: Mesh, which: Any = ...) -> Any:
-    """Returns a tree like the parameters' with each one's layout on the mesh.
+def param_shardings(model: nnx.Module, mesh: Mesh, param_filter: Any = ...) -> Any:
+    """Returns each parameter's sharding on the mesh, in a tree like the parameters'.
 
-    `which` is an nnx filter; without it, of all parameters.
+    `param_filter` is an nnx filter that selects some of the parameters.
     """
 
     def layout(param: nnx.Param) -> NamedSharding:
-        return NamedSharding(mesh, partition(param.shape, _axes(param), mesh))
+        return NamedSharding(mesh, partition_spec(param.shape, _axes(param), mesh))
 
-    return jax.tree.map(layout, nnx.state(model, which), is_leaf=_is_parameter)
+    return jax.tree.map(layout, nnx.state(model, param_filter), is_leaf=_is_parameter)
 
 
-def laid_out_shapes(model: nnx.Module, mesh: Mesh, which: Any = ...) -> Any:
-    """Returns a tree like the parameters' with shapes, types and layouts for arrays.
+def abstract_params(model: nnx.Module, mesh: Mesh, param_filter: Any = ...) -> Any:
+    """Returns each parameter's shape, dtype and sharding, in a tree like theirs.
 
-    `which` is an nnx filter; without it, of all parameters.
+    `param_filter` is an nnx filter that selects some of the parameters.
     """
 
     def shaped(layout: NamedSharding, param: Any) -> Any:
@@ -61,59 +62,64 @@ def laid_out_shapes(model: nnx.Module, mesh: Mesh, which: Any = ...) -> Any:
             param,
         )
 
-    return jax.tree.map(shaped, shardings(model, mesh, which), nnx.state(model, which))
+    return jax.tree.map(
+        shaped,
+        param_shardings(model, mesh, param_filter),
+        nnx.state(model, param_filter),
+    )
 
 
-def check_divides(config: ModelConfig, mesh: Mesh, what: str) -> None:
-    """Raises ConfigError where the mesh would hold most of the policy whole.
+def check_divisible(config: ModelConfig, mesh: Mesh, tensor_field: str) -> None:
+    """Raises ConfigError if the large dimensions do not divide over the mesh.
 
-    `what` names the field that sets its `tensor` axis. Query heads and the MLP lie over
-    it, rows of every matrix over `fsdp`. Key/value heads and vocabulary may be whole.
+    Query heads and the MLP are split over the axis `tensor`, which the config field
+    `tensor_field` sets, and the hidden size over `fsdp`. Otherwise every device would
+    hold most of the policy. Key/value heads and vocabulary need not divide.
     """
     tensor, fsdp = mesh.shape["tensor"], mesh.shape["fsdp"]
     for size, name, parts, axis in (
-        (config.heads, "heads", tensor, what),
-        (config.mlp_width, "mlp_width", tensor, what),
-        (config.width, "width", fsdp, "mesh.fsdp"),
+        (config.num_heads, "num_heads", tensor, tensor_field),
+        (config.intermediate_size, "intermediate_size", tensor, tensor_field),
+        (config.hidden_size, "hidden_size", fsdp, "mesh.fsdp"),
     ):
         fits = [n for n in range(1, parts + 1) if size % n == 0]
-        require(
+        check(
             size % parts == 0,
             f"model.{name}={size} does not divide over {axis}={parts}, and every "
             f"device would hold all of it; choose {axis} of {fits}",
         )
 
 
-def held_whole(model: nnx.Module, mesh: Mesh) -> list[str]:
-    """Returns the parameters that are not split as RULES say, each with the axis."""
+def replicated_params(model: nnx.Module, mesh: Mesh) -> list[str]:
+    """Returns "parameter: axis" for each axis that a parameter is not split over."""
     return [
         f"{'.'.join(map(str, path))}: {axis}"
         for path, param in nnx.to_flat_state(nnx.state(model))
-        for axis in undivided(param.shape, _axes(param), mesh)
+        for axis in unsharded_axes(param.shape, _axes(param), mesh)
     ]
 
 
-def for_passes(params: Any, dtype: str) -> Any:
-    """Returns parameters as every pass reads them: matrices in the compute dtype.
+def cast_for_compute(params: Any, dtype: str) -> Any:
+    """Returns parameters with matrices in the compute dtype.
 
-    Vectors (the final norm's scale) are read in float32 as they are, and so kept.
+    Vectors (the final norm's scale) are used in float32 and stay as they are.
     """
 
-    def read(x: jax.Array) -> jax.Array:
-        wide = jnp.issubdtype(x.dtype, jnp.floating) and x.ndim > 1
-        return x.astype(dtype) if wide else x
+    def cast(x: jax.Array) -> jax.Array:
+        is_matrix = jnp.issubdtype(x.dtype, jnp.floating) and x.ndim > 1
+        return x.astype(dtype) if is_matrix else x
 
-    return jax.tree.map(read, params)
-
-
-def layer_sharding(layout: Sharding) -> Sharding:
-    """Returns the layout of one layer of a parameter that is stacked as `layout` is."""
-    if isinstance(layout, NamedSharding):
-        return NamedSharding(layout.mesh, PartitionSpec(*layout.spec[1:]))
-    return layout
+    return jax.tree.map(cast, params)
 
 
-def laid_out(tree: Any) -> Any:
+def layer_sharding(sharding: Sharding) -> Sharding:
+    """Returns the sharding of one layer, given that of the stacked parameter."""
+    if isinstance(sharding, NamedSharding):
+        return NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[1:]))
+    return sharding
+
+
+def with_sharding(tree: Any) -> Any:
     """Returns the tree on the current mesh, if there is one.
 
     Whatever is shaped like a parameter lies as that parameter does; the rest is whole
@@ -122,9 +128,57 @@ def laid_out(tree: Any) -> Any:
 
     def place(node: Any) -> Any:
         axes = _axes(node) if _is_parameter(node) else ()
-        return jax.tree.map(lambda x: constrain(x, *axes), node)
+        return jax.tree.map(lambda x: with_logical_constraint(x, *axes), node)
 
     return jax.tree.map(place, tree, is_leaf=_is_parameter)
+
+
+class Linear(nnx.Module):
+    """Multiplies by a matrix [in, out] that has a module of its own.
+
+    `models.lora` gives a weight its own module so that qwix can intercept the product:
+    qwix then adds the low-rank adapters, or reads a quantized weight. A block's other
+    weights are plain parameters.
+    """
+
+    def __init__(self, weight: jax.Array, axes: tuple[str, ...]):
+        self.weight = nnx.Param(weight, axes=axes)
+
+    def __call__(self, x_BTX: jax.Array) -> jax.Array:
+        """Returns the product, [B, T, out]."""
+        return jnp.einsum("btx,xy->bty", x_BTX, self.weight[...])
+
+
+def linear(x_BTX: jax.Array, weight: nnx.Param | Linear) -> jax.Array:
+    """Returns x W; leading axes of W are flattened until they match the width of x."""
+    if isinstance(weight, Linear):
+        return weight(x_BTX)
+    return x_BTX @ weight[...].reshape(x_BTX.shape[-1], -1)
+
+
+def check_token_ids(ids: Any, vocab_size: int, name: str, *, mask: Any = None) -> None:
+    """Raises ValueError if one of the ids, called `name`, is not in the vocabulary.
+
+    (Indexing an embedding out of bounds would silently read another token's row.) Ids
+    where `mask` is False may be anything. The values cannot be read while tracing or on
+    other processes; then only the dtype is checked.
+    """
+    if np.dtype(ids.dtype).kind not in "iu":
+        raise ValueError(f"{name} holds {ids.dtype}; it must hold token ids")
+    for array in (ids, mask):
+        if isinstance(array, jax.core.Tracer):
+            return
+        if isinstance(array, jax.Array) and not array.is_fully_addressable:
+            return
+    ids, mask = jax.device_get((ids, mask))
+    wrong = (ids < 0) | (ids >= vocab_size)
+    if mask is not None:
+        wrong &= mask
+    if wrong.any():
+        raise ValueError(
+            f"{name} holds the id {ids[wrong][0]}; the vocabulary has 0 to "
+            f"{vocab_size - 1}"
+        )
 
 
 def _is_parameter(node: Any) -> bool:

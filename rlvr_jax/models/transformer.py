@@ -1,73 +1,64 @@
 """The policy: one decoder for training, scoring and sampling.
 
-`prefill` reads prompts, `extend` reads completions against prompts that are shared by
-their group, `decode` reads one more token against a cache. Layer parameters are stacked
-on a leading L axis whatever the layer loop, so checkpoints do not depend on it.
+`prefill` runs prompts, `extend` runs completions against the prompt that their group
+shares, `hidden_states` does both, and `decode_step` runs one more token against a
+cache. Layer parameters are stacked on a leading L axis whether layers are scanned or
+unrolled, so checkpoints do not depend on it.
 """
 
-import dataclasses
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
-from job_jax.mesh import constrain
+from job_jax.mesh import with_logical_constraint
 from rlvr_jax.config import ModelConfig
-from rlvr_jax.config_model import LayerKind
-from rlvr_jax.models.attention import KeyValues, capped
-from rlvr_jax.models.block import Block, RMSNorm, stream_axis
-from rlvr_jax.models.ids import check_ids
-from rlvr_jax.models.parameters import normal
-from rlvr_jax.models.views import View, Views, completion_views, either, prompt_views
-from rlvr_jax.models.views import kinds as layer_kinds
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Prefix:
-    """What a group shares: each layer's keys and values of its prompt.
-
-    `layers` is a tuple of L `KeyValues` (unrolled) or one with a leading L axis (scan).
-    """
-
-    layers: Any
-    mask: Bool[Array, " P S"]
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Activations:
-    """What a pass computes: the final normalised hidden states and the taps asked for.
-
-    With `taps=(3, 7)`, `taps[0]` is the residual stream after layer 3.
-    """
-
-    hidden: Float[Array, " B T D"]
-    taps: tuple[Float[Array, " B T D"], ...]
-
-
-class Edit(Protocol):
-    """A change of the residual stream after one layer: stream in, stream out.
-
-    Make it a pytree, `layer` static and the rest arrays: edits of one shape then share
-    a program. Taps of the layer, and all layers above it, read the edited stream.
-    """
-
-    @property
-    def layer(self) -> int:
-        """Returns the layer, counted from 0, behind which the stream is changed."""
-
-    def __call__(self, x: Float[Array, "B T D"], /) -> Float[Array, "B T D"]:
-        """Returns the stream to go on with, of the same dtype."""
+from rlvr_jax.models.activations import (
+    Activations,
+    HiddenStates,
+    Prefix,
+    last_hidden,
+)
+from rlvr_jax.models.attention import KeyValues, soft_cap
+from rlvr_jax.models.block import Block, RMSNorm, sequence_axis
+from rlvr_jax.models.layer_loop import (
+    Intervention,
+    rematerialize,
+    scan_layers,
+    unroll_layers,
+)
+from rlvr_jax.models.masks import (
+    AttentionContext,
+    AttentionContexts,
+    completion_contexts,
+    expand_layer_types,
+    prompt_contexts,
+)
+from rlvr_jax.models.parameters import check_token_ids, normal_param
 
 
 class Transformer(nnx.Module):
-    """A decoder-only language model. `eos_ids` are the tokens that end a completion.
+    """A decoder-only language model, computed as `config` says.
 
-    Ids from `known_ids` on are rows that pad the embedding: no token, never drawn.
+    `eos_ids` are the tokens that end a completion. Ids from `num_real_tokens` on are
+    rows that only pad the embedding; they are never sampled. `hf_dir` is the Hugging
+    Face directory that the weights came from, if they did: exports copy its tokenizer.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from flax import nnx
+        >>> from rlvr_jax.config import ModelConfig
+        >>> config = ModelConfig(
+        ...     num_layers=1, hidden_size=8, intermediate_size=8, num_heads=1,
+        ...     num_kv_heads=1, head_dim=8,
+        ... )
+        >>> policy = Transformer(config, vocab_size=5, rngs=nnx.Rngs(0))
+        >>> tokens = jnp.array([[1, 2, 3]])
+        >>> policy(tokens, jnp.ones((1, 3), bool)).shape
+        (1, 3, 5)
     """
 
     def __init__(
@@ -77,70 +68,74 @@ class Transformer(nnx.Module):
         rngs: nnx.Rngs,
         *,
         eos_ids: tuple[int, ...] = (),
-        known_ids: int | None = None,
+        num_real_tokens: int | None = None,
     ):
         self.config = config
         self.vocab_size = vocab_size
         self.eos_ids = eos_ids
-        self.known_ids = vocab_size if known_ids is None else known_ids
-        self.origin: str | None = None  # the directory of files that exports take along
+        self.num_real_tokens = (
+            vocab_size if num_real_tokens is None else num_real_tokens
+        )
+        self.hf_dir: str | None = None
 
         def table() -> nnx.Param:
-            shape, axes = (vocab_size, config.width), ("vocab", "embed")
-            return normal(rngs, shape, axes, fan_in=config.width, config=config)
+            shape, axes = (vocab_size, config.hidden_size), ("vocab", "embed")
+            return normal_param(
+                rngs, shape, axes, fan_in=config.hidden_size, config=config
+            )
 
         self.embedding = table()
-        self.blocks = Block.stacked(config, rngs)
-        self.final_norm = RMSNorm(config.width, ("embed",), config=config)
+        self.blocks = Block.init_stacked(config, rngs)
+        self.final_norm = RMSNorm(config.hidden_size, ("embed",), config=config)
         if not config.tie_embeddings:
-            self.head = table()
+            self.lm_head = table()
 
     def __call__(
         self, tokens: Int[Array, " B T"], mask: Bool[Array, " B T"]
     ) -> Float[Array, " B T V"]:
-        """Returns next-token logits. Positions count a row's true tokens from 0.
+        """Returns next-token logits. Positions count the true tokens of each row.
 
         Left and right padding give the same logits at true tokens; logits at padding
         are arbitrary but finite. Raises ValueError on other shapes, and on ids outside
-        the vocabulary where their values are known (not while tracing).
+        the vocabulary (which cannot be seen while tracing).
         """
         tokens, mask = jnp.asarray(tokens), jnp.asarray(mask, bool)
         if tokens.ndim != 2 or mask.shape != tokens.shape:
             raise ValueError(
                 f"tokens {tokens.shape} and mask {mask.shape}; both must be [B, T]"
             )
-        check_ids(tokens, self.vocab_size, "tokens", mask=mask)
+        check_token_ids(tokens, self.vocab_size, "tokens", mask=mask)
         tokens = tokens.astype(jnp.int32)
         activations, _ = self.prefill(tokens, mask)
         return self.logits(activations.hidden)
 
     def logits(self, hidden_BTD: jax.Array) -> Float[Array, " B T V"]:
         """Returns float32 logits of final hidden states."""
-        head = self.embedding if self.config.tie_embeddings else self.head
+        head = self.embedding if self.config.tie_embeddings else self.lm_head
         logits_BTV = jnp.einsum(
             "btd,vd->btv",
             hidden_BTD,
             head[...].astype(hidden_BTD.dtype),
             preferred_element_type=jnp.float32,
         )
-        return capped(logits_BTV, self.config.logit_cap)
+        return soft_cap(logits_BTV, self.config.final_logit_softcap)
 
-    def layers(self) -> Any:
-        """Returns the layers in compute dtype, ready for every pass.
+    def cast_layers(self) -> Any:
+        """Returns the layers' parameters in the compute dtype, as passes take them.
 
-        Unrolled: a tuple of L states; scan: one state with a leading L axis. Taken
-        once outside a decode loop, neither cast nor slice is repeated in it.
+        A tuple of L states, or one state with a leading L axis if `scan_layers`. Call
+        it once outside a decode loop, so that the loop repeats neither cast nor slice.
         """
         dtype = self.config.compute_dtype
         state = jax.tree.map(
-            # What is quantised stays so; its scales are floats.
+            # Quantized integers stay as they are; their scales are floats.
             lambda w: w.astype(dtype) if jnp.issubdtype(w.dtype, jnp.floating) else w,
             nnx.state(self.blocks),
         )
-        if self.config.layer_loop == "scan":
+        if self.config.scan_layers:
             return state
         # lax.split's gradient is one concatenation; indexing would add L times.
-        count = self.config.layers
+        count = self.config.num_layers
         leaves, treedef = jax.tree.flatten(state)
         split = [jax.lax.split(leaf, [1] * count, axis=0) for leaf in leaves]
         return tuple(
@@ -154,25 +149,33 @@ class Transformer(nnx.Module):
         mask: Bool[Array, " P S"],
         *,
         layers: Any = None,
-        taps: tuple[int, ...] = (),
-        edit: Edit | None = None,
+        capture_layers: tuple[int, ...] = (),
+        intervention: Intervention | None = None,
     ) -> tuple[Activations, Prefix]:
-        """Returns the pass over whole sequences and what completions can share.
+        """Returns the activations of whole rows, and the keys and values to share.
 
-        What an `edit` changes here, completions see in the prompt's keys and values.
+        Completions see what an `intervention` changes here through the keys and values
+        of the layers above it.
         """
 
         def step(
-            block: Block, x_PSD: jax.Array, view: View, _: None
+            block: Block, x_PSD: jax.Array, context: AttentionContext, _: None
         ) -> tuple[Array, KeyValues]:
-            query_PSNH, own = block.heads(x_PSD, view)
-            return block.finish(x_PSD, block.attend(query_PSNH, own, view)), own
+            query_PSNH, own = block.project_qkv(x_PSD, context)
+            return block.residual_and_mlp(
+                x_PSD, block.attend(query_PSNH, own, context)
+            ), own
 
-        views = prompt_views(self.config, mask)
-        activations, kept = self._run(
-            step, tokens, views, layers=layers, taps=taps, edit=edit
+        contexts = prompt_contexts(self.config, mask)
+        activations, key_values = self._run_layers(
+            step,
+            tokens,
+            contexts,
+            layers=layers,
+            capture_layers=capture_layers,
+            intervention=intervention,
         )
-        return activations, Prefix(layers=kept, mask=mask)
+        return activations, Prefix(key_values=key_values, mask=mask)
 
     def extend(
         self,
@@ -180,45 +183,88 @@ class Transformer(nnx.Module):
         prefix: Prefix,
         *,
         layers: Any = None,
-        taps: tuple[int, ...] = (),
-        edit: Edit | None = None,
+        capture_layers: tuple[int, ...] = (),
+        intervention: Intervention | None = None,
     ) -> Activations:
-        """Returns the pass over completions, all tokens at once.
+        """Returns the activations of completions behind their prompts, all at once.
 
-        Padding lies behind a row's true tokens, where causality hides it.
+        Padding must come after a row's true tokens, where causality hides it.
         """
         B, T = tokens.shape
         index_T = jnp.arange(T, dtype=jnp.int32)
 
         def step(
-            block: Block, x_BTD: jax.Array, view: View, shared: KeyValues
+            block: Block, x_BTD: jax.Array, context: AttentionContext, shared: KeyValues
         ) -> tuple[Array, None]:
-            query_BTNH, own = block.heads(x_BTD, view)
-            mixed_BTNH = block.attend(query_BTNH, own, view, shared)
-            return block.finish(x_BTD, mixed_BTNH), None
+            query_BTNH, own = block.project_qkv(x_BTD, context)
+            mixed_BTNH = block.attend(query_BTNH, own, context, shared)
+            return block.residual_and_mlp(x_BTD, mixed_BTNH), None
 
-        activations, _ = self._run(
+        activations, _ = self._run_layers(
             step,
             tokens,
-            completion_views(self.config, prefix.mask, index_T, rows=B, length=T),
-            given=prefix.layers,
+            completion_contexts(self.config, prefix.mask, index_T, rows=B, length=T),
+            layer_inputs=prefix.key_values,
             layers=layers,
-            taps=taps,
-            edit=edit,
+            capture_layers=capture_layers,
+            intervention=intervention,
         )
         return activations
 
-    def empty_cache(self, rows: int, length: int) -> Any:
+    def hidden_states(
+        self,
+        prompt_tokens: Int[Array, " P S"],
+        prompt_lengths: Int[Array, " P"],
+        completion_tokens: Int[Array, " B T"],
+        *,
+        capture_layers: tuple[int, ...] = (),
+        capture_prompts: bool = False,
+        intervention: Intervention | None = None,
+        prompt_intervention: Intervention | None = None,
+    ) -> HiddenStates:
+        """Returns the hidden states of prompts and of their B = P G completions.
+
+        Both are padded on the right. Prompts are run once and shared by their groups.
+        `capture_layers` are captured in the completions, and in the prompts too with
+        `capture_prompts`; each of the two interventions changes one of the passes.
+        """
+        layers = self.cast_layers()
+        index_S = jnp.arange(prompt_tokens.shape[1], dtype=jnp.int32)
+        prompts, prefix = self.prefill(
+            prompt_tokens,
+            index_S[None] < prompt_lengths[:, None],
+            layers=layers,
+            capture_layers=capture_layers if capture_prompts else (),
+            intervention=prompt_intervention,
+        )
+        last_PD = last_hidden(prompts.hidden, prompt_lengths)
+        group_size = completion_tokens.shape[0] // prompt_tokens.shape[0]
+        completions = self.extend(
+            completion_tokens,
+            prefix,
+            layers=layers,
+            capture_layers=capture_layers,
+            intervention=intervention,
+        )
+        return HiddenStates(
+            first=jnp.repeat(last_PD, group_size, axis=0),
+            prompts=prompts,
+            completions=completions,
+        )
+
+    def init_cache(self, rows: int, length: int) -> Any:
         """Returns zeroed keys and values for `length` completion tokens of B rows."""
         config = self.config
-        shape = (rows, length, config.kv_heads, config.head_width)
+        shape = (rows, length, config.num_kv_heads, config.head_dim)
         zeros = jnp.zeros(shape, config.compute_dtype)
-        layers = tuple(KeyValues.of(zeros, zeros) for _ in range(config.layers))
-        if config.layer_loop == "unrolled":
+        layers = tuple(
+            KeyValues.from_projections(zeros, zeros) for _ in range(config.num_layers)
+        )
+        if not config.scan_layers:
             return layers
         return jax.tree.map(lambda *parts: jnp.stack(parts), *layers)
 
-    def decode(
+    def decode_step(
         self,
         tokens: Int[Array, " B"],
         index: Int[Array, ""],
@@ -226,14 +272,14 @@ class Transformer(nnx.Module):
         *,
         cache: Any,
         layers: Any,
-        edit: Edit | None = None,
+        intervention: Intervention | None = None,
     ) -> tuple[Float[Array, " B D"], Any]:
-        """Returns the final hidden state of completion token `index`, and the cache.
+        """Returns the hidden state of completion token `index`, and the new cache.
 
-        Every row stands at the same `index`, since prompts are kept apart.
+        All rows are at the same `index`, since prompts are kept apart.
         """
-        unrolled = self.config.layer_loop == "unrolled"
-        views = completion_views(
+        unrolled = not self.config.scan_layers
+        contexts = completion_contexts(
             self.config,
             prefix.mask,
             index[None],
@@ -245,138 +291,84 @@ class Transformer(nnx.Module):
             return jax.lax.dynamic_update_slice_in_dim(past, new, index, axis=2)
 
         def step(
-            block: Block, x_B1D: jax.Array, view: View, given: tuple[KeyValues, ...]
+            block: Block,
+            x_B1D: jax.Array,
+            context: AttentionContext,
+            layer_input: tuple[KeyValues, ...],
         ) -> tuple[Array, KeyValues]:
-            shared, past = given
-            query_B1NH, new = block.heads(x_B1D, view)
+            shared, past = layer_input
+            query_B1NH, new = block.project_qkv(x_B1D, context)
             own = jax.tree.map(write, past, new)
-            mixed_B1NH = block.attend(query_B1NH, own, view, shared)
-            return block.finish(x_B1D, mixed_B1NH), own
+            mixed_B1NH = block.attend(query_B1NH, own, context, shared)
+            return block.residual_and_mlp(x_B1D, mixed_B1NH), own
 
-        given: Any = (prefix.layers, cache)
+        layer_inputs: Any = (prefix.key_values, cache)
         if unrolled:
-            given = tuple(zip(*given, strict=True))
-        activations, cache = self._run(
-            step, tokens[:, None], views, given=given, layers=layers, edit=edit
+            layer_inputs = tuple(zip(*layer_inputs, strict=True))
+        activations, cache = self._run_layers(
+            step,
+            tokens[:, None],
+            contexts,
+            layer_inputs=layer_inputs,
+            layers=layers,
+            intervention=intervention,
         )
         return activations.hidden[:, 0], cache
 
-    def _run(
+    def _run_layers(
         self,
-        step: Callable[[Block, jax.Array, View, Any], tuple[jax.Array, Any]],
+        step: Callable[
+            [Block, jax.Array, AttentionContext, Any], tuple[jax.Array, Any]
+        ],
         tokens_BT: jax.Array,
-        views: Views,
+        contexts: AttentionContexts,
         *,
-        given: Any = None,
+        layer_inputs: Any = None,
         layers: Any,
-        taps: tuple[int, ...] = (),
-        edit: Edit | None = None,
+        capture_layers: tuple[int, ...] = (),
+        intervention: Intervention | None = None,
     ) -> tuple[Activations, Any]:
-        """Returns embeddings passed through every layer, and what each layer made.
+        """Returns the activations of a pass, and what `step` returned for each layer.
 
-        `given` holds what each layer is given, stacked or in a tuple as the layers are.
+        `layer_inputs` holds an input of each layer, stacked or in a tuple as the layers
+        are.
         """
         config = self.config
-        if not all(0 <= layer < config.layers for layer in taps):
-            raise ValueError(f"taps={taps} of layers 0..{config.layers - 1}")
-        if edit is not None and not 0 <= edit.layer < config.layers:
+        if not all(0 <= layer < config.num_layers for layer in capture_layers):
             raise ValueError(
-                f"edit of layer {edit.layer} of layers 0..{config.layers - 1}"
+                f"capture_layers={capture_layers} of layers 0..{config.num_layers - 1}"
+            )
+        if intervention is not None and not 0 <= intervention.layer < config.num_layers:
+            raise ValueError(
+                f"intervention after layer {intervention.layer} of layers "
+                f"0..{config.num_layers - 1}"
             )
         graphdef = nnx.graphdef(self.blocks)
 
         def block(
-            state: Any, x_BTD: jax.Array, view: View, given: Any
+            state: Any, x_BTD: jax.Array, context: AttentionContext, layer_input: Any
         ) -> tuple[jax.Array, Any]:
-            return step(nnx.merge(graphdef, state), x_BTD, view, given)
+            return step(nnx.merge(graphdef, state), x_BTD, context, layer_input)
 
         # Cast after the look-up: the gradient adds up in the parameters' dtype.
-        table_VD = constrain(self.embedding[...], "vocab", None)
+        table_VD = with_logical_constraint(self.embedding[...], "vocab", None)
         x_BTD = table_VD[tokens_BT].astype(config.compute_dtype)
         if config.scale_embeddings:
-            x_BTD = x_BTD * jnp.asarray(config.width**0.5, x_BTD.dtype)
-        x_BTD = constrain(x_BTD, "batch", stream_axis(config), None)
-        x_BTD, tapped, made = (_unroll if config.layer_loop == "unrolled" else _scan)(
-            _rematerialised(block, config.remat),
-            self.layers() if layers is None else layers,
+            x_BTD = x_BTD * jnp.asarray(config.hidden_size**0.5, x_BTD.dtype)
+        x_BTD = with_logical_constraint(x_BTD, "batch", sequence_axis(config), None)
+        x_BTD, captured, outputs = (
+            scan_layers if config.scan_layers else unroll_layers
+        )(
+            rematerialize(block, config.remat),
+            self.cast_layers() if layers is None else layers,
             x_BTD,
-            kinds=layer_kinds(config),
-            views=views,
-            given=given,
-            taps=taps,
-            edit=edit,
+            layer_types=expand_layer_types(config),
+            contexts=contexts,
+            layer_inputs=layer_inputs,
+            capture_layers=capture_layers,
+            intervention=intervention,
         )
         hidden_BTD = self.final_norm(x_BTD)
-        if config.shard_sequence:
-            hidden_BTD = constrain(hidden_BTD, "batch", None, None)
-        return Activations(hidden=hidden_BTD, taps=tapped), made
-
-
-def _unroll(
-    block: Callable[..., tuple[jax.Array, Any]],
-    layers: Any,
-    x_BTD: jax.Array,
-    *,
-    kinds: tuple[LayerKind, ...],
-    views: Views,
-    given: Any,
-    taps: tuple[int, ...],
-    edit: Edit | None,
-) -> tuple[jax.Array, tuple[jax.Array, ...], Any]:
-    """Returns the last stream, the tapped streams and what each layer made."""
-    streams, made = [], []
-    for layer, state in enumerate(layers):
-        view = views[kinds[layer]]
-        x_BTD, out = block(state, x_BTD, view, given[layer] if given else None)
-        if edit is not None and layer == edit.layer:
-            x_BTD = edit(x_BTD)
-        streams.append(x_BTD)
-        made.append(out)
-    return x_BTD, tuple(streams[layer] for layer in taps), tuple(made)
-
-
-def _scan(
-    block: Callable[..., tuple[jax.Array, Any]],
-    layers: Any,
-    x_BTD: jax.Array,
-    *,
-    kinds: tuple[LayerKind, ...],
-    views: Views,
-    given: Any,
-    taps: tuple[int, ...],
-    edit: Edit | None,
-) -> tuple[jax.Array, tuple[jax.Array, ...], Any]:
-    """Returns what `_unroll` returns, each layer's part stacked on a leading L axis."""
-
-    def body(carry: Any, layer: tuple[jax.Array, ...]) -> tuple[Any, Any]:
-        x_BTD, tapped = carry
-        number, sliding, state, given = layer
-        x_BTD, out = block(state, x_BTD, either(sliding, views), given)
-        if edit is not None:
-            x_BTD = jnp.where(number == edit.layer, edit(x_BTD), x_BTD)
-        tapped = tuple(
-            jnp.where(number == tap, x_BTD, kept)
-            for tap, kept in zip(taps, tapped, strict=True)
-        )
-        return (x_BTD, tapped), out
-
-    numbers_L = jnp.arange(len(kinds))
-    sliding_L = jnp.array([kind == "sliding" for kind in kinds])
-    carry = (x_BTD, tuple(jnp.zeros_like(x_BTD) for _ in taps))
-    (x_BTD, tapped), made = jax.lax.scan(
-        body, carry, (numbers_L, sliding_L, layers, given)
-    )
-    return x_BTD, tapped, made
-
-
-def _rematerialised(block: Callable, remat: str) -> Callable:
-    """Returns the block such that backward recomputes what `remat` says.
-
-    none: nothing; dots: all but the products with weights; block: everything.
-    """
-    policies = jax.checkpoint_policies
-    if remat == "none":
-        return block
-    if remat == "dots":
-        return jax.checkpoint(block, policy=policies.dots_with_no_batch_dims_saveable)
-    return jax.checkpoint(block, policy=policies.nothing_saveable)
+        if config.sequence_parallel:
+            hidden_BTD = with_logical_constraint(hidden_BTD, "batch", None, None)
+        return Activations(hidden=hidden_BTD, captured=captured), outputs

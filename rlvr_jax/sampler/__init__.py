@@ -1,15 +1,13 @@
 """Prompts -> Rollouts."""
 
-from rlvr_jax.sampler.generate import Edited, generate, pad_prompts, sample
+from rlvr_jax.sampler.generate import ScopedIntervention, generate, pad_prompts, sample
 from rlvr_jax.sampler.layout import SamplerLayout, sampler_mesh
-from rlvr_jax.sampler.stops import stopped
 
 __all__ = [
-    "Edited",
     "SamplerLayout",
+    "ScopedIntervention",
     "generate",
     "pad_prompts",
     "sample",
     "sampler_mesh",
-    "stopped",
 ]

@@ -2,7 +2,7 @@
 
 Each prompt is read once and serves its G samples; decoding stops when every row has
 ended. A row's tokens depend on the key, its prompt's uid, its sample number and its own
-tokens, never on its neighbours in the batch.
+tokens, never on its neighbors in the batch.
 """
 
 import dataclasses
@@ -16,66 +16,82 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 
-from job_jax.mesh import constrain
-from job_jax.schema import require
+from job_jax.mesh import with_logical_constraint
+from job_jax.schema import check
 from rlvr_jax.config import SamplingConfig
-from rlvr_jax.models.distribution import Sampling, draw, is_end, sampling_logits
-from rlvr_jax.models.ids import check_ids
-from rlvr_jax.models.transformer import Edit, Transformer
+from rlvr_jax.models.activations import last_hidden
+from rlvr_jax.models.distribution import (
+    SamplingParams,
+    is_eos,
+    sample_tokens,
+    sampling_logits,
+)
+from rlvr_jax.models.layer_loop import Intervention
+from rlvr_jax.models.parameters import check_token_ids
+from rlvr_jax.models.transformer import Transformer
 from rlvr_jax.tokenizer import pad_rows
 from rlvr_jax.types import Prompts, Rollouts
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Edited:
+class ScopedIntervention:
     """An edit of the residual stream, and which tokens' stream it changes.
 
     completion  completion tokens alone; the first is drawn from the prompt as it is
-    drawn       every token that one is drawn from: those and the prompt's last
+    predicting  every token that one is drawn from: those and the prompt's last
     everywhere  prompt and completion
 
     A prompt is read once for all of its samples, so its edit is theirs in common.
     """
 
-    edit: Edit
-    where: Literal["completion", "drawn", "everywhere"] = dataclasses.field(
+    intervention: Intervention
+    scope: Literal["completion", "predicting", "everywhere"] = dataclasses.field(
         default="completion", metadata={"static": True}
     )
 
-    def of_prompts(self, prompts: Prompts) -> Edit | None:
+    def for_prompts(self, prompts: Prompts) -> Intervention | None:
         """Returns what the edit does to prompts, None where it leaves them alone."""
-        if self.where == "completion":
+        if self.scope == "completion":
             return None
-        if self.where == "everywhere":
-            return self.edit
+        if self.scope == "everywhere":
+            return self.intervention
         index_S = jnp.arange(prompts.tokens.shape[1], dtype=jnp.int32)
-        return _Masked(self.edit, index_S[None] == prompts.lengths[:, None] - 1)
+        return _MaskedIntervention(
+            self.intervention, index_S[None] == prompts.lengths[:, None] - 1
+        )
 
 
 @dataclasses.dataclass(frozen=True)
-class _Masked:
+class _MaskedIntervention:
     """An edit of the positions in a mask alone."""
 
-    edit: Edit
+    intervention: Intervention
     mask: Bool[Array, " P S"]
 
     @property
     def layer(self) -> int:
-        return self.edit.layer
+        return self.intervention.layer
 
     def __call__(self, x: Float[Array, "P S D"], /) -> Float[Array, "P S D"]:
-        return jnp.where(self.mask[:, :, None], self.edit(x), x)
+        return jnp.where(self.mask[:, :, None], self.intervention(x), x)
 
 
 def pad_prompts(
-    token_ids: Sequence[Sequence[int]], *, uids: Sequence[int], bucket: int
+    token_ids: Sequence[Sequence[int]], *, uids: Sequence[int], pad_multiple: int
 ) -> Prompts:
     """Returns prompts padded on the right to the next multiple of `bucket`, in NumPy.
 
     Raises ValueError on an empty prompt, which has no last token to go on from.
+
+    Example:
+        >>> prompts = pad_prompts([[5, 6, 7], [8]], uids=[0, 1], pad_multiple=4)
+        >>> prompts.tokens.tolist()
+        [[5, 6, 7, 0], [8, 0, 0, 0]]
+        >>> prompts.lengths.tolist()
+        [3, 1]
     """
-    tokens_PS, lengths_P = pad_rows(token_ids, bucket=bucket)
+    tokens_PS, lengths_P = pad_rows(token_ids, pad_multiple=pad_multiple)
     return Prompts(tokens=tokens_PS, lengths=lengths_P, uid=np.array(uids, np.uint32))
 
 
@@ -88,48 +104,58 @@ def generate(
     top_p: float = 1.0,
     top_k: int = 0,
     min_new_tokens: int = 0,
-    samples_per_prompt: int = 1,
+    num_samples: int = 1,
     key: Key[Array, ""] | UInt32[Array, " 2"] | int = 0,
-    edited: Edited | None = None,
+    intervention: ScopedIntervention | None = None,
 ) -> Rollouts:
-    """Returns `samples_per_prompt` completions of each prompt.
+    """Returns `num_samples` completions of each prompt.
 
     `prompts` are records, or lists of token ids (then a prompt's uid is its position).
     `key` is a JAX key, of either style, or a seed. Raises ConfigError on settings out
     of range, ValueError on prompts or a key that are none.
+
+    Example:
+        >>> from rlvr_jax.config import ModelConfig
+        >>> model = ModelConfig(
+        ...     num_layers=1, hidden_size=8, intermediate_size=8, num_heads=1,
+        ...     num_kv_heads=1
+        ... )
+        >>> policy = Transformer(model, vocab_size=11, eos_ids=(0,), rngs=nnx.Rngs(0))
+        >>> rollouts = generate(policy, [[3, 4], [5]], max_new_tokens=2, num_samples=3)
+        >>> rollouts.tokens.shape
+        (6, 2)
     """
     if not isinstance(prompts, Prompts):
-        prompts = _padded(prompts)
+        prompts = _pad_token_ids(prompts)
     if isinstance(prompts.tokens, np.ndarray):
-        own_PS = np.arange(prompts.tokens.shape[1])[None] < prompts.lengths[:, None]
-        check_ids(prompts.tokens, policy.vocab_size, "prompts", mask=own_PS)
+        check_token_ids(prompts.tokens, policy.vocab_size, "prompts", mask=prompts.mask)
     config = SamplingConfig(
-        max_new_tokens=_plain(max_new_tokens),
-        temperature=_plain(temperature),
-        top_p=_plain(top_p),
-        top_k=_plain(top_k),
-        min_new_tokens=_plain(min_new_tokens),
+        max_new_tokens=_as_python_number(max_new_tokens),
+        temperature=_as_python_number(temperature),
+        top_p=_as_python_number(top_p),
+        top_k=_as_python_number(top_k),
+        min_new_tokens=_as_python_number(min_new_tokens),
     )
-    samples = _plain(samples_per_prompt)
-    require(
+    samples = _as_python_number(num_samples)
+    check(
         isinstance(samples, int) and samples >= 1,
-        f"samples_per_prompt={samples!r}; it must be a whole number, at least 1",
+        f"num_samples={samples!r}; it must be a whole number, at least 1",
     )
     graphdef, params = nnx.split(policy)
     return sample(
         graphdef,
         params,
         prompts,
-        Sampling.of(config),
-        key=_typed(key),
+        SamplingParams.from_config(config),
+        key=_as_prng_key(key),
         weight_version=jnp.int32(0),
-        samples_per_prompt=samples,
+        num_samples=samples,
         max_new_tokens=config.max_new_tokens,
-        edited=edited,
+        intervention=intervention,
     )
 
 
-def _padded(prompts: Sequence[Sequence[int]]) -> Prompts:
+def _pad_token_ids(prompts: Sequence[Sequence[int]]) -> Prompts:
     """Returns the record of lists of token ids. Raises ValueError."""
     for at, prompt in enumerate(prompts):
         ids = np.asarray(prompt)
@@ -138,16 +164,16 @@ def _padded(prompts: Sequence[Sequence[int]]) -> Prompts:
                 f"prompts[{at}]={prompt!r:.60} is no list of token ids; give a list of "
                 "lists, and encode text with the policy's tokenizer first"
             )
-    return pad_prompts(prompts, uids=range(len(prompts)), bucket=16)
+    return pad_prompts(prompts, uids=range(len(prompts)), pad_multiple=16)
 
 
-def _plain(setting: Any) -> Any:
+def _as_python_number(setting: Any) -> Any:
     """Returns a setting that NumPy or JAX holds as Python's own number."""
     scalar = isinstance(setting, np.generic | np.ndarray | jax.Array)
     return setting.item() if scalar and setting.ndim == 0 else setting
 
 
-def _typed(key: Any) -> Key[Array, ""]:
+def _as_prng_key(key: Any) -> Key[Array, ""]:
     """Returns a new-style key. Raises ValueError."""
     if isinstance(key, int | np.integer):
         return jax.random.key(int(key))
@@ -156,54 +182,53 @@ def _typed(key: Any) -> Key[Array, ""]:
         return array
     if array.dtype == jnp.uint32 and array.ndim == 1:
         return jax.random.wrap_key_data(array)
-    told = repr(key).splitlines()[0]
-    raise ValueError(f"key={told}; give a seed such as 0, or one JAX key")
+    shown = repr(key).splitlines()[0]
+    raise ValueError(f"key={shown}; give a seed such as 0, or one JAX key")
 
 
 @functools.partial(
-    jax.jit, static_argnames=("graphdef", "samples_per_prompt", "max_new_tokens")
+    jax.jit, static_argnames=("graphdef", "num_samples", "max_new_tokens")
 )
 def sample(
     graphdef: Any,
     params: Any,
     prompts: Prompts,
-    sampling: Sampling,
+    sampling: SamplingParams,
     *,
     key: Key[Array, ""],
     weight_version: Int[Array, ""],
-    samples_per_prompt: int,
+    num_samples: int,
     max_new_tokens: int,
-    edited: Edited | None = None,
+    intervention: ScopedIntervention | None = None,
 ) -> Rollouts:
     """Returns rollouts of the policy (graphdef, params); `key` is the step's key."""
     policy: Transformer = nnx.merge(graphdef, params)
-    layers = policy.layers()
-    index_S = jnp.arange(prompts.tokens.shape[1], dtype=jnp.int32)
-    mask_PS = index_S[None] < prompts.lengths[:, None]
+    layers = policy.cast_layers()
     activations, prefix = policy.prefill(
         prompts.tokens,
-        mask_PS,
+        prompts.mask,
         layers=layers,
-        edit=None if edited is None else edited.of_prompts(prompts),
+        intervention=None
+        if intervention is None
+        else intervention.for_prompts(prompts),
     )
-    last_P11 = prompts.lengths[:, None, None] - 1
-    last_PD = jnp.take_along_axis(activations.hidden, last_P11, axis=1)[:, 0]
+    last_PD = last_hidden(activations.hidden, prompts.lengths)
     next_token = functools.partial(
-        _next_token,
+        _decode_step,
         policy,
         sampling,
-        keys_B=row_keys(key, prompts.uid, samples_per_prompt),
-        advance=functools.partial(
-            policy.decode,
+        keys_B=row_keys(key, prompts.uid, num_samples),
+        decode=functools.partial(
+            policy.decode_step,
             prefix=prefix,
             layers=layers,
-            edit=None if edited is None else edited.edit,
+            intervention=None if intervention is None else intervention.intervention,
         ),
     )
     written = jax.lax.while_loop(
         lambda written: (written.index < max_new_tokens) & ~written.finished.all(),
         next_token,
-        _nothing_written(policy, last_PD, samples_per_prompt, max_new_tokens),
+        _init_decode_state(policy, last_PD, num_samples, max_new_tokens),
     )
     return Rollouts(
         prompts=prompts,
@@ -217,7 +242,7 @@ def sample(
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Written:
+class _DecodeState:
     """The completions so far, `index` tokens wide.
 
     `hidden` is the final hidden state that token `index` is drawn from, `cache` the
@@ -233,63 +258,63 @@ class _Written:
     finished: Bool[Array, " B"]
 
 
-def _nothing_written(
+def _init_decode_state(
     policy: Transformer, last_PD: jax.Array, G: int, T: int
-) -> _Written:
+) -> _DecodeState:
     """Returns G completions of each prompt before their first token, on the mesh."""
     hidden_BD = jnp.repeat(last_PD, G, axis=0)
     B = hidden_BD.shape[0]
-    return _Written(
+    return _DecodeState(
         index=jnp.int32(0),
-        hidden=constrain(hidden_BD, "batch", None),
-        cache=policy.empty_cache(B, T),
-        tokens=constrain(jnp.zeros((B, T), jnp.int32), "batch", None),
-        logprobs=constrain(jnp.zeros((B, T), jnp.float32), "batch", None),
-        lengths=constrain(jnp.zeros(B, jnp.int32), "batch"),
-        finished=constrain(jnp.zeros(B, bool), "batch"),
+        hidden=with_logical_constraint(hidden_BD, "batch", None),
+        cache=policy.init_cache(B, T),
+        tokens=with_logical_constraint(jnp.zeros((B, T), jnp.int32), "batch", None),
+        logprobs=with_logical_constraint(jnp.zeros((B, T), jnp.float32), "batch", None),
+        lengths=with_logical_constraint(jnp.zeros(B, jnp.int32), "batch"),
+        finished=with_logical_constraint(jnp.zeros(B, bool), "batch"),
     )
 
 
-def _next_token(
+def _decode_step(
     policy: Transformer,
-    sampling: Sampling,
-    written: _Written,
+    sampling: SamplingParams,
+    state: _DecodeState,
     *,
     keys_B: jax.Array,
-    advance: Callable[..., tuple[jax.Array, Any]],
-) -> _Written:
-    """Returns the completions with one more token; those that ended get zeros."""
-    index, ended_B = written.index, written.finished
-    logits_BV = policy.logits(written.hidden[:, None])[:, 0]
+    decode: Callable[..., tuple[jax.Array, Any]],
+) -> _DecodeState:
+    """Returns the completions with one more token; finished ones get zeros."""
+    index, ended_B = state.index, state.finished
+    logits_BV = policy.logits(state.hidden[:, None])[:, 0]
     kept_BV = sampling_logits(
         logits_BV,
         jnp.broadcast_to(index, ended_B.shape),
         sampling,
         eos_ids=policy.eos_ids,
-        known_ids=policy.known_ids,
+        num_real_tokens=policy.num_real_tokens,
     )
-    token_B, logprob_B = draw(kept_BV, _uniform(keys_B, index))
+    token_B, logprob_B = sample_tokens(kept_BV, _uniform(keys_B, index))
     token_B = jnp.where(ended_B, 0, token_B)
     logprob_B = jnp.where(ended_B, 0.0, logprob_B)
-    hidden_BD, cache = advance(token_B, index, cache=written.cache)
+    hidden_BD, cache = decode(token_B, index, cache=state.cache)
 
     def write(buffer_BT: jax.Array, column_B: jax.Array) -> jax.Array:
         return jax.lax.dynamic_update_index_in_dim(buffer_BT, column_B, index, axis=1)
 
-    return _Written(
+    return _DecodeState(
         index=index + 1,
         hidden=hidden_BD,
         cache=cache,
-        tokens=write(written.tokens, token_B),
-        logprobs=write(written.logprobs, logprob_B),
-        lengths=written.lengths + jnp.where(ended_B, 0, 1),
-        finished=ended_B | is_end(token_B, policy.eos_ids),
+        tokens=write(state.tokens, token_B),
+        logprobs=write(state.logprobs, logprob_B),
+        lengths=state.lengths + jnp.where(ended_B, 0, 1),
+        finished=ended_B | is_eos(token_B, policy.eos_ids),
     )
 
 
-def row_keys(key: jax.Array, uid_P: jax.Array, samples_per_prompt: int) -> jax.Array:
+def row_keys(key: jax.Array, uid_P: jax.Array, num_samples: int) -> jax.Array:
     """Returns B keys, each a pure function of (key, prompt uid, sample number)."""
-    samples_G = jnp.arange(samples_per_prompt, dtype=jnp.uint32)
+    samples_G = jnp.arange(num_samples, dtype=jnp.uint32)
 
     def of_prompt(uid: jax.Array) -> jax.Array:
         prompt_key = jax.random.fold_in(key, uid)

@@ -1,4 +1,4 @@
-"""Where the policy lies while it samples.
+"""The sharding of the policy while it samples.
 
 On a mesh with `fsdp`, decoding where the update left the weights gathers every one of
 them for every token. The sampler may have a mesh of its own over the same devices; one
@@ -16,9 +16,14 @@ import numpy as np
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding
 
-from job_jax.mesh import batch_sharding, regrouped, replicated
+from job_jax.mesh import batch_sharding, replicated_sharding, reshape_mesh
 from rlvr_jax.config import Config
-from rlvr_jax.models import Transformer, check_divides, for_passes, shardings
+from rlvr_jax.models import (
+    Transformer,
+    cast_for_compute,
+    check_divisible,
+    param_shardings,
+)
 from rlvr_jax.types import Prompts
 
 
@@ -26,31 +31,34 @@ from rlvr_jax.types import Prompts
 class SamplerLayout:
     """The sampler's mesh, and the program that brings weights to it, if it is another.
 
-    `held` are the bytes of the sampler's copy on one device, `received` those of it
-    that were not on that device before, both of the device with the most.
+    `bytes_held` are the bytes of the sampler's copy on one device, `bytes_received`
+    those that come from other devices; both are of the device with the most.
     """
 
     mesh: Mesh
     reshard: jax.stages.Wrapped | None = None
-    held: int = 0
-    received: int = 0
+    bytes_held: int = 0
+    bytes_received: int = 0
 
     @classmethod
-    def of(cls, config: Config, policy: Transformer, mesh: Mesh) -> "SamplerLayout":
+    def from_config(
+        cls, config: Config, policy: Transformer, mesh: Mesh
+    ) -> "SamplerLayout":
         """Returns the layout that `config.sampler` asks for. Raises ConfigError.
 
         Where it is the update's own, in the parameters' dtype, nothing is copied.
         """
         own, model = sampler_mesh(config, mesh), config.model
         if own.shape == mesh.shape and (
-            config.sampler.tensor == 0 or model.param_dtype == model.compute_dtype
+            config.sampler.tensor_parallel == 0
+            or model.param_dtype == model.compute_dtype
         ):
             return cls(mesh=mesh)
-        read = functools.partial(for_passes, dtype=model.compute_dtype)
-        before, after = shardings(policy, mesh), shardings(policy, own)
+        read = functools.partial(cast_for_compute, dtype=model.compute_dtype)
+        before, after = param_shardings(policy, mesh), param_shardings(policy, own)
         abstract = jax.eval_shape(read, nnx.state(policy))
         moves = [
-            _bytes(*leaf)
+            _transfer_bytes(*leaf)
             for leaf in zip(
                 *map(jax.tree.leaves, (abstract, before, after)), strict=True
             )
@@ -59,28 +67,28 @@ class SamplerLayout:
         return cls(
             mesh=own,
             reshard=jax.jit(read, out_shardings=after),
-            held=int(held_D.max()),
-            received=int(received_D.max()),
+            bytes_held=int(held_D.max()),
+            bytes_received=int(received_D.max()),
         )
 
-    def weights(self, params: Any) -> Any:
-        """Returns the parameters as the sampler reads them, already in their place."""
+    def place_params(self, params: Any) -> Any:
+        """Returns the parameters as the sampler reads them, moved to its mesh."""
         if self.reshard is None:
             return params
         return jax.block_until_ready(self.reshard(params))
 
-    def prompts(self, prompts: Prompts) -> Prompts:
+    def place_prompts(self, prompts: Prompts) -> Prompts:
         """Returns the record, on the update's mesh or in NumPy, on the sampler's."""
-        return self._moved(prompts, batch_sharding(self.mesh))
+        return self._move(prompts, batch_sharding(self.mesh))
 
-    def whole(self, tree: Any) -> Any:
-        """Returns the tree, whole on every device of the sampler's mesh."""
-        return self._moved(tree, replicated(self.mesh))
+    def replicate(self, tree: Any) -> Any:
+        """Returns the tree replicated on every device of the sampler's mesh."""
+        return self._move(tree, replicated_sharding(self.mesh))
 
-    def _moved(self, tree: Any, layout: NamedSharding) -> Any:
-        return tree if self.reshard is None else _mover(layout)(tree)
+    def _move(self, tree: Any, layout: NamedSharding) -> Any:
+        return tree if self.reshard is None else _move_program(layout)(tree)
 
-    def shapes(self, params: Any) -> Any:
+    def abstract_params(self, params: Any) -> Any:
         """Returns the shapes of `weights`, laid out, from those of parameters."""
         if self.reshard is None:
             return params
@@ -95,20 +103,20 @@ def sampler_mesh(config: Config, mesh: Mesh) -> Mesh:
 
     Raises ConfigError where devices or heads do not divide.
     """
-    if config.sampler.tensor == 0:
+    if config.sampler.tensor_parallel == 0:
         return mesh
-    own = regrouped(mesh, config.sampler.tensor, "sampler.tensor")
-    check_divides(config.model, own, "sampler.tensor")
+    own = reshape_mesh(mesh, config.sampler.tensor_parallel, "sampler.tensor_parallel")
+    check_divisible(config.model, own, "sampler.tensor_parallel")
     return own
 
 
 @functools.cache
-def _mover(layout: NamedSharding) -> Callable[[Any], Any]:
-    """Returns the program that lays arrays out so, from whatever mesh they are on."""
+def _move_program(layout: NamedSharding) -> Callable[[Any], Any]:
+    """Returns the program that moves arrays to this sharding from any mesh."""
     return jax.jit(lambda tree: tree, out_shardings=layout)
 
 
-def _bytes(
+def _transfer_bytes(
     array: jax.ShapeDtypeStruct, before: NamedSharding, after: NamedSharding
 ) -> np.ndarray:
     """Returns the bytes that each device holds after a move, and those it receives."""

@@ -1,21 +1,22 @@
 """Text to token ids and back."""
 
 from rlvr_jax.tokenizer.base import PAD_ID, Tokenizer, pad_rows
+from rlvr_jax.tokenizer.factory import open_tokenizer, tokenizer_directory
 from rlvr_jax.tokenizer.huggingface import HuggingFaceTokenizer, chat_template
-from rlvr_jax.tokenizer.opened import open_tokenizer, tokenizer_directory
-from rlvr_jax.tokenizer.pieces import SentencePieceTokenizer
-from rlvr_jax.tokenizer.stops import kept_length
-from rlvr_jax.tokenizer.symbols import SymbolTokenizer
+from rlvr_jax.tokenizer.sentencepiece import SentencePieceTokenizer
+from rlvr_jax.tokenizer.stops import stop_length, truncate_at_stop
+from rlvr_jax.tokenizer.word_level import WordLevelTokenizer
 
 __all__ = [
     "PAD_ID",
     "HuggingFaceTokenizer",
     "SentencePieceTokenizer",
-    "SymbolTokenizer",
     "Tokenizer",
+    "WordLevelTokenizer",
     "chat_template",
-    "kept_length",
     "open_tokenizer",
     "pad_rows",
+    "stop_length",
     "tokenizer_directory",
+    "truncate_at_stop",
 ]

@@ -1,24 +1,24 @@
-"""What every stage needs of a tokenizer, and rows of ids."""
+"""What a tokenizer must offer, and rows of ids padded to one length."""
 
 from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
 
-PAD_ID = 0  # fills rows beyond their length; masks come from lengths, never from ids
+PAD_ID = 0  # fills rows beyond their lengths; masks come from lengths, not from ids
 
 
 class Tokenizer(Protocol):
-    """What every stage needs of a tokenizer."""
+    """A tokenizer, as all stages use it. Any class with these members is one."""
 
     @property
     def vocab_size(self) -> int:
-        """Returns the number of ids; a model may have more rows, never fewer."""
+        """Returns the number of ids; the model's embedding may have more rows."""
         ...
 
     @property
     def eos_id(self) -> int:
-        """Returns the id that a worked solution ends with."""
+        """Returns the id that is put after worked solutions in SFT."""
         ...
 
     @property
@@ -27,34 +27,39 @@ class Tokenizer(Protocol):
         ...
 
     @property
-    def stop(self) -> tuple[str, ...]:
-        """Returns the texts that end a completion beside them."""
+    def stop_strings(self) -> tuple[str, ...]:
+        """Returns the texts that also end a completion."""
         ...
 
     def encode(self, text: str) -> list[int]:
-        """Returns the ids of `text`, no special ones before or behind them."""
+        """Returns the ids of `text`, without special ids before or after."""
         ...
 
     def encode_prompt(self, text: str) -> list[int]:
-        """Returns the ids of a prompt: `text` behind what every text begins with."""
+        """Returns the ids of a prompt: beginning-of-sequence, if used, then `text`."""
         ...
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Returns the text of `ids`, special tokens left out."""
+        """Returns the text of `ids`, without special tokens."""
         ...
 
 
 def pad_rows(
-    rows: Sequence[Sequence[int]], *, bucket: int
+    rows: Sequence[Sequence[int]], *, pad_multiple: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns ids [B, T] padded on the right, T a multiple of `bucket`, and lengths.
+    """Returns ids [B, T], padded to a multiple of `pad_multiple`, and lengths [B].
 
     Raises ValueError on an empty row.
+
+    Example:
+        >>> tokens, lengths = pad_rows([[5, 6, 7], [8]], pad_multiple=2)
+        >>> tokens.tolist(), lengths.tolist()
+        ([[5, 6, 7, 0], [8, 0, 0, 0]], [3, 1])
     """
     lengths_B = np.array([len(row) for row in rows], np.int32)
     if lengths_B.size == 0 or lengths_B.min() == 0:
         raise ValueError("every row needs at least one token")
-    width = -(-int(lengths_B.max()) // bucket) * bucket
+    width = -(-int(lengths_B.max()) // pad_multiple) * pad_multiple
     tokens_BT = np.full((len(rows), width), PAD_ID, np.int32)
     for target, row in zip(tokens_BT, rows, strict=True):
         target[: len(row)] = row

@@ -1,156 +1,214 @@
-"""The fast tokenizers of Hugging Face checkpoints, read from their directories.
+"""Tokenizers of Hugging Face checkpoints, through transformers.
 
-`tokenizers` reads tokenizer.json, the very file and library behind transformers' fast
-tokenizers; what that file does not say (special tokens, chat template) stands beside it
-in tokenizer_config.json. Nothing is downloaded, and no code of a checkpoint is run.
+tokenizer.json is read as it stands: `AutoTokenizer` would rebuild the tokenizer of some
+architectures by rules of its own, and its ids could differ from those that a checkpoint
+was trained on. Nothing is downloaded, and no code of a checkpoint is run.
+
+transformers is imported when it is first needed, for it takes seconds.
 """
 
+import datetime
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import tokenizers
-
 from job_jax.schema import ConfigError
 
 TOKENIZER, SETTINGS = "tokenizer.json", "tokenizer_config.json"
-TEMPLATE = "chat_template.jinja"
-# What may say which ids end a completion, the first that does.
-_GENERATION = ("generation_config.json", "config.json")
+# Which file says what ends a completion: the first that does.
+_EOS_FILES = ("generation_config.json", "config.json")
+# A day for templates that ask for today's: the same run asks the same questions later.
+_TODAY = datetime.datetime(2026, 1, 1)
+
+
+def import_transformers() -> Any:
+    """Returns the module `transformers`, without its advice about missing PyTorch."""
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
+    import transformers  # noqa: PLC0415
+
+    transformers.logging.set_verbosity_error()
+    return transformers
 
 
 class HuggingFaceTokenizer:
-    """tokenizer.json, and what its neighbours say of the ends of texts.
+    """A fast tokenizer of a Hugging Face directory, and the tokens that end a text.
 
-    A completion ends with the tokenizer's eos_token, with any eos_token_id of
-    generation_config.json (else of config.json), and with those of `stop` that are
-    added tokens, such as <|im_end|>; the other stop texts are looked for in its text.
-    A prompt begins as the tokenizer has it; `templated` prompts begin with what their
-    chat template wrote.
+    A completion ends at the tokenizer's eos_token, at the eos_token_id of
+    generation_config.json (or else config.json), and at those of `stop` that are
+    special tokens, such as <|im_end|>; other stop strings are found in its text. A
+    prompt begins with the beginning-of-sequence token where the tokenizer adds one,
+    unless its chat template writes it (`has_chat_template`).
     """
 
     def __init__(
-        self, directory: Path, *, stop: tuple[str, ...] = (), templated: bool = False
+        self,
+        directory: Path,
+        *,
+        stop: tuple[str, ...] = (),
+        has_chat_template: bool = False,
     ):
-        """Raises ConfigError on files that are missing, damaged or at odds."""
-        self._tokens = _read_tokenizer(directory)
-        settings = _read(directory / SETTINGS)
-        self._check_added(settings, directory)
-        ids = self._tokens.get_vocab(with_added_tokens=True)
+        """Raises ConfigError on files that are missing, damaged or contradictory."""
+        self._tokenizer = _read_tokenizer(directory)
+        ids = self._tokenizer.get_vocab()
         self.vocab_size = 1 + max(ids.values())
-        added = {t.content for t in self._tokens.get_added_tokens_decoder().values()}
-        ends = [_token(settings, "eos_token")] if _token(settings, "eos_token") else []
-        own = [ids[end] for end in ends if end in ids]
-        asked = [ids[text] for text in stop if text in added]
+        special = {
+            token.content for token in self._tokenizer.added_tokens_decoder.values()
+        }
+        eos_token = self._tokenizer.eos_token
+        own_ids = [ids[eos_token]] if eos_token in ids else []
+        stop_ids = [ids[text] for text in stop if text in special]
         self.eos_ids = tuple(
-            dict.fromkeys([*own, *_generation_ends(directory), *asked])
+            dict.fromkeys([*own_ids, *_generation_eos_ids(directory), *stop_ids])
         )
         if not self.eos_ids:
             raise ConfigError(
                 f"{directory} names no end-of-sequence token, neither as eos_token in "
-                f"{SETTINGS} nor as eos_token_id in {_GENERATION[0]}; add it, or name "
-                "an added token in tokenizer.stop"
+                f"{SETTINGS} nor as eos_token_id in {_EOS_FILES[0]}; add it, or name "
+                "an added token in tokenizer.stop_strings"
             )
         self.eos_id = self.eos_ids[0]
-        self.stop = tuple(text for text in stop if text not in added)
-        self._before = [] if templated else self._first(settings)
+        self.stop_strings = tuple(text for text in stop if text not in special)
+        self._prompt_prefix = [] if has_chat_template else self._bos_ids(directory)
 
     def encode(self, text: str) -> list[int]:
-        """Returns the ids of `text`; a special token spelled out in it is one."""
-        return self._tokens.encode(text, add_special_tokens=False).ids
+        """Returns the ids of `text`; a special token spelled out in it is one id."""
+        return self._tokenizer.encode(text, add_special_tokens=False)
 
     def encode_prompt(self, text: str) -> list[int]:
         """Returns the ids of `text` behind the beginning-of-sequence token, if any."""
-        return [*self._before, *self.encode(text)]
+        return [*self._prompt_prefix, *self.encode(text)]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Returns the text of `ids`; bytes that are no UTF-8 read as U+FFFD.
+        """Returns the text of `ids`; bytes that are not UTF-8 become U+FFFD.
 
-        Special tokens, and ids that the tokenizer does not know, leave no text.
+        Special tokens, and ids that the tokenizer does not know, are left out.
         """
-        return self._tokens.decode(list(map(int, ids)), skip_special_tokens=True)
+        return self._tokenizer.decode(
+            list(map(int, ids)),
+            skip_special_tokens=True,
+            clean_up_tokenization_spaces=False,
+        )
 
-    def _first(self, settings: dict[str, Any]) -> list[int]:
-        """Returns the id that texts begin with, if they do.
+    def _bos_ids(self, directory: Path) -> list[int]:
+        """Returns the id of the beginning-of-sequence token if texts begin with it.
 
-        `add_bos_token` decides; where it is not set, tokenizer.json's template does.
+        `add_bos_token` in tokenizer_config.json decides, or else tokenizer.json.
         """
-        bos = self._tokens.token_to_id(_token(settings, "bos_token") or "")
+        bos = self._tokenizer.bos_token_id
         if bos is None:
             return []
-        begins = settings.get("add_bos_token")
+        begins = _read_json(directory / SETTINGS).get("add_bos_token")
         if begins is None:
-            begins = self._tokens.encode("x", add_special_tokens=True).ids[:1] == [bos]
+            begins = self._tokenizer.encode("x")[:1] == [bos]
         return [bos] if begins else []
-
-    def _check_added(self, settings: dict[str, Any], directory: Path) -> None:
-        """Raises ConfigError where the two files disagree on added tokens."""
-        for number, token in settings.get("added_tokens_decoder", {}).items():
-            if self._tokens.token_to_id(token["content"]) != int(number):
-                raise ConfigError(
-                    f"{directory}: {SETTINGS} has {token['content']!r} as token "
-                    f"{number}, {TOKENIZER} does not; save both again with "
-                    "transformers' save_pretrained"
-                )
 
 
 def chat_template(directory: Path) -> str:
-    """Returns the tokenizer's Jinja, with the texts of bos_token and eos_token set.
+    """Returns the tokenizer's chat template, with its bos_token and eos_token set.
 
-    Of several the one called default counts. Raises ConfigError where there is none.
+    If it has several, the one named default. Raises ConfigError if there is none.
     """
-    settings = _read(directory / SETTINGS)
-    found = settings.get("chat_template")
-    if isinstance(found, list):
-        found = {each["name"]: each["template"] for each in found}.get("default")
-    if (directory / TEMPLATE).is_file():
-        found = (directory / TEMPLATE).read_text(encoding="utf-8")
-    if not found:
+    tokenizer = _read_tokenizer(directory)
+    try:
+        template = tokenizer.get_chat_template()
+    except ValueError as error:
         raise ConfigError(
             f"task.record.chat_template=tokenizer, and {directory} has none, neither "
-            f"{TEMPLATE} nor in {SETTINGS}; give the Jinja text, or '' for none"
+            f"chat_template.jinja nor in {SETTINGS}; give the Jinja text, or '' for "
+            "none"
+        ) from error
+    tokens = {"bos_token": tokenizer.bos_token, "eos_token": tokenizer.eos_token}
+    return (
+        "".join(
+            f"{{%- set {name} = {json.dumps(text or '')} -%}}"
+            for name, text in tokens.items()
         )
-    tokens = {name: _token(settings, name) or "" for name in ("bos_token", "eos_token")}
-    told = (
-        f"{{%- set {name} = {json.dumps(text)} -%}}" for name, text in tokens.items()
+        + template
     )
-    return "".join(told) + found
 
 
-def _read_tokenizer(directory: Path) -> tokenizers.Tokenizer:
+def render_chat(template: str, messages: Sequence[dict[str, str]]) -> str:
+    """Returns the messages as a chat template writes them, ready for an answer.
+
+    transformers renders it, in its sandbox. `bos_token` and `eos_token` are empty
+    unless the template sets them, and `strftime_now` tells a fixed day. Raises whatever
+    a faulty template raises: jinja2's errors, TypeError and others.
+
+    Example:
+        >>> render_chat(
+        ...     "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}",
+        ...     [{"role": "user", "content": "1+1?"}],
+        ... )
+        '<user>1+1?'
+    """
+    (text,), _ = import_transformers().utils.chat_template_utils.render_jinja_template(
+        conversations=[list(messages)],
+        chat_template=_strftime_macro() + template,
+        add_generation_prompt=True,
+        bos_token="",
+        eos_token="",
+    )
+    return text
+
+
+def _strftime_macro() -> str:
+    """Returns a Jinja macro `strftime_now` that tells `_TODAY`, not the clock's day."""
+    replacements = "".join(
+        f" | replace({'%' + code!r}, {_TODAY.strftime('%' + code)!r})"
+        for code in "aAbBdHIjmMpSwyY"
+    )
+    return (
+        "{%- macro strftime_now(format) -%}{{ format"
+        + replacements
+        + " }}{%- endmacro -%}"
+    )
+
+
+def _read_tokenizer(directory: Path) -> Any:
+    """Returns transformers' fast tokenizer. Raises ConfigError."""
     path = directory / TOKENIZER
     if not path.is_file():
-        mend = "give the directory of a fast tokenizer"
+        hint = "give the directory of a fast tokenizer"
         if (directory / "tokenizer.model").is_file():
-            mend = "for its tokenizer.model set tokenizer.kind=sentencepiece and path"
-        raise ConfigError(f"no {path}; {mend}")
+            hint = "for its tokenizer.model set tokenizer.kind=sentencepiece and path"
+        raise ConfigError(f"no {path}; {hint}")
+    settings = _read_json(directory / SETTINGS)
     try:
-        found = tokenizers.Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises no narrower one
+        tokenizer = import_transformers().PreTrainedTokenizerFast.from_pretrained(
+            directory, local_files_only=True
+        )
+    except Exception as error:  # tokenizers raises no narrower one
         raise ConfigError(f"{path} is no fast tokenizer: {error}") from error
-    found.no_truncation()
-    found.no_padding()
-    return found
+    _check_added_tokens(tokenizer, settings, directory)
+    return tokenizer
 
 
-def _generation_ends(directory: Path) -> list[int]:
-    """Returns the ids that generation would end at."""
-    for name in _GENERATION:
-        ids = _read(directory / name).get("eos_token_id")
+def _check_added_tokens(
+    tokenizer: Any, settings: dict[str, Any], directory: Path
+) -> None:
+    """Raises ConfigError if the two files disagree on added tokens."""
+    for number, token in settings.get("added_tokens_decoder", {}).items():
+        if tokenizer.get_vocab().get(token["content"]) != int(number):
+            raise ConfigError(
+                f"{directory}: {SETTINGS} has {token['content']!r} as token "
+                f"{number}, {TOKENIZER} does not; save both again with "
+                "transformers' save_pretrained"
+            )
+
+
+def _generation_eos_ids(directory: Path) -> list[int]:
+    """Returns the ids at which transformers' generation would end."""
+    for name in _EOS_FILES:
+        ids = _read_json(directory / name).get("eos_token_id")
         if ids is not None:
             return ids if isinstance(ids, list) else [ids]
     return []
 
 
-def _token(settings: dict[str, Any], name: str) -> str | None:
-    """Returns the text of a special token, which some files spell out as an object."""
-    token = settings.get(name)
-    return token["content"] if isinstance(token, dict) else token
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """Returns a settings file, {} where there is none."""
+def _read_json(path: Path) -> dict[str, Any]:
+    """Returns the JSON object in a file, {} if there is no file."""
     if not path.is_file():
         return {}
     try:

@@ -1,26 +1,62 @@
-"""Where a completion ends: at the token that completes a stop text."""
+"""Where a stop string ends a completion."""
 
+import dataclasses
 from collections.abc import Sequence
 
+import numpy as np
+
 from rlvr_jax.tokenizer.base import Tokenizer
+from rlvr_jax.types import Rollouts
 
 
-def kept_length(ids: Sequence[int], tokenizer: Tokenizer) -> int | None:
-    """Returns how many of the ids a stop text leaves; None where none occurs.
+def stop_length(ids: Sequence[int], tokenizer: Tokenizer) -> int | None:
+    """Returns the length up to and with the token that completes a stop string.
 
-    The text is that of the ids as they were drawn, and the token in which the stop text
-    ends is kept whole: nothing is encoded anew. Found by bisection, for a longer run of
-    ids has the text of a shorter one.
+    Returns None if the ids complete none.
+
+    Ids are decoded, never encoded anew: the token in which the stop string ends stays
+    whole. The length is found by bisection, since the text only grows with the ids.
+
+    Example:
+        >>> from rlvr_jax.tokenizer import WordLevelTokenizer
+        >>> words = ["<pad>", "<eos>", "a", "stop"]
+        >>> tokenizer = WordLevelTokenizer(words, stop=("stop",))
+        >>> stop_length([2, 3, 2, 2], tokenizer)
+        2
     """
 
-    def holds(count: int) -> bool:
+    def has_stop(count: int) -> bool:
         text = tokenizer.decode(ids[:count])
-        return any(stop in text for stop in tokenizer.stop)
+        return any(stop in text for stop in tokenizer.stop_strings)
 
-    if not tokenizer.stop or not holds(len(ids)):
+    if not tokenizer.stop_strings or not has_stop(len(ids)):
         return None
-    low, high = 0, len(ids)  # low tokens do not hold one, high tokens do
+    low, high = 0, len(ids)  # `low` tokens have no stop string, `high` have
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
+        low, high = (low, middle) if has_stop(middle) else (middle, high)
     return high
+
+
+def truncate_at_stop(rollouts: Rollouts, tokenizer: Tokenizer) -> Rollouts:
+    """Returns rollouts (in NumPy) that end at the token which completes a stop string.
+
+    This is on-policy: whether a completion stops is a function of its tokens so far, so
+    the tokens that are kept were sampled from the very distribution that scores them,
+    and no id changes. (The sampling loop knows no text, so it went on.)
+    """
+    if not tokenizer.stop_strings:
+        return rollouts
+    lengths_B, finished_B = rollouts.lengths.copy(), rollouts.finished.copy()
+    for row, length in enumerate(rollouts.lengths.tolist()):
+        stopped = stop_length(rollouts.tokens[row, :length].tolist(), tokenizer)
+        if stopped is not None:
+            lengths_B[row], finished_B[row] = stopped, True
+    mask_BT = np.arange(rollouts.tokens.shape[1])[None] < lengths_B[:, None]
+    return dataclasses.replace(
+        rollouts,
+        tokens=np.where(mask_BT, rollouts.tokens, 0),
+        logprobs=np.where(mask_BT, rollouts.logprobs, np.float32(0)),
+        lengths=lengths_B,
+        finished=finished_B,
+    )

@@ -1,7 +1,7 @@
 """Confidence that completions state, and how well it is calibrated.
 
-RLCR (https://arxiv.org/abs/2507.16806) rewards 1[right] - (q - 1[right])^2 with q the
-stated confidence: telling the true chance of being right is the best policy.
+RLCR (https://arxiv.org/abs/2507.16806) rewards 1[correct] - (q - 1[correct])^2 with q
+the stated confidence: stating the true chance of being correct is the best policy.
 """
 
 import re
@@ -9,23 +9,23 @@ from collections.abc import Sequence
 
 import numpy as np
 
-_STATED = re.compile(
+_CONFIDENCE = re.compile(
     r"<confidence>\s*([0-9.]{1,8}\s*\\?%?)\s*</confidence>"
     r"|\bconfidence(?: is|\s*[:=])\s*([0-9.]{1,8}\s*\\?%?)",
     re.ASCII | re.IGNORECASE,
 )
 _DECIMAL = re.compile(r"[0-9]+\.?[0-9]*|\.[0-9]+", re.ASCII)
-_BINS = 10  # of equal width, as in RLCR
-_END = 16_384  # characters; what the verifiers read of a completion
+_NUM_BINS = 10  # of equal width, as in RLCR
+_MAX_CHARACTERS = 16_384  # characters; what the verifiers read of a completion
 
 
-def stated_confidence(completion: str) -> float | None:
+def parse_confidence(completion: str) -> float | None:
     """Returns the q of the last statement, None without one that lies in [0, 1].
 
     A statement is <confidence>q</confidence> or "confidence: q" (also "=" and "is"),
     with q a decimal or a percentage: 0.8 or 80%. A bare 80 is no q.
     """
-    found = _STATED.findall(completion[-_END:])
+    found = _CONFIDENCE.findall(completion[-_MAX_CHARACTERS:])
     if not found:
         return None
     text = "".join(found[-1]).rstrip(".")
@@ -36,8 +36,8 @@ def stated_confidence(completion: str) -> float | None:
     return q if q <= 1 else None
 
 
-def calibration(
-    confidence: Sequence[float] | np.ndarray, right: Sequence[bool] | np.ndarray
+def calibration_metrics(
+    confidence: Sequence[float] | np.ndarray, correct: Sequence[bool] | np.ndarray
 ) -> dict[str, float]:
     """Returns how stated confidences fit the verdicts; NaN where none was stated.
 
@@ -48,14 +48,14 @@ def calibration(
 
     All but `stated` are over those that state one, and absent where undefined.
     """
-    q_B, right_B = np.asarray(confidence, np.float64), np.asarray(right, bool)
+    q_B, right_B = np.asarray(confidence, np.float64), np.asarray(correct, bool)
     stated_B = ~np.isnan(q_B)
     q_N, right_N = q_B[stated_B], right_B[stated_B]
     metrics = {"stated": float(stated_B.mean())}
     if len(q_N) == 0:
         return metrics
-    bin_N = np.minimum((q_N * _BINS).astype(int), _BINS - 1)
-    gaps = [abs((q_N - right_N)[bin_N == b].sum()) for b in range(_BINS)]
+    bin_N = np.minimum((q_N * _NUM_BINS).astype(int), _NUM_BINS - 1)
+    gaps = [abs((q_N - right_N)[bin_N == b].sum()) for b in range(_NUM_BINS)]
     metrics |= {
         "brier": float(np.mean((q_N - right_N) ** 2)),
         "ece": float(sum(gaps)) / len(q_N),

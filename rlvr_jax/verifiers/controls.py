@@ -6,34 +6,21 @@ from coin tosses alone (https://arxiv.org/abs/2506.10947).
 
 import dataclasses
 import hashlib
-import re
 
-from rlvr_jax.answers import stated_answer
 from rlvr_jax.types import Problem
+from rlvr_jax.verifiers.base import get_verifier
 
-_DIGIT = re.compile("[0-9]")
 
-
-def coin(seed: int, problem_id: str, sample: int) -> bool:
-    """Returns a fair coin's side, a function of its arguments alone."""
+def coin_flip(seed: int, problem_id: str, sample: int) -> bool:
+    """Returns the side of a fair coin, a function of the arguments alone."""
     name = f"{seed}/{sample}/{problem_id}".encode()
     return bool(hashlib.blake2b(name, digest_size=1).digest()[0] & 1)
 
 
-def wrong_label(problem: Problem) -> Problem:
-    """Returns the problem with a gold that is false, the same at every call.
+def corrupt_gold(problem: Problem) -> Problem:
+    """Returns the problem with a false gold, the same at every call.
 
-    The first digit of the gold is one larger, 8 for 9: never 0, which might come to
-    stand under a fraction. A finite-field numeral is one smaller, e1 for e0, and so
-    stays in its field. A gold without digits becomes 1. Ours: the published control
-    takes a model's own wrong answers.
+    Ours: the published control takes a model's own wrong answers.
     """
-    gold = stated_answer(problem.gold) or problem.gold
-    digit = _DIGIT.search(gold)
-    if digit is None:
-        return dataclasses.replace(problem, gold="1")
-    if problem.kind == "finite_field":
-        return dataclasses.replace(problem, gold=f"e{abs(int(gold[1:]) - 1)}")
-    other = min(int(digit[0]) + 1, 17 - int(digit[0]))
-    changed = f"{gold[: digit.start()]}{other}{gold[digit.end() :]}"
-    return dataclasses.replace(problem, gold=changed)
+    gold = get_verifier(problem.verifier).corrupt_gold(problem)
+    return dataclasses.replace(problem, gold=gold)

@@ -1,18 +1,31 @@
-"""Verdicts by equality of text."""
+"""The verifier `exact`: equality of text."""
 
-from rlvr_jax.answers import stated_answer
-from rlvr_jax.types import AnswerForm, Verdict
+from typing import ClassVar
+
+from rlvr_jax.types import Problem, Verdict
+from rlvr_jax.verifiers.answers import extract_marked_answer
+from rlvr_jax.verifiers.base import Verifier
 
 
-def judge(gold: str, answer: str, form: AnswerForm = "any") -> Verdict:
-    """Returns right where both texts are equal up to white space around them.
+class Exact(Verifier):
+    """Compares texts, white space around them aside.
 
-    With the form "boxed" or "tagged" the answer is what stands there, not all of it.
+    With answer_format "boxed" or "tagged" the answer is what stands there, otherwise
+    the whole completion.
     """
-    gold = gold.strip()
-    if not gold:
-        return Verdict(status="unjudged", reason="gold is empty")
-    given = answer.strip() if form == "any" else stated_answer(answer, form)
-    if given is None:
-        return Verdict(status="wrong", reason="no final answer")
-    return Verdict(status="right" if given == gold else "wrong", answer=given)
+
+    reads_whole_text: ClassVar[bool] = True
+
+    def grade(self, problem: Problem, completion: str) -> Verdict:
+        """Returns correct where answer and gold are the same text."""
+        gold = problem.gold.strip()
+        if not gold:
+            return Verdict(status="unverified", reason="gold is empty")
+        answer: str | None = completion.strip()
+        if problem.answer_format != "any":
+            answer = extract_marked_answer(completion, problem.answer_format)
+        if answer is None:
+            return Verdict(status="incorrect", reason="no final answer")
+        if answer != gold:
+            return Verdict(status="incorrect", answer=answer)
+        return Verdict(status="correct", answer=answer)

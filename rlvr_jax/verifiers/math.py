@@ -2,7 +2,7 @@
 
 Sympy can take forever on one expression, inside a single C call that no signal
 interrupts, so the limit is kept from outside: a worker that runs over it is killed and
-replaced, its item is `unjudged`, and the other items do not notice. How an answer is
+replaced, its item is `unverified`, and the other items do not notice. How an answer is
 read is stated in `math_worker`.
 """
 
@@ -18,20 +18,24 @@ import threading
 import time
 from collections.abc import Generator, Sequence
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self, cast
 
-from rlvr_jax.types import AnswerForm, Verdict
+from rlvr_jax.types import AnswerFormat, Problem, Verdict, VerdictStatus
+from rlvr_jax.verifiers import math_worker
+from rlvr_jax.verifiers.base import Verifier
 
 # Only so much of a completion's end is read: room for the final answer of 4,000 tokens,
 # and a bound on what one item can cost.
 _MAX_CHARACTERS = 16_384
 # Items a worker holds: one in work and one waiting, so that it never idles between two.
-_DEPTH = 2
+_MAX_QUEUED = 2
 _START_LIMIT_S = 60.0  # importing sympy takes a second; more on a crowded machine
 _MAX_FAILED_STARTS = 3  # in a row; then the installation is at fault
 _WORKER_SCRIPT = Path(__file__).with_name("math_worker.py")
-_ROOT = Path(__file__).parents[2]  # the script finds `rlvr_jax.answers` there
-_START = """
+_REPOSITORY = Path(__file__).parents[
+    2
+]  # the script finds `rlvr_jax.verifiers.answers` there
+_BOOTSTRAP = """
 import runpy, sys
 sys.path.append(sys.argv[1])
 runpy.run_path(sys.argv[2], run_name="__main__")
@@ -43,8 +47,8 @@ class Item(NamedTuple):
 
     gold: str
     answer: str
-    form: AnswerForm = "any"
-    kind: str = "math"  # or "numeric"
+    answer_format: AnswerFormat = "any"
+    verifier: str = "math"  # or "numeric"
 
 
 Items = Sequence[Item] | Sequence[tuple[str, str]]  # a pair is an Item of the defaults
@@ -63,8 +67,8 @@ class _Worker:
         with theirs:
             self.process = subprocess.Popen(
                 [
-                    *(sys.executable, "-P", "-c", _START),
-                    *map(str, (_ROOT, _WORKER_SCRIPT, timeout_s)),
+                    *(sys.executable, "-P", "-c", _BOOTSTRAP),
+                    *map(str, (_REPOSITORY, _WORKER_SCRIPT, timeout_s)),
                 ],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
@@ -78,7 +82,7 @@ class _Worker:
         self.inbox = b""
         self.deadline = time.monotonic() + _START_LIMIT_S
 
-    def give(self, index: int, request: bytes) -> None:
+    def enqueue(self, index: int, request: bytes) -> None:
         """Adds an item; its clock starts when the worker can begin it."""
         if self.ready and not self.items:
             self.deadline = time.monotonic() + self.timeout_s
@@ -149,12 +153,12 @@ class MathVerifier:
         """Returns the process ids of the workers now alive or not yet found dead."""
         return [worker.process.pid for worker in self._workers]
 
-    def judge_all(self, items: Items) -> list[Verdict]:
+    def grade_all(self, items: Items) -> list[Verdict]:
         """Returns one verdict for each item, or (gold, answer), in order."""
-        return list(self.judge_each(items))
+        return list(self.grade_each(items))
 
-    def judge_each(self, items: Items) -> Generator[Verdict]:
-        """Yields the verdicts of `judge_all`, each as soon as all before it are known.
+    def grade_each(self, items: Items) -> Generator[Verdict]:
+        """Yields the verdicts of `grade_all`, each as soon as all before it are known.
 
         The verifier serves nobody else until the iterator is exhausted or closed.
         """
@@ -164,14 +168,14 @@ class MathVerifier:
             try:
                 for index in range(len(items)):
                     while index not in verdicts:
-                        self._hand_out(queue, items)
+                        self._dispatch(queue, items)
                         self._collect(queue, verdicts)
-                    yield _with_cut(verdicts.pop(index), items[index][1])
+                    yield _note_truncation(verdicts.pop(index), items[index][1])
             finally:
                 for worker in [w for w in self._workers if w.items]:
                     self._remove(worker)
 
-    def _hand_out(self, queue: collections.deque[int], items: Items) -> None:
+    def _dispatch(self, queue: collections.deque[int], items: Items) -> None:
         """Fills the workers with items; starts as many workers as there is work for."""
         for worker in [w for w in self._workers if not w.items]:
             if worker.process.poll() is not None:  # died while idle: nothing was lost
@@ -179,12 +183,12 @@ class MathVerifier:
         busy = sum(bool(worker.items) for worker in self._workers)
         while len(self._workers) < min(self._size, busy + len(queue)):
             self._workers.append(_Worker(self._timeout_s))
-        for depth in range(1, _DEPTH + 1):
+        for depth in range(1, _MAX_QUEUED + 1):
             for worker in self._workers:
                 if queue and len(worker.items) < depth:
                     gold, answer, *how = items[queue[0]]
-                    request = json.dumps([gold, _end(answer), *how])
-                    worker.give(queue.popleft(), request.encode() + b"\n")
+                    request = json.dumps([gold, _truncate_answer(answer), *how])
+                    worker.enqueue(queue.popleft(), request.encode() + b"\n")
         for worker in self._workers:
             worker.send()
 
@@ -223,10 +227,12 @@ class MathVerifier:
         queue: collections.deque[int],
         verdicts: dict[int, Verdict],
     ) -> None:
-        """Drops a worker: the item in work is `unjudged`, the others queue again."""
+        """Drops a worker: the item in work is `unverified`, the others queue again."""
         exit_code = self._remove(worker)
         if worker.ready:
-            verdicts[worker.items.popleft()] = Verdict(status="unjudged", reason=reason)
+            verdicts[worker.items.popleft()] = Verdict(
+                status="unverified", reason=reason
+            )
         else:
             self._failed_starts += 1
             if self._failed_starts >= _MAX_FAILED_STARTS:
@@ -242,7 +248,7 @@ class MathVerifier:
         return worker.stop()
 
 
-def _end(answer: str) -> str:
+def _truncate_answer(answer: str) -> str:
     """Returns the end of an answer that is read: whole words, no part of a number."""
     answer = answer.rstrip()
     end = answer[-_MAX_CHARACTERS:]
@@ -250,10 +256,33 @@ def _end(answer: str) -> str:
     return (re.split(r"\s", end, maxsplit=1)[1:] or [""])[0] if within else end
 
 
-def _with_cut(verdict: Verdict, answer: str) -> Verdict:
+def _note_truncation(verdict: Verdict, answer: str) -> Verdict:
     """Returns the verdict, saying so where only the answer's end was read."""
     if len(answer.rstrip()) <= _MAX_CHARACTERS:
         return verdict
     cut = f"only the last {_MAX_CHARACTERS} characters were read"
     reason = f"{verdict.reason}; {cut}" if verdict.reason else cut
     return Verdict(status=verdict.status, reason=reason, answer=verdict.answer)
+
+
+class Math(Verifier):
+    """Grades final answers by their equality as mathematics."""
+
+    pooled: ClassVar[bool] = True
+    _name: ClassVar[str] = "math"
+
+    def grade(self, problem: Problem, completion: str) -> Verdict:
+        """Returns the verdict, worked out in this process and without a time limit.
+
+        Runs grade through `Grader`, whose worker processes have one.
+        """
+        status, reason, answer = math_worker.grade(
+            problem.gold, completion, problem.answer_format, self._name
+        )
+        return Verdict(status=cast(VerdictStatus, status), reason=reason, answer=answer)
+
+
+class Numeric(Math):
+    """Grades final answers that are one number, with or without a unit."""
+
+    _name: ClassVar[str] = "numeric"

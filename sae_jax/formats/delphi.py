@@ -16,28 +16,28 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save_file
 
-from sae_jax.corpus import Corpus
+from sae_jax.data.corpus import Corpus
 from sae_jax.sae import TSAE
 
-_LEAST = 1e-5
+_MIN_ACTIVATION = 1e-5
 # Contexts are cut into windows of this many tokens, of which a context must be made up.
 _WINDOW = 32
-_SPLITS = 5
+_NUM_SPLITS = 5
 
 
 def write(directory: Path, tsae: TSAE, corpus: Corpus) -> None:
     """Writes the cache of a corpus into `directory`/HOOK."""
     index = corpus.shards.index
     length = -(-index.context_size // _WINDOW) * _WINDOW
-    tokens = np.zeros((len(corpus.numbers), length), np.int64)
+    tokens = np.zeros((len(corpus.document_ids), length), np.int64)
     locations, activations = [], []
     done = 0
-    for block, f in corpus.encoded(tsae):
-        real = corpus.rows(block) >= 0
-        ids = np.maximum(corpus.values("token_id", block)[real], 0)
+    for block, f in corpus.encode_blocks(tsae):
+        real = corpus.block_document_ids(block) >= 0
+        ids = np.maximum(corpus.block_column("token_id", block)[real], 0)
         tokens[done : done + len(ids), : ids.shape[1]] = ids
         dense = np.asarray(f)[real]
-        at = np.argwhere(dense > _LEAST)
+        at = np.argwhere(dense > _MIN_ACTIVATION)
         activations.append(dense[tuple(at.T)].astype(np.float16))
         locations.append(at + np.array([done, 0, 0]))
         done += len(ids)
@@ -56,7 +56,7 @@ def write(directory: Path, tsae: TSAE, corpus: Corpus) -> None:
         "cache_ctx_len": length,
         "ctx_len": length,
         "n_tokens": tokens.size,
-        "n_splits": _SPLITS,
+        "n_splits": _NUM_SPLITS,
     }
     (module / "config.json").write_text(json.dumps(config, indent=4) + "\n")
 
@@ -68,7 +68,7 @@ def _write_splits(
     tokens: np.ndarray,
     tsae: TSAE,
 ) -> None:
-    splits = min(_SPLITS, tsae.latents)
+    splits = min(_NUM_SPLITS, tsae.latents)
     bounds = np.linspace(0, tsae.latents, splits + 1).astype(int)
     for first, end in itertools.pairwise(bounds.tolist()):
         inside = (locations[:, 2] >= first) & (locations[:, 2] < end)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from sae_jax.formats.files import read_json
-from sae_jax.formats.record import FormatError, SAERecord, assemble
+from sae_jax.formats.record import FormatError, SAERecord, build_tsae
 from sae_jax.formats.torch_zip import read_tensors
 
 WEIGHTS_FILE = "ae.pt"
@@ -41,26 +41,32 @@ def read(path: Path) -> SAERecord:
     taken for the first. Raises FormatError for tensors of no class above.
     """
     tensors = read_tensors(path)
-    trainer = _trainer(path)
+    trainer = _trainer_config(path)
     dict_class = trainer.get("dict_class", "")
     names = set(tensors)
     metadata: dict[str, Any] = {"dictionary_learning": trainer} if trainer else {}
     if names == _MATRYOSHKA:
         sizes = [int(size) for size in tensors["group_sizes"]]
-        tsae = _direct(path, tensors, centred=True, group_sizes=sizes)
+        tsae = _from_matrices(
+            path, tensors, subtract_decoder_bias=True, group_sizes=sizes
+        )
         metadata |= {"k": int(tensors["k"]), "group_sizes": sizes}
     elif names == _JUMPRELU:
-        tsae = _direct(path, tensors, centred=False)
+        tsae = _from_matrices(path, tensors, subtract_decoder_bias=False)
     elif names == _TOP_K:
         k = int(tensors["k"])
         top_k = k if dict_class == "AutoEncoderTopK" else None
         threshold = 0.0 if top_k else tensors["threshold"]
-        tsae = _linear(path, tensors, "b_dec", threshold=threshold, top_k=top_k)
+        tsae = _from_linear_layers(
+            path, tensors, "b_dec", threshold=threshold, top_k=top_k
+        )
         metadata |= {"k": k}
     elif names == _RELU:
-        tsae = _linear(path, tensors, "bias", threshold=0.0)
+        tsae = _from_linear_layers(path, tensors, "bias", threshold=0.0)
     elif names == _RELU_NEW:
-        tsae = _linear(path, tensors, "decoder.bias", threshold=0.0, centred=False)
+        tsae = _from_linear_layers(
+            path, tensors, "decoder.bias", threshold=0.0, subtract_decoder_bias=False
+        )
     else:
         raise FormatError(
             f"{path}{f' of class {dict_class}' if dict_class else ''} holds "
@@ -69,13 +75,13 @@ def read(path: Path) -> SAERecord:
     return SAERecord(tsae=tsae, metadata=metadata, format="dictionary_learning")
 
 
-def _trainer(path: Path) -> Mapping[str, Any]:
+def _trainer_config(path: Path) -> Mapping[str, Any]:
     config = path.with_name(CONFIG_FILE)
     return read_json(config).get("trainer", {}) if config.is_file() else {}
 
 
-def _direct(path: Path, tensors: Mapping[str, Any], **options: Any) -> Any:
-    return assemble(
+def _from_matrices(path: Path, tensors: Mapping[str, Any], **options: Any) -> Any:
+    return build_tsae(
         path,
         encoder=tensors["W_enc"],
         encoder_bias=tensors["b_enc"],
@@ -86,23 +92,23 @@ def _direct(path: Path, tensors: Mapping[str, Any], **options: Any) -> Any:
     )
 
 
-def _linear(
+def _from_linear_layers(
     path: Path,
     tensors: Mapping[str, np.ndarray[Any, Any]],
     decoder_bias: str,
     *,
     threshold: Any,
-    centred: bool = True,
+    subtract_decoder_bias: bool = True,
     top_k: int | None = None,
 ) -> Any:
     """Returns the TSAE of torch.nn.Linear layers, whose weights are [out in]."""
-    return assemble(
+    return build_tsae(
         path,
         encoder=tensors["encoder.weight"].T,
         encoder_bias=tensors["encoder.bias"],
         decoder=tensors["decoder.weight"].T,
         decoder_bias=tensors[decoder_bias],
         threshold=threshold,
-        centred=centred,
+        subtract_decoder_bias=subtract_decoder_bias,
         top_k=top_k,
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sae_jax.formats.record import FormatError, SAERecord, assemble, require
+from sae_jax.formats.record import FormatError, SAERecord, build_tsae, require_tensors
 
 WEIGHTS_FILE = "params.npz"
 _TENSORS = ("W_enc", "b_enc", "W_dec", "b_dec", "threshold")
@@ -21,14 +21,14 @@ def read(path: Path) -> SAERecord:
             tensors = {n.replace("w_", "W_", 1): file[n] for n in file.files}
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise FormatError(f"{path}: {error}") from error
-    require(tensors, _TENSORS, path)
-    tsae = assemble(
+    require_tensors(tensors, _TENSORS, path)
+    tsae = build_tsae(
         path,
         encoder=tensors["W_enc"],
         encoder_bias=tensors["b_enc"],
         decoder=tensors["W_dec"],
         decoder_bias=tensors["b_dec"],
         threshold=tensors["threshold"],
-        centred=False,
+        subtract_decoder_bias=False,
     )
     return SAERecord(tsae=tsae, metadata={}, format="gemma_scope")

@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from sae_jax.features import ContrastSums, contrast, contrast_interval
+from sae_jax.stats.features import OutcomeMoments, cohens_d, cohens_d_interval
 
 PACK_FILE = "reasoning_pack.json"
 
 
 def write(
     directory: Path,
-    sums: ContrastSums,
+    sums: OutcomeMoments,
     *,
-    count: int,
+    num_latents: int,
     about: Mapping[str, str],
 ) -> None:
     """Writes the `count` latents of largest positive and negative effect.
@@ -30,18 +30,20 @@ def write(
     side of 0. `about` holds name, model_name, release and sae_id. Raises ValueError
     where no latent qualifies.
     """
-    effect = contrast(sums)
-    found = contrast_interval(sums)
-    means = sums.sums.sum(axis=0) / np.maximum(sums.rollouts.sum(axis=0), 1)[:, None]
-    clear = (found.low > 0) | (found.high < 0)
+    effect = cohens_d(sums)
+    interval = cohens_d_interval(sums)
+    means = (
+        sums.sums.sum(axis=0) / np.maximum(sums.num_rollouts.sum(axis=0), 1)[:, None]
+    )
+    clear = (interval.low > 0) | (interval.high < 0)
     order = np.argsort(-np.abs(effect), kind="stable")
-    helpful = [z for z in order if clear[z] and effect[z] > 0][:count]
-    harmful = [z for z in order if clear[z] and effect[z] < 0][:count]
+    helpful = [z for z in order if clear[z] and effect[z] > 0][:num_latents]
+    harmful = [z for z in order if clear[z] and effect[z] < 0][:num_latents]
     if not helpful and not harmful:
-        wrong, right = sums.rollouts.sum(axis=0).astype(int)
+        wrong, right = sums.num_rollouts.sum(axis=0).astype(int)
         raise ValueError(
             f"no latent tells {right} right from {wrong} wrong rollouts: over "
-            f"{len(sums.rollouts)} prompts, every interval holds 0"
+            f"{len(sums.num_rollouts)} prompts, every interval holds 0"
         )
 
     def entry(latent: int, weight: float) -> dict[str, Any]:
@@ -49,8 +51,8 @@ def write(
             "feature_id": int(latent),
             "weight": weight,
             "effect_size": float(effect[latent]),
-            "effect_low": float(found.low[latent]),
-            "effect_high": float(found.high[latent]),
+            "effect_low": float(interval.low[latent]),
+            "effect_high": float(interval.high[latent]),
             "mean_correct": float(means[1, latent]),
             "mean_wrong": float(means[0, latent]),
             "validated": False,
@@ -63,20 +65,22 @@ def write(
         "version": "1.0.0",
         "description": "Latents whose mean activation differs between right and wrong "
         "rollouts: Cohen's d, 95 % intervals by bootstrap over prompts.",
-        "features": [_described(e, about) for e in good + bad],
+        "features": [_feature_entry(e, about) for e in good + bad],
         "helpful_features": good,
         "harmful_features": bad,
         "metadata": {
-            "prompts": len(sums.rollouts),
-            "rollouts_wrong": int(sums.rollouts[:, 0].sum()),
-            "rollouts_correct": int(sums.rollouts[:, 1].sum()),
+            "prompts": len(sums.num_rollouts),
+            "rollouts_wrong": int(sums.num_rollouts[:, 0].sum()),
+            "rollouts_correct": int(sums.num_rollouts[:, 1].sum()),
         },
     }
     directory.mkdir(parents=True, exist_ok=True)
     (directory / PACK_FILE).write_text(json.dumps(pack, indent=2) + "\n")
 
 
-def _described(entry: Mapping[str, Any], about: Mapping[str, str]) -> dict[str, Any]:
+def _feature_entry(
+    entry: Mapping[str, Any], about: Mapping[str, str]
+) -> dict[str, Any]:
     """Returns what mechreward's loader wants of a feature: names, and where it is."""
     side = "right" if entry["weight"] > 0 else "wrong"
     return {

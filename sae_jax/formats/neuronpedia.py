@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from sae_jax.corpus import Corpus
-from sae_jax.features import TopContexts, contexts, no_contexts
+from sae_jax.data.corpus import Corpus
 from sae_jax.sae import TSAE
+from sae_jax.stats.features import TopContexts, empty_contexts, sequence_contexts
 
-_CONTEXTS = 20  # of each latent
-_AROUND = 64  # tokens shown on either side of the highest
+_NUM_CONTEXTS = 20  # of each latent
+_CONTEXT_RADIUS = 64  # tokens shown on either side of the highest
 _CREATED = "2026-01-01T00:00:00"  # a fixed date: equal data, equal files
 
 
@@ -44,7 +44,7 @@ def write(
     source = f"{index.layer}-{name}"
     common = {"modelId": index.model, "layer": source, "creatorId": creator}
     common |= {"createdAt": _CREATED}
-    top, rate = _survey(tsae, corpus)
+    top, rate = _find_top_contexts(tsae, corpus)
     features = (
         common
         | {
@@ -62,24 +62,26 @@ def write(
     folder = directory / source
     _write_lines(folder / "features" / "batch-0.jsonl.gz", features)
     activations = (
-        common | {"id": _id(source, corpus, shown)} | shown
-        for shown in _shown(tsae, corpus, top, vocabulary)
+        common | {"id": _context_id(source, corpus, shown)} | shown
+        for shown in _activation_lines(tsae, corpus, top, vocabulary)
     )
     _write_lines(folder / "activations" / "batch-0.jsonl.gz", activations)
 
 
-def _survey(tsae: TSAE, corpus: Corpus) -> tuple[TopContexts, np.ndarray[Any, Any]]:
+def _find_top_contexts(
+    tsae: TSAE, corpus: Corpus
+) -> tuple[TopContexts, np.ndarray[Any, Any]]:
     """Returns each latent's highest places and its firing rate."""
-    top = no_contexts(tsae.latents, _CONTEXTS)
+    top = empty_contexts(tsae.latents, _NUM_CONTEXTS)
     fired, tokens = np.zeros(tsae.latents), 0
-    for block, f in corpus.encoded(tsae):
-        top = top + contexts(f, block.counted, corpus.rows(block))
+    for block, f in corpus.encode_blocks(tsae):
+        top = top + sequence_contexts(f, block.mask, corpus.block_document_ids(block))
         fired += np.asarray((f > 0).sum((0, 1)))
-        tokens += int(block.counted.sum())
+        tokens += int(block.mask.sum())
     return top, fired / max(tokens, 1)
 
 
-def _shown(
+def _activation_lines(
     tsae: TSAE, corpus: Corpus, top: TopContexts, vocabulary: Sequence[str]
 ) -> Iterable[dict[str, Any]]:
     """Returns the lines of all contexts, in the order of their documents."""
@@ -88,17 +90,17 @@ def _shown(
     for latent, rank in np.argwhere(sequence >= 0).tolist():
         place = (latent, int(position[latent, rank]))
         wanted[int(sequence[latent, rank])].append(place)
-    for block, f in corpus.encoded(tsae):
-        dense, ids = np.asarray(f), corpus.values("token_id", block)
+    for block, f in corpus.encode_blocks(tsae):
+        dense, ids = np.asarray(f), corpus.block_column("token_id", block)
         if ids.max() >= len(vocabulary):
             raise ValueError(
                 f"token id {ids.max()} is beyond the vocabulary of {len(vocabulary)}"
             )
-        lengths = (block.token >= 0).sum(axis=1)
-        for row, number in enumerate(corpus.rows(block).tolist()):
+        lengths = (block.token_index >= 0).sum(axis=1)
+        for row, number in enumerate(corpus.block_document_ids(block).tolist()):
             for latent, at in wanted.get(number, ()):
-                first = max(0, at - _AROUND)
-                end = min(int(lengths[row]), at + _AROUND + 1)
+                first = max(0, at - _CONTEXT_RADIUS)
+                end = min(int(lengths[row]), at + _CONTEXT_RADIUS + 1)
                 values = dense[row, first:end, latent].tolist()
                 yield {
                     "index": str(latent),
@@ -112,8 +114,8 @@ def _shown(
                 }
 
 
-def _id(source: str, corpus: Corpus, shown: dict[str, Any]) -> str:
-    """Returns a key that is the context's own, over all data and dictionaries."""
+def _context_id(source: str, corpus: Corpus, shown: dict[str, Any]) -> str:
+    """Returns a key that is the context's own, over all data and autoencoders."""
     parts = (corpus.shards.data_hash, source, shown["index"], shown["dataIndex"])
     return "c" + hashlib.sha256("/".join(parts).encode()).hexdigest()[:24]
 

@@ -15,12 +15,12 @@ Tensors = Mapping[str, np.ndarray[Any, Any]]
 
 
 class FormatError(ConfigError):
-    """Files that hold no autoencoder we can read. One line: what was found, where."""
+    """Files that hold no autoencoder we can read. One line says which, and why."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SAERecord:
-    """An autoencoder as found on disk. Written by the readers, read by `io`.
+    """An autoencoder read from disk, with its metadata and the name of its format.
 
     `metadata` is what the files say beside the weights: `group_sizes`, `k`,
     `model_name`, `hook_name`, whatever their writer knew.
@@ -31,28 +31,28 @@ class SAERecord:
     format: str
 
 
-def assemble(
-    where: Path,
+def build_tsae(
+    path: Path,
     *,
     encoder: np.ndarray[Any, Any],
     encoder_bias: np.ndarray[Any, Any],
     decoder: np.ndarray[Any, Any],
     decoder_bias: np.ndarray[Any, Any],
     threshold: Any,
-    centred: bool,
+    subtract_decoder_bias: bool,
     group_sizes: Sequence[int] = (),
     top_k: int | None = None,
 ) -> TSAE:
     """Returns the TSAE of foreign tensors, in float32; all shapes are checked.
 
     A scalar threshold holds for every latent. Where the other library encodes x itself
-    and not x - b_dec (`centred` is False), the difference goes into the encoder's bias,
-    b_enc + b_dec W_enc, in float64: equal up to one rounding.
+    and not x - b_dec (`subtract_decoder_bias` is False), the difference goes into the
+    encoder's bias, b_enc + b_dec W_enc, in float64: equal up to one rounding.
 
     Raises FormatError, naming the tensor, where the shapes do not fit.
     """
     if encoder.ndim != 2:
-        raise FormatError(f"{where}: the encoder has shape {list(encoder.shape)}")
+        raise FormatError(f"{path}: the encoder has shape {list(encoder.shape)}")
     width, latents = encoder.shape
     if np.ndim(threshold) == 0:
         threshold = np.full(latents, threshold)
@@ -64,17 +64,17 @@ def assemble(
     ):
         if tensor.shape != shape:
             raise FormatError(
-                f"{where}: {name} has shape {list(tensor.shape)}; with an encoder of "
+                f"{path}: {name} has shape {list(tensor.shape)}; with an encoder of "
                 f"{width} x {latents} it must be {list(shape)}"
             )
     if group_sizes and sum(group_sizes) != latents:
         raise FormatError(
-            f"{where}: group_sizes {list(group_sizes)} add up to {sum(group_sizes)}, "
+            f"{path}: group_sizes {list(group_sizes)} add up to {sum(group_sizes)}, "
             f"not to {latents} latents"
         )
     if top_k is not None and not 1 <= top_k <= latents:
-        raise FormatError(f"{where}: k={top_k} of {latents} latents")
-    if not centred:
+        raise FormatError(f"{path}: k={top_k} of {latents} latents")
+    if not subtract_decoder_bias:
         shift_Z = decoder_bias.astype(np.float64) @ encoder.astype(np.float64)
         encoder_bias = encoder_bias.astype(np.float64) + shift_Z
     return TSAE(
@@ -88,14 +88,14 @@ def assemble(
     )
 
 
-def require(tensors: Tensors, names: Sequence[str], where: Path) -> None:
+def require_tensors(tensors: Tensors, names: Sequence[str], path: Path) -> None:
     """Raises FormatError unless `tensors` are exactly those of `names`."""
     missing = [name for name in names if name not in tensors]
     surplus = [name for name in tensors if name not in names]
     if missing or surplus:
         parts = [f"lacks {missing}"] if missing else []
         parts += [f"has {surplus}, which is not understood"] if surplus else []
-        raise FormatError(f"{where} {' and '.join(parts)}")
+        raise FormatError(f"{path} {' and '.join(parts)}")
 
 
 def _float32(array: np.ndarray[Any, Any]) -> Any:

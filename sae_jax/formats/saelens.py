@@ -16,7 +16,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from sae_jax.formats.files import read_json, read_safetensors
-from sae_jax.formats.record import FormatError, SAERecord, assemble, require
+from sae_jax.formats.record import FormatError, SAERecord, build_tsae, require_tensors
 from sae_jax.sae import TSAE
 
 CONFIG_FILE = "cfg.json"
@@ -26,10 +26,10 @@ SPARSITY_FILE = "sparsity.safetensors"
 # The oldest version whose loader keeps metadata; nothing newer is relied upon.
 _SAE_LENS_VERSION = "6.0.0"
 # Below this, a latent that never fired: log10 of it is what SAELens shows as dead.
-_LEAST_RATE = 1e-10
+_MIN_FIRING_RATE = 1e-10
 
 _TENSORS = ("W_enc", "b_enc", "W_dec", "b_dec")
-_READABLE = {  # architecture -> its tensors
+_TENSORS_BY_ARCHITECTURE = {  # architecture -> its tensors
     "jumprelu": (*_TENSORS, "threshold"),
     "standard": _TENSORS,
     "topk": _TENSORS,
@@ -82,7 +82,7 @@ def write(
         directory / WEIGHTS_FILE,
     )
     if firing_rate is not None:
-        sparsity_Z = np.log10(np.maximum(firing_rate, _LEAST_RATE))
+        sparsity_Z = np.log10(np.maximum(firing_rate, _MIN_FIRING_RATE))
         save_file(
             {"sparsity": sparsity_Z.astype(np.float32)}, directory / SPARSITY_FILE
         )
@@ -98,9 +98,10 @@ def read(directory: Path) -> SAERecord:
     path = directory / CONFIG_FILE
     config = read_json(path)
     architecture = config.get("architecture", "standard")
-    if architecture not in _READABLE:
+    if architecture not in _TENSORS_BY_ARCHITECTURE:
         raise FormatError(
-            f"{path}: architecture {architecture!r} is not read; {list(_READABLE)} are"
+            f"{path}: architecture {architecture!r} is not read; "
+            f"{list(_TENSORS_BY_ARCHITECTURE)} are"
         )
     for option in (
         "normalize_activations",
@@ -113,16 +114,16 @@ def read(directory: Path) -> SAERecord:
             )
     weights = directory / WEIGHTS_FILE
     tensors = read_safetensors(weights)
-    require(tensors, _READABLE[architecture], weights)
+    require_tensors(tensors, _TENSORS_BY_ARCHITECTURE[architecture], weights)
     metadata = dict(config.get("metadata", {}))
-    tsae = assemble(
+    tsae = build_tsae(
         weights,
         encoder=tensors["W_enc"],
         encoder_bias=tensors["b_enc"],
         decoder=tensors["W_dec"],
         decoder_bias=tensors["b_dec"],
         threshold=tensors.get("threshold", 0.0),
-        centred=config.get("apply_b_dec_to_input", True),
+        subtract_decoder_bias=config.get("apply_b_dec_to_input", True),
         group_sizes=metadata.get("group_sizes") or (),
         top_k=config["k"] if architecture == "topk" else None,
     )

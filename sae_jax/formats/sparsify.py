@@ -7,7 +7,7 @@ activation are other models and are refused.
 from pathlib import Path
 
 from sae_jax.formats.files import read_json, read_safetensors
-from sae_jax.formats.record import FormatError, SAERecord, assemble, require
+from sae_jax.formats.record import FormatError, SAERecord, build_tsae, require_tensors
 
 WEIGHTS_FILE = "sae.safetensors"
 CONFIG_FILE = "cfg.json"
@@ -26,15 +26,15 @@ def read(directory: Path) -> SAERecord:
         raise FormatError(f"{path} does not say k")
     weights = directory / WEIGHTS_FILE
     tensors = read_safetensors(weights)
-    require(tensors, _TENSORS, weights)
-    tsae = assemble(
+    require_tensors(tensors, _TENSORS, weights)
+    tsae = build_tsae(
         weights,
         encoder=tensors["encoder.weight"].T,
         encoder_bias=tensors["encoder.bias"],
         decoder=tensors["W_dec"],
         decoder_bias=tensors["b_dec"],
         threshold=0.0,
-        centred=True,
+        subtract_decoder_bias=True,
         top_k=config["k"],
     )
     return SAERecord(tsae=tsae, metadata={"k": config["k"]}, format="sparsify")

@@ -91,13 +91,13 @@ class _Unpickler(pickle.Unpickler):
             ) from error
 
     def find_class(self, module: str, name: str) -> Any:
-        known = {
+        allowed = {
             ("collections", "OrderedDict"): collections.OrderedDict,
             ("torch._utils", "_rebuild_tensor_v2"): _rebuild_tensor,
             ("torch._utils", "_rebuild_parameter"): _rebuild_parameter,
         }
-        if (module, name) in known:
-            return known[module, name]
+        if (module, name) in allowed:
+            return allowed[module, name]
         if module == "torch" and name in _STORAGES:
             return name  # text: the pickle can hand it on, not call it
         raise FormatError(

@@ -9,40 +9,52 @@ import pytest
 from rlvr_jax.config import DifficultyConfig
 from rlvr_jax.data.difficulty import (
     BANDS,
-    BEFORE_RL,
-    Visit,
-    drift,
+    INITIAL_STEP,
+    ProblemOutcome,
+    difficulty_metrics,
+    difficulty_rows,
     from_json,
-    rows,
-    summary,
-    unknown,
-    updated,
-    variance_score,
+    group_variance_score,
+    init_difficulty,
+    record_outcomes,
+    summarize_initial_bands,
 )
 
 CONFIG = DifficultyConfig()
 
 
 def visit(problem, right, judged=8, entropy=0.0):
-    return Visit(problem=problem, judged=judged, right=right, entropy=entropy)
+    return ProblemOutcome(
+        problem_index=problem,
+        num_graded=judged,
+        num_correct=right,
+        answer_entropy=entropy,
+    )
 
 
-def after(*visits, size=4, config=CONFIG, step=0, momentum=0.9):
-    return updated(
-        unknown(size), visits, step=step, draws=1, config=config, momentum=momentum
+def after(*visits, size=4, config=CONFIG, step=0):
+    return record_outcomes(
+        init_difficulty(size),
+        visits,
+        step=step,
+        num_batches=1,
+        config=config,
     )
 
 
 def band(state, problem=0, config=CONFIG):
-    return BANDS[state.bands(config)[problem]]
+    return BANDS[state.posterior_bands(config)[problem]]
 
 
 def test_the_posterior_counts_what_was_seen_and_lets_it_fade():
     """Beta(1/2 + .7 * 6 + 1, 1/2 + .7 * 2 + 7): mean 5.7 / 14.6."""
     state = after(visit(1, 6), visit(1, 1))
-    assert (state.right[1], state.wrong[1]) == (0.7 * 6 + 1, 0.7 * 2 + 7)
+    assert (state.discounted_correct[1], state.discounted_incorrect[1]) == (
+        0.7 * 6 + 1,
+        0.7 * 2 + 7,
+    )
     assert state.mean[1] == pytest.approx(5.7 / 14.6)
-    assert (state.asked[1], state.solved[1], state.visits[1]) == (16, 7, 2)
+    assert (state.attempts[1], state.correct[1], state.num_visits[1]) == (16, 7, 2)
     assert state.mean[0] == 0.5
 
 
@@ -51,7 +63,7 @@ def test_spread_is_the_posterior_mean_of_p_times_one_less_p():
     state = after(visit(0, 6))
     mean = 6.5 / 9
     variance = 6.5 * 2.5 / (81 * 10)
-    assert state.spread[0] == pytest.approx(mean - mean**2 - variance)
+    assert state.learning_signal[0] == pytest.approx(mean - mean**2 - variance)
 
 
 @pytest.mark.parametrize(
@@ -79,18 +91,20 @@ def test_no_success_in_few_is_unknown_not_impossible(judged):
 
 def test_buckets_take_the_policy_before_rl_at_its_word():
     found = [visit(0, 0), visit(1, 1), visit(2, 8)]
-    before = after(*found, step=BEFORE_RL)
-    assert [BANDS[b] for b in before.buckets(CONFIG)] == [
+    before = after(*found, step=INITIAL_STEP)
+    assert [BANDS[b] for b in before.initial_bands(CONFIG)] == [
         *("hard", "medium", "easy", "unknown")
     ]
-    assert summary(before, CONFIG)["buckets"] == dict.fromkeys(BANDS, 1)
+    assert summarize_initial_bands(before, CONFIG)["bands"] == dict.fromkeys(BANDS, 1)
     # What RL does later moves bands, never buckets.
-    later = updated(
-        before, [visit(0, 8)] * 10, step=3, draws=10, config=CONFIG, momentum=0.9
+    later = record_outcomes(
+        before, [visit(0, 8)] * 10, step=3, num_batches=10, config=CONFIG
     )
     assert band(later) == "easy"
-    assert later.buckets(CONFIG).tolist() == before.buckets(CONFIG).tolist()
-    assert drift(later, CONFIG)["difficulty/moved"] == pytest.approx(1 / 3)
+    assert later.initial_bands(CONFIG).tolist() == before.initial_bands(CONFIG).tolist()
+    assert difficulty_metrics(later, CONFIG)[
+        "difficulty/changed_band"
+    ] == pytest.approx(1 / 3)
 
 
 @pytest.mark.parametrize(("before", "now"), [(0.02, 0.9), (0.95, 0.05), (0.3, 0.7)])
@@ -102,17 +116,17 @@ def test_the_posterior_follows_an_ability_that_jumps_within_five_visits(before, 
     """
     rng = np.random.default_rng(0)
     config = CONFIG
-    state = unknown(400)
+    state = init_difficulty(400)
     for step, ability in enumerate([before] * 15 + [now] * 5):
         visits = [visit(i, int(k)) for i, k in enumerate(rng.binomial(8, ability, 400))]
-        state = updated(state, visits, step=step, draws=1, config=config, momentum=0.9)
+        state = record_outcomes(state, visits, step=step, num_batches=1, config=config)
         if step == 14:
             assert state.mean.mean() == pytest.approx(before, abs=0.03)
     expected = now + (before - now) * 0.7**5
     assert state.mean.mean() == pytest.approx(expected, abs=0.03)
     # Its band has left the old one behind on nearly every problem, too.
     old = BANDS.index("hard" if before < 0.1 else "easy" if before > 0.9 else "unknown")
-    assert (state.bands(config) == old).mean() < 0.05
+    assert (state.posterior_bands(config) == old).mean() < 0.05
 
 
 def test_without_decay_the_past_is_never_forgotten():
@@ -125,24 +139,26 @@ def test_without_decay_the_past_is_never_forgotten():
 def test_forgetting_is_counted_from_solved_to_not_solved():
     shares = [2, 6, 8, 3, 3, 4, 0]  # solved from 4 of 8 on; lost at the 4th and the 7th
     state = after(*[visit(0, k) for k in shares], visit(1, 3), visit(2, 8))
-    assert state.forgotten.tolist() == [2, 0, 0, 0]
-    assert state.lost.tolist() == [True, False, False, False]
-    found = list(rows(state, "abcd", [1, 2, 3, 4], config=CONFIG))
+    assert state.forgetting_events.tolist() == [2, 0, 0, 0]
+    assert state.is_forgotten.tolist() == [True, False, False, False]
+    found = list(difficulty_rows(state, "abcd", [1, 2, 3, 4], config=CONFIG))
     # Never solved: infinitely many, which JSON cannot say.
     assert [row["scores"]["forgetting"] for row in found] == [2, None, 0]
 
 
-def test_unjudged_visits_are_visits_and_no_evidence():
+def test_unverified_visits_are_visits_and_no_evidence():
     state = after(visit(0, 0, judged=0), visit(1, 4), visit(1, 0, judged=0))
-    assert state.visits.tolist() == [1, 2, 0, 0]
+    assert state.num_visits.tolist() == [1, 2, 0, 0]
     assert state.mean[0] == 0.5
     assert state.mean[1] == 0.5
-    assert state.right[1] == 4  # what could not be judged fades nothing either
+    assert (
+        state.discounted_correct[1] == 4
+    )  # what could not be judged fades nothing either
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 7, 8, 16])
 def test_the_variance_score_is_one_at_its_largest_and_zero_where_all_agree(n):
-    scores = [variance_score(n, k) for k in range(n + 1)]
+    scores = [group_variance_score(n, k) for k in range(n + 1)]
     assert max(scores) == pytest.approx(1.0)
     assert scores[n // 2] == max(scores)
     assert scores[0] == scores[n] == 0.0
@@ -151,8 +167,8 @@ def test_the_variance_score_is_one_at_its_largest_and_zero_where_all_agree(n):
 
 def test_vcrl_score_moves_by_its_momentum():
     """Of 2 in 8: 2 * 6 / 56 over 8 / 28 is 0.75; then 0.9 * 0.75 + 0.1 * 1."""
-    assert after(visit(0, 2)).variance[0] == pytest.approx(0.75)
-    assert after(visit(0, 2), visit(0, 4)).variance[0] == pytest.approx(0.775)
+    assert after(visit(0, 2)).vcrl_score[0] == pytest.approx(0.75)
+    assert after(visit(0, 2), visit(0, 4)).vcrl_score[0] == pytest.approx(0.775)
 
 
 def test_a_state_read_from_json_is_the_state_that_was_written():
@@ -166,7 +182,7 @@ def test_a_state_read_from_json_is_the_state_that_was_written():
     # ... and so are its sons.
     more = [visit(2, 5), visit(3, 1)]
     one, other = (
-        updated(each, more, step=9, draws=1, config=CONFIG, momentum=0.5).to_json()
+        record_outcomes(each, more, step=9, num_batches=1, config=CONFIG).to_json()
         for each in (state, again)
     )
     assert one == other
@@ -183,21 +199,21 @@ def test_a_checkpoint_holds_the_problems_that_were_met_and_sixteen_visits_of_eac
 def test_updating_leaves_the_state_it_was_given_alone():
     state = after(visit(0, 3))
     told = state.to_json()
-    updated(state, [visit(0, 8)], step=1, draws=1, config=CONFIG, momentum=0.9)
+    record_outcomes(state, [visit(0, 8)], step=1, num_batches=1, config=CONFIG)
     assert state.to_json() == told
 
 
 def test_strangers_are_known_as_nothing():
-    found = after(visit(1, 6)).take([1, -1, 0])
+    found = after(visit(1, 6)).gather([1, -1, 0])
     assert found.mean.tolist() == [pytest.approx(6.5 / 9), 0.5, 0.5]
-    assert found.visits.tolist() == [1, 0, 0]
-    assert np.isnan(found.last[1])
+    assert found.num_visits.tolist() == [1, 0, 0]
+    assert np.isnan(found.last_pass_rate[1])
 
 
 def test_a_line_of_the_file_says_it_all():
-    state = after(visit(1, 2, entropy=math.log(2)), step=BEFORE_RL)
-    state = updated(state, [visit(1, 6)], step=0, draws=1, config=CONFIG, momentum=0.9)
-    (row,) = rows(state, ["a", "b", "c", "d"], [0, 5, 0, 0], config=CONFIG)
+    state = after(visit(1, 2, entropy=math.log(2)), step=INITIAL_STEP)
+    state = record_outcomes(state, [visit(1, 6)], step=0, num_batches=1, config=CONFIG)
+    (row,) = difficulty_rows(state, ["a", "b", "c", "d"], [0, 5, 0, 0], config=CONFIG)
     assert row == {
         "id": "b",
         "n": 16,
@@ -208,7 +224,7 @@ def test_a_line_of_the_file_says_it_all():
             "mean": pytest.approx(7.9 / 14.6),
         },
         "band": "medium",
-        "initial": {"n": 8, "c": 2, "bucket": "medium"},
+        "initial": {"n": 8, "c": 2, "band": "medium"},
         "visits": 2,
         "scores": {
             "el2n": 0.75,
@@ -222,4 +238,4 @@ def test_a_line_of_the_file_says_it_all():
 
 
 def test_drift_is_silent_before_anybody_was_asked():
-    assert drift(unknown(3), CONFIG) == {}
+    assert difficulty_metrics(init_difficulty(3), CONFIG) == {}

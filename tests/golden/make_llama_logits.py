@@ -21,14 +21,14 @@ def model(*, tied: bool) -> transformers.LlamaForCausalLM:
     """Returns Hugging Face's model with our weights in its layout, in float64."""
     config = transformers.LlamaConfig(
         vocab_size=VOCAB_SIZE,
-        hidden_size=SIZES["width"],
-        intermediate_size=SIZES["mlp_width"],
-        num_hidden_layers=SIZES["layers"],
-        num_attention_heads=SIZES["heads"],
-        num_key_value_heads=SIZES["kv_heads"],
-        head_dim=SIZES["head_width"],
+        hidden_size=SIZES["hidden_size"],
+        intermediate_size=SIZES["intermediate_size"],
+        num_hidden_layers=SIZES["num_layers"],
+        num_attention_heads=SIZES["num_heads"],
+        num_key_value_heads=SIZES["num_kv_heads"],
+        head_dim=SIZES["head_dim"],
         rms_norm_eps=SIZES["norm_eps"],
-        rope_parameters={"rope_type": "default", "rope_theta": SIZES["rope_base"]},
+        rope_parameters={"rope_type": "default", "rope_theta": SIZES["rope_theta"]},
         tie_word_embeddings=tied,
         attention_bias=False,
         mlp_bias=False,
@@ -48,9 +48,9 @@ def state_dict(*, tied: bool) -> dict[str, torch.Tensor]:
         "model.norm.weight": ours["final_norm.scale"],
     }
     if not tied:
-        theirs["lm_head.weight"] = ours["head"]
-    D = SIZES["width"]
-    for layer in range(SIZES["layers"]):
+        theirs["lm_head.weight"] = ours["lm_head"]
+    D = SIZES["hidden_size"]
+    for layer in range(SIZES["num_layers"]):
         part = {
             name.removeprefix("blocks."): array[layer]
             for name, array in ours.items()

@@ -32,7 +32,7 @@ from tsae_inputs import (
     WIDTH,
     K,
     batches,
-    silence,
+    tokens_since_fired,
     weights,
 )
 
@@ -77,7 +77,7 @@ def trainer(kind: type, *, contrastive: bool, silent: tuple[int, ...], dead_afte
         device="cpu",
     )
     built.dead_feature_threshold = dead_after
-    built.num_tokens_since_fired = torch.from_numpy(silence(silent)).long()
+    built.num_tokens_since_fired = torch.from_numpy(tokens_since_fired(silent)).long()
     with torch.no_grad():
         for name, array in weights().items():
             vars_of(built)[name].copy_(torch.from_numpy(array))

@@ -40,7 +40,7 @@ def batches() -> np.ndarray:
     return np.concatenate([x, partner], axis=2).astype(np.float32)
 
 
-def silence(latents: tuple[int, ...]) -> np.ndarray:
+def tokens_since_fired(latents: tuple[int, ...]) -> np.ndarray:
     """Returns tokens since each latent fired before the first step."""
     counts = np.zeros(LATENTS, np.int32)
     counts[list(latents)] = 1000

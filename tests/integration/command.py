@@ -18,17 +18,17 @@ SMOKE = ROOT / "configs" / "smoke.py"
 # wrong different rewards: a policy this young would otherwise learn nothing, and a
 # run that learns nothing is easily the same as another.
 TINY = (
-    "--config.model.layers=1",
-    "--config.model.width=16",
-    "--config.model.mlp_width=16",
-    "--config.model.heads=1",
-    "--config.model.kv_heads=1",
-    "--config.warmup.steps=6",
-    "--config.warmup.batch_size=16",
+    "--config.model.num_layers=1",
+    "--config.model.hidden_size=16",
+    "--config.model.intermediate_size=16",
+    "--config.model.num_heads=1",
+    "--config.model.num_kv_heads=1",
+    "--config.sft.steps=6",
+    "--config.sft.batch_size=16",
     "--config.train.steps=4",
     "--config.train.overlong_buffer=24",
     "--config.eval.every=3",
-    "--config.eval.problems=8",
+    "--config.eval.num_problems=8",
     "--config.eval.batch_size=8",
     "--config.checkpoint.every=2",
     "--config.log.rollouts_every=1",
@@ -144,7 +144,7 @@ def completions(workdir: Path, name: str) -> list[dict[str, Any]]:
 def outcome(workdir: Path) -> dict[str, Any]:
     """Returns all that a seed decides: parameters, metrics, completions, scores."""
     found = summary(workdir)
-    kept = ("params_sha256", "eval", "verdicts", "alarms", "logprob_gap", "params")
+    kept = ("params_sha256", "eval", "verdicts", "alarms", "logprob_mismatch", "params")
     return {
         "metrics": metrics(workdir),
         "rollouts": rollouts(workdir),

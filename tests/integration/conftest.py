@@ -1,18 +1,27 @@
-"""One folder of compiled programs, and one uninterrupted run, for all of them."""
+"""One folder of compiled programs, and one uninterrupted run, for all workers."""
+
+import os
+import pathlib
 
 import pytest
 from command import Command, tiny
 
 
 @pytest.fixture(scope="session")
-def command(tmp_path_factory: pytest.TempPathFactory) -> Command:
-    return Command(cache=tmp_path_factory.mktemp("programs"))
+def command(once) -> Command:
+    """The command with the programs of the gate, or else with a folder of its own."""
+    kept = os.environ.get("JAX_COMPILATION_CACHE_DIR")
+    return Command(
+        cache=pathlib.Path(kept) if kept else once("programs", lambda _: None)
+    )
 
 
 @pytest.fixture(scope="session")
-def whole(command: Command, tmp_path_factory: pytest.TempPathFactory):
+def whole(command: Command, once) -> pathlib.Path:
     """The workdir of a run that nobody disturbed."""
-    workdir = tmp_path_factory.mktemp("whole")
-    ended = command.run(*tiny(workdir))
-    assert ended.code == 0, ended.err
-    return workdir
+
+    def make(workdir: pathlib.Path) -> None:
+        ended = command.run(*tiny(workdir))
+        assert ended.code == 0, ended.err
+
+    return once("whole", make)

@@ -69,15 +69,24 @@ def word_run(workdir, path, *, eval_path="", **more):
     [
         ("--config.train.setps=3", "did you mean 'train.steps'"),
         ("--config.train.steps=ten", "train.steps expects an int, got 'ten'"),
-        ("--config.train.samples_per_prompt=1", "train.samples_per_prompt=1 leaves"),
-        ("--config.train.prompts_per_step=9", "=9 is not divisible by the mesh's 8"),
-        ("--config.train.micro_batches=2", "=4 is not divisible by the mesh's 8"),
-        ("--config.warmup.batch_size=12", "=12 is not divisible by the mesh's 8"),
+        ("--config.train.group_size=1", "train.group_size=1 leaves"),
+        ("--config.train.batch_size=9", "=9 is not divisible by the mesh's 8"),
+        ("--config.train.grad_accum_steps=2", "=4 is not divisible by the mesh's 8"),
+        ("--config.sft.batch_size=12", "=12 is not divisible by the mesh's 8"),
         ("--config.eval.batch_size=4", "=4 is not divisible by the mesh's 8"),
         ("--config.mesh.data=3", "mesh data=3 x fsdp=1 x tensor=1 does not use the 8"),
-        ("--config.mesh.tensor=2", "model.heads=1 does not divide over mesh.tensor=2"),
-        ("--config.sampler.tensor=3", "=3 does not divide the mesh's 8 devices"),
-        ("--config.sampler.tensor=8", "does not divide over sampler.tensor=8"),
+        (
+            "--config.mesh.tensor=2",
+            "model.num_heads=1 does not divide over mesh.tensor=2",
+        ),
+        (
+            "--config.sampler.tensor_parallel=3",
+            "=3 does not divide the mesh's 8 devices",
+        ),
+        (
+            "--config.sampler.tensor_parallel=8",
+            "does not divide over sampler.tensor_parallel=8",
+        ),
         ("--stage=trian", "trian"),
         ("--wrokdir=x", "did you mean '--workdir'"),
     ],
@@ -93,10 +102,10 @@ def test_a_report_of_no_run_leaves_nothing_behind(refusal, tmp_path):
 
 
 def test_a_stage_that_the_recipe_leaves_out_is_not_called_finished(tmp_path, capsys):
-    args = tiny(tmp_path, "--stage=tsae", "--config.mesh.cpu_devices=8")
+    args = tiny(tmp_path, "--stage=probe", "--config.mesh.cpu_devices=8")
     assert main(args) == 0
     said = capsys.readouterr().out
-    assert said == "nothing to do: the recipe has no stage tsae (probe.source=off)\n"
+    assert said == "nothing to do: the recipe has no stage probe (probe.name=none)\n"
 
 
 @pytest.mark.parametrize(
@@ -127,14 +136,14 @@ def test_a_data_file_that_cannot_be_used(refusal, tmp_path, text, message):
 def test_a_prompt_too_long_is_left_out_counted_and_reported(tmp_path, capsys):
     path = lines(tmp_path / "long.jsonl", [*WORDS, LONG])
     left_out = "1 of 26 problems left out: a prompt of more than 384 tokens"
-    args = word_run(tmp_path / "w", path, mesh__cpu_devices=8, warmup__steps=0)
+    args = word_run(tmp_path / "w", path, mesh__cpu_devices=8, sft__steps=0)
     assert main([*args, "--dry_run"]) == 0
     shown = capsys.readouterr().out
     assert f"train: {left_out}" in shown
     assert f"eval: {left_out}" in shown
     assert not (tmp_path / "w").exists()
     # A stage of no steps: the run opens, and says what it opened with.
-    assert main([*args, "--stage=warmup"]) == 0
+    assert main([*args, "--stage=sft"]) == 0
     assert f"train: {left_out}\neval: {left_out}\n" in capsys.readouterr().err
     summary = json.loads((tmp_path / "w" / "summary.json").read_text())
     assert summary["too_long"] == {"train": 1, "eval": 1}
@@ -143,7 +152,7 @@ def test_a_prompt_too_long_is_left_out_counted_and_reported(tmp_path, capsys):
 def test_a_gold_that_cannot_be_read_is_listed_and_left_out(tmp_path, capsys):
     bad = {"question": "What is nothing?", "answer": "#### (("}
     path = lines(tmp_path / "golds.jsonl", [*WORDS, bad])
-    args = word_run(tmp_path / "w", path, mesh__cpu_devices=8, warmup__steps=0)
+    args = word_run(tmp_path / "w", path, mesh__cpu_devices=8, sft__steps=0)
     assert main([*args, "--dry_run"]) == 0
     shown = capsys.readouterr().out
     for stage in ("train", "eval"):
@@ -163,7 +172,7 @@ def test_only_prompts_too_long(refusal, tmp_path):
     path = lines(tmp_path / "words.jsonl", [LONG, LONG])
     line = refusal(word_run(tmp_path / "w", path))
     assert "none of 2 problems fits: the first has a prompt of" in line
-    assert "raise model.max_length" in line
+    assert "raise model.max_seq_len" in line
 
 
 def test_a_workdir_of_another_config(refusal, whole):
@@ -180,13 +189,13 @@ def test_a_workdir_that_cannot_be_written(refusal, tmp_path):
 def test_a_checkpoint_of_other_shapes(refusal, whole, tmp_path):
     workdir = tmp_path / "w"
     shutil.copytree(whole, workdir)
-    wider = "--config.model.mlp_width=24"
+    wider = "--config.model.intermediate_size=24"
     checkpoint = f"--checkpoint={workdir}"
     config = f"--config={workdir / 'config.json'}"
     message = "where the config asks for"
     assert message in refusal([config, checkpoint, wider], command=evaluate.main)
     record = json.loads((workdir / "config.json").read_text())
-    record["config"]["model"]["mlp_width"] = 24
+    record["config"]["model"]["intermediate_size"] = 24
     (workdir / "config.json").write_text(json.dumps(record))
     (workdir / "summary.json").unlink()
     assert message in refusal(tiny(workdir, wider, "--stage=eval"))
@@ -195,8 +204,8 @@ def test_a_checkpoint_of_other_shapes(refusal, whole, tmp_path):
 @pytest.mark.parametrize(
     ("stage", "message"),
     [
-        ("train", "stage warmup has done 0 of 6 steps"),
-        ("eval", "stage warmup has done 0 of 6 steps"),
+        ("train", "stage sft has done 0 of 6 steps"),
+        ("eval", "stage sft has done 0 of 6 steps"),
         ("report", "holds no config.json: no run started there"),
     ],
 )
@@ -227,7 +236,7 @@ def probe_at(path, *, width=16, layer=0, model="smoke, step 0", top_k=None):
     tsae = TSAE.init(jax.random.key(0), width=width, latents=24)
     metadata = {"hook_name": f"blocks.{layer}.hook_resid_post", "model_name": model}
     io.save(path, dataclasses.replace(tsae, top_k=top_k), metadata=metadata)
-    return overrides(probe__source="path", probe__path=path)
+    return overrides(probe__name="sae", probe__sae_path=path)
 
 
 @pytest.mark.parametrize(
@@ -253,13 +262,15 @@ def test_a_pack_that_is_none(refusal, tmp_path, pack):
     path = tmp_path / "pack.json"
     if pack is not None:
         path.write_text(pack)
-    asked = overrides(probe__features__method="pack", probe__features__pack=path)
+    asked = overrides(
+        probe__features__method="weights_file", probe__features__weights_file=path
+    )
     line = refusal(tiny(tmp_path / "w", *probe_at(tmp_path / "sae"), *asked))
-    assert f"probe.features.pack={str(path)!r} " in line
+    assert f"probe.features.weights_file={str(path)!r} " in line
     assert not (tmp_path / "w" / "config.json").exists()
 
 
-STAGE = "--config.probe.source=stage"
+STAGE = "--config.probe.name=sae"
 LIST = "--config.probe.features.method=list"
 
 
@@ -269,24 +280,27 @@ LIST = "--config.probe.features.method=list"
         ([STAGE, LIST], "latents=() is an empty feature set"),
         (
             [STAGE, LIST, "--config.probe.features.latents=(1,2048)"],
-            "latent 2048 of a dictionary with latents 0..2047",
+            "latent 2048 of an autoencoder with latents 0..2047",
         ),
         (
             [STAGE, LIST, "--config.probe.features.latents=(-1,)"],
-            "latent -1 of a dictionary",
+            "latent -1 of an autoencoder",
         ),
         (
             [STAGE, "--config.probe.features.method=reason_score"],
             "probe.features.words: the tokenizer makes no token of 'alternatively'",
         ),
         ([STAGE, "--config.probe.layer=1"], "probe.layer=1 of a policy with layers 0"),
-        (["--config.train.rfgo.lambda_w=0.5"], "probe.source=off reads none"),
-        (["--config.train.rfgo.lambda_p=0.1"], "probe.source=off reads none"),
+        (["--config.train.rfgo.lambda_w=0.5"], "probe.name=none reads none"),
+        (["--config.train.rfgo.lambda_p=0.1"], "probe.name=none reads none"),
         (
-            [STAGE, "--config.probe.fixed=12"],
-            "probe.fixed=12 is not divisible by the mesh's 8",
+            [STAGE, "--config.probe.num_reference_texts=12"],
+            "probe.num_reference_texts=12 is not divisible by the mesh's 8",
         ),
-        ([STAGE, "--config.probe.problems=8"], "fixed=64 problems are taken from"),
+        (
+            [STAGE, "--config.probe.num_problems=8"],
+            "num_reference_texts=64 problems are taken from",
+        ),
     ],
 )
 def test_a_probe_that_cannot_be(refusal, tmp_path, asked, message):

@@ -9,19 +9,19 @@ from command import completions, metrics, outcome, summary, tiny
 # The policy is too young to be right: every problem is hard, and nothing splits.
 POOL, SAMPLES = 20, 2
 ESTIMATED = (
-    f"--config.difficulty.samples={SAMPLES}",
-    f"--config.difficulty.pool={POOL}",
+    f"--config.difficulty.num_samples={SAMPLES}",
+    f"--config.difficulty.pool_size={POOL}",
 )
 CURRICULA = {
     "uniform": (),
-    "bucket": ("bucket=hard",),
-    "mixture": ("mixture=hard,medium", "mixture_shares=3,1"),
+    "band": ("band=hard",),
+    "mixture": ("bands=hard,medium", "band_weights=3,1"),
     "easy_to_hard": (),
     "target": (),
     "variance": (),
     "vcrl": (),
     "filter": (),
-    "one_sample": ("problem=7",),
+    "one_sample": ("problem_index=7",),
     "replay": (),
 }
 
@@ -38,14 +38,14 @@ def lines(workdir):
     return [json.loads(line) for line in text.splitlines()]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", CURRICULA)
 def test_a_run_with_each_curriculum(command, tmp_path, name):
     ended = command.run(*arguments(tmp_path, name))
     assert ended.code == 0, ended.err
     stages = [row["stage"] for row in metrics(tmp_path)]
     # 20 problems in batches of 8.
-    assert [stages.count(s) for s in ("warmup", "difficulty", "train")] == [6, 3, 4]
+    assert [stages.count(s) for s in ("sft", "difficulty", "train")] == [6, 3, 4]
     assert summary(tmp_path)["difficulty"]["problems"] == POOL
     found = {row["id"]: row for row in lines(tmp_path)}
     assert len(found) == POOL
@@ -65,10 +65,13 @@ def test_a_run_with_each_curriculum(command, tmp_path, name):
         assert len(set(asked)) == 1
 
 
-REFILLED = ("--config.curriculum.refill_rounds=2", "--config.train.advantage.guard=cap")
+REFILLED = (
+    "--config.dynamic_sampling.max_rounds=2",
+    "--config.train.advantage.overhard_advantage=clip",
+)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_run_cut_in_estimation_and_in_mid_epoch_ends_as_one_never_cut(
     command, tmp_path
 ):
@@ -78,7 +81,7 @@ def test_a_run_cut_in_estimation_and_in_mid_epoch_ends_as_one_never_cut(
     # Three batches a step, of which none splits: the doctor's window is too long to
     # have said so, the metrics have.
     steps = [row for row in metrics(whole) if row["stage"] == "train"]
-    assert [row["refill/batches"] for row in steps] == [3] * 4
+    assert [row["dynamic_sampling/batches"] for row in steps] == [3] * 4
     assert {row["n"] for row in lines(whole)} >= {SAMPLES + 4 * 4}
     saved = "--config.checkpoint.every=1"
     for line, number in (

@@ -16,7 +16,7 @@ from rlvr_jax import convert
 from rlvr_jax.config import PretrainedConfig
 from rlvr_jax.main import main
 from rlvr_jax.models import load_hf
-from rlvr_jax.run import open_run
+from rlvr_jax.run.setup import open_setup
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +76,7 @@ def test_a_run_starts_from_the_directory_and_ends_in_one(
     for name in ("tokenizer.json", "tokenizer_config.json"):
         assert (tmp_path / "out" / name).read_bytes() == (start / name).read_bytes()
     summary = json.loads((tmp_path / "w" / "summary.json").read_text())
-    assert summary["logprob_gap"]["mean"] < 1e-4
+    assert summary["logprob_mismatch"]["mean"] < 1e-4
     with gzip.open(tmp_path / "w" / "rollouts" / "train_000000.jsonl.gz", "rt") as file:
         rows = [json.loads(line) for line in file]
     assert rows[0]["prompt"].startswith("<|im_start|>system\nAdd.<|im_end|>\n")
@@ -87,8 +87,10 @@ def test_a_run_starts_from_the_directory_and_ends_in_one(
 def test_the_weights_are_those_of_the_directory_on_every_device(
     tmp_path, start, problems
 ):
-    run = open_run(word_config(start, problems), tmp_path / "unused", stages=("train",))
-    with jax.set_mesh(run.mesh), run.judge:
+    run = open_setup(
+        word_config(start, problems), tmp_path / "unused", stages=("train",)
+    )
+    with jax.set_mesh(run.mesh), run.verifier:
         params = run.initial_params()
         assert jax.tree.structure(params) == jax.tree.structure(run.abstract_params())
     expected = named(nnx.state(load_hf(start)))
@@ -154,7 +156,9 @@ def test_a_checkpoint_that_no_run_can_start_from(
 
 
 def test_every_field_that_differs_is_named_in_one_line(refusal, start, problems):
-    model = dataclasses.replace(MODEL, mlp_width=24, qkv_bias=False, max_length=513)
+    model = dataclasses.replace(
+        MODEL, intermediate_size=24, qkv_bias=False, max_seq_len=513
+    )
     config = word_config(
         start,
         problems,
@@ -163,13 +167,13 @@ def test_every_field_that_differs_is_named_in_one_line(refusal, start, problems)
     )
     line = refusal(config)
     for part in (
-        "model.mlp_width: 24 -> 16",
+        "model.intermediate_size: 24 -> 16",
         "model.qkv_bias: False -> True",
-        "model.max_length: 513 -> 512",
+        "model.max_seq_len: 513 -> 512",
         f"pretrained.vocab_size: 300 -> {ROWS}",
     ):
         assert part in line
-    assert "head_width" not in line
+    assert "head_dim" not in line
 
 
 def test_a_directory_that_is_not_there(refusal, tmp_path, problems, recipe, capsys):

@@ -1,27 +1,28 @@
 """Whole runs with a probe: watching changes nothing, guiding does; cut and gone on."""
 
 import json
+import re
 import signal
 
 import numpy as np
 import pytest
-from command import completions, files, metrics, overrides, summary, tiny
+from command import ROOT, completions, files, metrics, overrides, summary, tiny
 
-from sae_jax.feature_statistics import FeatureTable
+from sae_jax.stats.feature_statistics import FeatureTable
 
 PROBED = overrides(
-    probe__source="stage",
-    probe__problems=10,  # a batch of 8, and 2 more
-    probe__fixed=8,
+    probe__name="sae",
+    probe__num_problems=10,  # a batch of 8, and 2 more
+    probe__num_reference_texts=8,
     probe__log_every=2,
     probe__measure_overhead=False,
-    probe__dictionary__sae__latents=48,
-    probe__dictionary__sae__k=4,
-    probe__dictionary__batch_size=32,
-    probe__dictionary__optimizer__warmup_steps=2,
-    probe__dictionary__train__steps=6,
-    probe__dictionary__train__threshold_start=2,
-    probe__dictionary__train__threshold_decay=0.5,
+    probe__sae__architecture__latents=48,
+    probe__sae__architecture__k=4,
+    probe__sae__batch_size=32,
+    probe__sae__optimizer__warmup_steps=2,
+    probe__sae__train__steps=6,
+    probe__sae__train__threshold_start_step=2,
+    probe__sae__train__threshold_decay=0.5,
     probe__features__method="list",
     probe__features__latents=(1, 2, 40),
 )
@@ -48,7 +49,7 @@ def features(workdir):
     for path in sorted((workdir / "features").glob("*.npz")):
         with np.load(path, allow_pickle=False) as file:
             tables[path.name] = {name: file[name] for name in file.files}
-    lines = (workdir / "features" / "validity.jsonl").read_text().splitlines()
+    lines = (workdir / "features" / "sae_fidelity.jsonl").read_text().splitlines()
     return tables, [json.loads(line) for line in lines]
 
 
@@ -81,11 +82,11 @@ def test_a_guided_run_is_another_one_and_says_what_guided_it(guided, whole):
     assert found["params_sha256"] != summary(whole)["params_sha256"]
     assert found["rfgo"].keys() >= {"proxy_groups", "corr_reward"}
     overhead = found["probe_overhead"]
-    assert overhead.keys() >= {"reward_columns", "full_dictionary"}
-    assert found["features"]["latents"] == [1, 2, 40]
-    assert len(found["features"]["stability"]) == 3
-    assert found["tsae"]["clones"].keys() == {"seed0", "seed1"}
-    assert found["stages"].keys() >= {"tsae", "train"}
+    assert overhead.keys() >= {"features", "observer"}
+    assert found["probe"]["latents"] == [1, 2, 40]
+    assert len(found["probe"]["seed_cosine"]) == 3
+    assert found["tsae"]["replicas"].keys() == {"seed0", "seed1"}
+    assert found["stages"].keys() >= {"probe", "train"}
     weighed = [
         row["rfgo/weight_std"] for row in metrics(guided) if row["stage"] == "train"
     ]
@@ -98,40 +99,40 @@ def test_a_probed_run_leaves_the_files_of_the_contract(guided):
     assert names >= {
         "config.json",
         "metrics.jsonl",
-        "rollouts/tsae_000000.jsonl.gz",
+        "rollouts/probe_000000.jsonl.gz",
         "activations/index.json",
         "sae/cfg.json",
         "sae/sae_weights.safetensors",
         "sae/selection.json",
-        "sae/fixed_texts.npz",
-        "sae_clones/seed1/cfg.json",
-        "features/validity.jsonl",
+        "probe/reference_texts.npz",
+        "sae_replicas/seed1/cfg.json",
+        "features/sae_fidelity.jsonl",
         "report/index.html",
     }
     assert not [name for name in names if "partial" in name]
     tables, lines = features(guided)
     assert list(tables) == [f"step_{step:06d}.npz" for step in (0, 2, 4)]
-    assert len(completions(guided, "tsae_000000.jsonl.gz")) == 10 * 4
+    assert len(completions(guided, "probe_000000.jsonl.gz")) == 10 * 4
     table = FeatureTable.load(guided / "features" / "step_000000.npz")
-    assert {row.split for row in table.rows} == {"probe", "rollout"}
-    fixed = [row for row in table.rows if row.split == "probe"]
-    asked = [row["id"] for row in completions(guided, "tsae_000000.jsonl.gz")]
+    assert {row.split for row in table.rows} == {"reference", "rollout"}
+    fixed = [row for row in table.rows if row.split == "reference"]
+    asked = [row["id"] for row in completions(guided, "probe_000000.jsonl.gz")]
     assert [row.prompt for row in fixed] == asked[: 8 * 4 : 4]
-    # The last tells of fixed texts alone: after the last step nothing is sampled.
+    # The last tells of reference texts alone: after the last step nothing is sampled.
     final = FeatureTable.load(guided / "features" / "step_000004.npz")
-    assert {row.split for row in final.rows} == {"probe"}
+    assert {row.split for row in final.rows} == {"reference"}
     of_all = {(x["step"], x["split"]) for x in lines if x["band"] == ""}
-    assert of_all == {(s, "probe") for s in (0, 2, 4)} | {
+    assert of_all == {(s, "reference") for s in (0, 2, 4)} | {
         (s, "rollout") for s in (0, 2)
     }
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_probed_run_killed_ends_as_one_never_cut(command, guided, tmp_path):
     # As the autoencoder is trained; behind a logged step's checkpoint; within the
     # steps after the next logged one, whose features then stand there already.
     args = tiny(tmp_path, *PROBED, *GUIDED, "--config.probe.measure_overhead=True")
-    for line in ("tsae: completions  8/10", "tsae  4/6", "train  3/4"):
+    for line in ("probe: completions  8/10", "probe  4/6", "train  3/4"):
         ended = command.cut(line, signal.SIGKILL, *args)
         assert ended.code == -signal.SIGKILL
     ended = command.cut("train  3/4", signal.SIGTERM, *args)
@@ -150,12 +151,12 @@ def test_a_finished_probed_run_says_so_and_touches_nothing(command, guided):
     assert files(guided) == before
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_an_autoencoder_from_another_run_is_read_where_it_lies(
     command, guided, tmp_path
 ):
-    from_path = overrides(probe__source="path", probe__path=guided / "sae")
-    kept = [x for x in PROBED if "dictionary" not in x and "probe.source" not in x]
+    from_path = overrides(probe__sae_path=guided / "sae")
+    kept = [x for x in PROBED if "probe.sae." not in x]
     ended = command.run(*tiny(tmp_path, *kept, *from_path, *GUIDED))
     assert ended.code == 0, ended.err
     # The same policy, problems, dictionary and features: the same run.
@@ -163,3 +164,25 @@ def test_an_autoencoder_from_another_run_is_read_where_it_lies(
     found = summary(tmp_path)["tsae"]
     assert found == {"path": str(guided / "sae"), "format": "saelens"}
     assert features(tmp_path)[1] == features(guided)[1]
+
+
+@pytest.mark.slow
+def test_a_users_own_probe_steers_a_run(command, tmp_path, monkeypatch):
+    """The probe of docs/extend.md, a file outside the package."""
+    section = (ROOT / "docs" / "extend.md").read_text().split("## A probe")[1]
+    code = re.search(r"```python\n(.*?)```", section, re.DOTALL)[1]
+    (tmp_path / "my_probe.py").write_text(code)
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{tmp_path}")
+    own = overrides(
+        probe__name="my_probe:DirectionProbe",
+        probe__sign=-1.0,
+        probe__num_problems=8,
+        probe__num_reference_texts=8,
+        train__rfgo__lambda_w=0.5,
+    )
+    ended = command.run(*tiny(tmp_path / "run", *own))
+    assert ended.code == 0, ended.err
+    assert summary(tmp_path / "run")["probe"]["rms"] > 0
+    trained = [row for row in metrics(tmp_path / "run") if row["stage"] == "train"]
+    assert min(row["rfgo/weight_std"] for row in trained) > 0
+    assert all("feature_direction/mean" in row for row in trained)

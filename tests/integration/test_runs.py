@@ -9,11 +9,11 @@ import signal
 import pytest
 from command import completions, files, metrics, outcome, summary, tiny
 
-from rlvr_jax.restored import find_checkpoint
+from rlvr_jax.run.load import find_checkpoint
 
 # Every line that a tiny run prints while it works, in order.
 LINES = [
-    *(f"warmup  {n}/6" for n in range(1, 7)),
+    *(f"sft  {n}/6" for n in range(1, 7)),
     *("train  1/4", "train  2/4", "eval at 3", "train  3/4", "train  4/4"),
     *("eval before", "eval after"),
 ]
@@ -22,7 +22,7 @@ LINES = [
 def test_a_run_killed_in_every_stage_ends_as_one_never_cut(command, whole, tmp_path):
     # In mid-stage, behind a checkpoint; as a stage ends, while its last checkpoint is
     # on its way to disk; and while the end is being measured.
-    for line in ("warmup  3/6", "warmup  6/6", "train  3/4", "eval before"):
+    for line in ("sft  3/6", "sft  6/6", "train  3/4", "eval before"):
         ended = command.cut(line, signal.SIGKILL, *tiny(tmp_path))
         assert ended.code == -signal.SIGKILL
     ended = command.run(*tiny(tmp_path))
@@ -31,7 +31,7 @@ def test_a_run_killed_in_every_stage_ends_as_one_never_cut(command, whole, tmp_p
 
 
 def test_sigterm_saves_and_exits_75(command, whole, tmp_path):
-    ended = command.cut("warmup  3/6", signal.SIGTERM, *tiny(tmp_path))
+    ended = command.cut("sft  3/6", signal.SIGTERM, *tiny(tmp_path))
     assert ended.code == 75
     assert ended.err.endswith("\nstopped; run the same command again to go on\n")
     # Not one of the steps that were done is done again.
@@ -39,11 +39,11 @@ def test_sigterm_saves_and_exits_75(command, whole, tmp_path):
     assert done == list(range(len(done)))
     ended = command.run(*tiny(tmp_path))
     assert ended.code == 0, ended.err
-    assert re.search(r"^warmup  (\d)/6", ended.err)[1] == str(len(done) + 1)
+    assert re.search(r"^sft  (\d)/6", ended.err)[1] == str(len(done) + 1)
     assert outcome(tmp_path) == outcome(whole)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("line", LINES)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_run_cut_at_any_line_ends_as_one_never_cut(
@@ -55,7 +55,7 @@ def test_a_run_cut_at_any_line_ends_as_one_never_cut(
     assert outcome(tmp_path) == outcome(whole)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", range(6))
 def test_a_run_killed_again_and_again_ends_as_one_never_cut(
     command, whole, tmp_path, seed
@@ -74,8 +74,8 @@ def test_a_run_killed_again_and_again_ends_as_one_never_cut(
     assert outcome(tmp_path) == outcome(whole)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("stage", ["warmup", "train"])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("stage", ["sft", "train"])
 def test_a_run_killed_within_a_checkpoint_ends_as_one_never_cut(
     command, whole, tmp_path, stage
 ):
@@ -149,24 +149,25 @@ def test_the_summary_holds_the_run_in_numbers(whole):
     found = summary(whole)
     assert found["seed"] == 0
     assert found["config"]["name"] == "smoke"
-    assert found["stages"].keys() == {"warmup", "train", "eval"}
+    assert found["stages"].keys() == {"sft", "train", "eval"}
     gaps = [row for row in metrics(whole) if row["stage"] == "train"]
     assert len(gaps) == 4
-    mean = sum(row["logprob_gap/mean"] for row in gaps) / 4
-    assert found["logprob_gap"] == {
+    mean = sum(row["logprob_mismatch/mean"] for row in gaps) / 4
+    assert found["logprob_mismatch"] == {
         "mean": pytest.approx(mean),
-        "max": max(row["logprob_gap/max"] for row in gaps),
+        "max": max(row["logprob_mismatch/max"] for row in gaps),
     }
-    assert 0 < found["logprob_gap"]["mean"] < 1e-5
+    assert 0 < found["logprob_mismatch"]["mean"] < 1e-5
     told = [
         row for n in range(4) for row in completions(whole, f"train_{n:06}.jsonl.gz")
     ]
     statuses = [row["verdict"] for row in told]
     assert len(statuses) == 4 * 8 * 4
     assert found["verdicts"] == {
-        status: statuses.count(status) for status in ("right", "wrong", "unjudged")
+        status: statuses.count(status)
+        for status in ("correct", "incorrect", "unverified")
     }
-    assert found["too_long"] == {"warmup": 0, "train": 0, "eval": 0}
+    assert found["too_long"] == {"sft": 0, "train": 0, "eval": 0}
     assert found["alarms"] == []
     assert found["rfgo"]["proxy_groups"] == 0
     assert found["probe_overhead"] is None
@@ -224,7 +225,9 @@ def test_a_checkpoint_evaluated_by_itself_scores_as_in_its_run(
 def test_a_gap_above_the_limit_stops_the_run(command, tmp_path):
     ended = command.run(
         *tiny(
-            tmp_path, "--config.warmup.steps=0", "--config.train.max_logprob_gap=1e-12"
+            tmp_path,
+            "--config.sft.steps=0",
+            "--config.train.max_logprob_mismatch=1e-12",
         )
     )
     assert ended.code == 1
@@ -237,8 +240,8 @@ def test_steps_that_are_not_finite_are_skipped_counted_and_bounded(command, tmp_
     ended = command.run(
         *tiny(
             tmp_path,
-            "--config.warmup.optimizer.learning_rate=1e30",
-            "--config.warmup.optimizer.max_skipped=2",
+            "--config.sft.optimizer.learning_rate=1e30",
+            "--config.sft.optimizer.max_consecutive_nonfinite=2",
         )
     )
     assert ended.code == 1

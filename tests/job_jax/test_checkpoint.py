@@ -11,15 +11,15 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as Spec
 
 from job_jax.checkpoint import (
+    CheckpointMismatchError,
     CheckpointReadError,
-    CheckpointShapeError,
     StageCheckpoints,
-    digest,
     latest_step,
+    params_sha256,
 )
 from job_jax.config import CheckpointConfig
 
-CONFIG = CheckpointConfig(keep=2)
+CONFIG = CheckpointConfig(max_to_keep=2)
 
 
 def state(seed=0, *, width=64, dtype=jnp.bfloat16):
@@ -125,7 +125,7 @@ def one_parameter_less():
 def test_another_model_is_refused_by_name(tmp_path, like, message):
     with (
         StageCheckpoints(saved(tmp_path, 1)) as checkpoints,
-        pytest.raises(CheckpointShapeError, match=message),
+        pytest.raises(CheckpointMismatchError, match=message),
     ):
         checkpoints.restore(1, like())
 
@@ -161,11 +161,13 @@ def test_the_digest_tells_names_types_shapes_and_bytes_apart():
         {"a": -zeros},  # equal numbers, other bits
         {"a": zeros, "b": zeros},
     ]
-    assert len({digest(tree) for tree in trees}) == len(trees)
+    assert len({params_sha256(tree) for tree in trees}) == len(trees)
 
 
 def test_the_digest_does_not_depend_on_layout_or_order():
     values = np.arange(16, dtype=np.float32)
     mesh = jax.make_mesh((8,), ("a",), axis_types=(AxisType.Auto,))
     spread = jax.device_put(values, NamedSharding(mesh, Spec("a")))
-    assert digest({"a": spread, "b": values}) == digest({"b": values, "a": values})
+    assert params_sha256({"a": spread, "b": values}) == params_sha256(
+        {"b": values, "a": values}
+    )

@@ -7,35 +7,28 @@ import pytest
 
 from job_jax.command import load_config
 from job_jax.config_io import (
-    alternatives,
-    config_digest,
     diff,
     diff_json,
     from_json,
+    iter_alternatives,
     override,
     to_json,
 )
-from job_jax.schema import ConfigError, walk
-from rlvr_jax.config import (
-    ChainMix,
-    Config,
-    FilesConfig,
-    FiniteFieldConfig,
-    OptimizerConfig,
-    RecordConfig,
-    TokenizerConfig,
-    TrainConfig,
-)
+from job_jax.schema import ConfigError, iter_fields
+from rlvr_jax.config import Config, OptimizerConfig, TokenizerConfig, TrainConfig
+from rlvr_jax.tasks import ChainMix, FilesTask, FiniteFieldTask, RecordConfig
 from sae_jax.config import Config as DictionaryConfig
 
 DEFAULT = Config()
 JSONL = Config(
-    task=FilesConfig(train_path="données.jsonl", record=RecordConfig(answer_marker="")),
+    task=FilesTask(train_path="données.jsonl", record=RecordConfig(answer_prefix="")),
     tokenizer=TokenizerConfig(kind="sentencepiece"),
     train=TrainConfig(optimizer=OptimizerConfig(learning_rate=0.1 + 0.2)),
 )
 MIXED = Config(
-    task=FiniteFieldConfig(train=ChainMix(steps=(2, 9), step_weights=(1 / 3, 1e-300)))
+    task=FiniteFieldTask(
+        train=ChainMix(chain_lengths=(2, 9), chain_length_weights=(1 / 3, 1e-300))
+    )
 )
 RECIPES = sorted((Path(__file__).parents[2] / "configs").glob("*.py"))
 
@@ -55,7 +48,7 @@ def test_json_is_a_round_trip(config):
     copy = from_json(Config, json.loads(json.dumps(to_json(config))))
     assert copy == config
     assert repr(copy) == repr(config)
-    assert config_digest(copy) == config_digest(config)
+    assert to_json(copy) == to_json(config)
     assert diff(config, copy) == []
 
 
@@ -67,8 +60,8 @@ def test_every_recipe_is_a_round_trip(path):
 
 def test_json_holds_plain_values():
     data = to_json(MIXED)
-    assert data["task"]["kind"] == "finite_field"
-    assert data["task"]["train"]["steps"] == [2, 9]
+    assert data["task"]["source"] == "finite_field"
+    assert data["task"]["train"]["chain_lengths"] == [2, 9]
     assert data["train"]["optimizer"]["learning_rate"] == 3e-4
     assert data["model"]["tie_embeddings"] is True
 
@@ -102,8 +95,9 @@ def _without(path):
         ),
         (_changed("sead", 3), "unknown config key 'sead'; did you mean 'seed'?"),
         (
-            _changed("task.train.step", [2]),
-            "unknown config key 'task.train.step'; did you mean 'task.train.steps'?",
+            _changed("task.train.chain_length", [2]),
+            "unknown config key 'task.train.chain_length'; "
+            "did you mean 'task.train.chain_lengths'?",
         ),
         (_without("train.steps"), "config key 'train.steps' is missing"),
         (_without("task"), "config key 'task' is missing"),
@@ -113,26 +107,28 @@ def _without(path):
         (_changed("train.steps", {}), "train.steps expects an int, got {}"),
         ([], "config expects an object, got []"),
         (
-            _changed("task.kind", "json"),
-            "task.kind expects one of finite_field, files, hub, got 'json'",
+            _changed("task.source", "json"),
+            "unknown task 'json'; did you mean 'files'? One of your own is named by "
+            "its "
+            "place: package.module:name",
         ),
         (
-            _without("task.kind"),
-            "task.kind expects one of finite_field, files, hub, got None",
+            _without("task.source"),
+            "task.source expects the name of a task, got None",
         ),
         (
             _changed("train.optimizer.learning_rate", float("nan")),
             "train.optimizer.learning_rate expects a finite float, got nan",
         ),
         (
-            _changed("train.minibatches", 5),
-            "train.prompts_per_step=16 does not split into minibatches=5 x "
-            "micro_batches=1; make it a multiple of 5",
+            _changed("train.num_minibatches", 5),
+            "train.batch_size=16 does not split into num_minibatches=5 x "
+            "grad_accum_steps=1; make it a multiple of 5",
         ),
         (
             _changed("tokenizer.kind", "sentencepiece"),
-            "tokenizer.kind=sentencepiece learns from texts, and task.kind="
-            "finite_field has none; set tokenizer.kind=symbols, or a tokenizer.path",
+            "tokenizer.kind=sentencepiece learns from texts, and task.source="
+            "finite_field has none; set tokenizer.kind=word_level, or a tokenizer.path",
         ),
     ],
 )
@@ -145,14 +141,14 @@ def test_json_that_is_no_config_is_refused(data, message):
 def test_a_whole_number_in_json_is_a_float_where_the_field_is():
     config = from_json(Config, _changed("train.optimizer.clip_norm", 2))
     assert to_json(config)["train"]["optimizer"]["clip_norm"] == 2.0
-    assert config_digest(config) == config_digest(
+    assert to_json(config) == to_json(
         override(DEFAULT, {"train.optimizer.clip_norm": "2.0"})
     )
 
 
 @pytest.mark.parametrize("config", [DEFAULT, JSONL, MIXED], ids=["gf", "files", "mix"])
 def test_every_value_can_be_written_as_an_override(config):
-    texts = {path: _text(value) for path, _, value in walk(config)}
+    texts = {path: _text(value) for path, _, value in iter_fields(config)}
     assert override(config, texts) == config
     blank = Config(task=type(config.task)(), tokenizer=config.tokenizer)
     assert override(blank, texts) == config
@@ -170,23 +166,25 @@ def test_every_value_can_be_written_as_an_override(config):
         ("name", "12", "12"),
         ("name", "", ""),
         ("model.remat", "dots", "dots"),
-        ("task.eval.steps", "2,3", (2, 3)),
-        ("task.eval.steps", "(2, 3)", (2, 3)),
-        ("task.eval.steps", "4", (4,)),
-        ("task.eval.steps", "(4,)", (4,)),
-        ("task.train.step_weights", "1,2,0.5", (1.0, 2.0, 0.5)),
-        ("task.train.step_weights", "()", ()),
+        ("task.eval.chain_lengths", "2,3", (2, 3)),
+        ("task.eval.chain_lengths", "(2, 3)", (2, 3)),
+        ("task.eval.chain_lengths", "4", (4,)),
+        ("task.eval.chain_lengths", "(4,)", (4,)),
+        ("task.train.chain_length_weights", "1,2,0.5", (1.0, 2.0, 0.5)),
+        ("task.train.chain_length_weights", "()", ()),
         ("task.train.types", "inversion", ("inversion",)),
         (
             "task.train.types",
             "('evaluation', \"inversion\")",
             ("evaluation", "inversion"),
         ),
-        ("task.kind", "finite_field", "finite_field"),
+        ("task.source", "finite_field", "finite_field"),
     ],
 )
 def test_text_becomes_the_type_of_its_field(key, text, value):
-    values = {path: held for path, _, held in walk(override(DEFAULT, {key: text}))}
+    values = {
+        path: held for path, _, held in iter_fields(override(DEFAULT, {key: text}))
+    }
     assert values[key] == value
     assert type(values[key]) is type(value)
 
@@ -200,14 +198,14 @@ def test_text_becomes_the_type_of_its_field(key, text, value):
         ("eval.k", "1,x", "eval.k expects a tuple of int, got (1, 'x')"),
         ("model.tie_embeddings", "1", "model.tie_embeddings expects a bool, got '1'"),
         (
-            "train.max_logprob_gap",
+            "train.max_logprob_mismatch",
             "inf",
-            "train.max_logprob_gap expects a finite float, got inf",
+            "train.max_logprob_mismatch expects a finite float, got inf",
         ),
         (
-            "train.loss.clipping",
+            "train.loss.surrogate",
             "tokn",
-            "train.loss.clipping expects one of ppo, cispo, none, got 'tokn'",
+            "train.loss.surrogate expects one of ppo, cispo, reinforce, got 'tokn'",
         ),
         (
             "train.optimizer.learning_rate",
@@ -230,15 +228,9 @@ def test_text_becomes_the_type_of_its_field(key, text, value):
             "'train' is a section; set one of its fields, such as 'train.steps'",
         ),
         (
-            "task.kind",
-            "files",
-            "task.kind cannot be overridden: the config file chose 'finite_field'; to "
-            "have 'files', choose it there",
-        ),
-        (
             "task.train_path",
             "x",
-            "'task.train_path' is a field of task.kind=files; choose it in the file",
+            "'task.train_path' is a field of task.source=files; set that as well",
         ),
     ],
 )
@@ -251,7 +243,7 @@ def test_an_override_that_cannot_be_is_refused(key, text, message):
 def test_overrides_act_on_the_class_that_the_file_chose():
     assert override(JSONL, {"task.train_path": "b"}).task.train_path == "b"
     with pytest.raises(
-        ConfigError, match=r"'task\.modulus' is a field of task\.kind=fi"
+        ConfigError, match=r"'task\.modulus' is a field of task\.source=fi"
     ):
         override(JSONL, {"task.modulus": "11"})
 
@@ -259,13 +251,13 @@ def test_overrides_act_on_the_class_that_the_file_chose():
 def test_overrides_are_checked_together():
     # 16 does not split into 3, and 6 does not split into the 4 of before: one alone
     # would be refused, both together stand.
-    before = override(DEFAULT, {"train.minibatches": "4"})
-    both = {"train.prompts_per_step": "6", "train.minibatches": "3"}
+    before = override(DEFAULT, {"train.num_minibatches": "4"})
+    both = {"train.batch_size": "6", "train.num_minibatches": "3"}
     for key, text in both.items():
         with pytest.raises(ConfigError, match="does not split"):
             override(before, {key: text})
     after = override(before, both).train
-    assert (after.prompts_per_step, after.minibatches) == (6, 3)
+    assert (after.batch_size, after.num_minibatches) == (6, 3)
 
 
 def test_digest_tells_every_change():
@@ -273,15 +265,17 @@ def test_digest_tells_every_change():
         "name": "other",
         "seed": "1",
         "model.tie_embeddings": "false",
-        "warmup.optimizer.learning_rate": "3e-4",
+        "sft.optimizer.learning_rate": "3e-4",
         "train.optimizer.learning_rate": "1e-3",
         "train.steps": "201",
-        "train.loss.clipping": "none",
-        "task.train.steps": "4,5",
+        "train.loss.surrogate": "reinforce",
+        "task.train.chain_lengths": "4,5",
         "eval.k": "1",
     }
-    digests = {config_digest(override(DEFAULT, {key: changes[key]})) for key in changes}
-    assert len(digests | {config_digest(DEFAULT)}) == len(changes) + 1
+    digests = {
+        json.dumps(to_json(override(DEFAULT, {key: changes[key]}))) for key in changes
+    }
+    assert len(digests | {json.dumps(to_json(DEFAULT))}) == len(changes) + 1
 
 
 def test_diff_names_what_changed():
@@ -310,17 +304,18 @@ def test_diff_of_json_takes_configs_of_different_versions():
 
 def test_diff_between_two_tasks_names_the_fields_of_both():
     lines = diff(DEFAULT, JSONL)
-    assert "task.kind: 'finite_field' -> 'files'" in lines
+    assert "task.source: 'finite_field' -> 'files'" in lines
     assert "task.modulus: 7 -> absent" in lines
     assert "task.train_path: absent -> 'données.jsonl'" in lines
 
 
 def test_alternatives_are_what_the_file_did_not_choose():
-    assert [(path, vars(s)["kind"]) for path, s in alternatives(DEFAULT)] == [
-        ("task.", "files"),
-        ("task.", "hub"),
-    ]
-    assert [(path, vars(s)["kind"]) for path, s in alternatives(JSONL)] == [
-        ("task.", "finite_field"),
-        ("task.", "hub"),
-    ]
+    def tasks(config):
+        return [
+            section.tags()["source"]
+            for path, section in iter_alternatives(config)
+            if path == "task."
+        ]
+
+    assert tasks(DEFAULT) == ["files", "hub"]
+    assert tasks(JSONL) == ["finite_field", "hub"]

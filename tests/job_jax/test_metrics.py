@@ -13,9 +13,9 @@ from job_jax.metrics import (
     MetricsWriter,
     NonFiniteMetricError,
     Progress,
+    format_duration,
+    format_number,
     read_metrics,
-    short_duration,
-    short_number,
 )
 
 
@@ -67,26 +67,26 @@ def test_interrupted_and_resumed_equals_uninterrupted(tmp_path):
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     whole.mkdir()
     cut.mkdir()
-    run(whole, [("warmup", range(4)), ("train", range(6))])
-    run(cut, [("warmup", range(4)), ("train", range(6))], stop_before=("train", 5))
+    run(whole, [("sft", range(4)), ("train", range(6))])
+    run(cut, [("sft", range(4)), ("train", range(6))], stop_before=("train", 5))
     # The newest checkpoint was that of step 2.
     run(cut, [("train", range(2, 6))])
     assert untimed(cut) == untimed(whole)
 
 
 def test_rewinding_a_stage_drops_the_later_ones_and_keeps_the_earlier(tmp_path):
-    run(tmp_path, [("warmup", range(3)), ("train", range(3)), ("eval", range(1))])
+    run(tmp_path, [("sft", range(3)), ("train", range(3)), ("eval", range(1))])
     with MetricsWriter(tmp_path) as writer:
         writer.rewind("train", 1)
     kept = [(line["stage"], line["step"]) for line in untimed(tmp_path)]
-    assert kept == [("warmup", 0), ("warmup", 1), ("warmup", 2), ("train", 0)]
+    assert kept == [("sft", 0), ("sft", 1), ("sft", 2), ("train", 0)]
 
 
 def test_rewinding_to_a_step_not_yet_reached_changes_nothing(tmp_path):
-    run(tmp_path, [("warmup", range(3))])
+    run(tmp_path, [("sft", range(3))])
     before = (tmp_path / "metrics.jsonl").read_bytes()
     with MetricsWriter(tmp_path) as writer:
-        writer.rewind("warmup", 3)
+        writer.rewind("sft", 3)
         writer.rewind("train", 0)
     assert (tmp_path / "metrics.jsonl").read_bytes() == before
 
@@ -165,7 +165,7 @@ def test_time_leaves_out_the_interruption(tmp_path):
 def test_time_counts_what_lies_between_two_stages(tmp_path):
     clock = Clock()
     with MetricsWriter(tmp_path, clock=clock) as writer:
-        writer.write("warmup", 0, {})
+        writer.write("sft", 0, {})
         clock.now = 7.0
         writer.rewind("train", 0)
         writer.write("train", 0, {})
@@ -174,9 +174,9 @@ def test_time_counts_what_lies_between_two_stages(tmp_path):
 
 
 def test_tensorboard_has_the_same_scalars_and_voids_the_repeated_steps(tmp_path):
-    run(tmp_path, [("warmup", range(3)), ("train", range(3))])
+    run(tmp_path, [("sft", range(3)), ("train", range(3))])
     run(tmp_path, [("train", range(1, 3))])
-    warmup, train = events(tmp_path, "warmup"), events(tmp_path, "train")
+    warmup, train = events(tmp_path, "sft"), events(tmp_path, "train")
     assert [e.step for e in warmup] == [0, 1, 2]
     assert all(e.session_log.status == 0 for e in warmup)
     assert [(e.step, e.session_log.status) for e in train] == [
@@ -189,6 +189,28 @@ def test_tensorboard_has_the_same_scalars_and_voids_the_repeated_steps(tmp_path)
     ]
     scalars = {v.tag: v.simple_value for v in train[-1].summary.value}
     assert scalars == {"loss/total": np.float32(2 / 7), "count": 2.0}
+
+
+def test_tensorboard_has_texts_and_histograms(tmp_path):
+    with MetricsWriter(tmp_path) as writer:
+        writer.write_samples(
+            "train",
+            3,
+            texts={"completion/0": "four \udc80"},
+            histograms={
+                "reward": np.array([0.0, 1.0, 1.0, np.nan]),
+                "none": np.array([np.inf]),
+            },
+        )
+        writer.write("train", 3, {"loss/total": 0.5})
+    text, rewards, scalars = events(tmp_path, "train")
+    (value,) = text.summary.value
+    assert (text.step, value.tag) == (3, "completion/0/text_summary")
+    assert value.tensor.string_val == [b"four ?"]
+    (value,) = rewards.summary.value
+    assert (value.tag, value.histo.num, value.histo.sum) == ("reward", 3, 2)
+    assert [v.tag for v in scalars.summary.value] == ["loss/total"]
+    assert len(read_metrics(tmp_path / "metrics.jsonl")) == 1
 
 
 def test_lines_are_json_that_any_reader_takes(tmp_path):
@@ -229,7 +251,7 @@ def test_progress_redraws_one_line_on_a_terminal_and_prints_notes_above_it():
     stream = Terminal()
     progress = Progress("train", 2, every=10, stream=stream, clock=Clock())
     progress.update(1, {})
-    progress.say("alarm")
+    progress.log("alarm")
     progress.update(2, {})
     progress.close()
     assert stream.getvalue() == (
@@ -262,7 +284,7 @@ def test_progress_never_wraps_on_a_terminal(monkeypatch):
     ],
 )
 def test_short_number(value, text):
-    assert short_number(value) == text
+    assert format_number(value) == text
 
 
 @pytest.mark.parametrize(
@@ -270,7 +292,7 @@ def test_short_number(value, text):
     [(0.4, "0s"), (59.4, "59s"), (59.6, "1m00s"), (130, "2m10s"), (3900, "1h05m")],
 )
 def test_short_duration(seconds, text):
-    assert short_duration(seconds) == text
+    assert format_duration(seconds) == text
 
 
 def test_progress_told_every_fifty_steps_counts_steps_not_updates():

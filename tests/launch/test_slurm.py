@@ -31,7 +31,7 @@ def slurm(stage, monkeypatch):
         (0, "RUNNING", 0, False),
         (75, "RUNNING", 0, True),
         (75, "RUNNING", 20, False),  # as often as it may
-        (75, "COMPLETING", 0, False),  # cancelled, or already put back
+        (75, "COMPLETING", 0, False),  # canceled, or already put back
         (1, "RUNNING", 0, False),
         (2, "RUNNING", 0, False),
     ],

@@ -10,13 +10,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlvr_jax.learn.advantages import capped, group_advantages, is_split, shrunk
+from rlvr_jax.learn.advantages import (
+    clip_group_advantages,
+    group_advantages,
+    has_signal,
+    scale_by_confidence,
+)
 
 GOLDEN = json.loads(
     (pathlib.Path(__file__).parents[1] / "golden" / "trl_losses.json").read_text()
 )
-BASELINES = ("group_mean", "leave_one_out")
-SCALES = ("group_std", "batch_std", "none")
+BASELINES = ("group_mean", "rloo")
+SCALES = ("group", "batch", "none")
 SETTINGS = list(itertools.product(BASELINES, SCALES))
 
 
@@ -31,9 +36,9 @@ def _random_rewards(groups: int = 5, size: int = 8) -> jnp.ndarray:
 def test_unanimous_group_is_silent(baseline, scale, reward, size):
     """Exact zeros, even where the mean of equal floats is not that float."""
     rewards = jnp.full((1, size), reward)
-    advantages = group_advantages(rewards, baseline=baseline, scale=scale)
+    advantages = group_advantages(rewards, baseline=baseline, normalize=scale)
     np.testing.assert_array_equal(advantages, np.zeros((1, size)))
-    assert not is_split(rewards).any()
+    assert not has_signal(rewards).any()
 
 
 @pytest.mark.parametrize(("baseline", "scale"), SETTINGS)
@@ -42,7 +47,7 @@ def test_rounding_alone_is_not_a_preference(baseline, scale):
     reward = np.float32(0.7)
     rewards = jnp.asarray([[reward, np.nextafter(reward, np.float32(1)), reward]])
     assert rewards[0, 1] > rewards[0, 0]
-    advantages = group_advantages(rewards, baseline=baseline, scale=scale)
+    advantages = group_advantages(rewards, baseline=baseline, normalize=scale)
     np.testing.assert_array_equal(advantages, np.zeros((1, 3)))
 
 
@@ -65,7 +70,7 @@ def test_binary_rewards_follow_the_pass_rate(right):
 
 @pytest.mark.parametrize(("baseline", "scale"), SETTINGS)
 def test_advantages_of_a_group_sum_to_zero(baseline, scale):
-    advantages = group_advantages(_random_rewards(), baseline=baseline, scale=scale)
+    advantages = group_advantages(_random_rewards(), baseline=baseline, normalize=scale)
     np.testing.assert_allclose(advantages.sum(axis=1), 0.0, atol=2e-6)
 
 
@@ -73,9 +78,9 @@ def test_advantages_of_a_group_sum_to_zero(baseline, scale):
 def test_leave_one_out_is_the_mean_of_the_others(size):
     """Both sides of r_i - mean of others = G / (G - 1) * (r_i - mean)."""
     rewards = _random_rewards(size=size)
-    loo = group_advantages(rewards, baseline="leave_one_out", scale="none")
-    centred = group_advantages(rewards, scale="none")
-    np.testing.assert_allclose(loo, size / (size - 1) * centred, rtol=1e-6)
+    loo = group_advantages(rewards, baseline="rloo", normalize="none")
+    centered = group_advantages(rewards, normalize="none")
+    np.testing.assert_allclose(loo, size / (size - 1) * centered, rtol=1e-6)
     r = np.asarray(rewards, np.float64)
     others = [np.delete(r, i, axis=1).mean(axis=1) for i in range(size)]
     np.testing.assert_allclose(loo, r - np.stack(others, axis=1), atol=1e-6)
@@ -96,9 +101,9 @@ def test_advantage_ignores_a_shift_and_a_scale_of_its_group():
 
 
 def test_batch_std_uses_one_unit_and_keeps_silent_groups_silent():
-    """Rewards 0 1 | 1 1: std over all is sqrt(3)/4, group 0 is centred to -+1/2."""
+    """Rewards 0 1 | 1 1: std over all is sqrt(3)/4, group 0 is centered to -+1/2."""
     rewards = jnp.array([[0.0, 1.0], [1.0, 1.0]])
-    advantages = group_advantages(rewards, scale="batch_std")
+    advantages = group_advantages(rewards, normalize="batch")
     unit = 3**0.5 / 4
     np.testing.assert_allclose(
         advantages, [[-0.5 / unit, 0.5 / unit], [0, 0]], rtol=1e-6
@@ -107,18 +112,18 @@ def test_batch_std_uses_one_unit_and_keeps_silent_groups_silent():
 
 def test_split_is_told_group_by_group():
     rewards = jnp.array([[0.0, 0.0], [0.0, 1.0], [0.7, 0.7], [0.5, 0.5 + 1e-5]])
-    np.testing.assert_array_equal(is_split(rewards), [False, True, False, True])
+    np.testing.assert_array_equal(has_signal(rewards), [False, True, False, True])
 
 
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
         (
-            {"scale": "std"},
-            "scale='std'; it must be one of group_std, batch_std, none; did you mean "
-            "'group_std'?",
+            {"normalize": "std"},
+            "normalize='std'; it must be one of group, batch, none; did you mean "
+            "'batch'?",
         ),
-        ({"baseline": "loo"}, "baseline='loo'; it must be one of group_mean, leave_"),
+        ({"baseline": "loo"}, "baseline='loo'; it must be one of group_mean, rloo"),
     ],
 )
 def test_unknown_setting_is_refused(setting, message):
@@ -140,7 +145,7 @@ def test_rewards_may_be_of_any_kind(rewards):
     found = group_advantages(rewards)
     assert found.dtype == jnp.float32
     np.testing.assert_allclose(found, [[1, -1], [0, 0]])
-    np.testing.assert_array_equal(is_split(rewards), [True, False])
+    np.testing.assert_array_equal(has_signal(rewards), [True, False])
 
 
 def test_rewards_of_another_shape_are_refused():
@@ -154,7 +159,7 @@ def test_rewards_of_another_shape_are_refused():
 def test_a_reward_that_is_no_number_is_never_silent(bad):
     """Refused where it is known; while tracing it comes through, in its group alone."""
     rewards = np.float32([[0, 1], [1, bad]])
-    for function in (group_advantages, is_split):
+    for function in (group_advantages, has_signal):
         with pytest.raises(
             ValueError, match=rf"rewards\[1, 1\] is {bad}; rewards must"
         ):
@@ -174,17 +179,17 @@ def _trl_shrinkage(rewards: np.ndarray, scale: str) -> np.ndarray:
 def test_scaled_advantages_match_trl_up_to_its_std(scale):
     """TRL divides by the sample std plus 1e-4, we by the population std."""
     rewards = np.array(GOLDEN["rewards"])
-    ours = group_advantages(jnp.asarray(rewards, jnp.float32), scale=f"{scale}_std")
+    ours = group_advantages(jnp.asarray(rewards, jnp.float32), normalize=scale)
     translated = np.asarray(ours) * _trl_shrinkage(rewards, scale)
     np.testing.assert_allclose(translated, GOLDEN["advantages"][scale], atol=1e-6)
 
 
 @pytest.mark.parametrize(
-    ("baseline", "name"), [("group_mean", "none"), ("leave_one_out", "leave_one_out")]
+    ("baseline", "name"), [("group_mean", "none"), ("rloo", "leave_one_out")]
 )
 def test_unscaled_advantages_match_trl(baseline, name):
     rewards = jnp.array(GOLDEN["rewards"])
-    ours = group_advantages(rewards, baseline=baseline, scale="none")
+    ours = group_advantages(rewards, baseline=baseline, normalize="none")
     np.testing.assert_allclose(ours, GOLDEN["advantages"][name], atol=1e-6)
 
 
@@ -195,7 +200,9 @@ def test_a_cap_holds_the_luckiest_of_an_over_hard_group_and_leaves_the_rest_alon
     """
     lucky = [0.0, 0, 0, 1, 0, 0, 0, 0]
     advantages = group_advantages(jnp.array([lucky, lucky]))
-    held = np.asarray(capped(advantages, jnp.array([True, False]), cap=1.0))
+    held = np.asarray(
+        clip_group_advantages(advantages, jnp.array([True, False]), max_abs=1.0)
+    )
     np.testing.assert_allclose(
         held[0], np.array([-1 / 7] * 3 + [1] + [-1 / 7] * 4), 1e-6
     )
@@ -206,7 +213,7 @@ def test_a_cap_holds_the_luckiest_of_an_over_hard_group_and_leaves_the_rest_alon
 @pytest.mark.parametrize("cap", [0.5, 1.0, 2.0, 5.0])
 def test_a_cap_changes_no_sign_no_order_and_no_group_within_it(cap):
     advantages = group_advantages(_random_rewards())
-    held = capped(advantages, jnp.ones(5, bool), cap=cap)
+    held = clip_group_advantages(advantages, jnp.ones(5, bool), max_abs=cap)
     assert float(jnp.abs(held).max()) <= cap * (1 + 1e-6)
     ratio = np.asarray(held / advantages)
     np.testing.assert_allclose(ratio, ratio[:, :1] * np.ones((1, 8)), rtol=1e-5)
@@ -216,14 +223,16 @@ def test_a_cap_changes_no_sign_no_order_and_no_group_within_it(cap):
 
 def test_a_silent_group_stays_silent_under_either_guard():
     silent = group_advantages(jnp.ones((1, 4)))
-    np.testing.assert_array_equal(capped(silent, jnp.array([True]), cap=1.0), silent)
-    np.testing.assert_array_equal(shrunk(silent, jnp.array([0.3])), silent)
+    np.testing.assert_array_equal(
+        clip_group_advantages(silent, jnp.array([True]), max_abs=1.0), silent
+    )
+    np.testing.assert_array_equal(scale_by_confidence(silent, jnp.array([0.3])), silent)
 
 
 def test_shrinkage_is_the_probability_that_success_is_no_accident():
     advantages = group_advantages(_random_rewards(groups=3))
     trust = jnp.array([1.0, 0.25, 0.0])
-    less = np.asarray(shrunk(advantages, trust))
+    less = np.asarray(scale_by_confidence(advantages, trust))
     np.testing.assert_array_equal(less[0], advantages[0])
     np.testing.assert_allclose(less[1], 0.25 * np.asarray(advantages[1]))
     np.testing.assert_array_equal(less[2], np.zeros(8))

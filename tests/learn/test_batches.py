@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from rlvr_jax.learn.batches import (
-    keep_forks,
-    micro_batches,
-    minibatches,
-    rollout_batch,
-    solution_batch,
+    batch_from_rollouts,
+    batch_from_solutions,
+    mask_low_entropy_tokens,
+    split_micro_batches,
+    split_minibatches,
     take_groups,
-    trim,
-    weighted,
+    trim_padding,
+    with_loss_weights,
 )
 from rlvr_jax.types import Batch, Prompts, Rollouts
 
@@ -41,7 +41,7 @@ def _batch() -> Batch:
         finished=np.ones(P * G, bool),
         weight_version=np.int32(0),
     )
-    return rollout_batch(rollouts, rows_B.astype(np.float32))
+    return batch_from_rollouts(rollouts, rows_B.astype(np.float32))
 
 
 def _tokens(batch: Batch) -> set[int]:
@@ -62,7 +62,7 @@ def _aligned(batch: Batch) -> bool:
 
 
 def test_minibatches_are_whole_groups_in_the_order_they_stand():
-    parts = list(minibatches(_batch(), 2))
+    parts = list(split_minibatches(_batch(), 2))
     assert [part.advantages.tolist() for part in parts] == [[0, 1, 2, 3], [4, 5, 6, 7]]
     assert all(map(_aligned, parts))
 
@@ -80,7 +80,7 @@ def test_minibatches_are_whole_groups_in_the_order_they_stand():
 )
 def test_micro_batches_are_as_wide_as_their_longest_completion(count, bucket, widths):
     batch = _batch()
-    parts = list(micro_batches(batch, count, bucket=bucket))
+    parts = list(split_micro_batches(batch, count, pad_multiple=bucket))
     assert [part.tokens.shape for part in parts] == [
         (P * G // count, w) for w in widths
     ]
@@ -91,23 +91,28 @@ def test_micro_batches_are_as_wide_as_their_longest_completion(count, bucket, wi
 
 @pytest.mark.parametrize(
     "aggregation",
-    ["token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "constant"],
+    [
+        "token_mean",
+        "seq_mean_token_mean",
+        "seq_mean_token_sum",
+        "seq_mean_token_sum_norm",
+    ],
 )
 def test_token_weights_survive_every_cut(aggregation):
     """What a token weighs is the minibatch's affair, not the micro-batch's."""
-    whole = weighted(_batch(), aggregation=aggregation, max_length=T)
+    whole = with_loss_weights(_batch(), aggregation=aggregation, max_length=T)
     expected = {
         "token_mean": 1 / LENGTHS.sum(),
         "seq_mean_token_mean": 1 / (P * G * LENGTHS[:, None]),
         "seq_mean_token_sum": 1 / (P * G),
-        "constant": 1 / (P * G * T),
+        "seq_mean_token_sum_norm": 1 / (P * G * T),
     }[aggregation]
-    np.testing.assert_allclose(whole.token_weights, expected * MASK, rtol=1e-6)
-    for part in micro_batches(whole, 4, bucket=1):
+    np.testing.assert_allclose(whole.loss_weights, expected * MASK, rtol=1e-6)
+    for part in split_micro_batches(whole, 4, pad_multiple=1):
         rows = part.advantages.astype(int)
         width = part.tokens.shape[1]
         np.testing.assert_array_equal(
-            part.token_weights, whole.token_weights[rows, :width]
+            part.loss_weights, whole.loss_weights[rows, :width]
         )
 
 
@@ -131,7 +136,7 @@ def _kept_by_hand(share: float) -> np.ndarray:
 
 @pytest.mark.parametrize("share", [0.01, 0.2, 0.5, 0.99, 1.0])
 def test_the_tokens_of_most_entropy_are_kept_and_ties_share_their_fate(share):
-    kept = keep_forks(_batch(), ENTROPIES, share=share).kept
+    kept = mask_low_entropy_tokens(_batch(), ENTROPIES, fraction=share).loss_mask
     np.testing.assert_array_equal(kept, _kept_by_hand(share))
     assert kept.sum() >= round(share * MASK.sum())
     if share == 1.0:
@@ -141,7 +146,7 @@ def test_the_tokens_of_most_entropy_are_kept_and_ties_share_their_fate(share):
 
 
 def test_no_order_cut_or_padding_changes_what_is_kept():
-    batch = keep_forks(_batch(), ENTROPIES, share=0.3)
+    batch = mask_low_entropy_tokens(_batch(), ENTROPIES, fraction=0.3)
     order = np.array([2, 0, 3, 1])
     rows = (order[:, None] * G + np.arange(G)).reshape(-1)
     wide = np.pad(ENTROPIES, ((0, 0), (0, 3)), constant_values=np.inf)
@@ -149,52 +154,66 @@ def test_no_order_cut_or_padding_changes_what_is_kept():
         _batch(),
         **{
             name: np.pad(vars(_batch())[name], ((0, 0), (0, 3)))
-            for name in ("tokens", "token_weights", "old_logprobs", "ref_logprobs")
+            for name in ("tokens", "loss_weights", "old_logprobs", "ref_logprobs")
         },
     )
-    turned = keep_forks(take_groups(padded, order), wide[rows], share=0.3)
-    np.testing.assert_array_equal(turned.kept[:, :T], batch.kept[rows])
-    assert not turned.kept[:, T:].any()
-    for part in micro_batches(batch, 4, bucket=1):
-        at = part.advantages.astype(int)
-        np.testing.assert_array_equal(part.kept, batch.kept[at, : part.tokens.shape[1]])
-
-
-@pytest.mark.parametrize(
-    "aggregation",
-    ["token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "constant"],
-)
-def test_what_is_not_kept_weighs_nothing_and_means_are_over_the_rest(aggregation):
-    batch = keep_forks(_batch(), ENTROPIES, share=0.3)
-    kept = batch.kept.copy()
-    kept[1] = False  # a completion that keeps no token
-    batch = dataclasses.replace(batch, kept=kept)
-    whole = weighted(batch, aggregation=aggregation, max_length=T)
-    assert whole.kept is None
-    counts = kept.sum(axis=1, keepdims=True)
-    expected = {
-        "token_mean": 1 / kept.sum(),
-        "seq_mean_token_mean": 1 / ((counts > 0).sum() * np.maximum(counts, 1)),
-        "seq_mean_token_sum": 1 / (P * G),
-        "constant": 1 / (P * G * T),
-    }[aggregation]
-    np.testing.assert_allclose(whole.token_weights, expected * kept, rtol=1e-6)
-    for part in micro_batches(whole, 4, bucket=1):
+    turned = mask_low_entropy_tokens(
+        take_groups(padded, order), wide[rows], fraction=0.3
+    )
+    np.testing.assert_array_equal(turned.loss_mask[:, :T], batch.loss_mask[rows])
+    assert not turned.loss_mask[:, T:].any()
+    for part in split_micro_batches(batch, 4, pad_multiple=1):
         at = part.advantages.astype(int)
         np.testing.assert_array_equal(
-            part.token_weights, whole.token_weights[at, : part.tokens.shape[1]]
+            part.loss_mask, batch.loss_mask[at, : part.tokens.shape[1]]
         )
 
 
 @pytest.mark.parametrize(
     "aggregation",
-    ["token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "constant"],
+    [
+        "token_mean",
+        "seq_mean_token_mean",
+        "seq_mean_token_sum",
+        "seq_mean_token_sum_norm",
+    ],
+)
+def test_what_is_not_kept_weighs_nothing_and_means_are_over_the_rest(aggregation):
+    batch = mask_low_entropy_tokens(_batch(), ENTROPIES, fraction=0.3)
+    kept = batch.loss_mask.copy()
+    kept[1] = False  # a completion that keeps no token
+    batch = dataclasses.replace(batch, loss_mask=kept)
+    whole = with_loss_weights(batch, aggregation=aggregation, max_length=T)
+    assert whole.loss_mask is None
+    counts = kept.sum(axis=1, keepdims=True)
+    expected = {
+        "token_mean": 1 / kept.sum(),
+        "seq_mean_token_mean": 1 / ((counts > 0).sum() * np.maximum(counts, 1)),
+        "seq_mean_token_sum": 1 / (P * G),
+        "seq_mean_token_sum_norm": 1 / (P * G * T),
+    }[aggregation]
+    np.testing.assert_allclose(whole.loss_weights, expected * kept, rtol=1e-6)
+    for part in split_micro_batches(whole, 4, pad_multiple=1):
+        at = part.advantages.astype(int)
+        np.testing.assert_array_equal(
+            part.loss_weights, whole.loss_weights[at, : part.tokens.shape[1]]
+        )
+
+
+@pytest.mark.parametrize(
+    "aggregation",
+    [
+        "token_mean",
+        "seq_mean_token_mean",
+        "seq_mean_token_sum",
+        "seq_mean_token_sum_norm",
+    ],
 )
 def test_a_minibatch_that_keeps_nothing_has_no_weight(aggregation):
-    batch = dataclasses.replace(_batch(), kept=np.zeros_like(MASK))
-    assert not weighted(
+    batch = dataclasses.replace(_batch(), loss_mask=np.zeros_like(MASK))
+    assert not with_loss_weights(
         batch, aggregation=aggregation, max_length=T
-    ).token_weights.any()
+    ).loss_weights.any()
 
 
 def test_groups_can_be_taken_in_any_order():
@@ -205,7 +224,7 @@ def test_groups_can_be_taken_in_any_order():
 
 
 def test_trimming_cuts_completions_alone():
-    cut = trim(_batch(), 4)
+    cut = trim_padding(_batch(), 4)
     assert {array.shape for array in jax.tree.leaves(cut) if array.ndim == 2} == {
         (P, S),
         (P * G, 4),
@@ -219,9 +238,9 @@ def test_a_worked_solution_is_a_completion_that_nothing_is_compared_with():
         uid=np.arange(2, dtype=np.uint32),
     )
     tokens = np.array([[5, 1, 0], [6, 7, 1]], np.int32)
-    batch = solution_batch(prompts, tokens, np.array([2, 3], np.int32))
-    batch = weighted(batch, aggregation="token_mean", max_length=1)
+    batch = batch_from_solutions(prompts, tokens, np.array([2, 3], np.int32))
+    batch = with_loss_weights(batch, aggregation="token_mean", max_length=1)
     np.testing.assert_array_equal(batch.tokens, tokens)
-    np.testing.assert_allclose(batch.token_weights, 0.2 * (tokens > 0), rtol=1e-6)
+    np.testing.assert_allclose(batch.loss_weights, 0.2 * (tokens > 0), rtol=1e-6)
     for unread in (batch.advantages, batch.old_logprobs, batch.ref_logprobs):
         assert not unread.any()

@@ -9,7 +9,7 @@ from rlvr_jax.config import LossConfig
 from rlvr_jax.learn.losses import aggregation_weights, policy_loss
 
 
-@pytest.mark.parametrize("clipping", ["ppo", "cispo", "none"])
+@pytest.mark.parametrize("clipping", ["ppo", "cispo", "reinforce"])
 def test_tokens_left_out_get_no_gradient_from_any_term(clipping):
     """The value is a float64 mean over the kept tokens, at ratio 1 and d = 0.5."""
     random = np.random.RandomState(0)
@@ -25,7 +25,7 @@ def test_tokens_left_out_get_no_gradient_from_any_term(clipping):
         width=6,
         aggregation="token_mean",
         max_length=6,
-        kept=jnp.asarray(kept),
+        loss_mask=jnp.asarray(kept),
     )
 
     def loss(logprobs, entropies):
@@ -35,7 +35,7 @@ def test_tokens_left_out_get_no_gradient_from_any_term(clipping):
             jnp.float32(advantages),
             weights,
             lengths=jnp.asarray(lengths),
-            config=LossConfig(clipping=clipping, kl_coef=0.3, entropy_coef=0.2),
+            config=LossConfig(surrogate=clipping, kl_coef=0.3, entropy_coef=0.2),
             ref_logprobs=jax.lax.stop_gradient(logprobs) + 0.5,
             entropies=entropies,
         )[0]

@@ -15,7 +15,7 @@ from policies import TINY, named, random_tokens, tiny_policy
 from rlvr_jax.config import SamplingConfig
 from rlvr_jax.learn.logprobs import token_scores
 from rlvr_jax.models import Transformer
-from rlvr_jax.models.distribution import Sampling
+from rlvr_jax.models.distribution import SamplingParams
 from rlvr_jax.types import Batch
 
 P, G, S, T = 2, 3, 5, 7
@@ -37,7 +37,7 @@ def _batch() -> Batch:
         prompt_lengths=PROMPT_LENGTHS,
         tokens=COMPLETIONS,
         lengths=LENGTHS,
-        token_weights=zeros,
+        loss_weights=zeros,
         advantages=zeros[:, 0],
         old_logprobs=zeros,
         ref_logprobs=zeros,
@@ -52,7 +52,7 @@ def _share(logprobs_BT, entropies_BT):
 
 def _value_and_gradient(function, **changes):
     """Returns `_share` of the (logprobs, entropies) of a policy, and its gradient."""
-    graphdef, params = nnx.split(tiny_policy(layers=1, **changes))
+    graphdef, params = nnx.split(tiny_policy(num_layers=1, **changes))
 
     def value(params):
         return _share(*function(nnx.merge(graphdef, params)))
@@ -81,18 +81,18 @@ def _expected():
     return _value_and_gradient(scores)
 
 
-@pytest.mark.parametrize(
-    ("chunk", "layer_loop"), [(0, "unrolled"), (1, "unrolled"), (3, "scan")]
-)
-def test_shared_prompts_and_chunks_are_whole_sequences_at_once(chunk, layer_loop):
+@pytest.mark.parametrize(("chunk", "scan_layers"), [(0, False), (1, False), (3, True)])
+def test_shared_prompts_and_chunks_are_whole_sequences_at_once(chunk, scan_layers):
     """Value and gradient; a chunk of 3 leaves one of 7 positions for the last."""
 
     def scores(policy):
-        found = token_scores(policy, _batch(), Sampling.plain(), chunk=chunk)
+        found = token_scores(
+            policy, _batch(), SamplingParams.unmodified(), logits_chunk_size=chunk
+        )
         return found.logprobs, found.entropies
 
     value, gradient = _expected()
-    found, found_gradient = _value_and_gradient(scores, layer_loop=layer_loop)
+    found, found_gradient = _value_and_gradient(scores, scan_layers=scan_layers)
     assert found == pytest.approx(value, rel=1e-5)
     for name, expected in gradient.items():
         scale = np.abs(expected).max()
@@ -104,13 +104,15 @@ def test_shared_prompts_and_chunks_are_whole_sequences_at_once(chunk, layer_loop
 
 @functools.cache
 def _logprobs(**settings) -> np.ndarray:
-    return np.asarray(_compiled_scores(Sampling.of(SamplingConfig(**settings))))
+    return np.asarray(
+        _compiled_scores(SamplingParams.from_config(SamplingConfig(**settings)))
+    )
 
 
 @jax.jit
 def _compiled_scores(sampling):
-    policy = tiny_policy(layers=1, eos_ids=tuple(range(2, 12)))
-    return token_scores(policy, _batch(), sampling, chunk=3).logprobs
+    policy = tiny_policy(num_layers=1, eos_ids=tuple(range(2, 12)))
+    return token_scores(policy, _batch(), sampling, logits_chunk_size=3).logprobs
 
 
 def test_a_drawn_token_beyond_the_truncation_has_a_finite_logprob():
@@ -137,14 +139,16 @@ def test_the_distribution_is_conditioned_on_the_position_in_the_completion():
 def test_no_more_logits_exist_at_once_than_asked_for(chunk, positions):
     """In the program of value and gradient; left to itself the scorer holds 2^24."""
     B, T, V = 16, 64, 2**15
-    config = dataclasses.replace(TINY, layers=1)
+    config = dataclasses.replace(TINY, num_layers=1)
     graphdef, params = nnx.split(
         nnx.eval_shape(lambda: Transformer(config, V, nnx.Rngs(0)))
     )
 
     def loss(params, batch):
         policy = nnx.merge(graphdef, params)
-        scores = token_scores(policy, batch, Sampling.plain(), chunk=chunk)
+        scores = token_scores(
+            policy, batch, SamplingParams.unmodified(), logits_chunk_size=chunk
+        )
         return scores.logprobs.sum() + scores.entropies.sum()
 
     def shape(*sizes, dtype=jnp.float32):
@@ -155,7 +159,7 @@ def test_no_more_logits_exist_at_once_than_asked_for(chunk, positions):
         prompt_lengths=shape(B, dtype=jnp.int32),
         tokens=shape(B, T, dtype=jnp.int32),
         lengths=shape(B, dtype=jnp.int32),
-        token_weights=shape(B, T),
+        loss_weights=shape(B, T),
         advantages=shape(B),
         old_logprobs=shape(B, T),
         ref_logprobs=shape(B, T),

@@ -24,15 +24,20 @@ INPUTS = {k: np.array(v) for k, v in GOLDEN["inputs"].items() if k != "max_lengt
 MAX_LENGTH = GOLDEN["inputs"]["max_length"]
 MASK = np.arange(7) < INPUTS["lengths"][:, None]
 
-LEVELS = ("token", "sequence", "product")
-CLIPPINGS = ("ppo", "cispo", "none")
-AGGREGATIONS = ("token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "constant")
+LEVELS = ("token", "sequence", "trajectory")
+CLIPPINGS = ("ppo", "cispo", "reinforce")
+AGGREGATIONS = (
+    "token_mean",
+    "seq_mean_token_mean",
+    "seq_mean_token_sum",
+    "seq_mean_token_sum_norm",
+)
 # Every level, clipping and aggregation, each with KL and entropy terms; the estimators
 # take turns, so that each meets each of the others.
 CONFIGS = [
     LossConfig(
-        ratio_level=level,
-        clipping=clipping,
+        importance_sampling_level=level,
+        surrogate=clipping,
         clip_low=0.1,
         clip_high=0.15,
         aggregation=aggregation,
@@ -47,7 +52,7 @@ CONFIGS = [
 
 
 def _name(config: LossConfig) -> str:
-    return f"{config.ratio_level}-{config.clipping}-{config.aggregation}"
+    return f"{config.importance_sampling_level}-{config.surrogate}-{config.aggregation}"
 
 
 every_variant = pytest.mark.parametrize("config", CONFIGS, ids=_name)
@@ -63,7 +68,7 @@ def _batch(config: LossConfig, **replaced) -> dict[str, np.ndarray]:
         aggregation=config.aggregation,
         max_length=MAX_LENGTH,
     )
-    return {**batch, "token_weights": np.asarray(weights)}
+    return {**batch, "loss_weights": np.asarray(weights)}
 
 
 def _evaluate(batch: dict[str, np.ndarray], config: LossConfig):
@@ -77,7 +82,7 @@ def _evaluate(batch: dict[str, np.ndarray], config: LossConfig):
             a["logprobs"],
             a["old_logprobs"],
             a["advantages"],
-            a["token_weights"],
+            a["loss_weights"],
             lengths=a["lengths"],
             config=config,
             ref_logprobs=a["ref_logprobs"],
@@ -188,18 +193,17 @@ def test_parts_are_sums_over_tokens_and_the_gap_is_the_largest():
     expected = {
         "loss": -(1.2 + 1 + 1) / 3,
         "tokens": 3,
-        "ratio": 2 + 1 + 1,
-        "clip_low": 0,
-        "clip_high": 1,
-        "kl": 0,
-        "entropy": 0,
-        "logprob_gap": np.log(2),
-        "logprob_gap_max": np.log(2),
+        "logprob_mismatch": np.log(2),
+        "logprob_mismatch_max": np.log(2),
         "by_band": np.zeros((4, 4)),  # no bands were given
-        "by_cell": np.zeros((5, 18, 5)),  # an objective's affair
+        "token_stats": np.zeros((5, 18, 5)),  # an objective's affair
     }
-    assert vars(parts).keys() == expected.keys() | {"guide", "latents"}
-    assert parts.guide is parts.latents is None  # there is no probe
+    assert vars(parts).keys() == expected.keys() | {
+        *("scalars", "feature_sums", "latent_sums")
+    }
+    scalars = {"ratio": 4, "clip_low": 0, "clip_high": 1, "kl": 0, "entropy": 0}
+    assert {k: pytest.approx(v) for k, v in parts.scalars.items()} == scalars
+    assert parts.feature_sums is parts.latent_sums is None  # there is no probe
     for name, value in expected.items():
         np.testing.assert_allclose(vars(parts)[name], value, rtol=1e-6, err_msg=name)
 
@@ -210,7 +214,7 @@ def test_bands_cut_the_sums_and_nothing_else():
         "logprobs": jnp.array([[jnp.log(2.0), 0.0], [0.0, 5.0]]),
         "old_logprobs": jnp.zeros((2, 2)),
         "advantages": jnp.ones(2),
-        "token_weights": jnp.ones((2, 2)),
+        "loss_weights": jnp.ones((2, 2)),
         "lengths": jnp.array([2, 1]),
         "ref_logprobs": jnp.zeros((2, 2)),
         "entropies": jnp.array([[0.5, 0.25], [2.0, jnp.nan]]),
@@ -221,7 +225,9 @@ def test_bands_cut_the_sums_and_nothing_else():
     expected = [[0] * 4, [2, 0.75, np.log(2) - 0.5, 1], [1, 2, 0, 0], [0] * 4]
     np.testing.assert_allclose(parts.by_band, expected, rtol=1e-6)
     np.testing.assert_allclose(parts.by_band[:, 0].sum(), parts.tokens)
-    np.testing.assert_allclose(parts.by_band[:, 2].sum(), parts.kl, rtol=1e-6)
+    np.testing.assert_allclose(
+        parts.by_band[:, 2].sum(), parts.scalars["kl"], rtol=1e-6
+    )
     assert loss == policy_loss(**inputs)[0]
     # Rows of no account are in no band.
     none = policy_loss(**inputs, bands=jnp.array([-1, -1]))[1]
@@ -241,28 +247,28 @@ def _plain_loss(logprobs: np.ndarray, config: LossConfig) -> float:
     total = 0.0
     for i, length in enumerate(lengths):
         advantage = INPUTS["advantages"][i]
-        point = INPUTS["logprobs"] if config.clipping == "cispo" else logprobs
+        point = INPUTS["logprobs"] if config.surrogate == "cispo" else logprobs
         change = (point - INPUTS["old_logprobs"])[i, :length]
         for t in range(length):
             exponent = {
                 "token": change[t],
                 "sequence": sum(change) / length,
-                "product": sum(change),
-            }[config.ratio_level]
+                "trajectory": sum(change),
+            }[config.importance_sampling_level]
             ratio = np.exp(exponent)
             held = min(max(ratio, low), high)
             surrogate = {
                 "ppo": min(ratio * advantage, held * advantage),
                 "cispo": held * advantage * logprobs[i, t],
-                "none": ratio * advantage,
-            }[config.clipping]
+                "reinforce": ratio * advantage,
+            }[config.surrogate]
             d = INPUTS["ref_logprobs"][i, t] - logprobs[i, t]
             kl = {"k1": -d, "k2": d * d / 2, "k3": np.exp(d) - 1 - d}
             divisor = {
                 "token_mean": sum(lengths),
                 "seq_mean_token_mean": len(lengths) * length,
                 "seq_mean_token_sum": len(lengths),
-                "constant": len(lengths) * MAX_LENGTH,
+                "seq_mean_token_sum_norm": len(lengths) * MAX_LENGTH,
             }[config.aggregation]
             term = config.kl_coef * kl[config.kl_estimator] - surrogate
             term -= config.entropy_coef * INPUTS["entropies"][i, t]
@@ -295,33 +301,37 @@ OURS = {
     "grpo": GRPO,
     "grpo_kl": LossConfig(aggregation="seq_mean_token_mean", kl_coef=0.04),
     "bnpo": LossConfig(aggregation="token_mean"),
-    "dr_grpo": LossConfig(aggregation="constant"),
-    "dr_grpo_kl": LossConfig(aggregation="constant", kl_coef=0.1),
+    "dr_grpo": LossConfig(aggregation="seq_mean_token_sum_norm"),
+    "dr_grpo_kl": LossConfig(aggregation="seq_mean_token_sum_norm", kl_coef=0.1),
     "dapo": LossConfig(clip_high=0.28),
     "dapo_entropy": LossConfig(clip_high=0.28, entropy_coef=0.01),
     "gspo": LossConfig(
-        ratio_level="sequence",
+        importance_sampling_level="sequence",
         clip_low=3e-4,
         clip_high=4e-4,
         aggregation="seq_mean_token_mean",
     ),
     "gspo_wide_kl": LossConfig(
-        ratio_level="sequence",
+        importance_sampling_level="sequence",
         clip_low=0.1,
         clip_high=0.15,
         aggregation="seq_mean_token_mean",
         kl_coef=0.04,
     ),
     "luspo": LossConfig(
-        ratio_level="sequence",
+        importance_sampling_level="sequence",
         clip_low=0.1,
         clip_high=0.1,
         aggregation="seq_mean_token_sum",
     ),
     # TRL's epsilon_high is the weight's bound itself: 1.25 and 5.
-    "cispo": LossConfig(clipping="cispo", clip_low=1.0, clip_high=0.25),
-    "cispo_kl": LossConfig(clipping="cispo", clip_low=1.0, clip_high=4.0, kl_coef=0.04),
-    "rloo": LossConfig(ratio_level="product", aggregation="seq_mean_token_mean"),
+    "cispo": LossConfig(surrogate="cispo", clip_low=1.0, clip_high=0.25),
+    "cispo_kl": LossConfig(
+        surrogate="cispo", clip_low=1.0, clip_high=4.0, kl_coef=0.04
+    ),
+    "rloo": LossConfig(
+        importance_sampling_level="trajectory", aggregation="seq_mean_token_mean"
+    ),
 }
 
 
@@ -340,9 +350,9 @@ def test_goldens_cover_both_bounds_and_the_interior():
     """Each clipped case holds some tokens at a bound and leaves some free."""
     for case, config in OURS.items():
         parts = _evaluate(_batch(config), config)[0]
-        held = parts.clip_low + parts.clip_high
+        held = parts.scalars["clip_low"] + parts.scalars["clip_high"]
         if case != "cispo_kl":
             assert 0 < held < parts.tokens, case
-        if config.clipping == "ppo":
-            assert parts.clip_low > 0, case
-            assert parts.clip_high > 0, case
+        if config.surrogate == "ppo":
+            assert parts.scalars["clip_low"] > 0, case
+            assert parts.scalars["clip_high"] > 0, case

@@ -10,9 +10,14 @@ import pytest
 from rlvr_jax.config import LossConfig
 from rlvr_jax.learn.losses import aggregation_weights, policy_loss
 
-LEVELS = ("token", "sequence", "product")
-CLIPPINGS = ("ppo", "cispo", "none")
-AGGREGATIONS = ("token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "constant")
+LEVELS = ("token", "sequence", "trajectory")
+CLIPPINGS = ("ppo", "cispo", "reinforce")
+AGGREGATIONS = (
+    "token_mean",
+    "seq_mean_token_mean",
+    "seq_mean_token_sum",
+    "seq_mean_token_sum_norm",
+)
 VARIANTS = list(itertools.product(LEVELS, CLIPPINGS))
 LENGTHS = np.array([5, 1, 3, 5, 2, 4])
 MAX_LENGTH = 7
@@ -42,7 +47,7 @@ def _weigh(numbers: dict, config: LossConfig) -> dict:
         aggregation=config.aggregation,
         max_length=MAX_LENGTH,
     )
-    return {**numbers, "token_weights": np.asarray(weights)}
+    return {**numbers, "loss_weights": np.asarray(weights)}
 
 
 def _evaluate(batch: dict, config: LossConfig):
@@ -58,12 +63,12 @@ def _evaluate(batch: dict, config: LossConfig):
             a["logprobs"],
             a["old_logprobs"],
             a["advantages"],
-            a["token_weights"],
+            a["loss_weights"],
             lengths=a["lengths"],
             config=config,
             ref_logprobs=a["ref_logprobs"],
             entropies=a["entropies"],
-            credit=a.get("credit"),
+            token_weights=a.get("token_weights"),
         )
 
     wanted = {k: arrays[k] for k in ("logprobs", "entropies")}
@@ -88,7 +93,7 @@ def test_weights_are_the_four_divisors():
         "token_mean": [[1 / 6, 1 / 6, 0], [1 / 6, 0, 0], [1 / 6, 1 / 6, 1 / 6]],
         "seq_mean_token_mean": [[1 / 6, 1 / 6, 0], [1 / 3, 0, 0], [1 / 9] * 3],
         "seq_mean_token_sum": [[1 / 3, 1 / 3, 0], [1 / 3, 0, 0], [1 / 3] * 3],
-        "constant": [[1 / 12, 1 / 12, 0], [1 / 12, 0, 0], [1 / 12] * 3],
+        "seq_mean_token_sum_norm": [[1 / 12, 1 / 12, 0], [1 / 12, 0, 0], [1 / 12] * 3],
     }
     for aggregation, rows in expected.items():
         weights = aggregation_weights(
@@ -129,16 +134,23 @@ def test_on_policy_gradient_is_the_plain_policy_gradient(level, clipping, aggreg
     row's weight evenly and the product level gives every token the whole row's. CISPO
     has its gradient from the log-probability alone, each token at its own weight.
     """
-    config = LossConfig(ratio_level=level, clipping=clipping, aggregation=aggregation)
+    config = LossConfig(
+        importance_sampling_level=level, surrogate=clipping, aggregation=aggregation
+    )
     batch = _weigh(_on_policy(_numbers()), config)
-    w = batch["token_weights"]
+    w = batch["loss_weights"]
     row = w.sum(axis=1, keepdims=True) * _mask(batch)
-    share = {"token": w, "sequence": row / LENGTHS[:, None], "product": row}[level]
+    share = {"token": w, "sequence": row / LENGTHS[:, None], "trajectory": row}[level]
     share = w if clipping == "cispo" else share
     _, parts, gradient = _evaluate(batch, config)
     expected = -batch["advantages"][:, None] * share
     np.testing.assert_allclose(gradient["logprobs"], expected, rtol=1e-5, atol=1e-8)
-    assert parts.clip_low == parts.clip_high == parts.logprob_gap_max == 0
+    assert (
+        parts.scalars["clip_low"]
+        == parts.scalars["clip_high"]
+        == parts.logprob_mismatch_max
+        == 0
+    )
 
 
 @pytest.mark.parametrize("bounds", [(0.0, 0.0), (3e-4, 4e-4), (0.2, 0.28)])
@@ -147,7 +159,7 @@ def test_on_policy_gradient_does_not_depend_on_the_bounds(bounds):
     batch = _weigh(_on_policy(_numbers()), LossConfig())
     config = LossConfig(clip_low=bounds[0], clip_high=bounds[1])
     _, _, gradient = _evaluate(batch, config)
-    expected = -batch["advantages"][:, None] * batch["token_weights"]
+    expected = -batch["advantages"][:, None] * batch["loss_weights"]
     np.testing.assert_allclose(gradient["logprobs"], expected, rtol=1e-6)
 
 
@@ -159,7 +171,7 @@ def _single_token(ratio: float, advantage: float, config: LossConfig):
         "ref_logprobs": np.zeros((1, 1)),
         "entropies": np.zeros((1, 1)),
         "advantages": np.array([advantage]),
-        "token_weights": np.ones((1, 1)),
+        "loss_weights": np.ones((1, 1)),
         "lengths": np.array([1]),
     }
     loss, parts, gradient = _evaluate(batch, config)
@@ -179,12 +191,12 @@ def _single_token(ratio: float, advantage: float, config: LossConfig):
     ],
 )
 def test_ppo_clip_in_its_four_sign_cases(level, ratio, advantage, loss, gradient):
-    config = LossConfig(ratio_level=level, clip_low=0.2, clip_high=0.28)
+    config = LossConfig(importance_sampling_level=level, clip_low=0.2, clip_high=0.28)
     got, parts, slope = _single_token(ratio, advantage, config)
     np.testing.assert_allclose([got, slope], [loss, gradient], rtol=1e-6)
     assert (gradient == 0) == (slope == 0)
-    assert float(parts.clip_high) == (ratio == 1.5 and advantage > 0)
-    assert float(parts.clip_low) == (ratio == 0.5 and advantage < 0)
+    assert float(parts.scalars["clip_high"]) == (ratio == 1.5 and advantage > 0)
+    assert float(parts.scalars["clip_low"]) == (ratio == 0.5 and advantage < 0)
 
 
 @pytest.mark.parametrize(
@@ -193,18 +205,20 @@ def test_ppo_clip_in_its_four_sign_cases(level, ratio, advantage, loss, gradient
 @pytest.mark.parametrize("advantage", [1.5, -1.5])
 def test_cispo_bounds_the_weight_and_never_drops_a_token(ratio, weight, advantage):
     """Value -weight * A * log(1/2), gradient -weight * A; the weight lies in [0, 5]."""
-    config = LossConfig(clipping="cispo", clip_low=1.0, clip_high=4.0)
+    config = LossConfig(surrogate="cispo", clip_low=1.0, clip_high=4.0)
     loss, parts, slope = _single_token(ratio, advantage, config)
     np.testing.assert_allclose(loss, weight * advantage * np.log(2), rtol=1e-5)
     np.testing.assert_allclose(slope, -weight * advantage, rtol=1e-5)
-    assert float(parts.clip_high) == (ratio > 5)
-    assert float(parts.clip_low) == 0
+    assert float(parts.scalars["clip_high"]) == (ratio > 5)
+    assert float(parts.scalars["clip_low"]) == 0
 
 
 def test_rloo_weighs_a_completion_by_its_whole_probability_ratio():
     """Loss -mean_i R_i A_i with R_i = pi(o_i) / pi_old(o_i), gradient -R_i A_i / B."""
     config = LossConfig(
-        ratio_level="product", clipping="none", aggregation="seq_mean_token_mean"
+        importance_sampling_level="trajectory",
+        surrogate="reinforce",
+        aggregation="seq_mean_token_mean",
     )
     batch = _weigh(_numbers(), config)
     change = np.where(_mask(batch), batch["logprobs"] - batch["old_logprobs"], 0.0)
@@ -218,7 +232,9 @@ def test_rloo_weighs_a_completion_by_its_whole_probability_ratio():
 def test_gspo_gives_every_token_of_a_completion_the_same_gradient():
     """Gradient -s_i A_i / (B |o_i|) with s_i the geometric mean of token ratios."""
     config = LossConfig(
-        ratio_level="sequence", clipping="none", aggregation="seq_mean_token_mean"
+        importance_sampling_level="sequence",
+        surrogate="reinforce",
+        aggregation="seq_mean_token_mean",
     )
     batch = _weigh(_numbers(), config)
     change = np.where(_mask(batch), batch["logprobs"] - batch["old_logprobs"], 0.0)
@@ -244,11 +260,11 @@ def test_kl_estimator_and_its_slope(estimator, value, slope):
     config = LossConfig(kl_coef=0.5, kl_estimator=estimator)
     batch = _weigh(_numbers(), config) | {"advantages": np.zeros(len(LENGTHS))}
     d = batch["ref_logprobs"] - batch["logprobs"]
-    w, mask = batch["token_weights"], _mask(batch)
+    w, mask = batch["loss_weights"], _mask(batch)
     loss, parts, gradient = _evaluate(batch, config)
     np.testing.assert_allclose(loss, 0.5 * (w * value(d)).sum(), rtol=2e-5)
     np.testing.assert_allclose(gradient["logprobs"], 0.5 * w * slope(d), atol=1e-7)
-    np.testing.assert_allclose(parts.kl, value(d)[mask].sum(), rtol=2e-5)
+    np.testing.assert_allclose(parts.scalars["kl"], value(d)[mask].sum(), rtol=2e-5)
 
 
 def test_k3_is_never_negative():
@@ -313,10 +329,12 @@ def test_entropy_bonus_lowers_the_loss_by_its_weighted_sum():
     batch = _weigh(_numbers(), LossConfig())
     plain, _, _ = _evaluate(batch, LossConfig())
     loss, parts, gradient = _evaluate(batch, LossConfig(entropy_coef=0.2))
-    w, h = batch["token_weights"], batch["entropies"]
+    w, h = batch["loss_weights"], batch["entropies"]
     np.testing.assert_allclose(plain - loss, 0.2 * (w * h).sum(), rtol=1e-5)
     np.testing.assert_allclose(gradient["entropies"], -0.2 * w, rtol=1e-6)
-    np.testing.assert_allclose(parts.entropy, h[_mask(batch)].sum(), rtol=1e-5)
+    np.testing.assert_allclose(
+        parts.scalars["entropy"], h[_mask(batch)].sum(), rtol=1e-5
+    )
 
 
 def test_old_and_reference_policies_are_constants_to_the_gradient():
@@ -324,7 +342,7 @@ def test_old_and_reference_policies_are_constants_to_the_gradient():
     config = LossConfig(kl_coef=1.0, kl_estimator="k2")
     batch = _weigh(_numbers(), config)
     advantages, weights, lengths = (
-        jnp.asarray(batch[k]) for k in ("advantages", "token_weights", "lengths")
+        jnp.asarray(batch[k]) for k in ("advantages", "loss_weights", "lengths")
     )
 
     def loss(logprobs):
@@ -339,26 +357,26 @@ def test_old_and_reference_policies_are_constants_to_the_gradient():
         )[0]
 
     gradient = jax.grad(loss)(jnp.asarray(batch["logprobs"], jnp.float32))
-    expected = batch["token_weights"] * (1 - batch["advantages"][:, None])
+    expected = batch["loss_weights"] * (1 - batch["advantages"][:, None])
     np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize("clipping", CLIPPINGS)
 def test_credit_weighs_the_gain_and_neither_kl_nor_entropy(clipping):
-    config = LossConfig(clipping=clipping, **FULL)
+    config = LossConfig(surrogate=clipping, **FULL)
     batch = _weigh(_numbers(), config)
     shape = batch["logprobs"].shape
     credit = np.random.default_rng(1).uniform(0.5, 2.0, shape)
     idle = {**batch, "advantages": np.zeros(len(LENGTHS))}
     for a, b in zip(
-        jax.tree.leaves(_evaluate({**idle, "credit": credit}, config)),
+        jax.tree.leaves(_evaluate({**idle, "token_weights": credit}, config)),
         jax.tree.leaves(_evaluate(idle, config)),
         strict=True,
     ):
         np.testing.assert_array_equal(a, b)
     # The gain is linear in the advantage: a credit of 2 is an advantage twice as large.
     double = {**batch, "advantages": 2 * batch["advantages"]}
-    twice = {**batch, "credit": np.full(shape, 2.0)}
+    twice = {**batch, "token_weights": np.full(shape, 2.0)}
     for a, b in zip(
         jax.tree.leaves(_evaluate(twice, config)),
         jax.tree.leaves(_evaluate(double, config)),
@@ -386,4 +404,4 @@ def test_reference_policy_is_not_read_when_kl_is_off():
     unread = batch | {"ref_logprobs": np.full((6, 5), np.nan)}
     loss, parts, _ = _evaluate(unread, LossConfig())
     assert loss == _evaluate(batch, LossConfig())[0]
-    assert parts.kl == 0
+    assert parts.scalars["kl"] == 0

@@ -6,11 +6,11 @@ import pytest
 
 from rlvr_jax.config import RewardConfig
 from rlvr_jax.learn.rewards import (
-    compose,
+    combine_rewards,
     confidence_rewards,
+    correctness_rewards,
     overlong_penalty,
     reward_parts,
-    verdict_rewards,
 )
 
 RIGHT = jnp.array([[True, False, False, True]])
@@ -40,13 +40,13 @@ def test_impossible_buffer_is_refused_with_its_value(buffer):
 def test_the_default_reward_is_the_verdict_bit_for_bit():
     config = RewardConfig()
     parts = reward_parts(RIGHT, JUDGED, {}, config=config)
-    total = compose(parts, config=config)
-    np.testing.assert_array_equal(total, verdict_rewards(RIGHT, JUDGED))
+    total = combine_rewards(parts, config=config)
+    np.testing.assert_array_equal(total, correctness_rewards(RIGHT, JUDGED))
     np.testing.assert_array_equal(total, np.float32([[1, 0, 0, 1 / 3]]))
 
 
 def test_confidence_costs_its_squared_gap_and_silence_the_most():
-    """(.8 - 1)^2, .5^2, silent, unjudged: the mean of the three."""
+    """(.8 - 1)^2, .5^2, silent, unverified: the mean of the three."""
     q = jnp.array([[0.8, 0.5, NAN, 0.1]])
     reward = confidence_rewards(q, RIGHT, JUDGED)
     mean = -(0.04 + 0.25 + 1) / 3
@@ -55,11 +55,13 @@ def test_confidence_costs_its_squared_gap_and_silence_the_most():
 
 def test_verdict_and_confidence_are_rlcr():
     """R = 1[right] - (q - 1[right])^2: 1 for a sure truth, -1 for a sure error."""
-    config = RewardConfig(names=("verdict", "confidence"), weights=(1, 1))
+    config = RewardConfig(names=("correctness", "confidence"), weights=(1, 1))
     right = jnp.array([[True, True, False, False]])
     q = jnp.array([[1.0, 0.0, 0.0, 1.0]])
     parts = reward_parts(right, right | ~right, {"confidence": q}, config=config)
-    np.testing.assert_array_equal(compose(parts, config=config), [[1.0, 0, 0, -1]])
+    np.testing.assert_array_equal(
+        combine_rewards(parts, config=config), [[1.0, 0, 0, -1]]
+    )
 
 
 @pytest.mark.parametrize("p", [0.0, 0.3, 0.7, 1.0])
@@ -74,7 +76,7 @@ def test_stating_the_true_chance_is_the_best_policy(p):
 
 
 def test_parts_are_told_apart_and_weighed():
-    names = ("verdict", "format", "random", "wrong_label")
+    names = ("correctness", "format", "random", "wrong_label")
     config = RewardConfig(names=names, weights=(1.0, 0.5, 0.0, -2.0))
     signals = {
         "format": jnp.array([[1.0, 0, 1, 1]]),
@@ -86,5 +88,5 @@ def test_parts_are_told_apart_and_weighed():
     np.testing.assert_array_equal(parts["format"], signals["format"])
     third = np.float32(1 / 3)
     np.testing.assert_array_equal(parts["wrong_label"], [[0, 1, third, 0]])
-    total = compose(parts, config=config)
+    total = combine_rewards(parts, config=config)
     np.testing.assert_allclose(total, [[1.5, -2, 0.5 - 2 / 3, 1.5]], rtol=1e-6)

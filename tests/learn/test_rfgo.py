@@ -13,37 +13,64 @@ from policies import random_tokens, tiny_policy
 
 from rlvr_jax.config import LossConfig, OptimizerConfig, RFGOConfig
 from rlvr_jax.learn import rfgo_proxy_rewards, rfgo_token_weights
-from rlvr_jax.learn.batches import micro_batches, weighted
+from rlvr_jax.learn.batches import split_micro_batches, with_loss_weights
 from rlvr_jax.learn.logprobs import token_scores
 from rlvr_jax.learn.objectives import policy_objective
-from rlvr_jax.learn.rfgo import features, guided, levels, no_sums
-from rlvr_jax.learn.update import Probing, Updater
-from rlvr_jax.models.distribution import Sampling
-from rlvr_jax.types import BANDS, Batch, Guidance, Guide
+from rlvr_jax.learn.probe_inputs import ProbeInputs, ProbeSpec
+from rlvr_jax.learn.rfgo import (
+    apply_rfgo,
+    feature_activation,
+    read_features,
+    zero_feature_sums,
+)
+from rlvr_jax.learn.update import Updater
+from rlvr_jax.models.distribution import SamplingParams
+from rlvr_jax.probe.sae_probe import LatentReader
+from rlvr_jax.types import BANDS, Batch, ProbeTargets, ReasoningFeatures
 
 P, G, S, T, R = 4, 4, 5, 9, 3
 LENGTHS = np.int32([9, 4, 2, 1, 5, 5, 8, 3, 6, 6, 6, 6, 2, 7, 9, 4])
 POLICY = tiny_policy()
-D = POLICY.config.width
+D = POLICY.config.hidden_size
 STEERING = RFGOConfig(lambda_w=0.5, lambda_p=0.1, proxy_groups="zero_variance")
 # Of the four groups the second and the fourth hold no preference.
 ADVANTAGES = np.float32([1.5, -0.5, -0.5, -0.5, 0, 0, 0, 0, 1, -1, 1, -1, 0, 0, 0, 0])
 PROXIED = np.repeat([False, True, False, True], G)
 
 
-def _guide(**changes):
+def _reader(**changes):
     random = np.random.RandomState(3)
-    guide = Guide(
+    reader = LatentReader(
         center=random.standard_normal(D).astype(np.float32),
         encoder=random.standard_normal((D, R)).astype(np.float32),
         bias=np.float32([0.1, -0.2, 0.0]),
         threshold=np.float32([0.5, 0.0, 1.0]),
+    )
+    return dataclasses.replace(reader, **changes)
+
+
+def _features():
+    return ReasoningFeatures(
         weights=np.float32([0.5, -0.25, 0.25]),
         scale=np.float32([2.0, 1.0, 0.5]),
         proxy_strength=np.float32(0.1),
         key=jax.random.key(0),
     )
-    return dataclasses.replace(guide, **changes)
+
+
+def _inputs():
+    return ProbeInputs(reader=_reader(), reasoning_features=_features())
+
+
+def _apply(stream=None, *, batch=None, config=None, shuffled=False, reader=None):
+    stream = _stream() if stream is None else stream
+    return apply_rfgo(
+        read_features(reader or _reader(), jnp.asarray(stream)),
+        batch or _batch(),
+        _features(),
+        config=config or STEERING,
+        shuffle_weights=shuffled,
+    )
 
 
 def _batch():
@@ -53,24 +80,30 @@ def _batch():
         prompt_lengths=np.int32([5, 2, 1, 3]),
         tokens=random_tokens(P * G, T, seed=2),
         lengths=LENGTHS,
-        token_weights=np.zeros((P * G, T), np.float32),
+        loss_weights=np.zeros((P * G, T), np.float32),
         advantages=ADVANTAGES,
         old_logprobs=-3 + random.standard_normal((P * G, T)).astype(np.float32),
         ref_logprobs=np.zeros((P * G, T), np.float32),
         bands=np.repeat(np.int32([0, 1, -1, 2]), G),
-        guidance=Guidance(
+        probe_targets=ProbeTargets(
             outcomes=np.int32([1, 0, 0, 0, 0, 0, 2, 0, 1, 0, 1, 0, 1, 1, 1, 1]),
-            proxied=PROXIED,
-            ref_levels=random.standard_normal((P * G, T)).astype(np.float32),
+            proxy_eligible=PROXIED,
+            ref_activations=random.standard_normal((P * G, T)).astype(np.float32),
         ),
     )
-    return weighted(batch, aggregation="token_mean", max_length=T)
+    return with_loss_weights(batch, aggregation="token_mean", max_length=T)
 
 
 @functools.cache
 def _stream():
-    scores = token_scores(POLICY, _batch(), Sampling.plain(), chunk=0, tap=1)
-    return np.asarray(scores.stream)
+    scores = token_scores(
+        POLICY,
+        _batch(),
+        SamplingParams.unmodified(),
+        logits_chunk_size=0,
+        capture_layer=1,
+    )
+    return np.asarray(scores.residual)
 
 
 # Token weights
@@ -110,7 +143,7 @@ def test_a_sequence_that_does_not_move_weighs_its_tokens_alike():
 def test_tokens_without_a_movement_are_neutral_before_scaling():
     movement, mask = jnp.float32([[99.0, 0.0, 2.0]]), jnp.ones((1, 3), bool)
     measured = jnp.array([[False, True, True]])
-    weights = rfgo_token_weights(movement, mask, lambda_w=0.25, measured=measured)
+    weights = rfgo_token_weights(movement, mask, lambda_w=0.25, score_mask=measured)
     np.testing.assert_allclose(weights, [[1.0, 0.75, 1.25]], rtol=1e-6)
 
 
@@ -162,7 +195,7 @@ def test_lists_and_success_arrays_are_read():
     [
         (
             lambda: rfgo_token_weights([1, 2], [1, 1]),
-            "movement has shape (2,); it must",
+            "token_scores has shape (2,); it must",
         ),
         (lambda: rfgo_token_weights([[1, 2]], [1, 1]), "it must be [B=1, T=2]"),
         (lambda: rfgo_proxy_rewards([1, 2], [1, 1]), "quality has shape (2,); it must"),
@@ -180,20 +213,22 @@ def test_arrays_of_another_shape_are_refused(refused, message):
 
 def _reference(movement):
     """Returns weights and advantages in float64, token by token."""
-    guide, batch, h = _guide(), _batch(), _stream().astype(np.float64)
-    pre = (h - guide.center) @ guide.encoder.astype(np.float64) + guide.bias
-    f = np.where(pre > guide.threshold, pre, 0.0)
+    reader, guide, batch = _reader(), _features(), _batch()
+    h = _stream().astype(np.float64)
+    pre = (h - reader.center) @ reader.encoder.astype(np.float64) + reader.bias
+    f = np.where(pre > reader.threshold, pre, 0.0)
     level = (f / guide.scale) @ guide.weights.astype(np.float64)
     weights, quality = np.zeros((P * G, T)), np.zeros(P * G)
     for b, n in enumerate(LENGTHS):
         known = range(n - 1)
         quality[b] = np.mean([level[b, t] for t in known]) if n > 1 else 0.0
         m = {
-            "level": {t: level[b, t] for t in known},
-            "policy_ref": {
-                t: level[b, t] - batch.guidance.ref_levels[b, t] for t in known
+            "activation": {t: level[b, t] for t in known},
+            "ref_diff": {
+                t: level[b, t] - batch.probe_targets.ref_activations[b, t]
+                for t in known
             },
-            "temporal": {
+            "temporal_diff": {
                 t: (np.abs(f[b, t] - f[b, t - 1]) / guide.scale) @ np.abs(guide.weights)
                 for t in known
                 if t > 0
@@ -215,14 +250,14 @@ def _reference(movement):
     return weights, advantages
 
 
-@pytest.mark.parametrize("movement", ["temporal", "policy_ref", "level"])
+@pytest.mark.parametrize("movement", ["temporal_diff", "ref_diff", "activation"])
 def test_the_guided_batch_is_the_written_equations(movement):
-    config = dataclasses.replace(STEERING, movement=movement)
+    config = dataclasses.replace(STEERING, token_score=movement)
     batch = _batch()
-    found, _ = guided(_stream(), batch, _guide(), config=config, shuffled=False)
+    found, _ = _apply(batch=batch, config=config)
     weights, advantages = _reference(movement)
-    np.testing.assert_allclose(found.credit, weights, rtol=2e-5, atol=1e-9)
-    np.testing.assert_array_equal(found.token_weights, batch.token_weights)
+    np.testing.assert_allclose(found.token_weights, weights, rtol=2e-5, atol=1e-9)
+    np.testing.assert_array_equal(found.loss_weights, batch.loss_weights)
     np.testing.assert_allclose(found.advantages, advantages, rtol=2e-5, atol=1e-7)
 
 
@@ -230,31 +265,31 @@ def test_padding_and_the_last_token_are_never_read():
     stream = _stream().copy()
     outside = np.arange(T - 1)[None] >= LENGTHS[:, None] - 1
     stream[outside] = np.nan
-    clean = guided(_stream(), _batch(), _guide(), config=STEERING, shuffled=False)
-    dirty = guided(stream, _batch(), _guide(), config=STEERING, shuffled=False)
+    clean = _apply()
+    dirty = _apply(stream)
     jax.tree.map(np.testing.assert_array_equal, clean, dirty)
 
 
 def test_shuffled_weights_are_the_weights_in_another_order():
-    straight, _ = guided(_stream(), _batch(), _guide(), config=STEERING, shuffled=False)
-    shuffled, _ = guided(_stream(), _batch(), _guide(), config=STEERING, shuffled=True)
-    a, b = (np.asarray(x.credit) for x in (straight, shuffled))
+    straight, _ = _apply()
+    shuffled, _ = _apply(shuffled=True)
+    a, b = (np.asarray(x.token_weights) for x in (straight, shuffled))
     np.testing.assert_array_equal(np.sort(a, axis=1), np.sort(b, axis=1))
     assert (a != b).any()
 
 
 def test_sums_are_counted_once_and_by_band():
-    _, sums = guided(_stream(), _batch(), _guide(), config=STEERING, shuffled=False)
+    _, sums = _apply()
     tokens = (LENGTHS - 1).reshape(P, G).sum(axis=1)
     by_band = {BANDS[0]: tokens[0], BANDS[1]: tokens[1], BANDS[2]: tokens[3]}
-    assert sums.tokens.tolist() == [by_band.get(band, 0) for band in BANDS]
-    f = np.asarray(features(jnp.asarray(_stream()), _guide()), np.float64)
+    assert sums.tokens_by_band.tolist() == [by_band.get(band, 0) for band in BANDS]
+    f = np.asarray(read_features(_reader(), jnp.asarray(_stream())), np.float64)
     f[np.arange(T - 1)[None] >= LENGTHS[:, None] - 1] = 0
-    np.testing.assert_allclose(sums.squares, (f**2).sum(axis=(0, 1)), rtol=1e-5)
+    np.testing.assert_allclose(sums.sum_squares, (f**2).sum(axis=(0, 1)), rtol=1e-5)
     right = np.isin(np.arange(P * G), [0, 8, 10, 12, 13, 14, 15])
-    np.testing.assert_allclose(sums.outcome_sums[1], f[right].sum((0, 1)), rtol=1e-5)
-    assert float(sums.outcome_tokens[1]) == (LENGTHS - 1)[right].sum()
-    level = np.asarray(levels(jnp.float32(f), _guide()), np.float64)
+    np.testing.assert_allclose(sums.sums_by_outcome[1], f[right].sum((0, 1)), rtol=1e-5)
+    assert float(sums.tokens_by_outcome[1]) == (LENGTHS - 1)[right].sum()
+    level = np.asarray(feature_activation(jnp.float32(f), _features()), np.float64)
     quality = level.sum(axis=1) / np.maximum(LENGTHS - 1, 1)
     quality = np.clip(quality, -3, 3)
     # Groups 0 and 2 are split; completion 3 has no level, and so no say.
@@ -264,8 +299,8 @@ def test_sums_are_counted_once_and_by_band():
         ((a - a.mean()) * (b - b.mean())).sum() for a, b in ((q, r), (q2, r2))
     )
     np.testing.assert_allclose(sums.covariance, covariance, rtol=1e-4)
-    assert float(sums.proxied_groups) == 2
-    assert float(sums.level_tokens) == (LENGTHS - 1).sum()
+    assert float(sums.proxy_groups) == 2
+    assert float(sums.num_tokens) == (LENGTHS - 1).sum()
 
 
 def _updater(config, *, shuffled=False):
@@ -274,25 +309,25 @@ def _updater(config, *, shuffled=False):
         policy_objective(LossConfig()),
         optimizer=OptimizerConfig(clip_norm=1e9),
         total_steps=10,
-        logit_chunk=0,
-        probing=Probing(layer=1, rfgo=config, shuffled=shuffled, observer=None),
+        logits_chunk_size=0,
+        probe=ProbeSpec(layer=1, rfgo=config, shuffle_weights=shuffled),
     )
 
 
 def _stepped(updater, parts, guide=None):
     params = jax.tree.map(jnp.copy, nnx.state(POLICY))
     state, losses, _ = updater.step(
-        updater.init(params), parts, Sampling.plain(), guide=guide
+        updater.init(params), parts, SamplingParams.unmodified(), probe=guide
     )
     return state, losses
 
 
 def test_without_lambdas_the_update_is_the_plain_one_bit_for_bit():
     plain, _ = _stepped(
-        _updater(RFGOConfig()), [dataclasses.replace(_batch(), guidance=None)]
+        _updater(RFGOConfig()), [dataclasses.replace(_batch(), probe_targets=None)]
     )
-    watched, losses = _stepped(_updater(RFGOConfig()), [_batch()], _guide())
-    assert float(losses.guide.weighed_tokens) == LENGTHS.sum()
+    watched, losses = _stepped(_updater(RFGOConfig()), [_batch()], _inputs())
+    assert float(losses.feature_sums.num_weighted_tokens) == LENGTHS.sum()
     jax.tree.map(np.testing.assert_array_equal, plain.params, watched.params)
 
 
@@ -301,24 +336,26 @@ def test_without_lambdas_the_update_is_the_plain_one_bit_for_bit():
 )
 def test_no_cut_into_micro_batches_changes_the_guided_gradient(shuffled):
     updater = _updater(STEERING, shuffled=shuffled)
-    whole, one = _stepped(updater, [_batch()], _guide())
-    cut, many = _stepped(updater, list(micro_batches(_batch(), 2, bucket=1)), _guide())
+    whole, one = _stepped(updater, [_batch()], _inputs())
+    cut, many = _stepped(
+        updater, list(split_micro_batches(_batch(), 2, pad_multiple=1)), _inputs()
+    )
     a, b = (jax.tree.leaves(state.opt_state) for state in (whole, cut))
     for left, right in zip(a, b, strict=True):
         np.testing.assert_allclose(left, right, rtol=1e-5, atol=2e-7)
     jax.tree.map(
         functools.partial(np.testing.assert_allclose, rtol=2e-5, atol=1e-5),
-        one.guide,
-        many.guide,
+        one.feature_sums,
+        many.feature_sums,
     )
 
 
 def test_the_probe_receives_no_gradient_and_passes_none_on():
     """The guided gradient is that of the plain loss with the guided numbers as data."""
     batch = _batch()
-    state, _ = _stepped(_updater(STEERING), [batch], _guide())
-    fixed, _ = guided(_stream(), batch, _guide(), config=STEERING, shuffled=False)
-    fixed = dataclasses.replace(jax.device_get(fixed), guidance=None)
+    state, _ = _stepped(_updater(STEERING), [batch], _inputs())
+    fixed, _ = _apply(batch=batch)
+    fixed = dataclasses.replace(jax.device_get(fixed), probe_targets=None)
     same, _ = _stepped(_updater(STEERING), [fixed])
     for left, right in zip(
         *(jax.tree.leaves(s.opt_state) for s in (state, same)), strict=True
@@ -326,22 +363,19 @@ def test_the_probe_receives_no_gradient_and_passes_none_on():
         np.testing.assert_allclose(left, right, rtol=1e-5, atol=2e-7)
 
     def loss(encoder):
-        guide = _guide(encoder=encoder)
-        guided_batch, _ = guided(
-            _stream(), batch, guide, config=STEERING, shuffled=False
-        )
-        return (guided_batch.credit**2).sum() + guided_batch.advantages.sum()
+        guided_batch, _ = _apply(batch=batch, reader=_reader(encoder=encoder))
+        return (guided_batch.token_weights**2).sum() + guided_batch.advantages.sum()
 
     def of_stream(stream):
-        guided_batch, _ = guided(
-            stream, batch, _guide(), config=STEERING, shuffled=False
-        )
-        return (guided_batch.credit**2).sum() + guided_batch.advantages.sum()
+        guided_batch, _ = _apply(stream, batch=batch)
+        return (guided_batch.token_weights**2).sum() + guided_batch.advantages.sum()
 
-    assert not np.asarray(jax.grad(loss)(jnp.asarray(_guide().encoder))).any()
+    assert not np.asarray(jax.grad(loss)(jnp.asarray(_reader().encoder))).any()
     assert not np.asarray(jax.grad(of_stream)(jnp.asarray(_stream()))).any()
 
 
 def test_no_sums_is_the_zero_of_their_addition():
-    _, sums = guided(_stream(), _batch(), _guide(), config=STEERING, shuffled=False)
-    jax.tree.map(np.testing.assert_array_equal, sums + no_sums(_guide()), sums)
+    _, sums = _apply()
+    jax.tree.map(
+        np.testing.assert_array_equal, sums + zero_feature_sums(_features()), sums
+    )

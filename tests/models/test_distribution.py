@@ -8,15 +8,22 @@ import numpy as np
 import pytest
 
 from rlvr_jax.config import SamplingConfig
-from rlvr_jax.models.distribution import Sampling, draw, is_end, sampling_logits
+from rlvr_jax.models.distribution import (
+    SamplingParams,
+    is_eos,
+    sample_tokens,
+    sampling_logits,
+)
 
 V = 11
 EOS_IDS = (3, 7)
 LOGITS = (2.0 * np.random.RandomState(0).standard_normal((6, V))).astype(np.float32)
 INDEX = np.arange(6, dtype=np.int32)
 
-_sampling_logits = jax.jit(sampling_logits, static_argnames=("eos_ids", "known_ids"))
-_draw = jax.jit(draw)
+_sampling_logits = jax.jit(
+    sampling_logits, static_argnames=("eos_ids", "num_real_tokens")
+)
+_draw = jax.jit(sample_tokens)
 
 
 def _kept(logits, index=None, *, drawn=None, **settings) -> np.ndarray:
@@ -25,9 +32,9 @@ def _kept(logits, index=None, *, drawn=None, **settings) -> np.ndarray:
         _sampling_logits(
             jnp.asarray(logits, jnp.float32),
             jnp.zeros(len(logits), jnp.int32) if index is None else jnp.asarray(index),
-            Sampling.of(SamplingConfig(**settings)),
+            SamplingParams.from_config(SamplingConfig(**settings)),
             eos_ids=EOS_IDS,
-            drawn=None if drawn is None else jnp.asarray(drawn, jnp.int32),
+            sampled_tokens=None if drawn is None else jnp.asarray(drawn, jnp.int32),
         )
     )
 
@@ -133,7 +140,7 @@ def test_gradients_flow_through_kept_tokens_alone():
     best = int(LOGITS[0].argmax())
 
     def logprob(logits):
-        sampling = Sampling.of(SamplingConfig(**settings))
+        sampling = SamplingParams.from_config(SamplingConfig(**settings))
         kept = sampling_logits(logits, jnp.int32([0]), sampling, eos_ids=EOS_IDS)
         return jax.nn.log_softmax(kept)[0, best]
 
@@ -188,16 +195,16 @@ def test_a_token_without_probability_is_never_drawn(size):
 
 def test_ends_are_the_ids_given():
     tokens = jnp.arange(V, dtype=jnp.int32)
-    assert np.flatnonzero(is_end(tokens, EOS_IDS)).tolist() == [3, 7]
-    assert not is_end(tokens, ()).any()
+    assert np.flatnonzero(is_eos(tokens, EOS_IDS)).tolist() == [3, 7]
+    assert not is_eos(tokens, ()).any()
 
 
 def test_rows_that_are_no_tokens_are_never_drawn():
     """The rest keep their odds: the same as without those rows at all."""
-    sampling = Sampling.of(SamplingConfig(temperature=0.7, top_p=0.9))
+    sampling = SamplingParams.from_config(SamplingConfig(temperature=0.7, top_p=0.9))
     padded = jnp.asarray(np.pad(LOGITS, ((0, 0), (0, 3)), constant_values=9.0))
     kept = _sampling_logits(
-        padded, jnp.asarray(INDEX), sampling, eos_ids=EOS_IDS, known_ids=V
+        padded, jnp.asarray(INDEX), sampling, eos_ids=EOS_IDS, num_real_tokens=V
     )
     probs = _probs(np.asarray(kept))
     assert (probs[:, V:] == 0).all()

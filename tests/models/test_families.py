@@ -25,11 +25,11 @@ def loaded(tmp_path_factory):
     root = tmp_path_factory.mktemp("families")
 
     @functools.cache
-    def of(family: str, layer_loop: str = "unrolled") -> Transformer:
-        if layer_loop == "unrolled":
+    def of(family: str, scan_layers: bool = False) -> Transformer:
+        if not scan_layers:
             return load_hf(written(root / family, family))
         plain = of(family)
-        config = dataclasses.replace(plain.config, layer_loop=layer_loop)
+        config = dataclasses.replace(plain.config, scan_layers=scan_layers)
         other = nnx.eval_shape(
             lambda: Transformer(config, plain.vocab_size, nnx.Rngs(0))
         )
@@ -47,11 +47,9 @@ def _logits(policy: Transformer, side: str) -> list[np.ndarray]:
 
 
 @each_family
-@pytest.mark.parametrize(
-    ("side", "layer_loop"), [("left", "unrolled"), ("right", "scan")]
-)
-def test_logits_are_hugging_faces_beyond_any_window(family, side, layer_loop, loaded):
-    found = _logits(loaded(family, layer_loop), side)
+@pytest.mark.parametrize(("side", "scan_layers"), [("left", False), ("right", True)])
+def test_logits_are_hugging_faces_beyond_any_window(family, side, scan_layers, loaded):
+    found = _logits(loaded(family, scan_layers), side)
     for row, at, expected in zip(
         found, POSITIONS, GOLDEN[family]["logits"], strict=True
     ):
@@ -72,28 +70,28 @@ def _completions(policy: Transformer, tokens_BT: jax.Array) -> tuple:
     prompts_PS, mask_PS = map(jnp.asarray, padded("left"))
     _, prefix = policy.prefill(prompts_PS.astype(jnp.int32), mask_PS)
     extended_BTD = policy.extend(tokens_BT, prefix).hidden
-    layers = policy.layers()
+    layers = policy.cast_layers()
 
     def step(cache, given):
         index, column_B = given
-        hidden_BD, cache = policy.decode(
+        hidden_BD, cache = policy.decode_step(
             column_B, index, prefix, cache=cache, layers=layers
         )
         return cache, hidden_BD
 
     B, T = tokens_BT.shape
     columns = (jnp.arange(T, dtype=jnp.int32), tokens_BT.T)
-    _, decoded_TBD = jax.lax.scan(step, policy.empty_cache(B, T), columns)
+    _, decoded_TBD = jax.lax.scan(step, policy.init_cache(B, T), columns)
     return extended_BTD, decoded_TBD.swapaxes(0, 1)
 
 
 @each_family
 @pytest.mark.parametrize(
-    "layer_loop", ["unrolled", pytest.param("scan", marks=pytest.mark.slow)]
+    "scan_layers", [False, pytest.param(True, marks=pytest.mark.slow)]
 )
-def test_completions_of_a_shared_prompt_are_as_read_whole(family, layer_loop, loaded):
+def test_completions_of_a_shared_prompt_are_as_read_whole(family, scan_layers, loaded):
     """Two completions of each prompt, longer than any window, left padding before."""
-    policy = loaded(family, layer_loop)
+    policy = loaded(family, scan_layers)
     T, G = 9, 2
     completions = np.random.RandomState(3).randint(1, 61, (len(LENGTHS) * G, T))
     completions = completions.astype(np.int32)

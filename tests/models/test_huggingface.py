@@ -113,7 +113,7 @@ def test_a_policy_of_our_own_is_exported(tmp_path):
 
 def test_a_policy_that_no_architecture_computes_is_not_exported(tmp_path):
     policy = tiny_policy(scale_embeddings=True)
-    with pytest.raises(ConfigError, match=r"llama, would change model\.scale_embed"):
+    with pytest.raises(ConfigError, match=r"family=llama .* model\.scale_embed"):
         save_hf(policy, tmp_path)
     save_hf(tiny_policy(), tmp_path)
     with pytest.raises(ConfigError, match="holds weights already"):
@@ -161,6 +161,14 @@ _UP = "model.layers.1.mlp.up_proj.weight"
         (_changed(vocab_size=64), r"61 tokens .* vocab_size=64"),
         (_changed(architectures=["Qwen2MoeForCausalLM"]), "mean 'Qwen2ForCausalLM'"),
         (_changed(rope_scaling={"rope_type": "yarn", "factor": 2.0}), "RoPE of type"),
+        (
+            _changed(hidden_size="x"),
+            "transformers refuses it: .*'hidden_size' expected",
+        ),
+        (
+            lambda s: (s / "generation_config.json").write_text("{"),
+            r"generation_config\.json is not JSON",
+        ),
         (_changed(hidden_act="relu"), "activation 'relu' is not computed"),
         (lambda s: (s / "config.json").write_text("{"), "is not JSON"),
         (lambda s: (s / "config.json").unlink(), "no .*config.json; give a directory"),

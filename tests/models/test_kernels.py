@@ -14,9 +14,9 @@ from policies import TINY
 from job_jax.config import MeshConfig
 from job_jax.mesh import make_mesh
 from job_jax.schema import ConfigError
-from rlvr_jax.models.attention import KeyValues, plain
-from rlvr_jax.models.kernels import chosen, fused
-from rlvr_jax.models.views import completion_views, prompt_views
+from rlvr_jax.models.attention import KeyValues, reference_attention
+from rlvr_jax.models.kernels import kernel_attention, select_kernel
+from rlvr_jax.models.masks import completion_contexts, prompt_contexts
 
 P, G, S, T = 2, 2, 5, 6
 N, K, H = 4, 2, 8
@@ -28,7 +28,9 @@ TRUE = {
 
 def _config(window: int, **changes):
     kinds = ("sliding",) if window else ("full",)
-    return dataclasses.replace(TINY, layer_kinds=kinds, window=window, **changes)
+    return dataclasses.replace(
+        TINY, layer_types=kinds, sliding_window=window, **changes
+    )
 
 
 def _arrays(rows: int, length: int, heads: int, count: int) -> list[jax.Array]:
@@ -48,21 +50,23 @@ def _both(kernel, config, view, queries, own, prefix, true):
     weights = jnp.where(true[:, :, None, None], weights, 0.0)
 
     def stored(pair):
-        return None if pair is None else KeyValues.of(*pair)
+        return None if pair is None else KeyValues.from_projections(*pair)
 
     def by_plain(queries, own, prefix):
-        return plain(queries, stored(own), view, stored(prefix), config=config)
+        return reference_attention(
+            queries, stored(own), view, stored(prefix), config=config
+        )
 
     def by_kernel(queries, own, prefix):
         pairs = (
             None if x is None else (x.keys, x.values)
             for x in (stored(own), stored(prefix))
         )
-        return fused(
+        return kernel_attention(
             kernel,
             queries,
             *pairs,
-            view.true,
+            view.token_mask,
             window=view.window,
             config=config,
             interpret=True,
@@ -82,8 +86,8 @@ def _both(kernel, config, view, queries, own, prefix, true):
 
 CASES = [
     ("splash", "right", 0, {}),
-    ("splash", "left", 3, {"score_cap": 2.0, "score_width": 5.0}),
-    ("cudnn", "left", 0, {"score_width": 5.0}),
+    ("splash", "left", 3, {"attn_logit_softcap": 2.0, "query_pre_attn_scalar": 5.0}),
+    ("cudnn", "left", 0, {"query_pre_attn_scalar": 5.0}),
     ("cudnn", "right", 3, {}),
 ]
 
@@ -91,7 +95,7 @@ CASES = [
 @pytest.mark.parametrize(("kernel", "side", "window", "changes"), CASES)
 def test_whole_sequences(kernel, side, window, changes):
     config, true = _config(window, **changes), TRUE[side]
-    (view,) = prompt_views(config, jnp.asarray(true)).values()
+    (view,) = prompt_contexts(config, jnp.asarray(true)).values()
     (queries,), own = _arrays(P, S, N, 1), _arrays(P, S, K, 2)
     ours, theirs = _both(kernel, config, view, queries, own, None, true)
     jax.tree.map(
@@ -102,7 +106,7 @@ def test_whole_sequences(kernel, side, window, changes):
 @pytest.mark.parametrize(("kernel", "side", "window", "changes"), CASES)
 def test_completions_of_a_shared_prompt(kernel, side, window, changes):
     config, true = _config(window, **changes), jnp.asarray(TRUE[side])
-    (view,) = completion_views(
+    (view,) = completion_contexts(
         config, true, jnp.arange(T, dtype=jnp.int32), rows=P * G, length=T
     ).values()
     (queries,), own = _arrays(P * G, T, N, 1), _arrays(P * G, T, K, 2)
@@ -118,7 +122,7 @@ def test_completions_of_a_shared_prompt(kernel, side, window, changes):
 def test_devices_compute_their_rows_and_their_heads(tensor):
     # Two key heads over four devices: each query head has one of its own.
     config, true = _config(0), TRUE["right"]
-    (view,) = prompt_views(config, jnp.asarray(true)).values()
+    (view,) = prompt_contexts(config, jnp.asarray(true)).values()
     (queries,), own = _arrays(P, S, N, 1), _arrays(P, S, K, 2)
     mesh = make_mesh(MeshConfig(data=2, fsdp=4 // tensor, tensor=tensor))
     with jax.set_mesh(mesh):
@@ -129,31 +133,31 @@ def test_devices_compute_their_rows_and_their_heads(tensor):
 
 
 def test_cpu_is_plain_unless_told_otherwise():
-    assert chosen(_config(0), window=0, length=512) == "plain"
+    assert select_kernel(_config(0), window=0, length=512) == "plain"
     asked = _config(0, attention="splash")
-    assert chosen(asked, window=0, length=1) == "plain"  # a step of decoding
+    assert select_kernel(asked, window=0, length=1) == "plain"  # a step of decoding
     with pytest.raises(ConfigError, match="splash is impossible: it does not run on"):
-        chosen(asked, window=0, length=512)
+        select_kernel(asked, window=0, length=512)
 
 
 @pytest.mark.parametrize(
     ("platform", "changes", "window", "kernel"),
     [
         ("tpu", {}, 0, "splash"),
-        ("tpu", {"score_cap": 50.0}, 7, "splash"),
+        ("tpu", {"attn_logit_softcap": 50.0}, 7, "splash"),
         ("tpu", {}, None, "plain"),  # scanned layers of two kinds
         ("gpu", {}, 0, "plain"),  # float32
         ("gpu", {"compute_dtype": "bfloat16"}, 7, "cudnn"),
-        ("gpu", {"compute_dtype": "bfloat16", "score_cap": 50.0}, 0, "plain"),
-        ("gpu", {"compute_dtype": "bfloat16", "head_width": 256}, 0, "plain"),
+        ("gpu", {"compute_dtype": "bfloat16", "attn_logit_softcap": 50.0}, 0, "plain"),
+        ("gpu", {"compute_dtype": "bfloat16", "head_dim": 256}, 0, "plain"),
     ],
 )
 def test_auto_takes_the_kernel_that_can(platform, changes, window, kernel, monkeypatch):
     monkeypatch.setattr("rlvr_jax.models.kernels.platform", lambda: platform)
     config = _config(0, **changes)
-    assert chosen(config, window=window, length=512) == kernel
+    assert select_kernel(config, window=window, length=512) == kernel
     if kernel == "plain":
         name = {"tpu": "splash", "gpu": "cudnn"}[platform]
         asked = dataclasses.replace(config, attention=name)
         with pytest.raises(ConfigError, match=f"attention={name} is impossible: "):
-            chosen(asked, window=window, length=512)
+            select_kernel(asked, window=window, length=512)

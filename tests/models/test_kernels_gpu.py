@@ -14,13 +14,13 @@ from rlvr_jax.config import ModelConfig
 
 pytestmark = pytest.mark.gpu
 SIZES = {
-    "layers": 2,
-    "width": 128,
-    "mlp_width": 128,
-    "heads": 4,
-    "kv_heads": 2,
-    "head_width": 64,
-    "max_length": 256,
+    "num_layers": 2,
+    "hidden_size": 128,
+    "intermediate_size": 128,
+    "num_heads": 4,
+    "num_kv_heads": 2,
+    "head_dim": 64,
+    "max_seq_len": 256,
 }
 
 
@@ -30,14 +30,14 @@ def _loss_and_gradient(kernel: str, window: int):
     config = ModelConfig(
         attention=kernel,
         compute_dtype="float32" if kernel == "plain" else "bfloat16",
-        layer_kinds=kinds,
-        window=window,
+        layer_types=kinds,
+        sliding_window=window,
         **SIZES,
     )
 
     def weight(path: str, shape: tuple[int, ...]) -> np.ndarray:
         noise = np.random.RandomState(len(path)).standard_normal(shape)
-        return 1 + 0.2 * noise if "norm" in path else noise * config.width**-0.5
+        return 1 + 0.2 * noise if "norm" in path else noise * config.hidden_size**-0.5
 
     graphdef, params = nnx.split(filled(config, 23, weight))
     prompts, completions = random_tokens(2, 37), random_tokens(4, 51, seed=1)

@@ -12,7 +12,7 @@ from rlvr_jax.models import lora
 
 TOKENS = random_tokens(2, 9)
 MASK = np.arange(9) < np.array([[9], [6]])
-SOME = LoRAConfig(rank=3, alpha=6.0, modules=("q_proj", "o_proj", "down_proj"))
+SOME = LoRAConfig(rank=3, alpha=6.0, target_modules=("q_proj", "o_proj", "down_proj"))
 
 
 def test_new_adapters_change_no_bit_of_the_logits():
@@ -28,14 +28,18 @@ def test_new_adapters_change_no_bit_of_the_logits():
 
 
 @pytest.mark.parametrize(
-    ("quantize", "layer_loop"),
-    [("none", "unrolled"), ("none", "scan"), ("int8", "unrolled"), ("nf4", "scan")],
+    ("quantize", "scan_layers"),
+    [("none", False), ("none", True), ("int8", False), ("nf4", True)],
 )
-def test_adapters_are_worth_their_product_added_to_the_weights(quantize, layer_loop):
-    config = LoRAConfig(rank=3, alpha=6.0, modules=SOME.modules, quantize=quantize)
-    graphdef, base, changed, adapters, frozen = adapted(config, layer_loop=layer_loop)
+def test_adapters_are_worth_their_product_added_to_the_weights(quantize, scan_layers):
+    config = LoRAConfig(
+        rank=3, alpha=6.0, target_modules=SOME.target_modules, quantize=quantize
+    )
+    graphdef, base, changed, adapters, frozen = adapted(config, scan_layers=scan_layers)
     through = forward(changed, nnx.merge_state(adapters, frozen), TOKENS, MASK)
-    merged = jax.jit(lambda b, a: lora.merged(graphdef, b, a, config))(base, adapters)
+    merged = jax.jit(lambda b, a: lora.merge_adapters(graphdef, b, a, config))(
+        base, adapters
+    )
     np.testing.assert_allclose(
         through[MASK], forward(graphdef, merged, TOKENS, MASK)[MASK], atol=1e-5, rtol=0
     )
@@ -60,7 +64,7 @@ def test_adapters_are_worth_their_product_added_to_the_weights(quantize, layer_l
     [
         ({"quantize": "int8"}, "quantize=int8 without adapters"),
         ({"alpha": 2.0}, "alpha=2.0 without adapters"),
-        ({"rank": 2, "modules": ("q_proj", "q_proj")}, "names one twice"),
+        ({"rank": 2, "target_modules": ("q_proj", "q_proj")}, "names one twice"),
     ],
 )
 def test_settings_that_would_do_nothing_are_refused(changes, told):

@@ -16,7 +16,7 @@ PROMPT_LENGTHS = np.array([5, 2], np.int32)
 PROMPTS = random_tokens(P, S, seed=1)
 COMPLETIONS = random_tokens(P * G, T, seed=2)
 
-each_loop = pytest.mark.parametrize("layer_loop", ["unrolled", "scan"])
+each_loop = pytest.mark.parametrize("scan_layers", [False, True])
 
 
 def _compiled(policy: Transformer, function):
@@ -42,17 +42,17 @@ def _extended(policy: Transformer, tokens: jax.Array) -> jax.Array:
 
 def _decoded(policy: Transformer, tokens: jax.Array) -> jax.Array:
     """Returns the completions' hidden states, one token after the other."""
-    prefix, layers = _prefix(policy), policy.layers()
+    prefix, layers = _prefix(policy), policy.cast_layers()
 
     def step(cache, given):
         index, column = given
-        hidden_BD, cache = policy.decode(
+        hidden_BD, cache = policy.decode_step(
             column, index, prefix, cache=cache, layers=layers
         )
         return cache, hidden_BD
 
     columns = (jnp.arange(T, dtype=jnp.int32), tokens.T)
-    _, hidden_TBD = jax.lax.scan(step, policy.empty_cache(P * G, T), columns)
+    _, hidden_TBD = jax.lax.scan(step, policy.init_cache(P * G, T), columns)
     return hidden_TBD.swapaxes(0, 1)
 
 
@@ -76,18 +76,18 @@ def _read_whole() -> np.ndarray:
 
 
 @functools.cache
-def _decoded_one_by_one(layer_loop: str, compute_dtype: str) -> np.ndarray:
-    policy = tiny_policy(layer_loop=layer_loop, compute_dtype=compute_dtype)
+def _decoded_one_by_one(scan_layers: bool, compute_dtype: str) -> np.ndarray:
+    policy = tiny_policy(scan_layers=scan_layers, compute_dtype=compute_dtype)
     return _compiled(policy, _decoded)(COMPLETIONS)
 
 
 @each_loop
-def test_reading_in_parts_is_reading_the_whole(layer_loop):
+def test_reading_in_parts_is_reading_the_whole(scan_layers):
     """Prompt, then completion, at once or token after token."""
-    policy = tiny_policy(layer_loop=layer_loop)
+    policy = tiny_policy(scan_layers=scan_layers)
     extended_BTD = _compiled(policy, _extended)(COMPLETIONS)
     np.testing.assert_allclose(extended_BTD, _read_whole(), rtol=0, atol=1e-5)
-    decoded_BTD = _decoded_one_by_one(layer_loop, "float32")
+    decoded_BTD = _decoded_one_by_one(scan_layers, "float32")
     np.testing.assert_allclose(decoded_BTD, extended_BTD, rtol=0, atol=1e-5)
 
 
@@ -99,20 +99,20 @@ def _loss(policy: Transformer, tokens: jax.Array) -> jax.Array:
 
 
 @functools.cache
-def _value_and_gradient(layer_loop: str, remat: str) -> tuple[float, dict]:
-    policy = tiny_policy(layer_loop=layer_loop, remat=remat)
+def _value_and_gradient(scan_layers: bool, remat: str) -> tuple[float, dict]:
+    policy = tiny_policy(scan_layers=scan_layers, remat=remat)
     value, gradient = _compiled(policy, jax.value_and_grad(_loss))(PROMPTS)
     return float(value), named(nnx.state(gradient))
 
 
 @pytest.mark.parametrize(
-    ("layer_loop", "remat"), [("scan", "none"), ("scan", "dots"), ("unrolled", "block")]
+    ("scan_layers", "remat"), [(True, "none"), (True, "dots"), (False, "block")]
 )
-def test_layer_loop_and_rematerialisation_change_neither_value_nor_gradient(
-    layer_loop, remat
+def test_layer_loop_and_rematerialization_change_neither_value_nor_gradient(
+    scan_layers, remat
 ):
-    value, gradient = _value_and_gradient("unrolled", "none")
-    other_value, other_gradient = _value_and_gradient(layer_loop, remat)
+    value, gradient = _value_and_gradient(False, "none")
+    other_value, other_gradient = _value_and_gradient(scan_layers, remat)
     assert other_value == pytest.approx(value, rel=1e-6)
     for name, expected in gradient.items():
         scale = np.abs(expected).max()
@@ -125,9 +125,9 @@ def test_layer_loop_and_rematerialisation_change_neither_value_nor_gradient(
 @pytest.mark.parametrize(
     ("remat", "least", "most"), [("none", 3, 99), ("dots", 2, 2), ("block", 0, 0)]
 )
-def test_rematerialisation_keeps_what_it_says(remat, least, most):
+def test_rematerialization_keeps_what_it_says(remat, least, most):
     """Of arrays as wide as the MLP: gate and up are products, the rest follows."""
-    graphdef, params = nnx.split(tiny_policy(layers=1, remat=remat))
+    graphdef, params = nnx.split(tiny_policy(num_layers=1, remat=remat))
 
     def pullback(params):
         def loss(params):
@@ -138,70 +138,74 @@ def test_rematerialisation_keeps_what_it_says(remat, least, most):
     wide = [
         leaf
         for leaf in jax.tree.leaves(jax.eval_shape(pullback, params))
-        if leaf.shape == (P, S, TINY.mlp_width)
+        if leaf.shape == (P, S, TINY.intermediate_size)
     ]
     assert least <= len(wide) <= most
 
 
 @each_loop
-def test_a_tap_is_the_stream_after_its_layer(layer_loop):
+def test_a_tap_is_the_stream_after_its_layer(scan_layers):
     """Cutting the model off behind a layer leaves that layer's stream as the last."""
 
     def tapped(taps, policy, tokens):
-        passed = policy.extend(tokens, _prefix(policy), taps=taps)
-        return passed, tuple(map(policy.final_norm, passed.taps))
+        passed = policy.extend(tokens, _prefix(policy), capture_layers=taps)
+        return passed, tuple(map(policy.final_norm, passed.captured))
 
-    deep = tiny_policy(layer_loop=layer_loop)
+    deep = tiny_policy(scan_layers=scan_layers)
     passed, (last_BTD, first_BTD) = _compiled(deep, functools.partial(tapped, (1, 0)))(
         COMPLETIONS
     )
     np.testing.assert_allclose(last_BTD, passed.hidden, rtol=0, atol=1e-5)
     params = nnx.state(deep)
     params["blocks"] = jax.tree.map(lambda stack: stack[:1], params["blocks"])
-    cut = tiny_policy(layers=1, layer_loop=layer_loop)
+    cut = tiny_policy(num_layers=1, scan_layers=scan_layers)
     nnx.update(cut, params)
     cut_passed, _ = _compiled(cut, functools.partial(tapped, (0,)))(COMPLETIONS)
-    np.testing.assert_allclose(passed.taps[1], cut_passed.taps[0], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(
+        passed.captured[1], cut_passed.captured[0], rtol=0, atol=1e-5
+    )
     np.testing.assert_allclose(first_BTD, cut_passed.hidden, rtol=0, atol=1e-5)
 
 
 @each_loop
-def test_a_pass_without_taps_carries_and_returns_no_stream_but_the_last(layer_loop):
-    policy = tiny_policy(layer_loop=layer_loop)
+def test_a_pass_without_taps_carries_and_returns_no_stream_but_the_last(scan_layers):
+    policy = tiny_policy(scan_layers=scan_layers)
 
     def streams(taps):
         """Returns how many [B, T, D] arrays leave the pass, and how many its scan."""
 
         def run(tokens):
-            return policy.extend(tokens, _prefix(policy), taps=taps)
+            return policy.extend(tokens, _prefix(policy), capture_layers=taps)
 
         jaxpr = jax.make_jaxpr(run)(jnp.asarray(COMPLETIONS)).jaxpr
         carried = [
-            sum(v.aval.shape == (P * G, T, TINY.width) for v in equation.outvars)
+            sum(v.aval.shape == (P * G, T, TINY.hidden_size) for v in equation.outvars)
             for equation in jaxpr.eqns
             if equation.primitive.name == "scan"
         ]
-        leaving = sum(v.aval.shape == (P * G, T, TINY.width) for v in jaxpr.outvars)
+        leaving = sum(
+            v.aval.shape == (P * G, T, TINY.hidden_size) for v in jaxpr.outvars
+        )
         return leaving, max(carried, default=0)
 
-    scanned = layer_loop == "scan"
+    scanned = scan_layers
     assert streams(()) == (1, 1 if scanned else 0)
     assert streams((0, 1)) == (3, 3 if scanned else 0)
 
 
 @pytest.mark.parametrize("tap", [-1, 2])
 def test_a_tap_that_no_layer_has_is_refused(tap):
-    with pytest.raises(ValueError, match=rf"taps=\({tap},\) of layers 0..1"):
+    with pytest.raises(ValueError, match=rf"capture_layers=\({tap},\) of layers 0..1"):
         tiny_policy().prefill(
-            jnp.asarray(PROMPTS), jnp.ones(PROMPTS.shape, bool), taps=(tap,)
+            jnp.asarray(PROMPTS), jnp.ones(PROMPTS.shape, bool), capture_layers=(tap,)
         )
 
 
 @each_loop
-def test_bfloat16_is_close_to_float32(layer_loop):
+def test_bfloat16_is_close_to_float32(scan_layers):
     """8 bits of mantissa: 0.4 % a rounding, some tens of roundings deep."""
-    expected = _decoded_one_by_one(layer_loop, "float32")
-    close = _decoded_one_by_one(layer_loop, "bfloat16")
+    expected = _decoded_one_by_one(scan_layers, "float32")
+    close = _decoded_one_by_one(scan_layers, "bfloat16")
     assert close.dtype == jnp.bfloat16
     error = np.abs(close.astype(np.float32) - expected).mean()
     assert 0 < error < 0.03 * expected.std()
@@ -215,10 +219,12 @@ def test_bfloat16_gradients_add_up_in_the_parameters_dtype():
     tokens = jnp.full((512, 1), 5, jnp.int32)
 
     def stream(policy, share_B):
-        passed, _ = policy.prefill(tokens, jnp.ones(tokens.shape, bool), taps=(0,))
-        return (passed.taps[0].astype(jnp.float32).sum(axis=(1, 2)) * share_B).sum()
+        passed, _ = policy.prefill(
+            tokens, jnp.ones(tokens.shape, bool), capture_layers=(0,)
+        )
+        return (passed.captured[0].astype(jnp.float32).sum(axis=(1, 2)) * share_B).sum()
 
-    policy = tiny_policy(layers=1, compute_dtype="bfloat16")
+    policy = tiny_policy(num_layers=1, compute_dtype="bfloat16")
     gradient = _compiled(policy, jax.grad(stream))
     shares = {"one": np.eye(512)[0], "all": np.ones(512)}
     one, all_ = (
@@ -229,7 +235,7 @@ def test_bfloat16_gradients_add_up_in_the_parameters_dtype():
 
 
 def test_logits_are_float32_whatever_the_compute_dtype():
-    policy = tiny_policy(layers=1, compute_dtype="bfloat16")
+    policy = tiny_policy(num_layers=1, compute_dtype="bfloat16")
     shapes = jax.eval_shape(policy, jnp.asarray(PROMPTS), jnp.ones(PROMPTS.shape, bool))
     assert shapes == jax.ShapeDtypeStruct((P, S, VOCAB_SIZE), jnp.float32)
 
@@ -237,9 +243,9 @@ def test_logits_are_float32_whatever_the_compute_dtype():
 @pytest.mark.parametrize("chunk", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_queries_taken_in_chunks_mix_the_same_values(chunk):
     """Value and gradient, of prompts and of completions, sliding layers among them."""
-    sliding = {"layer_kinds": ("sliding", "full"), "window": 3}
+    sliding = {"layer_types": ("sliding", "full"), "sliding_window": 3}
     at_once, chunked = (
-        tiny_policy(attention_chunk=width, **sliding) for width in (0, chunk)
+        tiny_policy(attention_chunk_size=width, **sliding) for width in (0, chunk)
     )
     weights = jnp.asarray(np.random.RandomState(0).standard_normal((P * G, T, 32)))
 

@@ -28,7 +28,7 @@ def with_goldens_adapters(directory: pathlib.Path, family: str) -> Transformer:
     shapes = GOLDEN["families"][family]["tensors"]
 
     def adapt(base):
-        return lora.adapt(nnx.merge(graphdef, base), CONFIG, jax.random.key(0))
+        return lora.add_adapters(nnx.merge(graphdef, base), CONFIG, jax.random.key(0))
 
     policy = nnx.eval_shape(adapt, base)
     nnx.update(policy, jax.jit(lambda base: nnx.state(adapt(base)))(base))
@@ -65,7 +65,7 @@ def test_logits_and_tensors_are_those_of_peft(family, tmp_path):
     for name, array in found.items():
         np.testing.assert_array_equal(array, weight(name, array.shape, seed=1))
     told = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
-    assert told["target_modules"] == sorted(CONFIG.modules)
+    assert told["target_modules"] == sorted(CONFIG.target_modules)
     assert (told["r"], told["lora_alpha"], told["peft_type"]) == (3, 1, "LORA")
     assert told["base_model_name_or_path"] == "somewhere"
     with pytest.raises(ConfigError, match="holds adapters already"):

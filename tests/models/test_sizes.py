@@ -1,17 +1,15 @@
 """Sizes as data, against what the publishers count."""
 
+import json
+
 import jax
 import pytest
 from flax import nnx
 
 from rlvr_jax.models import Transformer
-from rlvr_jax.models.huggingface.families import (
-    hf_settings,
-    model_config,
-    text_settings,
-)
-from rlvr_jax.models.sizes import SIZES
-from rlvr_jax.models.views import kinds
+from rlvr_jax.models.families import SIZES
+from rlvr_jax.models.huggingface.config import read_model_config, to_hf_config
+from rlvr_jax.models.masks import expand_layer_types
 
 # As remembered of the model cards; not checked against them here.
 PARAMETERS = {
@@ -46,10 +44,12 @@ def test_a_size_has_the_number_of_parameters_on_record(name):
 
 
 @pytest.mark.parametrize("name", SIZES)
-def test_a_size_comes_back_from_its_config_json(name):
+def test_a_size_comes_back_from_its_config_json(name, tmp_path):
     size = SIZES[name]
-    settings = hf_settings(size.model, vocab_size=size.vocab_size, carried={})
-    read = model_config(text_settings(settings), dtype="float32")
-    assert kinds(read) == kinds(size.model)
-    assert read.window == size.model.window
+    settings = to_hf_config(size.model, vocab_size=size.vocab_size, extra={})
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    read = read_model_config(tmp_path, dtype="float32")
+    assert expand_layer_types(read) == expand_layer_types(size.model)
+    assert read.family == size.model.family
+    assert read.sliding_window == size.model.sliding_window
     assert read.rope_factor == size.model.rope_factor

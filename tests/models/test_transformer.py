@@ -19,9 +19,9 @@ GOLDEN = json.loads(
     (pathlib.Path(__file__).parents[1] / "golden" / "llama_logits.json").read_text()
 )
 
-each_loop = pytest.mark.parametrize("layer_loop", ["unrolled", "scan"])
+each_loop = pytest.mark.parametrize("scan_layers", [False, True])
 each_kind = pytest.mark.parametrize(
-    ("layer_loop", "tied"), [("unrolled", True), ("scan", False)]
+    ("scan_layers", "tied"), [(False, True), (True, False)]
 )
 
 
@@ -53,8 +53,8 @@ def test_padding_may_hold_any_id():
 def _reference(parameters: dict, config: ModelConfig, tokens: np.ndarray) -> np.ndarray:
     """Returns the logits [T, V] of one sequence, in float64, from the formulas."""
     w = {name: np.asarray(array, np.float64) for name, array in parameters.items()}
-    half = config.head_width // 2
-    angle_TI = np.arange(len(tokens))[:, None] / config.rope_base ** (
+    half = config.head_dim // 2
+    angle_TI = np.arange(len(tokens))[:, None] / config.rope_theta ** (
         np.arange(half) / half
     )
     cos_TI, sin_TI = np.cos(angle_TI)[:, None], np.sin(angle_TI)[:, None]
@@ -67,7 +67,7 @@ def _reference(parameters: dict, config: ModelConfig, tokens: np.ndarray) -> np.
         return np.concatenate([a * cos_TI - b * sin_TI, b * cos_TI + a * sin_TI], -1)
 
     x_TD = w["embedding"][tokens]
-    for layer in range(config.layers):
+    for layer in range(config.num_layers):
         block = {k.removeprefix("blocks."): v[layer] for k, v in w.items() if "b" in k}
         normed_TD = norm(x_TD, block["attention_norm.scale"])
         query_TNH, key_TKH, value_TKH = (
@@ -75,10 +75,10 @@ def _reference(parameters: dict, config: ModelConfig, tokens: np.ndarray) -> np.
             for name in ("query", "key", "value")
         )
         query_TNH, key_TKH = turn(query_TNH), turn(key_TKH)
-        for head in range(config.heads):
-            shared = head * config.kv_heads // config.heads
+        for head in range(config.num_heads):
+            shared = head * config.num_kv_heads // config.num_heads
             scores_TS = query_TNH[:, head] @ key_TKH[:, shared].T
-            scores_TS = np.exp(scores_TS / np.sqrt(config.head_width))
+            scores_TS = np.exp(scores_TS / np.sqrt(config.head_dim))
             weights_TS = np.tril(scores_TS)
             weights_TS /= weights_TS.sum(-1, keepdims=True)
             x_TD = x_TD + weights_TS @ value_TKH[:, shared] @ block["out"][head]
@@ -86,12 +86,12 @@ def _reference(parameters: dict, config: ModelConfig, tokens: np.ndarray) -> np.
         gate_TF = normed_TD @ block["gate"]
         silu_TF = gate_TF / (1 + np.exp(-gate_TF))
         x_TD = x_TD + silu_TF * (normed_TD @ block["up"]) @ block["down"]
-    head_VD = w["head"] if "head" in w else w["embedding"]
+    head_VD = w["lm_head"] if "lm_head" in w else w["embedding"]
     return norm(x_TD, w["final_norm.scale"]) @ head_VD.T
 
 
 @each_loop
-def test_padding_on_either_side_changes_no_logit_of_a_true_token(layer_loop):
+def test_padding_on_either_side_changes_no_logit_of_a_true_token(scan_layers):
     """One sequence cut to n tokens, in the middle of padding's choices.
 
     By causality the first n logits of the whole sequence are those of the cut one.
@@ -104,7 +104,7 @@ def test_padding_on_either_side_changes_no_logit_of_a_true_token(layer_loop):
             masks.append(np.zeros(9, bool))
             rows[-1][true], masks[-1][true] = sequence[:length], True
             truths.append(true)
-    graphdef, params = nnx.split(tiny_policy(layer_loop=layer_loop))
+    graphdef, params = nnx.split(tiny_policy(scan_layers=scan_layers))
     logits_BTV = np.asarray(forward(graphdef, params, np.stack(rows), np.stack(masks)))
     assert logits_BTV.dtype == np.float32
     assert np.isfinite(logits_BTV).all()
@@ -114,8 +114,8 @@ def test_padding_on_either_side_changes_no_logit_of_a_true_token(layer_loop):
 
 
 @each_kind
-def test_float64_formulas_agree(layer_loop, tied):
-    policy = tiny_policy(layer_loop=layer_loop, tie_embeddings=tied)
+def test_float64_formulas_agree(scan_layers, tied):
+    policy = tiny_policy(scan_layers=scan_layers, tie_embeddings=tied)
     tokens = random_tokens(3, 6)
     graphdef, params = nnx.split(policy)
     logits_BTV = forward(graphdef, params, tokens, np.ones(tokens.shape, bool))
@@ -125,8 +125,8 @@ def test_float64_formulas_agree(layer_loop, tied):
 
 
 @each_kind
-def test_hugging_faces_llama_agrees(layer_loop, tied):
-    config = ModelConfig(**SIZES, tie_embeddings=tied, layer_loop=layer_loop)
+def test_hugging_faces_llama_agrees(scan_layers, tied):
+    config = ModelConfig(**SIZES, tie_embeddings=tied, scan_layers=scan_layers)
     weights = llama_weights(tied=tied)
     policy = filled(
         config, VOCAB_SIZE, lambda path, shape: weights[path].reshape(shape)
@@ -140,7 +140,7 @@ def test_hugging_faces_llama_agrees(layer_loop, tied):
 
 
 def test_numpy_and_jax_arrays_serve_alike():
-    policy = tiny_policy(layers=1)
+    policy = tiny_policy(num_layers=1)
     tokens = random_tokens(2, 3)
     mask = np.ones(tokens.shape, bool)
     from_numpy = policy(tokens.astype(np.int64), mask)

@@ -9,13 +9,13 @@ import pytest
 
 from job_jax.schema import ConfigError
 from sae_jax.edits import (
-    Firing,
+    FiringStats,
     check_latents,
-    firing,
-    latent_edit,
-    matched,
-    matched_latents,
-    move,
+    make_latent_edit,
+    match_shift,
+    mean_shift,
+    measure_firing,
+    rate_matched_latents,
 )
 from sae_jax.sae import TSAE
 
@@ -28,24 +28,26 @@ TSAE_ = dataclasses.replace(
     decoder_bias=jnp.asarray(RNG.normal(size=D), jnp.float32),
     threshold=jnp.full(Z, 0.4, jnp.float32),
 )
-KNOWN = firing(TSAE_, X)
+KNOWN = measure_firing(TSAE_, X)
 LATENTS = (7, 31)
 F = np.asarray(TSAE_.encode(X))
 DECODER = np.asarray(TSAE_.decoder)
 
 
-def edit(mode="ablate", dose=1.0, latents=LATENTS, unit=KNOWN.unit):
-    return latent_edit(TSAE_, latents, layer=1, mode=mode, dose=dose, unit=unit)
+def edit(mode="ablate", strength=1.0, latents=LATENTS, unit=KNOWN.mean_when_active):
+    return make_latent_edit(
+        TSAE_, latents, layer=1, mode=mode, strength=strength, mean_when_active=unit
+    )
 
 
 @pytest.mark.parametrize(
-    ("mode", "dose"), [("ablate", 0.0), ("scale", 1.0), ("add", 0.0)]
+    ("mode", "strength"), [("ablate", 0.0), ("scale", 1.0), ("add", 0.0)]
 )
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
-def test_where_latents_do_not_change_no_bit_of_x_does(mode, dose, dtype):
+def test_where_latents_do_not_change_no_bit_of_x_does(mode, strength, dtype):
     """The autoencoder does not reconstruct x: it would be lost otherwise."""
     x = jnp.asarray(X, dtype)
-    same = jax.jit(edit(mode, dose).__call__)(x)
+    same = jax.jit(edit(mode, strength).__call__)(x)
     assert same.dtype == dtype
     np.testing.assert_array_equal(same, x)
 
@@ -59,7 +61,7 @@ def test_ablation_takes_away_exactly_the_part_that_the_latents_wrote():
 
 
 @pytest.mark.parametrize(
-    ("mode", "dose", "wanted"),
+    ("mode", "strength", "wanted"),
     [
         ("ablate", 0.25, lambda f, unit: 0.75 * f),
         ("clamp", 2.0, lambda f, unit: np.broadcast_to(2 * unit, f.shape)),
@@ -67,22 +69,24 @@ def test_ablation_takes_away_exactly_the_part_that_the_latents_wrote():
         ("add", 0.5, lambda f, unit: f + 0.5 * unit),
     ],
 )
-def test_each_mode_writes_the_latents_it_says(mode, dose, wanted):
-    f, unit = F[:, LATENTS], KNOWN.unit[list(LATENTS)]
+def test_each_mode_writes_the_latents_it_says(mode, strength, wanted):
+    f, unit = F[:, LATENTS], KNOWN.mean_when_active[list(LATENTS)]
     expected = X + (wanted(f, unit) - f) @ DECODER[list(LATENTS)]
-    np.testing.assert_allclose(edit(mode, dose)(X), expected, atol=2e-5)
+    np.testing.assert_allclose(edit(mode, strength)(X), expected, atol=2e-5)
 
 
 def test_units_and_rates_are_those_of_the_tokens_on_which_a_latent_fires():
     fires = F > 0
     np.testing.assert_allclose(KNOWN.rate, fires.mean(axis=0), atol=1e-12)
     for k in np.flatnonzero(fires.any(axis=0)):
-        assert KNOWN.unit[k] == pytest.approx(F[fires[:, k], k].mean(), rel=1e-5)
+        assert KNOWN.mean_when_active[k] == pytest.approx(
+            F[fires[:, k], k].mean(), rel=1e-5
+        )
 
 
 def test_a_direction_moves_every_token_exactly_as_far():
     direction = RNG.normal(size=D)
-    target, turned = edit(), edit().along(direction)
+    target, turned = edit(), edit().toward(direction)
     far = np.linalg.norm(target.delta(X), axis=1)
     moved = np.asarray(turned.delta(X))
     np.testing.assert_allclose(np.linalg.norm(moved, axis=1), far, rtol=1e-5, atol=1e-7)
@@ -91,24 +95,26 @@ def test_a_direction_moves_every_token_exactly_as_far():
 
 
 def test_a_sham_moves_nothing():
-    np.testing.assert_array_equal(edit("clamp", 5.0).with_gain(0.0)(X), X)
+    np.testing.assert_array_equal(edit("clamp", 5.0).with_scale(0.0)(X), X)
 
 
 def test_a_matched_control_moves_tokens_as_far_on_average():
-    other = matched(edit(latents=(3, 12)), edit(), X)
-    assert move(other, X) == pytest.approx(move(edit(), X), rel=1e-5)
-    assert move(edit(latents=(3, 12)), X) != pytest.approx(move(edit(), X), rel=1e-2)
+    other = match_shift(edit(latents=(3, 12)), edit(), X)
+    assert mean_shift(other, X) == pytest.approx(mean_shift(edit(), X), rel=1e-5)
+    assert mean_shift(edit(latents=(3, 12)), X) != pytest.approx(
+        mean_shift(edit(), X), rel=1e-2
+    )
 
 
 def test_a_control_that_moves_nothing_is_left_alone():
     nothing = edit("scale", 1.0)
-    assert float(matched(nothing, edit(), X).gain) == 0.0
+    assert float(match_shift(nothing, edit(), X).scale) == 0.0
 
 
 def test_controls_fire_as_often_and_are_neither_targets_nor_dead():
     rate = np.concatenate([np.zeros(20), np.geomspace(1e-3, 0.5, 180)])
     targets = (60, 150, 199)
-    sets = matched_latents(rate, targets, draws=50, seed=0)
+    sets = rate_matched_latents(rate, targets, num_draws=50, seed=0)
     assert len(set(map(frozenset, sets))) == 50
     for drawn in sets:
         assert len(set(drawn)) == 3
@@ -120,7 +126,7 @@ def test_controls_fire_as_often_and_are_neither_targets_nor_dead():
 
 def test_controls_are_a_function_of_the_seed():
     def drawn(seed):
-        return matched_latents(KNOWN.rate, LATENTS, draws=5, seed=seed)
+        return rate_matched_latents(KNOWN.rate, LATENTS, num_draws=5, seed=seed)
 
     assert drawn(1) == drawn(1) != drawn(2)
 
@@ -128,9 +134,9 @@ def test_controls_are_a_function_of_the_seed():
 def test_too_few_latents_to_match_are_refused():
     rate = np.array([0.1, 0.1, 0.1, 0.0])
     with pytest.raises(ConfigError, match="1 other latents fire: too few to match 2"):
-        matched_latents(rate, (0, 1), draws=1, seed=0)
+        rate_matched_latents(rate, (0, 1), num_draws=1, seed=0)
     with pytest.raises(ConfigError, match=r"2 sets of latents match \[0\], not 3"):
-        matched_latents(rate, (0,), draws=3, seed=0)
+        rate_matched_latents(rate, (0,), num_draws=3, seed=0)
 
 
 def test_mode_dose_and_latents_share_one_program():
@@ -142,14 +148,16 @@ def test_mode_dose_and_latents_share_one_program():
         traced += 1
         return edit(x)
 
-    for one in (edit(), edit("clamp", 3.0), edit(latents=(0, 1)).along(np.ones(D))):
-        run(one.with_gain(2.0), X)
+    for one in (edit(), edit("clamp", 3.0), edit(latents=(0, 1)).toward(np.ones(D))):
+        run(one.with_scale(2.0), X)
     assert traced == 1
 
 
 def test_dead_latents_are_named():
-    known = Firing(rate=np.array([0.1, 0.0, 0.2, 0.0]), unit=np.zeros(4))
-    assert known.dead((0, 3, 1)) == (3, 1)
+    known = FiringStats(
+        rate=np.array([0.1, 0.0, 0.2, 0.0]), mean_when_active=np.zeros(4)
+    )
+    assert known.select_dead((0, 3, 1)) == (3, 1)
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from sae_corpora import copying, write_corpus
 
+from sae_jax.data.shards import ShardWriter
 from sae_jax.evaluate import main
 from sae_jax.io import save
-from sae_jax.shards import ShardWriter
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def test_figures_of_a_known_corpus(place, capsys):
     assert step["auroc_by_value"]["0"] == 1.0  # coordinate 0 is 2 there, else 0
     assert step["latents"]["0"] == 0
     assert step["probe_accuracy"] == 1.0
-    assert step["commonest"] == pytest.approx(0.4)
+    assert step["majority_share"] == pytest.approx(0.4)
     correct = result["factors"]["correct"]
     assert correct["latents"] == {"0": 3, "1": 3}
     assert correct["auroc_by_value"]["1"] == pytest.approx(1.0)
@@ -61,14 +61,14 @@ def test_a_factor_that_is_no_label_says_why_it_is_not_measured(place, capsys):
     argv = [f"--sae={place / 'sae'}", f"--activations={place / 'data'}"]
     code, out, _ = run(capsys, *argv, "--factors=correct", "--documents=1")
     assert code == 0
-    assert "has 0 values" in json.loads(out)["factors"]["correct"]["unmeasured"]
+    assert "has 0 values" in json.loads(out)["factors"]["correct"]["error"]
 
 
 def test_other_seeds_give_stability(place, capsys):
     argv = [f"--sae={place / 'sae'}", f"--activations={place / 'data'}"]
     _, out, _ = run(capsys, *argv, "--factors=", f"--others={place / 'sae'}")
     result = json.loads(out)
-    assert result["stability"]["mean"] == pytest.approx(1.0)
+    assert result["seed_cosine"]["mean"] == pytest.approx(1.0)
     assert result["factors"] == {}
 
 

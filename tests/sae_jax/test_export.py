@@ -8,9 +8,9 @@ import pytest
 from sae_corpora import HOOK, WIDTH, copying, write_corpus
 from safetensors.numpy import load_file
 
+from sae_jax.data.shards import ShardWriter
 from sae_jax.export import main
 from sae_jax.io import load, save
-from sae_jax.shards import ShardWriter
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from safetensors.numpy import save_file
 
 from sae_jax.formats.record import FormatError
 from sae_jax.formats.torch_zip import read_tensors
-from sae_jax.io import load, read
+from sae_jax.io import load, load_record
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "sae_files"
 EXPECTED = json.loads((GOLDEN / "expected.json").read_text())
@@ -40,7 +40,7 @@ def test_a_saved_dictionary_encodes_and_decodes_as_its_own_class(name):
 
 
 def test_a_temporal_file_keeps_its_groups_and_k():
-    record = read(MATRYOSHKA / "ae.pt")
+    record = load_record(MATRYOSHKA / "ae.pt")
     assert record.format == "dictionary_learning"
     assert record.tsae.group_sizes == (2, 4)
     assert record.metadata["k"] == 2
@@ -191,7 +191,7 @@ def sparsify(directory: pathlib.Path, **changes: object) -> None:
 def test_sparsify_keeps_the_k_largest_of_each_token(tmp_path):
     """With x = (3, 0), less b_dec (2, 1): pre = (4+1, -3+2, 5+3) = (5, -1, 8)."""
     sparsify(tmp_path)
-    record = read(tmp_path)
+    record = load_record(tmp_path)
     assert record.format == "sparsify"
     x = np.array([[3, 0], [1, -1]], np.float32)  # the second: pre = b_enc = (1, 2, 3)
     np.testing.assert_array_equal(record.tsae.encode(x), [[0, 0, 8], [0, 0, 3]])

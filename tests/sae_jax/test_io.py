@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from sae_jax.formats.record import FormatError
-from sae_jax.io import load, read, save
+from sae_jax.io import load, load_record, save
 from sae_jax.sae import TSAE
 
 WIDTH, GROUPS = 5, (2, 6)
@@ -92,7 +92,7 @@ def test_the_sparsity_is_the_decimal_logarithm_of_the_firing_rate(tmp_path):
 
 def test_read_tells_metadata_and_format(tmp_path):
     save(tmp_path, random_tsae(), metadata={"hook_name": "blocks.2.hook_resid_post"})
-    record = read(tmp_path)
+    record = load_record(tmp_path)
     assert record.format == "saelens"
     assert record.metadata["hook_name"] == "blocks.2.hook_resid_post"
 

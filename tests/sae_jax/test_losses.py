@@ -17,8 +17,8 @@ from sae_jax.types import Pairs
 
 RNG = np.random.default_rng(0)
 ROWS, WIDTH, LATENTS, K = 8, 6, 20, 3
-SAE = SAEConfig(latents=LATENTS, k=K, count_tolerance=0.0)
-LOSS = LossConfig(contrast_rows=4, dead_after=100)
+SAE = SAEConfig(latents=LATENTS, k=K, topk_tolerance=0.0)
+LOSS = LossConfig(contrast_block_size=4, dead_after_tokens=100)
 DOT = functools.partial(matmul, dtype="float32")
 
 
@@ -32,8 +32,8 @@ def dictionary() -> TSAE:
 
 def some_pairs(rows: int = ROWS) -> Pairs:
     x, noise = RNG.standard_normal((2, rows, WIDTH)).astype(np.float32)
-    partner = jnp.asarray(x + 0.3 * noise)
-    return Pairs(x=jnp.asarray(x), partner=partner, valid=jnp.ones(rows, bool))
+    positive = jnp.asarray(x + 0.3 * noise)
+    return Pairs(x=jnp.asarray(x), positive=positive, valid=jnp.ones(rows, bool))
 
 
 @functools.partial(jax.jit, static_argnames=("sae", "loss", "compute_dtype"))
@@ -43,15 +43,16 @@ def loss_of(
     *,
     sae=SAE,
     loss=LOSS,
-    silence=None,
+    tokens_since_fired=None,
     alpha=None,
     compute_dtype="float32",
 ):
-    silence = jnp.zeros(tsae.latents, jnp.int32) if silence is None else silence
+    if tokens_since_fired is None:
+        tokens_since_fired = jnp.zeros(tsae.latents, jnp.int32)
     return jax.value_and_grad(tsae_loss, has_aux=True)(
         tsae,
         pairs,
-        silence,
+        tokens_since_fired,
         sae=sae,
         config=loss,
         alpha=loss.alpha if alpha is None else alpha,
@@ -60,24 +61,29 @@ def loss_of(
 
 
 @pytest.mark.parametrize(
-    ("contrast", "partner_sparsity", "activation"),
+    ("contrast", "positive_sparsity", "activation"),
     [("infonce", "own", "batch_topk"), ("l1_cosine", "shared", "topk")],
 )
-def test_padding_leaves_no_trace(contrast, partner_sparsity, activation):
+def test_padding_leaves_no_trace(contrast, positive_sparsity, activation):
     loss = dataclasses.replace(
-        LOSS, contrast=contrast, partner_sparsity=partner_sparsity, contrast_rows=0
+        LOSS,
+        contrast=contrast,
+        positive_sparsity=positive_sparsity,
+        contrast_block_size=0,
     )
     sae = dataclasses.replace(SAE, activation=activation)
     tsae, pairs = dictionary(), some_pairs()
     silence = jnp.full(LATENTS, 200).at[: LATENTS // 2].set(0)
     padded = Pairs(
         x=jnp.concatenate([pairs.x, jnp.full((3, WIDTH), jnp.nan)]),
-        partner=jnp.concatenate([pairs.partner, jnp.full((3, WIDTH), jnp.inf)]),
+        positive=jnp.concatenate([pairs.positive, jnp.full((3, WIDTH), jnp.inf)]),
         valid=jnp.arange(ROWS + 3) < ROWS,
     )
-    (value, parts), gradient = loss_of(tsae, pairs, sae=sae, loss=loss, silence=silence)
+    (value, parts), gradient = loss_of(
+        tsae, pairs, sae=sae, loss=loss, tokens_since_fired=silence
+    )
     (same, padded_parts), padded_gradient = loss_of(
-        tsae, padded, sae=sae, loss=loss, silence=silence
+        tsae, padded, sae=sae, loss=loss, tokens_since_fired=silence
     )
     assert parts.auxk > 0
     np.testing.assert_allclose(same, value, rtol=1e-5)
@@ -101,13 +107,13 @@ def test_a_perfect_dictionary_loses_nothing():
         group_sizes=(WIDTH,),
     )
     x = jnp.diag(jnp.arange(1.0, 7.0))
-    pairs = Pairs(x=x, partner=x, valid=jnp.ones(WIDTH, bool))
+    pairs = Pairs(x=x, positive=x, valid=jnp.ones(WIDTH, bool))
     loss = LossConfig(alpha=0.0, group_weights=(1.0,))
-    sae = SAEConfig(latents=WIDTH, k=1, groups=(1.0,))
+    sae = SAEConfig(latents=WIDTH, k=1, group_fractions=(1.0,))
     (value, parts), gradient = loss_of(tsae, pairs, sae=sae, loss=loss)
     assert value == 0
-    assert parts.active == WIDTH
-    assert parts.cut == 1.0
+    assert parts.num_active == WIDTH
+    assert parts.min_kept == 1.0
     assert all(not np.any(leaf) for leaf in jax.tree.leaves(gradient))
 
 
@@ -122,13 +128,13 @@ def test_nested_errors_on_paper():
         group_sizes=(1, 1),
     )
     x = jnp.array([[3.0, 4.0]])
-    pairs = Pairs(x=x, partner=x, valid=jnp.ones(1, bool))
-    sae = SAEConfig(latents=2, k=2, groups=(0.5, 0.5))
-    loss = LossConfig(alpha=0.0, group_weights=(0.25, 2.0), squared_error="sum")
+    pairs = Pairs(x=x, positive=x, valid=jnp.ones(1, bool))
+    sae = SAEConfig(latents=2, k=2, group_fractions=(0.5, 0.5))
+    loss = LossConfig(alpha=0.0, group_weights=(0.25, 2.0), mse_reduction="sum")
     (value, parts), _ = loss_of(tsae, pairs, sae=sae, loss=loss)
     np.testing.assert_allclose(parts.reconstruction, [16.0, 1.0])
     np.testing.assert_allclose(value, 0.25 * 16 + 2.0 * 1)
-    mean = dataclasses.replace(loss, squared_error="mean")
+    mean = dataclasses.replace(loss, mse_reduction="mean")
     (halved, _), _ = loss_of(tsae, pairs, sae=sae, loss=mean)
     np.testing.assert_allclose(halved, value / 2)
 
@@ -137,7 +143,7 @@ def test_info_nce_of_alike_tokens_is_chance():
     z = jnp.ones((2, 16, 5))
     valid = jnp.ones((2, 16), bool)
     for directions, factor in (("mean", 1), ("sum", 2)):
-        config = LossConfig(directions=directions)
+        config = LossConfig(infonce_reduction=directions)
         nats = info_nce(z, z, valid, config=config, dot=DOT)
         np.testing.assert_allclose(nats, factor * math.log(16), rtol=1e-6)
 
@@ -179,10 +185,10 @@ def test_alpha_zero_is_the_loss_without_contrast():
     none = dataclasses.replace(LOSS, alpha=0.0)
     (plain, _), plain_gradient = loss_of(tsae, pairs, loss=none)
 
-    (twin, _), twin_gradient = loss_of(tsae, pairs, alpha=0.0)
-    np.testing.assert_allclose(twin, plain, rtol=1e-6)
+    (baseline, _), baseline_gradient = loss_of(tsae, pairs, alpha=0.0)
+    np.testing.assert_allclose(baseline, plain, rtol=1e-6)
     for ours, theirs in zip(
-        jax.tree.leaves(twin_gradient), jax.tree.leaves(plain_gradient), strict=True
+        jax.tree.leaves(baseline_gradient), jax.tree.leaves(plain_gradient), strict=True
     ):
         np.testing.assert_allclose(ours, theirs, atol=1e-7)
 
@@ -192,19 +198,19 @@ def test_topk_keeps_k_of_every_token_and_batch_topk_on_average():
     for activation in ("topk", "batch_topk"):
         sae = dataclasses.replace(SAE, activation=activation)
         (_, parts), _ = loss_of(tsae, pairs, sae=sae)
-        assert parts.active == K * ROWS
+        assert parts.num_active == K * ROWS
 
 
 def test_only_dead_latents_revive_and_only_in_decoder_and_encoder():
     tsae, pairs = dictionary(), some_pairs()
     without = dataclasses.replace(LOSS, auxk_coef=0.0)
     (_, parts), plain = loss_of(tsae, pairs, loss=without)
-    silent = parts.silence > 0
+    silent = parts.tokens_since_fired > 0
     assert 0 < silent.sum() < LATENTS
     (_, revived), gradient = loss_of(
-        tsae, pairs, silence=jnp.full(LATENTS, LOSS.dead_after)
+        tsae, pairs, tokens_since_fired=jnp.full(LATENTS, LOSS.dead_after_tokens)
     )
-    assert revived.dead == silent.sum()
+    assert revived.num_dead == silent.sum()
     change = np.abs(gradient.decoder - plain.decoder).sum(axis=1)
     assert np.all(change[~np.asarray(silent)] < 1e-6)
     assert change[np.asarray(silent)].sum() > 1e-4
@@ -219,11 +225,40 @@ def test_bfloat16_operands_keep_float32_sums():
         for leaf in jax.tree.leaves((value, parts, gradient))
     )
     np.testing.assert_allclose(value, exact, rtol=0.02)
+    assert value != exact
     cosine = np.vdot(gradient.decoder, exact_gradient.decoder) / np.sqrt(
         np.vdot(gradient.decoder, gradient.decoder)
         * np.vdot(exact_gradient.decoder, exact_gradient.decoder)
     )
     assert cosine > 0.98
+
+
+def test_bfloat16_rounds_the_operands_and_nothing_else():
+    a, b = (jax.random.normal(jax.random.key(n), (16, 16)) for n in range(2))
+
+    def rounded(x):
+        return x.astype(jnp.bfloat16).astype(jnp.float32)
+
+    product, pullback = jax.vjp(lambda a, b: matmul(a, b, "bfloat16"), a, b)
+    ct = jnp.ones_like(product) / 3
+    gradients = pullback(ct)
+    for found, left, right in (
+        (product, a, b),
+        (gradients[0], ct, b.T),
+        (gradients[1], a.T, ct),
+    ):
+        np.testing.assert_allclose(found, rounded(left) @ rounded(right), atol=1e-4)
+        assert np.abs(found - left @ right).max() > 1e-3
+
+
+def test_bfloat16_rounds_the_operands_of_every_product():
+    """1 + 2^-10 is 1 in bfloat16, so are both gradients' operands; the sums are not."""
+    near_one = jnp.full((1, 1), 1 + 2**-10)
+    value, pull = jax.vjp(lambda a, b: matmul(a, b, "bfloat16"), near_one, near_one)
+    assert value.item() == 1.0
+    assert [g.item() for g in pull(near_one)] == [1.0, 1.0]
+    two = matmul(jnp.array([[1.0, 2**-10]]), jnp.ones((2, 1)), "bfloat16")
+    assert two.item() == 1 + 2**-10
 
 
 def test_the_bias_gradient_is_that_of_the_plain_formula():
@@ -249,7 +284,11 @@ def test_the_bias_gradient_is_that_of_the_plain_formula():
         ({}, {"group_weights": (1.0,)}, "group_weights=(1.0,) does not fit the dict"),
         ({}, {"group_weights": (1.0, 1.0, 1.0)}, "groups (4, 16); give one weight"),
         ({"latents": 32}, {}, "group sizes (6, 26), the dictionary (4, 16); make"),
-        ({"groups": (1.0,)}, {}, "group sizes (20,), the dictionary (4, 16); make"),
+        (
+            {"group_fractions": (1.0,)},
+            {},
+            "group sizes (20,), the dictionary (4, 16); make",
+        ),
     ],
 )
 def test_configs_of_another_dictionary_are_refused(sae, loss, message):
@@ -267,7 +306,7 @@ def test_pairs_may_be_of_numpy_and_valid_of_whole_numbers():
     some = dataclasses.replace(pairs, valid=jnp.arange(ROWS) < 5)
     typed = Pairs(
         x=np.asarray(pairs.x, np.float64),
-        partner=np.asarray(pairs.partner),
+        positive=np.asarray(pairs.positive),
         valid=[1] * 5 + [0] * (ROWS - 5),
     )
     assert tsae_loss(tsae, typed, [0] * LATENTS, sae=SAE, config=LOSS, alpha=0.1)[

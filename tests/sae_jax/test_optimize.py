@@ -1,4 +1,4 @@
-"""Optimizer steps: invariances, clones, meshes, and what leaves the trainer."""
+"""Optimizer steps: invariances, replicas, meshes, and what leaves the trainer."""
 
 import dataclasses
 
@@ -9,8 +9,7 @@ import pytest
 
 from job_jax.mesh import make_mesh
 from job_jax.schema import ConfigError
-from sae_jax import presets
-from sae_jax.calibrate import calibrate
+from sae_jax.calibrate import calibrate_threshold
 from sae_jax.config import (
     Config,
     LossConfig,
@@ -20,38 +19,38 @@ from sae_jax.config import (
     SAEConfig,
     TrainConfig,
 )
+from sae_jax.data.tokens import Documents
 from sae_jax.optimize import (
-    clones,
-    dictionaries,
     geometric_median,
+    inference_dictionaries,
     init_state,
-    schedule,
-    step,
+    learning_rate_schedule,
+    replicas,
+    train_step,
 )
-from sae_jax.tokens import Documents
 from sae_jax.types import Pairs
 
 RNG = np.random.default_rng(0)
 ROWS, WIDTH = 32, 8
 CONFIG = Config(
-    sae=SAEConfig(latents=32, k=4, groups=(0.25, 0.75), count_tolerance=0.0),
-    loss=LossConfig(dead_after=80),
+    sae=SAEConfig(latents=32, k=4, group_fractions=(0.25, 0.75), topk_tolerance=0.0),
+    loss=LossConfig(dead_after_tokens=80),
     optimizer=OptimizerConfig(learning_rate=0.01, warmup_steps=0),
     pairs=PairsConfig(batch_size=ROWS),
-    train=TrainConfig(steps=10, threshold_start=1, threshold_decay=0.5),
+    train=TrainConfig(steps=10, threshold_start_step=1, threshold_decay=0.5),
 )
 
 
 def batches(count: int, *, scale: float = 1.0) -> list[Pairs]:
     x = RNG.standard_normal((count, ROWS, WIDTH)) + np.arange(WIDTH)
-    partner = x + 0.3 * RNG.standard_normal(x.shape)
+    positive = x + 0.3 * RNG.standard_normal(x.shape)
     return [
         Pairs(
             x=jnp.asarray(scale * a, jnp.float32),
-            partner=jnp.asarray(scale * b, jnp.float32),
+            positive=jnp.asarray(scale * b, jnp.float32),
             valid=jnp.ones(ROWS, bool),
         )
-        for a, b in zip(x, partner, strict=True)
+        for a, b in zip(x, positive, strict=True)
     ]
 
 
@@ -61,7 +60,7 @@ DATA = batches(4)
 def trained(config: Config, data: list[Pairs] = DATA):
     state = init_state(data[0], config=config)
     for batch in data:
-        state, report = step(state, batch, config=config)
+        state, report = train_step(state, batch, config=config)
     return state, report
 
 
@@ -83,30 +82,35 @@ def test_eight_devices_step_as_one_does(plain):
     assert len(sharded.tsae.encoder.sharding.device_set) == 8
     assert sharded.tsae.encoder.addressable_shards[0].data.shape == (2, 4, 16)
     same(sharded.tsae, state.tsae, rtol=1e-5, atol=1e-5)
-    same(sharded.silence, state.silence)
+    same(sharded.tokens_since_fired, state.tokens_since_fired)
     same(found, report, rtol=1e-4, atol=1e-5)
 
 
-def test_a_twin_starts_alike_and_is_a_run_without_contrast(plain):
+def test_a_baseline_starts_alike_and_is_a_run_without_contrast(plain):
     state = init_state(DATA[0], config=CONFIG)
-    same(state.tsae.clone(0), state.tsae.clone(1))
-    assert [clone.name for clone in clones(CONFIG)] == ["seed0", "seed0_twin"]
+    same(state.tsae.replica(0), state.tsae.replica(1))
+    assert [replica.name for replica in replicas(CONFIG)] == [
+        "seed0",
+        "seed0_no_contrast",
+    ]
     alone = dataclasses.replace(
         CONFIG, loss=dataclasses.replace(CONFIG.loss, alpha=0.0)
     )
-    assert [clone.name for clone in clones(alone)] == ["seed0_twin"]
+    assert [replica.name for replica in replicas(alone)] == ["seed0_no_contrast"]
     without, _ = trained(alone)
     both, _ = plain
-    same(both.tsae.clone(1), without.tsae.clone(0), rtol=1e-5, atol=1e-6)
-    assert np.abs(both.tsae.clone(0).encoder - both.tsae.clone(1).encoder).max() > 1e-3
+    same(both.tsae.replica(1), without.tsae.replica(0), rtol=1e-5, atol=1e-6)
+    assert (
+        np.abs(both.tsae.replica(0).encoder - both.tsae.replica(1).encoder).max() > 1e-3
+    )
 
 
 def test_seeds_differ_and_do_not_disturb_each_other(plain):
-    train = dataclasses.replace(CONFIG.train, seeds=2)
+    train = dataclasses.replace(CONFIG.train, num_seeds=2)
     several, _ = trained(dataclasses.replace(CONFIG, train=train))
     one, _ = plain
     assert several.tsae.encoder.shape == (4, WIDTH, 32)
-    same(several.tsae.clone(0), one.tsae.clone(0), rtol=1e-5, atol=1e-6)
+    same(several.tsae.replica(0), one.tsae.replica(0), rtol=1e-5, atol=1e-6)
     assert np.abs(several.tsae.encoder[0] - several.tsae.encoder[2]).max() > 0.1
 
 
@@ -123,23 +127,23 @@ def test_rows_stay_unit_and_the_threshold_follows_the_smallest_kept(plain):
     assert np.all(early.tsae.threshold == -1.0)  # steps 0 and 1 do not set it
 
 
-def test_normalisation_makes_units_irrelevant(plain):
+def test_normalization_makes_units_irrelevant(plain):
     """Activations 1000 times as large train alike; the export undoes the scale."""
     state, _ = plain
     large = [
-        dataclasses.replace(b, x=1000 * b.x, partner=1000 * b.partner) for b in DATA
+        dataclasses.replace(b, x=1000 * b.x, positive=1000 * b.positive) for b in DATA
     ]
     scaled, _ = trained(CONFIG, large)
     same(scaled.tsae, state.tsae, rtol=1e-3, atol=1e-4)
     x = DATA[0].x
-    ours = dictionaries(state).clone(0)
-    normalised = state.tsae.clone(0)
+    ours = inference_dictionaries(state).replica(0)
+    normalized = state.tsae.replica(0)
     np.testing.assert_allclose(
-        ours.encode(x), normalised.encode(state.scale * x) / state.scale, atol=1e-3
+        ours.encode(x), normalized.encode(state.scale * x) / state.scale, atol=1e-3
     )
     np.testing.assert_allclose(
         ours.decode(ours.encode(x)),
-        normalised.decode(normalised.encode(state.scale * x)) / state.scale,
+        normalized.decode(normalized.encode(state.scale * x)) / state.scale,
         rtol=1e-3,
         atol=1e-3,
     )
@@ -153,33 +157,37 @@ def test_bfloat16_matmuls_leave_state_and_statistics_in_float32(plain):
 
 
 def test_calibration_finds_k_latents_a_token(plain):
-    tsae = dictionaries(plain[0]).clone(0).on_host()
+    tsae = inference_dictionaries(plain[0]).replica(0).to_host()
     x = RNG.standard_normal((3, 40, 50, WIDTH)).astype(np.float32) + np.arange(
         WIDTH, dtype=np.float32
     )
     counted = RNG.random((3, 40, 50)) < 0.7
     blocks = [
         Documents(
-            x=np.where(c[..., None], a, np.nan), counted=c, token=np.zeros(c.shape, int)
+            x=np.where(c[..., None], a, np.nan),
+            mask=c,
+            token_index=np.zeros(c.shape, int),
         )
         for a, c in zip(x, counted, strict=True)
     ]
-    found = calibrate(tsae, blocks, k=4)
+    found = calibrate_threshold(tsae, blocks, k=4)
     active = np.asarray(found.encode(x) > 0).sum(axis=-1)[counted]
     np.testing.assert_allclose(active.mean(), 4.0, rtol=2e-3)
     with pytest.raises(ValueError, match="no token"):
-        calibrate(
-            tsae, [dataclasses.replace(blocks[0], counted=counted[0] & False)], k=4
+        calibrate_threshold(
+            tsae, [dataclasses.replace(blocks[0], mask=counted[0] & False)], k=4
         )
 
 
 def test_schedule_on_paper():
     train = dataclasses.replace(CONFIG.train, steps=100)
-    config = OptimizerConfig(learning_rate=1.0, warmup_steps=10, decay_share=0.2)
-    rate = schedule(config, train)
+    config = OptimizerConfig(learning_rate=1.0, warmup_steps=10, lr_decay_fraction=0.2)
+    rate = learning_rate_schedule(config, train)
     rates = {0: 0.0, 5: 0.5, 10: 1.0, 79: 1.0, 80: 1.0, 90: 0.5, 99: 0.05}
     assert {n: round(float(rate(n)), 6) for n in rates} == rates
-    level = schedule(dataclasses.replace(config, decay_share=0.0), train)
+    level = learning_rate_schedule(
+        dataclasses.replace(config, lr_decay_fraction=0.0), train
+    )
     assert float(level(99)) == 1.0
 
 
@@ -195,11 +203,14 @@ def test_geometric_median_ignores_a_far_point_and_padding():
     ("build", "message"),
     [
         (lambda: SAEConfig(latents=8, k=9), "k=9 asks for more active latents"),
-        (lambda: SAEConfig(groups=(0.2, 0.7)), "add up to 0.9"),
-        (lambda: SAEConfig(latents=4, k=1, groups=(0.1, 0.9)), "empty"),
+        (lambda: SAEConfig(group_fractions=(0.2, 0.7)), "add up to 0.9"),
+        (lambda: SAEConfig(latents=4, k=1, group_fractions=(0.1, 0.9)), "empty"),
         (lambda: LossConfig(group_weights=(1.0, 0.0)), "the last"),
         (lambda: LossConfig(temperature=0.0), "must be positive"),
-        (lambda: Config(sae=SAEConfig(groups=(1.0,))), "give one weight a group"),
+        (
+            lambda: Config(sae=SAEConfig(group_fractions=(1.0,))),
+            "give one weight a group",
+        ),
         (lambda: Config(pairs=PairsConfig(batch_size=600)), "does not split"),
         (lambda: Config(optimizer=OptimizerConfig(warmup_steps=9000)), "overlap"),
         (lambda: TrainConfig(steps=1000), "threshold_start"),
@@ -208,17 +219,3 @@ def test_geometric_median_ignores_a_far_point_and_padding():
 def test_a_config_that_cannot_train_is_refused(build, message):
     with pytest.raises(ConfigError, match=message):
         build()
-
-
-def test_presets():
-    config = Config()
-    assert presets.rlvr(config) == config
-    paper, reference = presets.paper(config), presets.reference(config)
-    assert (paper.loss.similarity, paper.loss.alpha) == ("cosine", 1.0)
-    assert paper.pairs.partner == "previous"
-    assert (reference.loss.similarity, reference.loss.alpha) == ("dot", 0.1)
-    assert reference.loss.group_weights == (0.1, 0.4)
-    assert reference.pairs.partner == "random"
-    assert presets.rlvr(reference) == config
-    sizes = dataclasses.replace(config, sae=SAEConfig(latents=64, k=2))
-    assert presets.reference(sizes).sae.latents == 64

@@ -1,4 +1,4 @@
-"""The preset `reference` is the T-SAE authors' trainer, number for number."""
+"""The recipe tsae_reference is the T-SAE authors' trainer, number for number."""
 
 import dataclasses
 import functools
@@ -9,56 +9,64 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from golden import tsae_inputs as given
+from golden import tsae_inputs as inputs
 
-from sae_jax import presets
-from sae_jax.config import Config, OptimizerConfig, PairsConfig, SAEConfig, TrainConfig
+from job_jax.command import load_config
+from sae_jax.config import Config, TrainConfig
 from sae_jax.losses import tsae_loss
-from sae_jax.optimize import TrainState, init_state, step
+from sae_jax.optimize import TrainState, init_state, train_step
 from sae_jax.types import Pairs
 
 GOLDEN = json.loads(
-    (pathlib.Path(given.__file__).parent / "tsae_reference.json").read_text()
+    (pathlib.Path(inputs.__file__).parent / "tsae_reference.json").read_text()
 )
+RECIPE = pathlib.Path(__file__).parents[2] / "configs/tsae_reference.py"
 NAMES = ("encoder", "encoder_bias", "decoder", "decoder_bias")
 
 
 def recipe(*, contrastive: bool, dead_after: int) -> Config:
-    config = presets.reference(
-        Config(
-            sae=SAEConfig(latents=given.LATENTS, k=given.K, groups=given.GROUPS),
-            pairs=PairsConfig(batch_size=given.BATCH),
-            optimizer=OptimizerConfig(
-                learning_rate=given.LEARNING_RATE, warmup_steps=given.WARMUP
-            ),
-            train=TrainConfig(
-                steps=given.STEPS,
-                twin=False,
-                threshold_start=given.THRESHOLD_START,
-                threshold_decay=given.THRESHOLD_DECAY,
-            ),
-        )
-    )
-    loss = dataclasses.replace(config.loss, dead_after=dead_after)
+    config = load_config(RECIPE, Config)
+    loss = dataclasses.replace(config.loss, dead_after_tokens=dead_after)
     if not contrastive:
         loss = dataclasses.replace(loss, contrast="l1_cosine", alpha=0.02)
-    optimizer = dataclasses.replace(config.optimizer, decay_share=given.DECAY_SHARE)
-    return dataclasses.replace(config, loss=loss, optimizer=optimizer)
+    return dataclasses.replace(
+        config,
+        loss=loss,
+        sae=dataclasses.replace(
+            config.sae,
+            latents=inputs.LATENTS,
+            k=inputs.K,
+            group_fractions=inputs.GROUPS,
+        ),
+        pairs=dataclasses.replace(config.pairs, batch_size=inputs.BATCH),
+        optimizer=dataclasses.replace(
+            config.optimizer,
+            learning_rate=inputs.LEARNING_RATE,
+            warmup_steps=inputs.WARMUP,
+            lr_decay_fraction=inputs.DECAY_SHARE,
+        ),
+        train=TrainConfig(
+            steps=inputs.STEPS,
+            no_contrast_baseline=False,
+            threshold_start_step=inputs.THRESHOLD_START,
+            threshold_decay=inputs.THRESHOLD_DECAY,
+        ),
+    )
 
 
 def pairs(batch: np.ndarray) -> Pairs:
-    x, partner = jnp.asarray(batch[:, 0]), jnp.asarray(batch[:, 1])
-    return Pairs(x=x, partner=partner, valid=jnp.ones(len(batch), bool))
+    x, positive = jnp.asarray(batch[:, 0]), jnp.asarray(batch[:, 1])
+    return Pairs(x=x, positive=positive, valid=jnp.ones(len(batch), bool))
 
 
 def start(case: dict) -> tuple[Config, TrainState]:
     chosen = recipe(contrastive=case["contrastive"], dead_after=case["dead_after"])
-    state = init_state(pairs(given.batches()[0]), config=chosen)
-    weights = {name: jnp.asarray(w)[None] for name, w in given.weights().items()}
+    state = init_state(pairs(inputs.batches()[0]), config=chosen)
+    weights = {name: jnp.asarray(w)[None] for name, w in inputs.weights().items()}
     return chosen, dataclasses.replace(
         state,
         tsae=dataclasses.replace(state.tsae, **weights),
-        silence=jnp.asarray(given.silence(case["silent"]))[None],
+        tokens_since_fired=jnp.asarray(inputs.tokens_since_fired(case["silent"]))[None],
     )
 
 
@@ -75,39 +83,39 @@ def gradient_and_parts(state: TrainState, batch: Pairs, *, config: Config):
         return tsae_loss(
             tsae,
             batch,
-            state.silence[0],
+            state.tokens_since_fired[0],
             sae=config.sae,
             config=config.loss,
             alpha=config.loss.alpha,
         )
 
-    return jax.grad(loss, has_aux=True)(state.tsae.clone(0))
+    return jax.grad(loss, has_aux=True)(state.tsae.replica(0))
 
 
 @pytest.mark.parametrize("name", GOLDEN)
 def test_reference_equals_the_authors_code(name):
-    golden, case = GOLDEN[name], given.CASES[name]
+    golden, case = GOLDEN[name], inputs.CASES[name]
     chosen, state = start(case)
     close(state.tsae.decoder_bias, golden["median"])
 
     weights = jnp.asarray(chosen.loss.group_weights)
-    for number, batch in enumerate(map(pairs, given.batches())):
+    for number, batch in enumerate(map(pairs, inputs.batches())):
         gradient, parts = gradient_and_parts(state, batch, config=chosen)
         total, squared, auxk, contrast = golden["terms"][number]
         close(parts.loss, total)
         close((weights * parts.reconstruction).sum(), squared)
         close(parts.auxk, auxk)
-        assert parts.dead == golden["dead"][number]
+        assert parts.num_dead == golden["dead"][number]
         # Theirs carries the first group's weight, 0.2; ours is a bare mean.
         close(parts.contrast * (1.0 if case["contrastive"] else 0.2), contrast)
         if number == 0:
             for field in NAMES:
                 close(vars(gradient)[field], golden["gradient"][field])
-        state, _ = step(state, batch, config=chosen)
+        state, _ = train_step(state, batch, config=chosen)
     for field in NAMES:
         close(vars(state.tsae)[field], golden["parameters"][field])
-    close(state.tsae.threshold[0], np.full(given.LATENTS, golden["threshold"]))
-    assert state.silence[0].tolist() == golden["silence"]
+    close(state.tsae.threshold[0], np.full(inputs.LATENTS, golden["threshold"]))
+    assert state.tokens_since_fired[0].tolist() == golden["silence"]
 
 
 def test_the_goldens_know_every_kind_of_auxk():

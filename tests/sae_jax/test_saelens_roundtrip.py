@@ -1,6 +1,7 @@
 """SAELens itself opens our export and does as we do, and we open what it writes.
 
-    pip install -e '.[test]' sae-lens && pytest tests/sae_jax/test_saelens_roundtrip.py
+    pip install -e '.[test,saelens]' && pytest -m live
+    tests/sae_jax/test_saelens_roundtrip.py
 
 Two libraries may add up the terms of a matrix product in another order, and then differ
 in the last bit. So equality bit for bit is tested where every order gives the same
@@ -13,15 +14,15 @@ import warnings
 import numpy as np
 import pytest
 
-from sae_jax.io import load, read, save
+from sae_jax.io import load, load_record, save
 from sae_jax.sae import TSAE
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    sae_lens = pytest.importorskip("sae_lens", reason="needs pip install sae-lens")
+    sae_lens = pytest.importorskip("sae_lens", reason="needs the extra saelens")
     import torch
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # theirs
+pytestmark = [pytest.mark.live, pytest.mark.filterwarnings("ignore")]
 
 WIDTH, GROUPS, TOKENS = 32, (13, 51), 48
 METADATA = {
@@ -124,4 +125,4 @@ def test_what_saelens_saves_again_comes_back_bit_for_bit(tmp_path):
     assert back.group_sizes == GROUPS
     for name in ("encoder", "encoder_bias", "decoder", "decoder_bias", "threshold"):
         np.testing.assert_array_equal(vars(back)[name], vars(tsae)[name])
-    assert read(tmp_path / "theirs").metadata["data_hash"] == "ab12"
+    assert load_record(tmp_path / "theirs").metadata["data_hash"] == "ab12"

@@ -7,7 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sae_jax.sparsity import batch_cut, just_below, keep, row_cuts
+from sae_jax.sparsity import (
+    apply_threshold,
+    batch_threshold,
+    just_below,
+    row_thresholds,
+)
 
 RNG = np.random.default_rng(0)
 
@@ -18,14 +23,14 @@ def normal(*shape: int) -> np.ndarray:
 
 @jax.jit
 def kept(values: jax.Array, count: int, slack: int = 0) -> tuple:
-    cut, number = batch_cut([values], count, slack=slack)
-    return keep(values, cut[None, None]), number
+    cut, number = batch_threshold([values], count, max_excess=slack)
+    return apply_threshold(values, cut[None, None]), number
 
 
 @functools.partial(jax.jit, static_argnums=1)
 def kept_by_row(values: jax.Array, count: int) -> jax.Array:
-    cut_B, _ = row_cuts(values, count)
-    return keep(values, cut_B[:, None])
+    cut_B, _ = row_thresholds(values, count)
+    return apply_threshold(values, cut_B[:, None])
 
 
 def by_sorting(values: np.ndarray, count: int) -> np.ndarray:
@@ -50,7 +55,7 @@ SCALED = {
 
 @pytest.mark.parametrize("name", SCALED)
 @pytest.mark.parametrize("count", [1, 40, 300])
-def test_batch_cut_keeps_what_sorting_keeps(name, count):
+def test_batch_threshold_keeps_what_sorting_keeps(name, count):
     values = SCALED[name].astype(np.float32)
     values = np.where(np.abs(values) < 2e-38, 0, values)  # subnormals count as zeros
     got, number = kept(jnp.asarray(values), count)
@@ -107,15 +112,19 @@ def test_a_sampled_start_changes_nothing(slack):
 
 def test_several_parts_are_cut_as_one():
     values = normal(16, 48)
-    whole, _ = batch_cut([jnp.asarray(values)], 40)
-    parts, _ = batch_cut([jnp.asarray(v) for v in np.split(values, [10], axis=1)], 40)
+    whole, _ = batch_threshold([jnp.asarray(values)], 40)
+    parts, _ = batch_threshold(
+        [jnp.asarray(v) for v in np.split(values, [10], axis=1)], 40
+    )
     assert whole == parts
 
 
 def test_clones_are_cut_each_by_itself():
     values = jnp.asarray(normal(3, 16, 48) * np.array([1, 10, 0.1])[:, None, None])
-    together, _ = jax.vmap(lambda v: batch_cut([v], 40))(values.astype(jnp.float32))
-    alone = [batch_cut([v], 40)[0] for v in values.astype(jnp.float32)]
+    together, _ = jax.vmap(lambda v: batch_threshold([v], 40))(
+        values.astype(jnp.float32)
+    )
+    alone = [batch_threshold([v], 40)[0] for v in values.astype(jnp.float32)]
     for cut, single, v in zip(together, alone, values, strict=True):
         assert (v >= cut).sum() == (v >= single).sum() == 40
 

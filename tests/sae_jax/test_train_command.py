@@ -29,21 +29,23 @@ from sae_jax.config import (
     SAEConfig,
     TrainConfig,
 )
-from sae_jax.pairs import Captured, ForwardPairs, ShuffledPairs
-from sae_jax.shards import ActivationShards, ShardWriter
+from sae_jax.data.pairs import ShuffledPairs
+from sae_jax.data.shards import ActivationShards, ShardWriter
 from sae_jax.train import main, open_source, train
 
 WIDTH, LATENTS, K = 8, 32, 4
-CLONES = ["seed0", "seed0_twin", "seed1", "seed1_twin"]
+REPLICAS = ["seed0", "seed0_no_contrast", "seed1", "seed1_no_contrast"]
 
 
 def recipe(path):
     return Config(
         sae=SAEConfig(latents=LATENTS, k=K),
-        loss=LossConfig(contrast_rows=0, dead_after=200),
+        loss=LossConfig(contrast_block_size=0, dead_after_tokens=200),
         optimizer=OptimizerConfig(learning_rate=1e-2, warmup_steps=2),
-        pairs=PairsConfig(path=str(path), batch_size=32, hold_out=0.1),
-        train=TrainConfig(steps=12, seeds=2, threshold_start=4, threshold_decay=0.5),
+        pairs=PairsConfig(path=str(path), batch_size=32, eval_fraction=0.1),
+        train=TrainConfig(
+            steps=12, num_seeds=2, threshold_start_step=4, threshold_decay=0.5
+        ),
         checkpoint=CheckpointConfig(every=5),
         log=LogConfig(every=3),
         mesh=MeshConfig(cpu_devices=8),  # as many as the tests have
@@ -84,7 +86,7 @@ class StopAfter(StopSignal):
         super().__init__()
         self._left = steps
 
-    def asked(self):
+    def requested(self):
         self._left -= 1
         return self._left <= 0
 
@@ -92,7 +94,7 @@ class StopAfter(StopSignal):
 def run(path, config, *, stop=None, source=None):
     """Trains as the command does; returns what it returns."""
     mesh = make_mesh(config.mesh)
-    workdir = Workdir(path, config, may_change=())
+    workdir = Workdir(path, config, mutable_sections=())
     metadata = {"model_name": "forward"}
     if source is None:
         source, metadata = open_source(config.pairs, seed=config.seed)
@@ -132,25 +134,26 @@ def whole(shards, tmp_path_factory):
     return path
 
 
-def test_a_run_leaves_every_clone_measured_and_saved(whole):
+def test_a_run_leaves_every_replica_measured_and_saved(whole):
     found = outcome(whole)
-    assert list(found["summary"]["clones"]) == CLONES
+    assert list(found["summary"]["replicas"]) == REPLICAS
     assert [row["step"] for row in found["metrics"]] == [2, 4, 5, 8, 9, 11]
-    for name in CLONES:
-        row = found["summary"]["clones"][name]
+    for name in REPLICAS:
+        row = found["summary"]["replicas"][name]
         assert set(row["smoothness"]) == {"high", "low", "all"}
-        assert row["alpha"] == (0.0 if name.endswith("twin") else 0.1)
+        assert row["alpha"] == (0.0 if name.endswith("no_contrast") else 0.1)
         # 2 of 20 documents, each of 12 response tokens.
         assert row["tokens"] == 24
         assert f"{name}/fve" in found["metrics"][0]
-    # 18 documents of 16 tokens, 4 of them prompt, the first response without partner.
-    assert found["summary"]["left_out"] == {
+    # 18 documents of 16 tokens, 4 of them prompt, the first response without a
+    # positive.
+    assert found["summary"]["skipped_tokens"] == {
         "role": 80,
         "special": 0,
         "non_finite": 0,
         "high_norm": 0,
-        "held_out": 24,
-        "no_partner": 18,
+        "eval": 24,
+        "no_positive": 18,
     }
 
 
@@ -158,15 +161,15 @@ def test_the_saved_dictionary_is_the_measured_one(whole, shards):
     """Its latents on the held-out documents, counted anew, are summary.json's L0."""
     config = recipe(shards)
     source = ShuffledPairs(ActivationShards(shards), config.pairs, seed=0)
-    (block,) = source.held_out()
-    rows = json.loads((whole / "summary.json").read_text())["tsae"]["clones"]
-    for name in CLONES:
-        place = whole / "sae" if name == "seed0" else whole / "sae_clones" / name
-        f_NZ = io.load(place).encode(block.x[block.counted])
+    (block,) = source.eval_documents()
+    rows = json.loads((whole / "summary.json").read_text())["tsae"]["replicas"]
+    for name in REPLICAS:
+        place = whole / "sae" if name == "seed0" else whole / "sae_replicas" / name
+        f_NZ = io.load(place).encode(block.x[block.mask])
         l0 = float((f_NZ > 0).sum(axis=1).mean())
-        assert l0 == pytest.approx(rows[name]["l0"]["bisected"])
+        assert l0 == pytest.approx(rows[name]["l0"]["calibrated"])
         assert abs(l0 - K) < 0.1 * K
-    saved = io.read(whole / "sae").metadata
+    saved = io.load_record(whole / "sae").metadata
     assert saved["hook_name"] == "blocks.2.hook_resid_post"
     assert saved["hf_hook_name"] == "model.layers.2"
     assert saved["context_size"] == 16
@@ -188,40 +191,12 @@ def test_a_run_cut_anywhere_ends_as_one_never_cut(whole, shards, tmp_path, steps
     assert outcome(tmp_path) == outcome(whole)
 
 
-def test_a_run_straight_from_a_policy_cut_anywhere_ends_as_one_never_cut(
-    shards, tmp_path
-):
-    def forward(call):
-        rng = np.random.default_rng(call)
-        return Captured(
-            activations=rng.normal(size=(8, 12, WIDTH)).astype(np.float32),
-            mask=np.ones((8, 12), bool),
-            roles=np.ones((8, 12), int),
-        )
-
-    config = recipe(shards)  # whose shards are not read
-
-    def source():
-        names = ("prompt", "response")
-        return ForwardPairs(
-            forward, config.pairs, width=WIDTH, role_names=names, seed=0, batches=2
-        )
-
-    run(tmp_path / "whole", config, source=source())
-    with pytest.raises(StoppedError):
-        run(tmp_path / "cut", config, source=source(), stop=StopAfter(6))
-    run(tmp_path / "cut", config, source=source())
-    one, other = outcome(tmp_path / "whole"), outcome(tmp_path / "cut")
-    assert one["weights"] == other["weights"]
-    assert one["metrics"] == other["metrics"]
-
-
-def test_twins_differ_only_by_the_contrast(whole):
+def test_baselines_differ_only_by_the_contrast(whole):
     first, *_, last = outcome(whole)["metrics"]
     for seed in ("seed0", "seed1"):
-        assert last[f"{seed}/fve"] != last[f"{seed}_twin/fve"]
+        assert last[f"{seed}/fve"] != last[f"{seed}_no_contrast/fve"]
         loss, contrast = first[f"{seed}/loss"], first[f"{seed}/contrast"]
-        assert loss > first[f"{seed}_twin/loss"] + 0.05 * contrast
+        assert loss > first[f"{seed}_no_contrast/loss"] + 0.05 * contrast
 
 
 def recipe_file(path, shards):
@@ -330,7 +305,7 @@ def test_rows_of_nan_and_of_a_wild_norm_are_counted_and_left_out(shards, tmp_pat
     source = ShuffledPairs(
         ActivationShards(tmp_path / "spoilt"), config.pairs, seed=config.seed
     )
-    left_out = run(tmp_path / "run", config, source=source)["left_out"]
+    left_out = run(tmp_path / "run", config, source=source)["skipped_tokens"]
     assert (left_out["non_finite"], left_out["high_norm"]) == (2, 1)
     last = lines(tmp_path / "run")[-1]
     assert last["seed0/fve"] > 0.1  # the values are finite, or nothing was written
@@ -354,7 +329,13 @@ def test_help_names_every_field(capsys):
         main(["--help"])
     assert ended.value.code == 0
     text = capsys.readouterr().out
-    for field in ("sae.k=", "pairs.path=", "train.twin=", "loss.alpha=", "log.every="):
+    for field in (
+        "sae.k=",
+        "pairs.path=",
+        "train.no_contrast_baseline=",
+        "loss.alpha=",
+        "log.every=",
+    ):
         assert f"--config.{field}" in text
 
 
@@ -377,4 +358,4 @@ def test_every_field_of_the_config_is_read(command, shards):
         # A seed of its own: programs that other tests have traced read nothing more.
         assert command("seed=77").code == 0
     # Read by the config itself, for `group_sizes`.
-    assert knobs(recipe(shards)) - reads == {("SAEConfig", "groups")}
+    assert knobs(recipe(shards)) - reads == {("SAEConfig", "group_fractions")}

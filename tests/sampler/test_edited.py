@@ -11,18 +11,18 @@ from flax import nnx
 from jax.sharding import AxisType, Mesh
 from policies import TINY, random_tokens, tiny_policy
 
-from job_jax.mesh import AXES, batch_sharding, replicated
-from rlvr_jax.models import shardings
-from rlvr_jax.models.distribution import Sampling
-from rlvr_jax.sampler import Edited, generate, pad_prompts, sample
+from job_jax.mesh import AXES, batch_sharding, replicated_sharding
+from rlvr_jax.models import param_shardings
+from rlvr_jax.models.distribution import SamplingParams
+from rlvr_jax.sampler import ScopedIntervention, generate, pad_prompts, sample
 
 T, G = 6, 2
 LENGTHS = (8, 3, 1, 5)
 PROMPTS = [random_tokens(1, n, seed=n)[0].tolist() for n in LENGTHS]
-WHERE = ("completion", "drawn", "everywhere")
-PUSH = np.random.default_rng(0).normal(size=TINY.width).astype(np.float32)
+WHERE = ("completion", "predicting", "everywhere")
+PUSH = np.random.default_rng(0).normal(size=TINY.hidden_size).astype(np.float32)
 
-each_loop = pytest.mark.parametrize("layer_loop", ["unrolled", "scan"])
+each_loop = pytest.mark.parametrize("scan_layers", [False, True])
 
 
 @jax.tree_util.register_dataclass
@@ -58,20 +58,24 @@ def bend(layer=0, size=3.0):
 
 
 @functools.cache
-def sampled(layer_loop, where=None, layer=0, size=3.0):
-    edited = None if where is None else Edited(edit=bend(layer, size), where=where)
-    policy = tiny_policy(layer_loop=layer_loop, eos_ids=())
+def sampled(scan_layers, where=None, layer=0, size=3.0):
+    edited = (
+        None
+        if where is None
+        else ScopedIntervention(intervention=bend(layer, size), scope=where)
+    )
+    policy = tiny_policy(scan_layers=scan_layers, eos_ids=())
     return jax.device_get(
-        generate(policy, PROMPTS, max_new_tokens=T, samples_per_prompt=G, edited=edited)
+        generate(policy, PROMPTS, max_new_tokens=T, num_samples=G, intervention=edited)
     )
 
 
 @each_loop
 @pytest.mark.parametrize("where", WHERE)
 @pytest.mark.parametrize("layer", [pytest.param(0, marks=pytest.mark.slow), 1])
-def test_cached_decoding_is_the_edited_forward_pass(layer_loop, where, layer):
+def test_cached_decoding_is_the_edited_forward_pass(scan_layers, where, layer):
     """Its logprobs are those of one pass over prompt and completion, no cache."""
-    rollouts = sampled(layer_loop, where, layer)
+    rollouts = sampled(scan_layers, where, layer)
     rows = len(LENGTHS) * G
     tokens = np.zeros((rows, max(LENGTHS) + T), np.int32)
     at = np.arange(tokens.shape[1])[None]
@@ -79,13 +83,13 @@ def test_cached_decoding_is_the_edited_forward_pass(layer_loop, where, layer):
     for row, (start,) in enumerate(starts):
         tokens[row, :start] = PROMPTS[row // G]
         tokens[row, start : start + T] = rollouts.tokens[row]
-    first = {"completion": starts, "drawn": starts - 1, "everywhere": 0 * starts}
-    policy = tiny_policy(layer_loop=layer_loop, eos_ids=())
+    first = {"completion": starts, "predicting": starts - 1, "everywhere": 0 * starts}
+    policy = tiny_policy(scan_layers=scan_layers, eos_ids=())
     activations, _ = jax.jit(
         lambda: policy.prefill(
             jnp.asarray(tokens),
             jnp.asarray(at < starts + T),
-            edit=At(bend(layer), at >= first[where]),
+            intervention=At(bend(layer), at >= first[where]),
         )
     )()
     logprobs = np.asarray(jax.nn.log_softmax(policy.logits(activations.hidden)))
@@ -95,11 +99,11 @@ def test_cached_decoding_is_the_edited_forward_pass(layer_loop, where, layer):
 
 
 @each_loop
-def test_positions_are_those_that_are_named(layer_loop):
+def test_positions_are_those_that_are_named(scan_layers):
     """Token 0 feels an edit of the prompt's last token, and no edit behind it."""
-    clean = sampled(layer_loop).logprobs
+    clean = sampled(scan_layers).logprobs
     completion, drawn, everywhere = (
-        sampled(layer_loop, where).logprobs for where in WHERE
+        sampled(scan_layers, where).logprobs for where in WHERE
     )
     np.testing.assert_array_equal(completion[:, 0], clean[:, 0])
     assert (completion[:, 1] != clean[:, 1]).any()
@@ -111,35 +115,37 @@ def test_positions_are_those_that_are_named(layer_loop):
 
 
 @each_loop
-def test_an_edit_that_changes_nothing_gives_the_clean_tokens(layer_loop):
-    clean = sampled(layer_loop)
+def test_an_edit_that_changes_nothing_gives_the_clean_tokens(scan_layers):
+    clean = sampled(scan_layers)
     for where in WHERE:
-        sham = sampled(layer_loop, where, 0, 0.0)
+        sham = sampled(scan_layers, where, 0, 0.0)
         np.testing.assert_array_equal(sham.tokens, clean.tokens)
         np.testing.assert_allclose(sham.logprobs, clean.logprobs, atol=1e-6)
 
 
 @each_loop
-def test_no_edit_leaves_no_trace_in_the_program(layer_loop):
-    policy = tiny_policy(layer_loop=layer_loop)
+def test_no_edit_leaves_no_trace_in_the_program(scan_layers):
+    policy = tiny_policy(scan_layers=scan_layers)
     tokens, mask = jnp.asarray(random_tokens(2, 4)), jnp.ones((2, 4), bool)
 
     def program(**edit):
         return str(jax.make_jaxpr(lambda t: policy.prefill(t, mask, **edit))(tokens))
 
-    assert program() == program(edit=None)
+    assert program() == program(intervention=None)
     assert "tanh" not in program()
-    assert program(edit=bend()).count("tanh") == 1
+    assert program(intervention=bend()).count("tanh") == 1
 
 
 @each_loop
-def test_taps_read_the_edited_stream_and_layers_below_do_not(layer_loop):
-    policy = tiny_policy(layer_loop=layer_loop)
+def test_taps_read_the_edited_stream_and_layers_below_do_not(scan_layers):
+    policy = tiny_policy(scan_layers=scan_layers)
     tokens, mask = jnp.asarray(random_tokens(2, 4)), jnp.ones((2, 4), bool)
 
     @jax.jit
     def taps(edit):
-        return policy.prefill(tokens, mask, taps=(0, 1), edit=edit)[0].taps
+        return policy.prefill(tokens, mask, capture_layers=(0, 1), intervention=edit)[
+            0
+        ].captured
 
     clean, edited = taps(None), taps(bend(1))
     np.testing.assert_allclose(edited[0], clean[0], atol=1e-6)
@@ -148,12 +154,14 @@ def test_taps_read_the_edited_stream_and_layers_below_do_not(layer_loop):
 
 @pytest.mark.parametrize("layer", [-1, 2])
 def test_an_edit_behind_no_layer_is_refused(layer):
-    with pytest.raises(ValueError, match=rf"edit of layer {layer} of layers 0\.\.1"):
+    with pytest.raises(
+        ValueError, match=rf"intervention after layer {layer} of layers 0\.\.1"
+    ):
         generate(
             tiny_policy(),
             PROMPTS,
             max_new_tokens=T,
-            edited=Edited(edit=bend(layer)),
+            intervention=ScopedIntervention(intervention=bend(layer)),
         )
 
 
@@ -165,18 +173,18 @@ def test_edits_of_one_shape_share_a_program():
             policy,
             PROMPTS,
             max_new_tokens=T + 1,
-            edited=Edited(edit=bend(0, size)),
+            intervention=ScopedIntervention(intervention=bend(0, size)),
         )
     assert sample._cache_size() == before + 1
 
 
 @pytest.mark.parametrize(
-    "where", ["completion", pytest.param("drawn", marks=pytest.mark.slow)]
+    "where", ["completion", pytest.param("predicting", marks=pytest.mark.slow)]
 )
 def test_eight_devices_draw_the_tokens_of_one(where):
-    prompts = pad_prompts(PROMPTS * 2, uids=range(8), bucket=16)
-    edited = Edited(edit=bend(), where=where)
-    policy = tiny_policy(layer_loop="scan")
+    prompts = pad_prompts(PROMPTS * 2, uids=range(8), pad_multiple=16)
+    edited = ScopedIntervention(intervention=bend(), scope=where)
+    policy = tiny_policy(scan_layers=True)
 
     def tokens(shape):
         devices = np.array(jax.devices()[: int(np.prod(shape))]).reshape(shape)
@@ -186,14 +194,16 @@ def test_eight_devices_draw_the_tokens_of_one(where):
             return jax.device_get(
                 sample(
                     graphdef,
-                    jax.device_put(params, shardings(policy, mesh)),
+                    jax.device_put(params, param_shardings(policy, mesh)),
                     jax.device_put(prompts, batch_sharding(mesh)),
-                    jax.device_put(Sampling.plain(), replicated(mesh)),
+                    jax.device_put(
+                        SamplingParams.unmodified(), replicated_sharding(mesh)
+                    ),
                     key=jax.random.key(0),
                     weight_version=np.int32(0),
-                    samples_per_prompt=G,
+                    num_samples=G,
                     max_new_tokens=T,
-                    edited=jax.device_put(edited, replicated(mesh)),
+                    intervention=jax.device_put(edited, replicated_sharding(mesh)),
                 )
             ).tokens
 

@@ -12,10 +12,10 @@ from policies import EOS, VOCAB_SIZE, forward, random_tokens, tiny_policy
 
 from job_jax.schema import ConfigError
 from rlvr_jax.config import SamplingConfig
-from rlvr_jax.learn.batches import rollout_batch
+from rlvr_jax.learn.batches import batch_from_rollouts
 from rlvr_jax.learn.logprobs import token_scores
 from rlvr_jax.models import Transformer
-from rlvr_jax.models.distribution import Sampling
+from rlvr_jax.models.distribution import SamplingParams
 from rlvr_jax.sampler import generate, pad_prompts, sample
 from rlvr_jax.sampler.generate import row_keys
 from rlvr_jax.types import Rollouts
@@ -36,8 +36,8 @@ POLICY = tiny_policy()
 
 def _rollouts(policy=POLICY, prompts=PROMPTS, uids=UIDS, *, bucket=16, **changed):
     """Returns rollouts in NumPy."""
-    settings = {"max_new_tokens": T, "samples_per_prompt": G, "key": 0, **changed}
-    padded = pad_prompts(prompts, uids=uids, bucket=bucket)
+    settings = {"max_new_tokens": T, "num_samples": G, "key": 0, **changed}
+    padded = pad_prompts(prompts, uids=uids, pad_multiple=bucket)
     return jax.device_get(generate(policy, padded, **settings))
 
 
@@ -51,7 +51,7 @@ def _row(rollouts: Rollouts, row: int) -> list[int]:
     return rollouts.tokens[row, : rollouts.lengths[row]].tolist()
 
 
-def test_a_rollout_does_not_depend_on_its_neighbours_or_their_order():
+def test_a_rollout_does_not_depend_on_its_neighbors_or_their_order():
     base, order = _sampled("plain"), [2, 0, 3, 1]
     shuffled = _rollouts(
         prompts=[PROMPTS[i] for i in order], uids=[UIDS[i] for i in order]
@@ -61,15 +61,15 @@ def test_a_rollout_does_not_depend_on_its_neighbours_or_their_order():
             assert _row(shuffled, place * G + g) == _row(base, prompt * G + g)
 
 
-@pytest.mark.parametrize("layer_loop", ["unrolled", "scan"])
-def test_a_prompt_alone_in_a_wider_bucket_with_more_samples_begins_alike(layer_loop):
+@pytest.mark.parametrize("scan_layers", [False, True])
+def test_a_prompt_alone_in_a_wider_bucket_with_more_samples_begins_alike(scan_layers):
     base = _sampled("plain")
     alone = _rollouts(
-        tiny_policy(layer_loop=layer_loop),
+        tiny_policy(scan_layers=scan_layers),
         PROMPTS[1:2],
         UIDS[1:2],
         bucket=32,
-        samples_per_prompt=2 * G,
+        num_samples=2 * G,
     )
     for g in range(G):
         assert _row(alone, g) == _row(base, G + g)
@@ -104,13 +104,15 @@ def test_keys_differ_across_seeds_steps_prompts_and_samples():
 @functools.partial(jax.jit, static_argnames="graphdef")
 def _logprobs(graphdef, params, batch, sampling):
     policy = nnx.merge(graphdef, params)
-    return token_scores(policy, batch, sampling, chunk=0).logprobs
+    return token_scores(policy, batch, sampling, logits_chunk_size=0).logprobs
 
 
 def _scored(policy: Transformer, rollouts: Rollouts, **settings) -> np.ndarray:
-    batch = rollout_batch(rollouts, np.zeros(len(rollouts.lengths), np.float32))
+    batch = batch_from_rollouts(rollouts, np.zeros(len(rollouts.lengths), np.float32))
     width = rollouts.tokens.shape[1]
-    sampling = Sampling.of(SamplingConfig(max_new_tokens=width, **settings))
+    sampling = SamplingParams.from_config(
+        SamplingConfig(max_new_tokens=width, **settings)
+    )
     return np.asarray(_logprobs(*nnx.split(policy), batch, sampling))
 
 
@@ -157,15 +159,15 @@ def test_both_ways_to_end_occur():
 
 def test_decoding_takes_as_many_steps_as_the_longest_completion(monkeypatch):
     steps = []
-    decode = Transformer.decode
+    decode = Transformer.decode_step
 
     def counted(self, tokens, index, prefix, **given):
         jax.debug.callback(lambda index: steps.append(int(index)), index)
         return decode(self, tokens, index, prefix, **given)
 
-    monkeypatch.setattr(Transformer, "decode", counted)
+    monkeypatch.setattr(Transformer, "decode_step", counted)
     # Half of the tokens end a completion: its length is 2 on average.
-    policy = tiny_policy(layers=1, eos_ids=tuple(range(0, VOCAB_SIZE, 2)))
+    policy = tiny_policy(num_layers=1, eos_ids=tuple(range(0, VOCAB_SIZE, 2)))
     rollouts = _rollouts(policy, max_new_tokens=40)
     jax.effects_barrier()
     assert rollouts.finished.all()
@@ -177,9 +179,7 @@ def test_decoding_takes_as_many_steps_as_the_longest_completion(monkeypatch):
 def test_greedy_is_the_argmax_of_the_policys_logits():
     policy = tiny_policy(eos_ids=())
     count = 20
-    rollouts = _rollouts(
-        policy, max_new_tokens=count, temperature=0.0, samples_per_prompt=1
-    )
+    rollouts = _rollouts(policy, max_new_tokens=count, temperature=0.0, num_samples=1)
     rows = np.zeros((len(PROMPTS), max(map(len, PROMPTS)) + count), np.int32)
     lengths = np.array([len(prompt) for prompt in PROMPTS])
     for row, prompt in zip(rows, PROMPTS, strict=True):
@@ -205,7 +205,7 @@ def test_first_tokens_have_the_policys_frequencies():
         prompts=PROMPTS[:1],
         uids=[0],
         max_new_tokens=1,
-        samples_per_prompt=count,
+        num_samples=count,
         temperature=0.7,
     )
     prompt = np.array(PROMPTS[:1])
@@ -221,7 +221,7 @@ def test_first_tokens_have_the_policys_frequencies():
 
 def test_prompts_may_be_lists_and_keys_of_either_style_or_a_seed():
     lists = jax.device_get(
-        generate(POLICY, PROMPTS, max_new_tokens=T, samples_per_prompt=G, key=3)
+        generate(POLICY, PROMPTS, max_new_tokens=T, num_samples=G, key=3)
     )
     keys = {"new": jax.random.key(3), "raw": jax.random.PRNGKey(3)}
     for key in keys.values():
@@ -231,17 +231,17 @@ def test_prompts_may_be_lists_and_keys_of_either_style_or_a_seed():
 
 
 def test_prompts_are_padded_to_the_bucket_and_keep_their_ids():
-    prompts = pad_prompts([[4, 5, 6], [9]], uids=[1, 2**32 - 1], bucket=2)
+    prompts = pad_prompts([[4, 5, 6], [9]], uids=[1, 2**32 - 1], pad_multiple=2)
     np.testing.assert_array_equal(prompts.tokens, [[4, 5, 6, 0], [9, 0, 0, 0]])
     np.testing.assert_array_equal(prompts.lengths, [3, 1])
     assert prompts.uid.tolist() == [1, 2**32 - 1]
-    assert pad_prompts([[1] * 4], uids=[0], bucket=4).tokens.shape == (1, 4)
+    assert pad_prompts([[1] * 4], uids=[0], pad_multiple=4).tokens.shape == (1, 4)
 
 
 @pytest.mark.parametrize("prompts", [[], [[1], []]])
 def test_an_empty_prompt_is_refused(prompts):
     with pytest.raises(ValueError, match="at least one token"):
-        pad_prompts(prompts, uids=range(len(prompts)), bucket=4)
+        pad_prompts(prompts, uids=range(len(prompts)), pad_multiple=4)
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_what_is_no_key_is_refused(key, told):
 def test_numpys_numbers_are_numbers():
     found = _rollouts(
         max_new_tokens=np.int64(T),
-        samples_per_prompt=np.int32(G),
+        num_samples=np.int32(G),
         key=np.int64(0),
         temperature=np.float32(0.5),
         top_k=np.array(5),
@@ -288,9 +288,9 @@ def test_numpys_numbers_are_numbers():
         {"top_k": -1},
         {"top_k": np.float64(2.5)},
         {"min_new_tokens": 12},
-        {"samples_per_prompt": 0},
-        {"samples_per_prompt": -1},
-        {"samples_per_prompt": 1.5},
+        {"num_samples": 0},
+        {"num_samples": -1},
+        {"num_samples": 1.5},
     ],
 )
 def test_settings_out_of_range_are_refused(bad):
@@ -301,7 +301,7 @@ def test_settings_out_of_range_are_refused(bad):
 def test_settings_may_be_whole_numbers():
     """temperature=1 and top_p=1 are what a person types."""
     typed = generate(
-        POLICY, PROMPTS, max_new_tokens=T, samples_per_prompt=G, temperature=1, top_p=1
+        POLICY, PROMPTS, max_new_tokens=T, num_samples=G, temperature=1, top_p=1
     )
-    expected = generate(POLICY, PROMPTS, max_new_tokens=T, samples_per_prompt=G)
+    expected = generate(POLICY, PROMPTS, max_new_tokens=T, num_samples=G)
     assert (jnp.asarray(typed.tokens) == expected.tokens).all()

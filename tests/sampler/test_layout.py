@@ -9,12 +9,12 @@ from flax import nnx
 from jax.sharding import AxisType, Mesh
 from policies import tiny_policy
 
-from job_jax.mesh import AXES, batch_sharding, replicated
+from job_jax.mesh import AXES, batch_sharding, replicated_sharding
 from job_jax.schema import ConfigError
-from rlvr_jax.aot import collective_bytes
 from rlvr_jax.config import Config, SamplerConfig, SamplingConfig
-from rlvr_jax.models import Transformer, shardings
-from rlvr_jax.models.distribution import Sampling
+from rlvr_jax.models import Transformer, param_shardings
+from rlvr_jax.models.distribution import SamplingParams
+from rlvr_jax.plan.compile_only import collective_bytes
 from rlvr_jax.sampler import SamplerLayout, pad_prompts, sample
 
 
@@ -24,14 +24,17 @@ def _mesh(shape: tuple[int, int, int]) -> Mesh:
 
 
 def _layout(mesh: Mesh, tensor: int, policy: Transformer) -> SamplerLayout:
-    model = dataclasses.replace(policy.config, max_length=512)  # as Config's defaults
-    asked = Config(model=model, sampler=SamplerConfig(tensor=tensor))
-    return SamplerLayout.of(asked, policy, mesh)
+    model = dataclasses.replace(policy.config, max_seq_len=512)  # as Config's defaults
+    asked = Config(model=model, sampler=SamplerConfig(tensor_parallel=tensor))
+    return SamplerLayout.from_config(asked, policy, mesh)
 
 
 @pytest.mark.parametrize(
     ("tensor", "message"),
-    [(3, "sampler.tensor=3 does not divide the mesh's 8 devices"), (8, "model.heads")],
+    [
+        (3, "sampler.tensor_parallel=3 does not divide the mesh's 8 devices"),
+        (8, "model.num_heads"),
+    ],
 )
 def test_a_samplers_mesh_that_does_not_divide_is_refused(tensor, message):
     with pytest.raises(ConfigError, match=message):
@@ -47,25 +50,25 @@ def test_a_reshard_is_counted_in_the_bytes_that_a_device_did_not_hold():
     """
     matrices = 24 * 32 + 32 * 12 * 8 + 3 * 32 * 48
     norms = 2 * 2 * 32 + 4 * 32
-    policy = tiny_policy(layers=1, vocab_size=24, compute_dtype="bfloat16")
+    policy = tiny_policy(num_layers=1, vocab_size=24, compute_dtype="bfloat16")
     mesh = _mesh((1, 4, 2))
     whole = _layout(mesh, 1, policy)
-    assert whole.held == 2 * matrices + norms
-    assert whole.received == 2 * matrices * 7 // 8 + norms * 3 // 4
+    assert whole.bytes_held == 2 * matrices + norms
+    assert whole.bytes_received == 2 * matrices * 7 // 8 + norms * 3 // 4
     shared = _layout(mesh, 2, policy)
-    assert shared.held == matrices + norms
-    assert shared.received == matrices * 3 // 4 + norms * 3 // 4
+    assert shared.bytes_held == matrices + norms
+    assert shared.bytes_received == matrices * 3 // 4 + norms * 3 // 4
 
 
 def test_what_lies_as_the_sampler_wants_it_is_not_copied():
     """But float32 parameters are cast where they lie, for a sampler of its own."""
     mesh, params = _mesh((4, 1, 2)), object()
-    layout = _layout(mesh, 2, tiny_policy(layers=1))
+    layout = _layout(mesh, 2, tiny_policy(num_layers=1))
     assert layout.mesh is mesh
-    assert layout.weights(params) is params
-    halved = _layout(mesh, 2, tiny_policy(layers=1, compute_dtype="bfloat16"))
+    assert layout.place_params(params) is params
+    halved = _layout(mesh, 2, tiny_policy(num_layers=1, compute_dtype="bfloat16"))
     assert halved.reshard is not None
-    assert halved.received == 0
+    assert halved.bytes_received == 0
 
 
 @pytest.mark.parametrize(
@@ -74,26 +77,33 @@ def test_what_lies_as_the_sampler_wants_it_is_not_copied():
 def test_decoding_with_weights_of_its_own_gathers_and_copies_none(tensor, own):
     """By the compiler's own account; where the update left them, it does both."""
     policy = tiny_policy(
-        layers=4, width=64, mlp_width=256, vocab_size=24, layer_loop="scan"
+        num_layers=4,
+        hidden_size=64,
+        intermediate_size=256,
+        vocab_size=24,
+        scan_layers=True,
     )
     mesh = _mesh((1, 4, 2))
     layout = _layout(mesh, tensor, policy)
     graphdef, params = nnx.split(policy)
-    params = jax.device_put(params, shardings(policy, mesh))
-    prompts = pad_prompts([[2, 3]] * 8, uids=range(8), bucket=4)
+    params = jax.device_put(params, param_shardings(policy, mesh))
+    prompts = pad_prompts([[2, 3]] * 8, uids=range(8), pad_multiple=4)
     with jax.set_mesh(layout.mesh):
         program = sample.lower(
             graphdef,
-            layout.weights(params),
+            layout.place_params(params),
             jax.device_put(prompts, batch_sharding(layout.mesh)),
-            jax.device_put(Sampling.of(SamplingConfig()), replicated(layout.mesh)),
+            jax.device_put(
+                SamplingParams.from_config(SamplingConfig()),
+                replicated_sharding(layout.mesh),
+            ),
             key=jax.random.key(0),
             weight_version=np.int32(0),
-            samples_per_prompt=2,
+            num_samples=2,
             max_new_tokens=6,
         ).compile()
     half = sum(leaf.nbytes for leaf in jax.tree.leaves(params)) // 2
     if own:
-        assert half <= layout.held < 1.01 * half  # norms are whole
+        assert half <= layout.bytes_held < 1.01 * half  # norms are whole
     assert (collective_bytes(program.as_text()) < 0.1 * half) == own
     assert (program.memory_analysis().temp_size_in_bytes < 0.35 * half) == own

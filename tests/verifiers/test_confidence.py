@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from rlvr_jax.verifiers.confidence import calibration, stated_confidence
+from rlvr_jax.verifiers.confidence import calibration_metrics, parse_confidence
 
 
 @pytest.mark.parametrize(
@@ -28,12 +28,12 @@ from rlvr_jax.verifiers.confidence import calibration, stated_confidence
     ],
 )
 def test_the_last_statement_within_0_and_1_is_the_confidence(text, q):
-    assert stated_confidence(text) == q
+    assert parse_confidence(text) == q
 
 
 def test_calibration_on_paper_values():
     """Gaps .8-1, .6-0, .6-1 and .2-0; bins 8, 6 (twice) and 2."""
-    found = calibration([0.8, 0.6, 0.6, 0.2], [True, False, True, False])
+    found = calibration_metrics([0.8, 0.6, 0.6, 0.2], [True, False, True, False])
     assert found == pytest.approx(
         {
             "stated": 1.0,
@@ -46,15 +46,15 @@ def test_calibration_on_paper_values():
 
 def test_the_true_chance_is_calibrated():
     right = [True] * 7 + [False] * 3
-    found = calibration([0.7] * 10, right)
+    found = calibration_metrics([0.7] * 10, right)
     assert found["ece"] == pytest.approx(0)
     assert found["brier"] == pytest.approx(0.21)
     assert found["auroc"] == pytest.approx(0.5)
 
 
 def test_what_is_undefined_is_absent():
-    assert calibration([math.nan] * 2, [True, False]) == {"stated": 0.0}
-    assert calibration([0.5, math.nan], [True, False]) == {
+    assert calibration_metrics([math.nan] * 2, [True, False]) == {"stated": 0.0}
+    assert calibration_metrics([0.5, math.nan], [True, False]) == {
         "stated": 0.5,
         "brier": 0.25,
         "ece": 0.5,

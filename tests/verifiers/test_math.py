@@ -1,6 +1,5 @@
 """How mathematics is read and judged, and what no item can do to the others."""
 
-import json
 import os
 import resource
 import signal
@@ -8,15 +7,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 from hostile import hostile_answers
 
-from rlvr_jax.verifiers import exact, math, math_worker
+from rlvr_jax.types import Problem
+from rlvr_jax.verifiers import math, math_worker
+from rlvr_jax.verifiers.base import get_verifier
 from rlvr_jax.verifiers.math import MathVerifier
 
-DATA = Path(__file__).parents[3] / "shared" / "data"
 SLOW = r"\boxed{9^{9^{9}}}"  # 370 million digits
 
 
@@ -126,7 +125,7 @@ WRONG = [
     ("5", r"\boxed{9^{9^{9^{9}}}}"),
     ("5", r"\boxed{2^{9999999}}"),
 ]
-UNJUDGED = [
+UNVERIFIED = [
     ("((", "5"),
     (r"\frac{1}{0}", "5"),
     ("", "5"),
@@ -136,10 +135,11 @@ UNJUDGED = [
 
 
 @pytest.mark.parametrize(
-    ("pairs", "status"), [(RIGHT, "right"), (WRONG, "wrong"), (UNJUDGED, "unjudged")]
+    ("pairs", "status"),
+    [(RIGHT, "correct"), (WRONG, "incorrect"), (UNVERIFIED, "unverified")],
 )
 def test_verdicts(verifier, pairs, status):
-    verdicts = verifier.judge_all(pairs)
+    verdicts = verifier.grade_all(pairs)
     assert [
         pair for pair, v in zip(pairs, verdicts, strict=True) if v.status != status
     ] == []
@@ -147,7 +147,7 @@ def test_verdicts(verifier, pairs, status):
 
 def test_reasons_say_what_could_not_be_read(verifier):
     pairs = [("((", "5"), ("", "5"), ("5", ""), ("5", r"\boxed{\frac{1}}"), ("5", "6")]
-    verdicts = verifier.judge_all(pairs)
+    verdicts = verifier.grade_all(pairs)
     assert [v.reason for v in verdicts] == [
         "gold does not parse",
         "gold is empty",
@@ -160,14 +160,14 @@ def test_reasons_say_what_could_not_be_read(verifier):
 
 def test_order_is_kept_and_nothing_is_lost(verifier):
     pairs = [(str(i), f"#### {i + i % 3}") for i in range(600)]
-    statuses = [v.status for v in verifier.judge_all(pairs)]
-    assert statuses == ["wrong" if i % 3 else "right" for i in range(600)]
+    statuses = [v.status for v in verifier.grade_all(pairs)]
+    assert statuses == ["incorrect" if i % 3 else "correct" for i in range(600)]
 
 
 def test_the_end_of_a_very_long_answer_is_read(verifier):
     long = "word " * 200_000
-    found, lost = verifier.judge_all([("5", f"{long}#### 5"), ("5", f"#### 5{long}")])
-    assert (found.status, lost.status) == ("right", "wrong")
+    found, lost = verifier.grade_all([("5", f"{long}#### 5"), ("5", f"#### 5{long}")])
+    assert (found.status, lost.status) == ("correct", "incorrect")
     assert found.reason == "only the last 16384 characters were read"
     assert lost.reason == "no final answer; only the last 16384 characters were read"
 
@@ -175,60 +175,60 @@ def test_the_end_of_a_very_long_answer_is_read(verifier):
 def test_threads_may_share_a_verifier(verifier):
     batches = [[(str(i), f"#### {j}") for j in range(40)] for i in range(4)]
     with ThreadPoolExecutor(max_workers=4) as threads:
-        for i, verdicts in enumerate(threads.map(verifier.judge_all, batches)):
-            assert [v.status == "right" for v in verdicts] == [
+        for i, verdicts in enumerate(threads.map(verifier.grade_all, batches)):
+            assert [v.status == "correct" for v in verdicts] == [
                 i == j for j in range(40)
             ]
 
 
-def test_an_item_over_its_limit_is_unjudged_and_no_other_item_notices():
+def test_an_item_over_its_limit_is_unverified_and_no_other_item_notices():
     other = r"\boxed{8^{9^{9}}}"
     answers = ["#### 5", SLOW, other, "#### 6", "#### 5"]
     with MathVerifier(workers=2, timeout_s=1.0) as pool:
-        verdicts = pool.judge_all([("5", answer) for answer in answers])
+        verdicts = pool.grade_all([("5", answer) for answer in answers])
     assert [v.status for v in verdicts] == [
-        *("right", "unjudged", "unjudged", "wrong", "right")
+        *("correct", "unverified", "unverified", "incorrect", "correct")
     ]
     assert [v.reason for v in verdicts[1:3]] == ["time limit 1 s"] * 2
 
 
 def test_a_worker_that_stands_still_is_replaced():
     with MathVerifier(workers=1, timeout_s=1.0) as pool:
-        pool.judge_all([("5", "#### 5")])
+        pool.grade_all([("5", "#### 5")])
         [stopped] = pool.worker_pids
         os.kill(stopped, signal.SIGSTOP)
-        verdicts = pool.judge_all([("5", "#### 5")] * 3)
-        assert [v.status for v in verdicts] == ["unjudged", "right", "right"]
+        verdicts = pool.grade_all([("5", "#### 5")] * 3)
+        assert [v.status for v in verdicts] == ["unverified", "correct", "correct"]
         assert pool.worker_pids != [stopped]
 
 
 def test_a_worker_that_dies_costs_the_item_in_its_hands_only():
     with MathVerifier(workers=1, timeout_s=60.0) as pool:
-        verdicts = pool.judge_each([("5", "#### 5"), ("5", SLOW), ("5", "#### 5")])
-        assert next(verdicts).status == "right"
+        verdicts = pool.grade_each([("5", "#### 5"), ("5", SLOW), ("5", "#### 5")])
+        assert next(verdicts).status == "correct"
         os.kill(*pool.worker_pids, signal.SIGKILL)
         died, after = verdicts
-        assert (died.status, died.reason) == ("unjudged", "worker died")
-        assert after.status == "right"
+        assert (died.status, died.reason) == ("unverified", "worker died")
+        assert after.status == "correct"
 
 
 def test_a_worker_that_dies_idle_costs_nothing():
     with MathVerifier(workers=1, timeout_s=60.0) as pool:
-        pool.judge_all([("5", "#### 5")])
+        pool.grade_all([("5", "#### 5")])
         [pid] = pool.worker_pids
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-        assert [v.status for v in pool.judge_all([("5", "#### 5")] * 2)] == [
-            "right"
+        assert [v.status for v in pool.grade_all([("5", "#### 5")] * 2)] == [
+            "correct"
         ] * 2
 
 
 def test_verdicts_left_unread_do_not_reach_the_next_call(verifier):
-    verdicts = verifier.judge_each([("5", "#### 5")] * 9)
-    assert next(verdicts).status == "right"
+    verdicts = verifier.grade_each([("5", "#### 5")] * 9)
+    assert next(verdicts).status == "correct"
     verdicts.close()
-    assert [v.status for v in verifier.judge_all([("5", "#### 6")] * 9)] == [
-        "wrong"
+    assert [v.status for v in verifier.grade_all([("5", "#### 6")] * 9)] == [
+        "incorrect"
     ] * 9
 
 
@@ -238,19 +238,21 @@ def test_workers_that_cannot_start_are_an_error_and_no_verdict(monkeypatch, tmp_
         MathVerifier(workers=1, timeout_s=1.0) as pool,
         pytest.raises(RuntimeError, match="do not start"),
     ):
-        pool.judge_all([("5", "#### 5")])
+        pool.grade_all([("5", "#### 5")])
 
 
-@pytest.mark.parametrize("count", [200, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "count", [200, pytest.param(10_000, marks=pytest.mark.exhaustive)]
+)
 def test_hostile_answers_are_judged_one_by_one(count):
     answers = hostile_answers(count, seed=0)
     with MathVerifier(workers=2, timeout_s=2.0) as pool:
-        verdicts = pool.judge_all([("5", answer) for answer in answers])
+        verdicts = pool.grade_all([("5", answer) for answer in answers])
         # The workers at the end are well: nothing that was fed to them lingers.
-        assert [v.status for v in pool.judge_all([("5", "5")] * 9)] == ["right"] * 9
+        assert [v.status for v in pool.grade_all([("5", "5")] * 9)] == ["correct"] * 9
     assert len(verdicts) == count
-    unjudged = {v.reason.split(";")[0] for v in verdicts if v.status == "unjudged"}
-    assert unjudged <= {
+    unverified = {v.reason.split(";")[0] for v in verdicts if v.status == "unverified"}
+    assert unverified <= {
         *("time limit 2 s", "worker died", "MemoryError while judging"),
         *("RecursionError while judging", "OverflowError while judging"),
     }
@@ -258,7 +260,7 @@ def test_hostile_answers_are_judged_one_by_one(count):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="prlimit is Linux's")
 def test_a_worker_cannot_take_more_than_a_gibibyte(verifier):
-    verifier.judge_all([("5", "#### 5")])
+    verifier.grade_all([("5", "#### 5")])
     limits = [resource.prlimit(p, resource.RLIMIT_AS) for p in verifier.worker_pids]
     assert set(limits) == {(2**30, 2**30)}
 
@@ -266,13 +268,13 @@ def test_a_worker_cannot_take_more_than_a_gibibyte(verifier):
 def test_a_worker_loads_neither_jax_nor_what_needs_it():
     code = (
         "import runpy, sys; module = runpy.run_path(sys.argv[1]);"
-        "print(module['judge']('1/2', '0.5')[0], *{'jax', 'numpy'} & {*sys.modules},"
-        "*[name for name in sys.modules if name.startswith('rlvr_jax.')"
-        " and not name.startswith('rlvr_jax.answers')])"
+        "print(module['grade']('1/2', '0.5')[0], *{'jax', 'numpy'} & {*sys.modules},"
+        "*[name for name in sys.modules if name.startswith('rlvr_jax.verifiers.')"
+        " and not name.startswith('rlvr_jax.verifiers.answers')])"
     )
     command = [sys.executable, "-P", "-c", code, math_worker.__file__]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout == "right\n"
+    assert done.stdout == "correct\n"
 
 
 @pytest.mark.parametrize(
@@ -287,39 +289,31 @@ def test_a_worker_loads_neither_jax_nor_what_needs_it():
     ],
 )
 def test_what_is_over_our_limits_is_wrong_and_says_so(verifier, answer, reason):
-    """Unjudged would earn its group's mean: a policy would learn to write it."""
-    mine, as_gold = verifier.judge_all([("5", rf"\boxed{{{answer}}}"), (answer, "5")])
-    assert (mine.status, mine.reason) == ("wrong", f"final answer {reason}")
-    assert (as_gold.status, as_gold.reason) == ("unjudged", f"gold {reason}")
-
-
-@pytest.mark.skipif(not DATA.is_dir(), reason="no ../shared/data with real problems")
-def test_worked_solutions_of_real_problems_are_right(verifier):
-    gsm8k = _records(DATA / "gsm8k" / "test.jsonl")
-    mathematics = _records(DATA / "math500" / "test.jsonl")[:150]
-    pairs = [(r["answer"].rpartition("#### ")[2], r["answer"]) for r in gsm8k]
-    pairs += [(r["answer"], r["solution"]) for r in mathematics]
-    verdicts = verifier.judge_all(pairs)
-    assert [
-        p for p, v in zip(pairs, verdicts, strict=True) if v.status != "right"
-    ] == []
-
-
-def _records(path: Path) -> list[dict[str, str]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    """Unverified would earn its group's mean: a policy would learn to write it."""
+    mine, as_gold = verifier.grade_all([("5", rf"\boxed{{{answer}}}"), (answer, "5")])
+    assert (mine.status, mine.reason) == ("incorrect", f"final answer {reason}")
+    assert (as_gold.status, as_gold.reason) == ("unverified", f"gold {reason}")
 
 
 @pytest.mark.parametrize(
     ("gold", "answer", "form", "status"),
     [
-        ("b c", " b c\n", "any", "right"),
-        ("b c", "b  c", "any", "wrong"),
-        ("1/2", "0.5", "any", "wrong"),
-        ("", "", "any", "unjudged"),
-        ("b", "a <answer> b </answer> c", "tagged", "right"),
-        ("b", "b", "tagged", "wrong"),
-        ("b", r"\boxed{b}", "boxed", "right"),
+        ("b c", " b c\n", "any", "correct"),
+        ("b c", "b  c", "any", "incorrect"),
+        ("1/2", "0.5", "any", "incorrect"),
+        ("", "", "any", "unverified"),
+        ("b", "a <answer> b </answer> c", "tagged", "correct"),
+        ("b", "b", "tagged", "incorrect"),
+        ("b", r"\boxed{b}", "boxed", "correct"),
     ],
 )
 def test_exact_is_equality_of_text(gold, answer, form, status):
-    assert exact.judge(gold, answer, form).status == status
+    problem = Problem(
+        id="p",
+        prompt="",
+        gold=gold,
+        verifier="exact",
+        source="test",
+        answer_format=form,
+    )
+    assert get_verifier("exact").grade(problem, answer).status == status

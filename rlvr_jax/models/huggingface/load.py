@@ -1,4 +1,4 @@
-"""A directory of safetensors -> a policy, each tensor read once, to its own shards.
+"""A directory of safetensors -> a policy; each device reads its own part, once.
 
 The host holds one tensor of one layer at a time: layers are written one by one into
 their stack, which lies on the devices from the start.
@@ -6,7 +6,6 @@ their stack, which lies on the devices from the start.
 
 import contextlib
 import functools
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,29 +18,37 @@ from flax import nnx
 from jax.sharding import Mesh, Sharding, SingleDeviceSharding
 from safetensors import SafetensorError, safe_open
 
-from job_jax.mesh import require_axes
+from job_jax.mesh import check_axes
 from job_jax.schema import ConfigError, did_you_mean
 from rlvr_jax.config import ModelConfig, PretrainedConfig
-from rlvr_jax.models.huggingface.families import Dtype, model_config, text_settings
-from rlvr_jax.models.huggingface.layout import Place, places
-from rlvr_jax.models.parameters import layer_sharding, shardings
+from rlvr_jax.models.families import ParamMapping, load_family
+from rlvr_jax.models.huggingface.config import (
+    Dtype,
+    hf_vocab_size,
+    read_json,
+    read_model_config,
+    text_settings,
+)
+from rlvr_jax.models.parameters import layer_sharding, param_shardings
 from rlvr_jax.models.transformer import Transformer
+from rlvr_jax.tokenizer.huggingface import import_transformers
 
-CONFIG, INDEX, WEIGHTS = "config.json", "model.safetensors.index.json", "model"
+INDEX, WEIGHTS = "model.safetensors.index.json", "model"
 GENERATION = "generation_config.json"
 
-_FLOATS = ("F64", "F32", "F16", "BF16")
-# What a checkpoint may hold beside the language model: parts that see, and constants.
-_ASIDE = ("vision_tower.", "multi_modal_projector.", "vision_model.")
-_CONSTANT = "rotary_emb.inv_freq"
-# Where models that also see keep the language model.
+_FLOAT_DTYPES = ("F64", "F32", "F16", "BF16")
+# Beside the language model a checkpoint may hold vision parts, and constants.
+_IGNORED_PARTS = ("vision_tower.", "multi_modal_projector.", "vision_model.")
+_IGNORED_SUFFIX = "rotary_emb.inv_freq"
+# Prefixes under which models with vision keep the language model.
 _WRAPPERS = (
     ("language_model.model.", "model."),
     ("language_model.lm_head.", "lm_head."),
     ("model.language_model.", "model."),
 )
 
-Found = dict[str, tuple[Path, str]]  # our spelling of a name -> file, its own name
+# A tensor's name without wrappers -> its file, and its name there.
+TensorIndex = dict[str, tuple[Path, str]]
 
 
 def load_hf(
@@ -49,112 +56,119 @@ def load_hf(
     *,
     dtype: jax.typing.DTypeLike = "float32",
     mesh: Mesh | None = None,
+    family: str | None = None,
 ) -> Transformer:
     """Returns the policy of a Hugging Face directory, laid out on the mesh.
 
-    `dtype`, float32 or bfloat16, is that of parameters and computation, whatever the
-    files hold. The mesh has the axes of `job_jax.mesh.make_mesh`; without one the
-    policy lies on the first device. Raises ConfigError on any other of either, and on a
-    checkpoint that is damaged, that lacks or exceeds what config.json describes, or
-    that is of a family not computed here.
+    Args:
+        path: a directory with config.json and safetensors; nothing is downloaded.
+        dtype: float32 or bfloat16, of parameters and computation, whatever the files
+            hold.
+        mesh: a mesh of `job_jax.mesh.make_mesh`; without one, the first device holds
+            the policy.
+        family: "package.module:NAME" for a family of your own; without it, config.json
+            decides.
+
+    Raises ConfigError on any other dtype or mesh, on a family or setting that is not
+    supported, and on files that are damaged or not what config.json describes.
+
+    Example:
+        >>> import tempfile
+        >>> from flax import nnx
+        >>> from rlvr_jax.config import ModelConfig
+        >>> from rlvr_jax.models import Transformer, load_hf, save_hf
+        >>> config = ModelConfig(
+        ...     num_layers=1, hidden_size=8, intermediate_size=8, num_heads=1,
+        ...     num_kv_heads=1, head_dim=8,
+        ... )
+        >>> policy = Transformer(config, vocab_size=5, rngs=nnx.Rngs(0))
+        >>> with tempfile.TemporaryDirectory() as directory:
+        ...     save_hf(policy, directory)
+        ...     loaded = load_hf(directory)
+        >>> loaded.config == config
+        True
     """
     directory = Path(path)
     if mesh is not None:
-        require_axes(mesh)
-    abstract = abstract_hf(directory, dtype=_dtype(dtype))
-    config = abstract.config
+        check_axes(mesh)
+    abstract = abstract_policy(directory, dtype=_dtype(dtype), family=family)
     graphdef, params = nnx.split(abstract)
     flat = {".".join(map(str, p)): (p, param) for p, param in nnx.to_flat_state(params)}
-    table = places(config)
-    found = _found(directory)
-    _check_names(table, config, found, directory)
-    _check_forms({path: flat[path][1] for path in table}, table, found, directory)
-    layouts = _layouts(abstract, mesh)
+    mapping = load_family(abstract.config.family).param_mapping(abstract.config)
+    if mismatch := sorted(set(mapping) ^ set(flat)):
+        raise ConfigError(
+            f"model.family={abstract.config.family}: its param_mapping and the model "
+            f"that its from_hf describes differ in {_abbreviate(mismatch)}"
+        )
+    tensors = _index_tensors(directory)
+    _check_names(mapping, abstract.config, tensors, directory)
+    _check_shapes(
+        {name: flat[name][1] for name in mapping}, mapping, tensors, directory
+    )
+    layouts = _shardings(abstract, mesh)
     values = []
     # Embedding and head are the largest: their copies are gone before the rest come.
-    for name, (at, param) in sorted(
+    for name, (key, param) in sorted(
         flat.items(), key=lambda item: item[0].startswith("blocks")
     ):
-        value = _read(table[name], param, found, layouts[name])
-        values.append((at, param.replace(value)))
-    policy = nnx.merge(graphdef, nnx.from_flat_state(values))
-    return policy
+        value = _load_param(mapping[name], param, tensors, layouts[name])
+        values.append((key, param.replace(value)))
+    return nnx.merge(graphdef, nnx.from_flat_state(values))
 
 
 def _dtype(dtype: jax.typing.DTypeLike) -> Dtype:
-    """Returns the name of a dtype that a policy may have. Raises ConfigError."""
+    """Returns a dtype's name. Raises ConfigError if a policy cannot have it."""
     name = dtype if isinstance(dtype, str) else jnp.dtype(dtype).name
-    for known in get_args(Dtype):
-        if name == known:
-            return known
+    for allowed in get_args(Dtype):
+        if name == allowed:
+            return allowed
     raise ConfigError(f"dtype={name!r}; it must be one of {', '.join(get_args(Dtype))}")
 
 
 def stored_dtype(path: str | os.PathLike[str]) -> Dtype:
-    """Returns bfloat16 where the files hold nothing else, float32 otherwise.
+    """Returns bfloat16 if the files hold nothing else, float32 otherwise.
 
-    Every tensor is read in it without loss, but for float64. Raises ConfigError.
+    Every tensor but float64 is read in it without loss. Raises ConfigError on files
+    that are missing or damaged.
     """
-    kinds, found = set(), _found(Path(path))
-    for shard in {at for at, _ in found.values()}:
-        with opened(shard) as file:
-            keys = [key for at, key in found.values() if at == shard]
-            kinds |= {file.get_slice(key).get_dtype() for key in keys}
-    return "bfloat16" if kinds == {"BF16"} else "float32"
+    dtypes, tensors = set(), _index_tensors(Path(path))
+    for shard in {file for file, _ in tensors.values()}:
+        with open_safetensors(shard) as file:
+            keys = [key for where, key in tensors.values() if where == shard]
+            dtypes |= {file.get_slice(key).get_dtype() for key in keys}
+    return "bfloat16" if dtypes == {"BF16"} else "float32"
 
 
-def abstract_hf(directory: Path, *, dtype: Dtype) -> Transformer:
-    """Returns the policy that config.json describes, its parameters abstract."""
-    settings = text_settings(read_json(directory / CONFIG))
-    config = model_config(settings, dtype=dtype)
-    vocab_size = embedding_rows(PretrainedConfig(path=str(directory)))
+def abstract_policy(
+    directory: Path, *, dtype: Dtype, family: str | None = None
+) -> Transformer:
+    """Returns the policy that config.json describes, with shapes for parameters."""
+    config = read_model_config(directory, dtype=dtype, family=family)
+    vocab_size = hf_vocab_size(PretrainedConfig(path=str(directory)))
     _check_tokenizer(directory, vocab_size)
-
-    def new() -> Transformer:
-        eos_ids = _eos_ids(directory, settings)
-        return Transformer(config, vocab_size, nnx.Rngs(0), eos_ids=eos_ids)
-
-    policy = nnx.eval_shape(new)
-    policy.origin = str(directory)
+    eos_ids = _eos_ids(directory)
+    policy = nnx.eval_shape(
+        lambda: Transformer(config, vocab_size, nnx.Rngs(0), eos_ids=eos_ids)
+    )
+    policy.hf_dir = str(directory)
     return policy
 
 
-def embedding_rows(pretrained: PretrainedConfig) -> int:
-    """Returns V, which config.json is asked for only if the config does not say."""
-    if pretrained.vocab_size:
-        return pretrained.vocab_size
-    file = Path(pretrained.path) / CONFIG
-    settings = text_settings(read_json(file))
-    if "vocab_size" not in settings:
-        raise ConfigError(f"{file} has no vocab_size")
-    return settings["vocab_size"]
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Returns the object in a file. Raises ConfigError."""
-    if not path.is_file():
-        raise ConfigError(f"no {path}; give a directory of a Hugging Face checkpoint")
-    try:
-        value = json.loads(path.read_text())
-    except ValueError as error:
-        raise ConfigError(f"{path} is not JSON ({error})") from error
-    if not isinstance(value, dict):
-        raise ConfigError(f"{path} holds no JSON object")
-    return value
-
-
-def _eos_ids(directory: Path, settings: dict[str, Any]) -> tuple[int, ...]:
-    """Returns the tokens that end a completion, as generation would have them."""
-    ids = settings.get("eos_token_id")
+def _eos_ids(directory: Path) -> tuple[int, ...]:
+    """Returns the tokens at which transformers would end a completion."""
+    ids = None
     if (directory / GENERATION).is_file():
-        ids = read_json(directory / GENERATION).get("eos_token_id", ids)
+        settings = read_json(directory / GENERATION)
+        ids = import_transformers().GenerationConfig(**settings).eos_token_id
+    if ids is None:
+        ids = text_settings(directory).get("eos_token_id")
     if ids is None:
         return ()
     return tuple(ids) if isinstance(ids, list) else (ids,)
 
 
 def _check_tokenizer(directory: Path, vocab_size: int) -> None:
-    """Raises ConfigError where the tokenizer knows tokens that the model does not."""
+    """Raises ConfigError if the tokenizer has tokens beyond the embedding."""
     path = directory / "tokenizer.json"
     if not path.is_file():
         return
@@ -169,32 +183,41 @@ def _check_tokenizer(directory: Path, vocab_size: int) -> None:
         )
 
 
-def _found(directory: Path) -> Found:
-    """Returns every tensor of the language model. Raises ConfigError."""
+def _index_tensors(directory: Path) -> TensorIndex:
+    """Returns where each tensor of the language model is. Raises ConfigError."""
     if (directory / INDEX).is_file():
         weight_map = read_json(directory / INDEX).get("weight_map", {})
-        files = sorted(set(weight_map.values()))
+        file_names = sorted(set(weight_map.values()))
     else:
-        weight_map, files = None, [f"{WEIGHTS}.safetensors"]
-    found, held = {}, set()
-    for name in files:
-        with opened(directory / name) as file:
-            keys = list(file.keys())
-        held |= set(keys)
-        for key in keys:
-            if not key.startswith(_ASIDE) and not any(f".{a}" in key for a in _ASIDE):
-                found[_spelled(key)] = (directory / name, key)
-    if weight_map is not None and (lost := sorted(set(weight_map) - held)):
-        raise ConfigError(f"{directory}: {INDEX} names {_some(lost)}, in no file")
-    return {name: at for name, at in found.items() if not name.endswith(_CONSTANT)}
+        weight_map, file_names = {}, [f"{WEIGHTS}.safetensors"]
+    tensors: TensorIndex = {}
+    stored_names: set[str] = set()
+    for file_name in file_names:
+        with open_safetensors(directory / file_name) as file:
+            stored_names |= set(file.keys())
+            for stored in file.keys():  # noqa: SIM118 (safe_open is no mapping)
+                if not _is_ignored(stored):
+                    tensors[_canonical_name(stored)] = (directory / file_name, stored)
+    if lost := sorted(set(weight_map) - stored_names):
+        raise ConfigError(f"{directory}: {INDEX} names {_abbreviate(lost)}, in no file")
+    return tensors
+
+
+def _is_ignored(name: str) -> bool:
+    """Returns whether a tensor is no parameter of the language model."""
+    return (
+        name.startswith(_IGNORED_PARTS)
+        or any(f".{part}" in name for part in _IGNORED_PARTS)
+        or name.endswith(_IGNORED_SUFFIX)
+    )
 
 
 @contextlib.contextmanager
-def opened(path: Path) -> Iterator[Any]:
-    """Yields a safetensors file. Raises ConfigError where it is missing or damaged."""
+def open_safetensors(path: Path) -> Iterator[Any]:
+    """Yields a safetensors file. Raises ConfigError if it is missing or damaged."""
     if not path.is_file():
         beside = sorted(p.name for p in path.parent.glob("*"))
-        raise ConfigError(f"no {path}; beside it lie {_some(beside)}")
+        raise ConfigError(f"no {path}; beside it lie {_abbreviate(beside)}")
     try:
         with safe_open(path, framework="numpy") as file:
             yield file
@@ -204,55 +227,62 @@ def opened(path: Path) -> Iterator[Any]:
         ) from error
 
 
-def _spelled(name: str) -> str:
-    for theirs, plain in _WRAPPERS:
-        if name.startswith(theirs):
-            return plain + name.removeprefix(theirs)
+def _canonical_name(name: str) -> str:
+    """Returns a tensor's name as a model without vision would have it."""
+    for wrapped, plain in _WRAPPERS:
+        if name.startswith(wrapped):
+            return plain + name.removeprefix(wrapped)
     return name
 
 
 def _check_names(
-    table: dict[str, Place], config: ModelConfig, found: Found, directory: Path
+    mapping: dict[str, ParamMapping],
+    config: ModelConfig,
+    tensors: TensorIndex,
+    directory: Path,
 ) -> None:
-    """Raises ConfigError unless the files hold all that is needed, and no more."""
+    """Raises ConfigError unless the files hold exactly the model's tensors."""
     if config.tie_embeddings:
-        found.pop("lm_head.weight", None)  # a copy of the embedding
+        tensors.pop("lm_head.weight", None)  # a copy of the embedding
     needed = {
-        place.name.format(layer)
-        for place in table.values()
-        for layer in range(config.layers)
+        param.hf_name.format(layer)
+        for param in mapping.values()
+        for layer in range(config.num_layers)
     }
-    if missing := sorted(needed - set(found)):
-        raise ConfigError(f"{directory} lacks {_some(missing)}")
-    if unexpected := sorted(set(found) - needed):
+    if missing := sorted(needed - set(tensors)):
+        raise ConfigError(f"{directory} lacks {_abbreviate(missing)}")
+    if unexpected := sorted(set(tensors) - needed):
         nearest = did_you_mean(unexpected[0], needed)
         raise ConfigError(
-            f"{directory} holds {_some(unexpected)}, which the model of config.json "
-            f"has no place for{nearest}"
+            f"{directory} holds {_abbreviate(unexpected)}, which the model of "
+            f"config.json has no place for{nearest}"
         )
 
 
-def _check_forms(
+def _check_shapes(
     params: dict[str, nnx.Param],
-    table: dict[str, Place],
-    found: Found,
+    mapping: dict[str, ParamMapping],
+    tensors: TensorIndex,
     directory: Path,
 ) -> None:
     """Raises ConfigError unless every tensor has its shape and holds floats."""
-    forms = {}
-    for shard in {at for at, _ in found.values()}:
-        with opened(shard) as file:
-            for name, (at, key) in found.items():
-                if at == shard:
-                    part = file.get_slice(key)
-                    forms[name] = (tuple(part.get_shape()), part.get_dtype())
-    for path, place in table.items():
-        stacked, shape = "{}" in place.name, params[path].shape
-        expected = place.shape(shape[1:] if stacked else shape)
+    shapes_and_dtypes = {}
+    for path in {path for path, _ in tensors.values()}:
+        with open_safetensors(path) as file:
+            for name, (where, stored) in tensors.items():
+                if where == path:
+                    view = file.get_slice(stored)
+                    shapes_and_dtypes[name] = (
+                        tuple(view.get_shape()),
+                        view.get_dtype(),
+                    )
+    for param_path, param_mapping in mapping.items():
+        stacked, shape = "{}" in param_mapping.hf_name, params[param_path].shape
+        expected = param_mapping.hf_shape(shape[1:] if stacked else shape)
         for layer in range(shape[0] if stacked else 1):
-            name = place.name.format(layer)
-            actual, dtype = forms[name]
-            if actual != expected and path in ("embedding", "head"):
+            name = param_mapping.hf_name.format(layer)
+            actual, dtype = shapes_and_dtypes[name]
+            if actual != expected and param_path in ("embedding", "lm_head"):
                 raise ConfigError(
                     f"{directory}: {name} is of {actual[0]} tokens x {actual[1:]}, "
                     f"config.json says vocab_size={expected[0]} x {expected[1:]}"
@@ -262,72 +292,79 @@ def _check_forms(
                     f"{directory}: {name} has shape {actual}, config.json asks for "
                     f"{expected}"
                 )
-            if dtype not in _FLOATS:
+            if dtype not in _FLOAT_DTYPES:
                 raise ConfigError(
-                    f"{directory}: {name} holds {dtype}; {', '.join(_FLOATS)} can be "
-                    "read, quantised weights cannot"
+                    f"{directory}: {name} holds {dtype}; {', '.join(_FLOAT_DTYPES)} "
+                    "can be read, quantized weights cannot"
                 )
 
 
-def _layouts(policy: Transformer, mesh: Mesh | None) -> dict[str, Sharding]:
+def _shardings(policy: Transformer, mesh: Mesh | None) -> dict[str, Sharding]:
+    """Returns each parameter's sharding, by its dotted path."""
     if mesh is None:
-        one = SingleDeviceSharding(jax.devices()[0])
+        first_device = SingleDeviceSharding(jax.devices()[0])
         flat_state = nnx.to_flat_state(nnx.state(policy))
         names = [".".join(map(str, path)) for path, _ in flat_state]
-        return dict.fromkeys(names, one)
-    flat = jax.tree_util.tree_flatten_with_path(shardings(policy, mesh))[0]
+        return dict.fromkeys(names, first_device)
+    flat = jax.tree_util.tree_flatten_with_path(param_shardings(policy, mesh))[0]
     return {
-        jax.tree_util.keystr(path, simple=True, separator="."): layout
-        for path, layout in flat
+        jax.tree_util.keystr(path, simple=True, separator="."): sharding
+        for path, sharding in flat
     }
 
 
-def _read(place: Place, param: nnx.Param, found: Found, layout: Sharding) -> jax.Array:
-    """Returns a parameter, its layers read one after the other."""
-    if "{}" not in place.name:
-        return _tensor(place, found[place.name], param.shape, param.dtype, layout)
+def _load_param(
+    mapping: ParamMapping, param: nnx.Param, tensors: TensorIndex, sharding: Sharding
+) -> jax.Array:
+    """Returns a parameter on its devices, reading one layer at a time."""
+    if "{}" not in mapping.hf_name:
+        return _load_tensor(
+            mapping, tensors[mapping.hf_name], param.shape, param.dtype, sharding
+        )
     shape, dtype = tuple(param.shape), param.dtype
-    stack = jax.jit(lambda: jnp.zeros(shape, dtype), out_shardings=layout)()
-    put = jax.jit(_put, donate_argnums=0, out_shardings=layout)
-    inner = layer_sharding(layout)
+    stack = jax.jit(lambda: jnp.zeros(shape, dtype), out_shardings=sharding)()
+    put = jax.jit(_write_layer, donate_argnums=0, out_shardings=sharding)
+    inner = layer_sharding(sharding)
     for layer in range(shape[0]):
-        at = found[place.name.format(layer)]
-        stack = put(stack, _tensor(place, at, shape[1:], dtype, inner), layer)
-    # Else reading would run ahead of writing, and the host fill with layers.
+        where = tensors[mapping.hf_name.format(layer)]
+        one_layer = _load_tensor(mapping, where, shape[1:], dtype, inner)
+        stack = put(stack, one_layer, layer)
+    # Otherwise reading would run ahead of writing and fill the host with layers.
     return jax.block_until_ready(stack)
 
 
-def _put(stack: jax.Array, part: jax.Array, layer: jax.Array) -> jax.Array:
+def _write_layer(stack: jax.Array, part: jax.Array, layer: jax.Array) -> jax.Array:
     return jax.lax.dynamic_update_index_in_dim(stack, part, layer, axis=0)
 
 
-def _tensor(
-    place: Place,
-    at: tuple[Path, str],
+def _load_tensor(
+    mapping: ParamMapping,
+    where: tuple[Path, str],
     shape: tuple[int, ...],
     dtype: Any,
-    layout: Sharding,
+    sharding: Sharding,
 ) -> jax.Array:
-    """Returns one tensor in our form, of which each device reads its part."""
-    with opened(at[0]) as file:
-        theirs = file.get_slice(at[1])
+    """Returns one layer of a parameter; each device reads its own part."""
+    path, stored_name = where
+    with open_safetensors(path) as file:
+        view = file.get_slice(stored_name)
 
-        @functools.cache  # devices that hold the same part share one reading
+        @functools.cache  # devices that hold the same part read it once
         def part(*bounds: tuple[int, int]) -> np.ndarray:
-            index = [slice(*each) for each in bounds]
-            ours = place.to_ours(
-                theirs[place.slices(index, shape)], [b - a for a, b in bounds]
+            index = [slice(*start_stop) for start_stop in bounds]
+            array = mapping.from_hf(
+                view[mapping.hf_slices(index, shape)], [b - a for a, b in bounds]
             )
-            return np.ascontiguousarray(ours.astype(dtype, copy=False))
+            return np.ascontiguousarray(array.astype(dtype, copy=False))
 
         def callback(index: tuple[slice, ...] | None) -> np.ndarray:
             assert index is not None  # every device holds a part
             return part(*(s.indices(n)[:2] for s, n in zip(index, shape, strict=True)))
 
-        return jax.make_array_from_callback(shape, layout, callback)
+        return jax.make_array_from_callback(shape, sharding, callback)
 
 
-def _some(names: list[str]) -> str:
-    """Returns a few of the names, and how many more there are."""
+def _abbreviate(names: list[str]) -> str:
+    """Returns the first three names, and how many more there are."""
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return ", ".join(map(repr, names[:3])) + more

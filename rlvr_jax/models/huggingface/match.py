@@ -1,4 +1,4 @@
-"""Whether a recipe's model is that of the Hugging Face directory it starts from."""
+"""Checks a recipe's model against the Hugging Face directory that it starts from."""
 
 import dataclasses
 from pathlib import Path
@@ -6,31 +6,35 @@ from pathlib import Path
 from job_jax.config_io import diff
 from job_jax.schema import ConfigError
 from rlvr_jax.config import ModelConfig, PretrainedConfig
-from rlvr_jax.models.huggingface.families import (
-    function_of,
-    model_config,
-    text_settings,
+from rlvr_jax.models.huggingface.config import (
+    CONFIG,
+    canonical_config,
+    hf_vocab_size,
+    read_model_config,
 )
-from rlvr_jax.models.huggingface.load import CONFIG, embedding_rows, read_json
 
 
-def check_match(pretrained: PretrainedConfig, model: ModelConfig) -> None:
-    """Raises ConfigError, naming every field, where config.json says otherwise.
+def check_matches_hf(pretrained: PretrainedConfig, model: ModelConfig) -> None:
+    """Raises ConfigError, naming every field, if config.json describes another model.
 
-    A recipe may use less than the whole context; how it computes is its own affair.
+    A recipe may use a shorter context, and computes as it likes (dtypes, scan, remat).
     """
-    file = Path(pretrained.path) / CONFIG
-    settings = text_settings(read_json(file))
-    theirs = model_config(settings, dtype=model.param_dtype)
-    length = min(model.max_length, theirs.max_length)
-    wanted = dataclasses.replace(theirs, max_length=length)
-    lines = diff(function_of(model), function_of(wanted))
+    directory = Path(pretrained.path)
+    theirs = read_model_config(
+        directory,
+        dtype=model.param_dtype,
+        family=model.family if ":" in model.family else None,
+    )
+    length = min(model.max_seq_len, theirs.max_seq_len)
+    wanted = dataclasses.replace(theirs, max_seq_len=length)
+    lines = diff(canonical_config(model), canonical_config(wanted))
     lines = [f"model.{line}" for line in lines]
-    rows = embedding_rows(dataclasses.replace(pretrained, vocab_size=0))
+    rows = hf_vocab_size(dataclasses.replace(pretrained, vocab_size=0))
     if pretrained.vocab_size not in (0, rows):
         lines.append(f"pretrained.vocab_size: {pretrained.vocab_size} -> {rows}")
     if lines:
         raise ConfigError(
-            f"{file} describes another model than the config: {'; '.join(lines)}; set "
-            "each as config.json has it (rlvr_jax.models.sizes has the usual ones)"
+            f"{directory / CONFIG} describes another model than the config: "
+            f"{'; '.join(lines)}; set each as config.json has it "
+            "(rlvr_jax.models.families.SIZES has published ones)"
         )

@@ -1,4 +1,4 @@
-"""Adapters -> a directory that PEFT loads beside the policy they were trained on."""
+"""Adapters -> a directory that PEFT loads on top of the base policy."""
 
 import json
 import os
@@ -24,16 +24,18 @@ def save_peft(
     config: LoRAConfig,
     base: str | None = None,
 ) -> None:
-    """Writes the adapters of an adapted policy into a new directory, in float32.
+    """Writes the adapters of a policy into a new directory, in float32.
 
-    `base` is where PEFT finds the policy without them, such as what `save_hf` wrote.
-    Raises ConfigError where adapters lie in `path` already.
+    `base` is where PEFT finds the policy without them, such as a directory that
+    `save_hf` wrote. Raises ConfigError if `path` already holds adapters.
     """
     directory = Path(path)
     if (directory / _WEIGHTS).exists():
         raise ConfigError(f"{directory} holds adapters already; give a new directory")
     directory.mkdir(parents=True, exist_ok=True)
-    save_file(_tensors(policy, config), directory / _WEIGHTS, metadata={"format": "pt"})
+    save_file(
+        _peft_tensors(policy, config), directory / _WEIGHTS, metadata={"format": "pt"}
+    )
     settings: dict[str, Any] = {
         "base_model_name_or_path": base,
         "bias": "none",
@@ -43,13 +45,13 @@ def save_peft(
         "lora_dropout": 0.0,
         "peft_type": "LORA",
         "r": config.rank,
-        "target_modules": sorted(config.modules),
+        "target_modules": sorted(config.target_modules),
         "task_type": "CAUSAL_LM",
     }
     (directory / _CONFIG).write_text(json.dumps(settings, indent=2) + "\n")
 
 
-def _tensors(policy: Transformer, config: LoRAConfig) -> dict[str, np.ndarray]:
+def _peft_tensors(policy: Transformer, config: LoRAConfig) -> dict[str, np.ndarray]:
     """Returns every adapter as PEFT names it: A [rank, in] and B [out, rank]."""
     tensors = {}
     for module, pair in lora.named_adapters(policy, config).items():

@@ -5,7 +5,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -13,19 +13,13 @@ from flax import nnx
 from safetensors.numpy import save_file
 
 from job_jax.schema import ConfigError
-from rlvr_jax.models.huggingface.families import hf_settings, text_settings
-from rlvr_jax.models.huggingface.layout import Place, places
-from rlvr_jax.models.huggingface.load import (
-    CONFIG,
-    GENERATION,
-    INDEX,
-    WEIGHTS,
-    read_json,
-)
+from rlvr_jax.models.families import ParamMapping, load_family
+from rlvr_jax.models.huggingface.config import CONFIG, text_settings, to_hf_config
+from rlvr_jax.models.huggingface.load import GENERATION, INDEX, WEIGHTS
 from rlvr_jax.models.transformer import Transformer
 
 _SHARD_BYTES = 4 << 30  # of one file, at most, but for a tensor that is larger
-CARRIED = (
+COPIED_FILES = (
     CONFIG,
     GENERATION,
     "tokenizer.json",
@@ -43,54 +37,54 @@ CARRIED = (
 def save_hf(policy: Transformer, path: str | os.PathLike[str]) -> None:
     """Writes the policy into a new directory, in the dtype of its parameters.
 
-    Tokenizer, generation config and settings of no matter to the logits come from the
-    directory that the policy was loaded from, if it was. Raises ConfigError where no
-    architecture of transformers computes the policy, or weights lie in `path` already.
+    `transformers` can load that directory. If the policy was loaded from one, its
+    tokenizer, generation config and other settings are copied. Raises ConfigError if
+    the policy's family cannot express it, or if `path` already holds weights.
+    `load_hf` has an example.
     """
-    directory, table = Path(path), places(policy.config)
+    directory = Path(path)
+    mapping = load_family(policy.config.family).param_mapping(policy.config)
     if list(directory.glob("*.safetensors")):
         raise ConfigError(f"{directory} holds weights already; give a new directory")
-    carried: dict[str, Any] = {}
-    if policy.origin:
-        carried = text_settings(read_json(Path(policy.origin) / CONFIG))
-    settings = hf_settings(policy.config, vocab_size=policy.vocab_size, carried=carried)
-    if not policy.origin and policy.eos_ids:
+    extra = text_settings(Path(policy.hf_dir)) if policy.hf_dir else {}
+    settings = to_hf_config(policy.config, vocab_size=policy.vocab_size, extra=extra)
+    if not policy.hf_dir and policy.eos_ids:
         settings["eos_token_id"] = list(policy.eos_ids)
     directory.mkdir(parents=True, exist_ok=True)
     params = {
-        ".".join(map(str, at)): param[...]
-        for at, param in nnx.to_flat_state(nnx.state(policy))
+        ".".join(map(str, key)): param[...]
+        for key, param in nnx.to_flat_state(nnx.state(policy))
     }
     tensors = [
-        _Tensor(place.name.format(layer), place, params[name], layer)
-        for name, place in table.items()
-        for layer in range(policy.config.layers if "{}" in place.name else 1)
+        _Tensor(m.hf_name.format(layer), m, params[name], layer)
+        for name, m in mapping.items()
+        for layer in range(policy.config.num_layers if "{}" in m.hf_name else 1)
     ]
-    _write(directory, list(_shards(tensors)))
-    for name in CARRIED if policy.origin else ():
-        if (source := Path(policy.origin or "") / name).is_file():
+    _write_files(directory, list(_split_into_files(tensors)))
+    for name in COPIED_FILES if policy.hf_dir else ():
+        if (source := Path(policy.hf_dir or "") / name).is_file():
             shutil.copyfile(source, directory / name)
     (directory / CONFIG).write_text(json.dumps(settings, indent=2) + "\n")
 
 
 class _Tensor(NamedTuple):
     name: str
-    place: Place
+    mapping: ParamMapping
     param: jax.Array
     layer: int
 
     @property
     def nbytes(self) -> int:
-        stacked = "{}" in self.place.name
+        stacked = "{}" in self.mapping.hf_name
         return self.param.nbytes // (self.param.shape[0] if stacked else 1)
 
-    def theirs(self) -> np.ndarray:
+    def to_hf(self) -> np.ndarray:
         """Returns the tensor as the file holds it."""
-        one = self.param[self.layer] if "{}" in self.place.name else self.param
-        return np.ascontiguousarray(self.place.to_theirs(np.asarray(one)))
+        layer = self.param[self.layer] if "{}" in self.mapping.hf_name else self.param
+        return np.ascontiguousarray(self.mapping.to_hf(np.asarray(layer)))
 
 
-def _shards(tensors: list[_Tensor]) -> Iterator[list[_Tensor]]:
+def _split_into_files(tensors: list[_Tensor]) -> Iterator[list[_Tensor]]:
     """Yields the tensors of each file."""
     shard: list[_Tensor] = []
     size = 0
@@ -103,7 +97,7 @@ def _shards(tensors: list[_Tensor]) -> Iterator[list[_Tensor]]:
     yield shard
 
 
-def _write(directory: Path, shards: list[list[_Tensor]]) -> None:
+def _write_files(directory: Path, shards: list[list[_Tensor]]) -> None:
     """Writes the files one after the other, each whole or not at all, and the index."""
     weight_map: dict[str, str] = {}
     total = 0
@@ -111,7 +105,7 @@ def _write(directory: Path, shards: list[list[_Tensor]]) -> None:
         name = f"{WEIGHTS}-{number:05}-of-{len(shards):05}.safetensors"
         if len(shards) == 1:
             name = f"{WEIGHTS}.safetensors"
-        arrays = {tensor.name: tensor.theirs() for tensor in shard}
+        arrays = {tensor.name: tensor.to_hf() for tensor in shard}
         unfinished = directory / f"{name}.tmp"
         save_file(arrays, unfinished, metadata={"format": "pt"})
         unfinished.replace(directory / name)

@@ -1,0 +1,39 @@
+"""The T-SAE as its authors released it: AI4LIFE-GROUP/temporal-saes, number for number.
+
+Raw dot products, half the sum of both directions of InfoNCE, weights of 0.2 and 0.8
+before the mean of the two nested errors (0.1 and 0.4 here), and a random earlier token
+as the positive. Loss terms, gradients and the parameters after ten steps equal the
+released code's on small goldens (tests/golden/make_tsae_goldens.py). Sizes, lengths and
+data are this library's defaults; set them on the command line.
+
+Command: python -m sae_jax.train --config=configs/tsae_reference.py --workdir=DIR \
+    --config.pairs.path=ACTIVATIONS
+
+Without its contrastive flag the released code trains another loss; that one is
+--config.loss.contrast=l1_cosine --config.loss.alpha=0.02 (0.1 of theirs times the first
+group's weight).
+
+NOT RUN beyond the goldens' ten steps.
+"""
+
+from sae_jax.config import Config, LossConfig, OptimizerConfig, PairsConfig, SAEConfig
+
+
+def get_config() -> Config:
+    """Returns the recipe."""
+    return Config(
+        name="tsae_reference",
+        sae=SAEConfig(topk_tolerance=0.0, normalize=False),
+        loss=LossConfig(
+            alpha=0.1,
+            similarity="dot",
+            temperature=1.0,
+            infonce_reduction="mean",
+            contrast_block_size=0,
+            positive_sparsity="own",
+            mse_reduction="sum",
+            group_weights=(0.1, 0.4),
+        ),
+        optimizer=OptimizerConfig(lr_decay_fraction=0.0),
+        pairs=PairsConfig(positive="random"),
+    )

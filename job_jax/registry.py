@@ -1,0 +1,119 @@
+"""Names for what a config can choose: ours, and what a user brings.
+
+A registry maps our names to the places of classes or functions and imports one only
+when it is asked for. Whatever has no name here is given by its place,
+"package.module:name", from any module that Python can import.
+"""
+
+import dataclasses
+import importlib
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from job_jax.schema import ConfigError, ConfigSection, did_you_mean
+
+
+class Registry:
+    """Finds a class or function by our name for it, or by its place.
+
+    Args:
+        what: what is registered, as messages call it ("curriculum").
+        places: our names, each with its place, "package.module:name".
+
+    Example:
+        >>> registry = Registry("shape", {"fraction": "fractions:Fraction"})
+        >>> registry.load("fraction") is registry.load("fractions:Fraction")
+        True
+        >>> registry.load("fractoin")
+        Traceback (most recent call last):
+        ...
+        job_jax.schema.ConfigError: unknown shape 'fractoin'; did you mean 'fraction'? \
+One of your own is named by its place: package.module:name
+    """
+
+    def __init__(self, what: str, places: Mapping[str, str]):
+        self.what = what
+        self._places = dict(places)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Returns our names, in the order they were given."""
+        return tuple(self._places)
+
+    def load(self, name: str) -> Any:
+        """Returns what has this name. Raises ConfigError if there is no such thing."""
+        place = self._places.get(name, name)
+        module_name, colon, attribute = place.partition(":")
+        if not (colon and module_name and attribute):
+            raise ConfigError(
+                f"unknown {self.what} {name!r}{did_you_mean(name, self.names)} "
+                "One of your own is named by its place: package.module:name"
+            )
+        try:
+            module = importlib.import_module(module_name)
+        except ImportError as error:
+            raise ConfigError(
+                f"{self.what} {name!r}: cannot import {module_name}: {error}; the "
+                "module "
+                "must be installed, in the current folder, beside the recipe, or on "
+                "PYTHONPATH"
+            ) from error
+        if attribute not in vars(module):
+            nearest = did_you_mean(attribute, [n for n in vars(module) if n[0] != "_"])
+            raise ConfigError(
+                f"{self.what} {name!r}: {module_name} has no {attribute!r}{nearest}"
+            )
+        return vars(module)[attribute]
+
+    def name_of(self, thing: Any) -> str:
+        """Returns the name by which `load` finds a class or function.
+
+        Raises ConfigError for what no other process could import: something local, or
+        defined in the recipe itself.
+        """
+        place = f"{thing.__module__}:{thing.__qualname__}"
+        for name, known in self._places.items():
+            if known == place:
+                return name
+        if thing.__module__ in ("__main__", "<run_path>") or "." in thing.__qualname__:
+            raise ConfigError(
+                f"{self.what} {thing.__qualname__} stands where config.json cannot "
+                "name "
+                "it; define it at the top of a module of its own, beside the recipe"
+            )
+        return place
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OpenSection(ConfigSection):
+    """A config section whose class is chosen by name: one of ours, or a user's own.
+
+    The base class of a choice sets `registry`; a config field is annotated with that
+    base and holds one of its subclasses, whose fields are the options of that choice.
+    On the command line and in config.json the class stands under the key `tag`:
+    `--config.curriculum.name=target --config.curriculum.target=0.3`. Every field needs
+    a default. Fields of the base class keep their values when the class is changed.
+    """
+
+    registry: ClassVar[Registry]
+    tag: ClassVar[str] = "name"
+
+    def __post_init__(self) -> None:
+        """Refuses values of another type, and a class that cannot be named."""
+        super().__post_init__()
+        self.registry.name_of(type(self))
+
+    def tags(self) -> dict[str, str]:
+        """Returns the name of the section's class, by the key it stands under."""
+        return {self.tag: self.registry.name_of(type(self))}
+
+    @classmethod
+    def choose(cls, name: str) -> type["OpenSection"]:
+        """Returns the class of that name. Raises ConfigError for any other thing."""
+        chosen = cls.registry.load(name)
+        if not (isinstance(chosen, type) and issubclass(chosen, cls)):
+            raise ConfigError(
+                f"{cls.registry.what} {name!r} is no subclass of "
+                f"{cls.__module__}.{cls.__name__}; derive it from that class"
+            )
+        return chosen

@@ -1,0 +1,1 @@
+"""Latents edited while a checkpoint answers, beside controls."""

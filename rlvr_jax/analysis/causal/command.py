@@ -1,0 +1,227 @@
+"""The subcommand `causal`: latents edited while a checkpoint answers."""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+
+from job_jax.checkpoint import CheckpointReadError
+from job_jax.command import UsageError, define_config_flags, parse_command, run_command
+from job_jax.metrics import Progress
+from rlvr_jax.analysis.causal.contrasts import arm_row, compute_contrasts, contrast_row
+from rlvr_jax.analysis.causal.summary import (
+    describe_effects,
+    draw_figure,
+    format_latents,
+    format_table,
+)
+from rlvr_jax.analysis.workdir import to_plain_json
+from rlvr_jax.config import Config
+from rlvr_jax.probe.intervene import (
+    MODES,
+    Arm,
+    ArmResult,
+    Calibration,
+    InterventionSpec,
+    calibrate,
+    load_fitting_sae,
+    make_arms,
+    run_arm,
+)
+from rlvr_jax.run.load import LoadedPolicy, load_policy
+
+# Strengths used where none are given. The unit is explained in sae_jax/edits.py.
+_DEFAULT_STRENGTHS = {
+    "ablate": (0.5, 1.0),
+    "clamp": (1.0, 2.0),
+    "scale": (0.0, 0.5, 2.0),
+    "add": (1.0, 2.0),
+}
+
+_USAGE = """\
+usage: python -m rlvr_jax.analysis causal --config=FILE --checkpoint=DIR --sae=DIR
+           --layer=N --latents=3,17 --out=DIR [--mode=ablate] [--strengths=0.5,1]
+
+Answers the held-out problems of a config (eval.*) with latents of an autoencoder edited
+in the residual stream after a layer, and with controls: random latents matched in
+firing rate and in the distance they move the stream, random directions, a null edit.
+All arms share problems and sampling keys. Prints one table, a sentence for each
+strength, and what was written: DIR/causal.json and DIR/causal.svg.
+
+--config and --checkpoint are read as rlvr_jax.evaluate reads them; how to read the
+table is told in docs/causal.md.
+"""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Returns the exit code: 0 done, 1 failed, 2 bad usage or config."""
+    return run_command(lambda: _run_command(argv), (CheckpointReadError, OSError))
+
+
+def _define_flags() -> flags.FlagValues:
+    values = define_config_flags()
+    for name, text in (
+        ("checkpoint", "a run's workdir, or one of its checkpoints"),
+        ("sae", "the autoencoder, of any format that sae_jax reads"),
+        ("out", "the directory to write; it must not exist"),
+    ):
+        flags.DEFINE_string(name, None, text, flag_values=values)
+    flags.DEFINE_integer("layer", None, "counted from 0", flag_values=values)
+    flags.DEFINE_list("latents", [], "their numbers, such as 3,17", flag_values=values)
+    flags.DEFINE_boolean(
+        "separately", False, "edit the latents one by one", flag_values=values
+    )
+    flags.DEFINE_enum("mode", "ablate", MODES, "|".join(MODES), flag_values=values)
+    flags.DEFINE_list(
+        "strengths",
+        None,
+        "ablate: the fraction taken away; scale: the factor; clamp, add: in means of "
+        "the latent where it fires. By default "
+        + "; ".join(
+            f"{mode} {_join_numbers(strengths)}"
+            for mode, strengths in _DEFAULT_STRENGTHS.items()
+        ),
+        flag_values=values,
+    )
+    flags.DEFINE_integer(
+        "num_controls", 5, "of random latents, and of directions", 1, flag_values=values
+    )
+    flags.DEFINE_enum(
+        "scope",
+        "completion",
+        ("completion", "predicting", "everywhere"),
+        "completion|predicting|everywhere: completion tokens alone; with the prompt's "
+        "last, which predicts the first of them; with the whole prompt",
+        flag_values=values,
+    )
+    return values
+
+
+def _run_command(argv: Sequence[str]) -> None:
+    values = _define_flags()
+    _, config = parse_command(argv, values, usage=_USAGE, default=Config())
+    for name in ("checkpoint", "sae", "layer", "out"):
+        if values[name].value is None:
+            raise UsageError(f"--{name} is missing; see --help")
+    out = Path(values.out)
+    if out.exists():
+        raise UsageError(f"--out={out} exists; remove it or name another")
+    latents = tuple(_parse_numbers(values.latents, int, "--latents"))
+    strengths = _DEFAULT_STRENGTHS[values.mode]
+    if values.strengths is not None:
+        strengths = tuple(_parse_numbers(values.strengths, float, "--strengths"))
+    specs = [
+        InterventionSpec(
+            layer=values.layer,
+            latents=group,
+            mode=values.mode,
+            strengths=strengths,
+            num_controls=values.num_controls,
+            scope=values.scope,
+        )
+        for group in ([(i,) for i in latents] if values.separately else [latents])
+    ]
+    with load_policy(config, Path(values.checkpoint), stage="eval") as loaded:
+        record = load_fitting_sae(
+            values.sae, config, layer=values.layer, latents=latents
+        )
+        result, picture = run_experiment(loaded, record.tsae, specs)
+    out.mkdir(parents=True)
+    about = {
+        "sae": {"path": values.sae, **record.metadata},
+        "policy": {"name": config.name, "step": loaded.step},
+    }
+    text = json.dumps(to_plain_json(about | result), indent=2, allow_nan=False)
+    (out / "causal.json").write_text(text + "\n")
+    (out / "causal.svg").write_text(picture)
+    print(json.dumps({"causal": str(out)}))
+
+
+def run_experiment(
+    loaded: LoadedPolicy, tsae: Any, specs: Sequence[InterventionSpec]
+) -> tuple[dict[str, Any], str]:
+    """Runs all interventions; returns their record, and the figure of the first.
+
+    Prints the table and its sentences. False discovery is controlled over all
+    interventions together.
+    """
+    config = loaded.setup.config
+    problems = loaded.setup.problems("eval", config.eval.num_problems)
+    calibration = calibrate(loaded, tsae, problems, layer=specs[0].layer)
+    arms = [
+        arm
+        for i, spec in enumerate(specs)
+        for arm in make_arms(spec, tsae, calibration, seed=config.seed + i)
+    ]
+    for warning in _dead_latent_warnings(specs, calibration):
+        print(warning, file=sys.stderr)
+    progress = Progress("causal", len(arms) + 1, every=1)
+    results: list[ArmResult] = []
+    for arm in (Arm(kind="clean"), *arms):
+        results.append(run_arm(loaded, problems, arm, scope=specs[0].scope))
+        progress.update(len(results), {}, tokens=int((results[-1].tokens > 0).sum()))
+    progress.close()
+    clean, *edited = results
+    contrasts = compute_contrasts(
+        clean, edited, resamples=config.eval.bootstrap_resamples, seed=config.seed
+    )
+    first = specs[0]
+    sentences = describe_effects(contrasts)
+    print(format_table(contrasts), "", *sentences, sep="\n")
+    title = (
+        f"{config.name}, step {loaded.step}: {first.mode} latents "
+        f"{format_latents(first.latents)} after layer {first.layer} "
+        f"({first.scope} tokens)"
+    )
+    return {
+        "interventions": [vars(spec) for spec in specs],
+        "problems": len(problems),
+        "num_samples": config.eval.num_samples,
+        "calibration": _calibration_record(specs, calibration),
+        "clean": arm_row(clean, clean),
+        "arms": [arm_row(result, clean) for result in edited],
+        "contrasts": [contrast_row(contrast) for contrast in contrasts],
+        "summary": sentences,
+    }, draw_figure(contrasts, title=title, mode=first.mode)
+
+
+def _dead_latent_warnings(
+    specs: Sequence[InterventionSpec], calibration: Calibration
+) -> list[str]:
+    """Returns a warning that names the latents which fire on no clean token, if any."""
+    latents = dict.fromkeys(i for spec in specs for i in spec.latents)
+    dead = calibration.firing.select_dead(tuple(latents))
+    return [
+        f"warning: dead latents {list(dead)}: they fire on none of "
+        f"{len(calibration.residuals)} clean tokens; to ablate or scale them does "
+        "nothing, and clamp and add have no unit"
+    ] * bool(dead)
+
+
+def _calibration_record(
+    specs: Sequence[InterventionSpec], calibration: Calibration
+) -> dict[str, Any]:
+    latents = dict.fromkeys(i for spec in specs for i in spec.latents)
+    return {
+        "tokens": len(calibration.residuals),
+        "rate": {i: float(calibration.firing.rate[i]) for i in latents},
+        "unit": {i: float(calibration.firing.mean_when_active[i]) for i in latents},
+        "dead": list(calibration.firing.select_dead(tuple(latents))),
+    }
+
+
+def _parse_numbers(texts: Sequence[str], number_type: Any, flag: str) -> list[Any]:
+    try:
+        return [number_type(text) for text in texts]
+    except ValueError as error:
+        example = "3,17" if number_type is int else "0.5,1"
+        raise UsageError(
+            f"{flag}={','.join(texts)}: write numbers, such as {example}"
+        ) from error
+
+
+def _join_numbers(values: Sequence[float]) -> str:
+    return ",".join(f"{value:g}" for value in values)

@@ -1,0 +1,203 @@
+"""Small charts as inline SVG, which follow the page's light or dark colors.
+
+The same panel always gives the same text: no dates, no random ids.
+"""
+
+import dataclasses
+import io
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import markupsafe
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+BLUE, AMBER, PURPLE, GREEN, RED, GRAY = (
+    "#3b82c4",
+    "#d98324",
+    "#8e5bb5",
+    "#2f9e6e",
+    "#d1495b",
+    "#8a8f98",
+)
+# Easy to hard, cool to warm.
+_RAMP = (BLUE, PURPLE, RED, AMBER)
+# Stand-ins that the page's own colors replace.
+_INK, _RULE = "#000001", "#000002"
+
+_STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "text.parse_math": False,
+    "font.size": 10,
+    "text.color": _INK,
+    "axes.labelcolor": _INK,
+    "axes.edgecolor": _RULE,
+    "axes.titlesize": 11,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.axisbelow": True,
+    "grid.color": _RULE,
+    "grid.linewidth": 0.6,
+    "xtick.color": _RULE,
+    "ytick.color": _RULE,
+    "xtick.labelcolor": _INK,
+    "ytick.labelcolor": _INK,
+    "lines.linewidth": 1.8,
+    "lines.solid_capstyle": "round",
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Line:
+    """One curve. `band` is (low, high) around it; `raw` shows the unsmoothed values."""
+
+    label: str
+    color: str
+    x: Sequence[float]
+    y: Sequence[float]
+    interval: tuple[Sequence[float], Sequence[float]] | None = None
+    show_raw: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Panel:
+    """One chart of curves over steps, which are smoothed.
+
+    With `categorical`, x is a category instead: all at equal distance, each with a dot
+    and a tick, nothing smoothed.
+    """
+
+    title: str
+    lines: Sequence[Line]
+    xlabel: str = "step"
+    percent: bool = False
+    categorical: bool = False
+    stacked: bool = False
+
+
+def level_colors(levels: Sequence[int]) -> dict[int, str]:
+    """Returns a color per level, from cool (the lowest) to warm (the highest)."""
+    stops = np.array([mpl.colors.to_rgb(color) for color in _RAMP])
+    places = np.linspace(0, len(stops) - 1, len(levels)) if len(levels) > 1 else [0.0]
+    channels = [np.interp(places, range(len(stops)), stops[:, i]) for i in range(3)]
+    return {
+        level: mpl.colors.to_hex(rgb)
+        for level, rgb in zip(levels, np.stack(channels, axis=1), strict=True)
+    }
+
+
+def smooth(values: Sequence[float]) -> list[float]:
+    """Returns the centered moving mean over about a twelfth of the values."""
+    half = len(values) // 24
+    return [
+        float(np.mean(values[max(0, i - half) : i + half + 1]))
+        for i in range(len(values))
+    ]
+
+
+def draw_panel(name: str, panel: Panel) -> markupsafe.Markup:
+    """Returns the panel as an `<svg>` element whose ids all start with `name`."""
+    with mpl.rc_context({**_STYLE, "svg.hashsalt": name}):
+        figure = Figure(figsize=(4.3, 2.5))
+        axes = figure.add_axes((0.14, 0.19, 0.84, 0.68))
+        if panel.stacked:
+            _draw_stack(axes, panel)
+        else:
+            _draw_lines(axes, panel)
+        if axes.dataLim.ymin >= 0:
+            axes.set_ylim(bottom=0)
+        axes.set_title(panel.title)
+        axes.set_xlabel(panel.xlabel)
+        axes.margins(x=0.03 if panel.categorical else 0.01)
+        axes.tick_params(length=0)
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:.3g}")
+        if panel.categorical:
+            choices = _categories(panel)
+            axes.set_xticks(range(len(choices)), [f"{x:g}" for x in choices])
+        if panel.percent:
+            axes.set_ylim(0, 1.02)
+            axes.set_yticks((0, 0.25, 0.5, 0.75, 1))
+            axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
+        text = io.StringIO()
+        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        figure.savefig(text, format="svg", transparent=True, metadata=nothing)
+    return _to_inline_svg(text.getvalue(), name, panel.title)
+
+
+def draw_sheet(name: str, title: str, panels: Sequence[Panel]) -> str:
+    """Returns panels as one SVG document, three in a row, under a title and a legend.
+
+    For files that stand alone: it brings the colors that a page would.
+    """
+    width, height, top = 430, 250, 52
+    colors = {line.label: line.color for panel in panels for line in panel.lines}
+    rows = -(-len(panels) // 3)
+    size = f"{3 * width} {top + rows * height}"
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size}" '
+        'font-family="sans-serif" style="color: #1f2328; --rule: #b8bec6">',
+        f'<rect width="{3 * width}" height="{top + rows * height}" fill="#ffffff"/>',
+        f'<text x="16" y="22" font-size="15">{markupsafe.escape(title)}</text>',
+    ]
+    for place, (label, color) in enumerate(colors.items()):
+        x = 16 + 170 * place
+        text = markupsafe.escape(label)
+        parts.append(f'<rect x="{x}" y="34" width="12" height="12" fill="{color}"/>')
+        parts.append(f'<text x="{x + 18}" y="44" font-size="12">{text}</text>')
+    for place, panel in enumerate(panels):
+        x, y = place % 3 * width, top + place // 3 * height
+        where = f'<svg x="{x}" y="{y}" width="{width}" height="{height}" '
+        svg = str(draw_panel(f"{name}{place}", panel))
+        parts.append(svg.replace("<svg ", where, 1))
+    return "\n".join([*parts, "</svg>\n"])
+
+
+def _categories(panel: Panel) -> list[float]:
+    return sorted({x for line in panel.lines for x in line.x})
+
+
+def _draw_lines(axes: Axes, panel: Panel) -> None:
+    choices = _categories(panel)
+    for line in panel.lines:
+        x = [choices.index(at) for at in line.x] if panel.categorical else line.x
+        y = line.y if panel.categorical else smooth(line.y)
+        if line.interval is not None:
+            axes.fill_between(x, *line.interval, color=line.color, alpha=0.18, lw=0)
+        if line.show_raw:
+            axes.plot(x, line.y, color=line.color, alpha=0.3, lw=0.9)
+        axes.plot(x, y, color=line.color, marker="o" if panel.categorical else "", ms=4)
+
+
+def _draw_stack(axes: Axes, panel: Panel) -> None:
+    axes.stackplot(
+        panel.lines[0].x,
+        [smooth(line.y) for line in panel.lines],
+        colors=[line.color for line in panel.lines],
+        alpha=0.75,
+        lw=0,
+    )
+
+
+def _to_inline_svg(svg: str, name: str, title: str) -> markupsafe.Markup:
+    """Returns matplotlib's document as an element fit for the middle of a page."""
+    svg = svg[svg.index("<svg") :].strip()
+    # A <style> inside an inline element would rule the whole page.
+    svg = re.sub(r"\s*<(metadata|style)\b.*?</\1>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"font-family: [^;\"]*; ", "", svg)
+    svg = re.sub(r'\s(xmlns(:xlink)?|version)="[^"]*"', "", svg)
+    svg = re.sub(r'\sid="', f' id="{name}-', svg)
+    svg = re.sub(r'(url\(|(?:xlink:)?href=")#', rf"\1#{name}-", svg)
+    svg = svg.replace("xlink:href", "href")
+    svg = svg.replace(_INK, "currentColor").replace(_RULE, "var(--rule)")
+    head = re.compile(r'<svg width="[^"]*" height="[^"]*"')
+    opening = f'<svg role="img" aria-label="{markupsafe.escape(title)}"'
+    return markupsafe.Markup(head.sub(lambda _: opening, svg, count=1))

@@ -1,0 +1,189 @@
+"""What one run measured, in numbers that can be set beside another run's."""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from rlvr_jax.analysis.tables import first_and_last_tenth, mean
+from rlvr_jax.analysis.workdir import RunArtifacts
+from rlvr_jax.config import DifficultyConfig
+from rlvr_jax.metrics.bootstrap import Interval
+from rlvr_jax.metrics.scores import bands_from_verdicts
+from rlvr_jax.metrics.statistics import pass_at_k
+from rlvr_jax.rollouts.graded import verdicts_by_problem
+from rlvr_jax.types import BANDS
+
+PASS, PASS_BEFORE, LENGTH = "pass@k", "pass@k before RL", "completion length"
+REWARD, NO_SIGNAL, ALARMS = "reward", "groups without signal", "alarms"
+SECONDS = "seconds"
+METRIC_NAMES = (PASS, PASS_BEFORE, LENGTH, REWARD, NO_SIGNAL, ALARMS, SECONDS)
+FRACTIONS = (PASS, PASS_BEFORE, NO_SIGNAL)  # lie in 0..1
+
+RolloutRow = Mapping[str, Any]
+
+
+class Metric(NamedTuple):
+    """What a number of a run is: its name, which problems it is of, its k if any.
+
+    `grouping` is "all", "band" or "type", and `group` the band or the type.
+    """
+
+    name: str
+    grouping: str = "all"
+    group: str = ""
+    k: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Score:
+    """A metric's value in one run.
+
+    `by_problem` has the value of each problem, with the mean `mean`, if the run's
+    rollouts are there; if not, `interval` is the one in summary.json.
+    """
+
+    mean: float
+    by_problem: Mapping[str, float] | None = None
+    interval: Interval | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunMetrics:
+    """A run with its scores, and sentences about what is missing."""
+
+    run: RunArtifacts
+    scores: dict[Metric, Score]
+    missing: list[str]
+
+
+def measure_run(run: RunArtifacts) -> RunMetrics:
+    """Returns the scores of a run, finished or not."""
+    missing: list[str] = []
+    scores = _training_scores(run, missing)
+    if not run.summary.get("eval", {}).get("after"):
+        missing.append("no evaluation after RL")
+    elif not run.rollout_steps("eval_after"):
+        missing.append(
+            "no rollouts of its evaluation: intervals are summary.json's, and "
+            "differences have none"
+        )
+        scores |= _summary_scores(run.summary["eval"]["after"])
+    else:
+        scores |= _eval_scores(run, missing)
+    if "stages" in run.summary:
+        scores[Metric(SECONDS)] = Score(mean=sum(run.summary["stages"].values()))
+    return RunMetrics(run=run, scores=scores, missing=missing)
+
+
+def _training_scores(run: RunArtifacts, missing: list[str]) -> dict[Metric, Score]:
+    """Returns the scores of the training steps: alarms, reward, missing signal."""
+    done, num_steps = len(run.metrics.get("train", [])), run.config["train"]["steps"]
+    if done < num_steps:
+        missing.append(f"{done} of {num_steps} training steps done")
+    if not done:
+        return {}
+    scores = {Metric(ALARMS): Score(mean=float(len(run.alarms())))}
+    if reward := run.series("train", "reward/mean")[1]:
+        scores[Metric(REWARD)] = Score(mean=first_and_last_tenth(reward)[1])
+    if has_signal := run.series("train", "groups/nonzero_std")[1]:
+        scores[Metric(NO_SIGNAL)] = Score(mean=1 - mean(has_signal))
+    return scores
+
+
+def _eval_scores(run: RunArtifacts, missing: list[str]) -> dict[Metric, Score]:
+    """Returns the held-out scores, problem by problem, from the saved rollouts."""
+    after = _group_by_id(run.rollouts("eval_after", 0))
+    ks = [int(k) for k in run.summary["eval"]["after"]["pass@k"]]
+    groups: list[tuple[str, str, list[str]]] = [("all", "", list(after))]
+    before: dict[str, list[RolloutRow]] = {}
+    if run.rollout_steps("eval_before"):
+        rows = run.rollouts("eval_before", 0)
+        before = _group_by_id(rows)
+        bands = bands_from_verdicts(
+            verdicts_by_problem(rows), _difficulty_thresholds(run.config)
+        )
+        groups += _split_problems(
+            "band", after, lambda name: bands.get(name, "unknown"), BANDS
+        )
+    else:
+        missing.append("no rollouts before RL: no bands")
+    types = {name: rows[0]["type"] for name, rows in after.items()}
+    groups += _split_problems(
+        "type", after, types.__getitem__, sorted(set(types.values()) - {""})
+    )
+    scores = {
+        Metric(PASS, grouping, group, k): _pass_at_k_score(after, names, k)
+        for grouping, group, names in groups
+        for k in _feasible_ks(ks, after)
+    }
+    scores |= {
+        Metric(PASS_BEFORE, k=k): _pass_at_k_score(before, before, k)
+        for k in _feasible_ks(ks, before)
+    }
+    lengths = {n: mean([row["length"] for row in rows]) for n, rows in after.items()}
+    return scores | {Metric(LENGTH): _mean_over_problems(lengths)}
+
+
+def _group_by_id(rows: Iterable[RolloutRow]) -> dict[str, list[RolloutRow]]:
+    by_id: dict[str, list[RolloutRow]] = {}
+    for row in rows:
+        by_id.setdefault(row["id"], []).append(row)
+    return by_id
+
+
+def _feasible_ks(ks: Iterable[int], rows: Mapping[str, list[RolloutRow]]) -> list[int]:
+    """Returns those k that no problem has fewer samples than."""
+    fewest = min(map(len, rows.values()), default=0)
+    return [k for k in ks if k <= fewest]
+
+
+def _split_problems(
+    grouping: str,
+    names: Iterable[str],
+    group_of: Callable[[str], str],
+    groups: Iterable[str],
+) -> list[tuple[str, str, list[str]]]:
+    """Returns (grouping, group, its problems) for each group that has problems."""
+    members = {g: [name for name in names if group_of(name) == g] for g in groups}
+    return [(grouping, group, names) for group, names in members.items() if names]
+
+
+def _pass_at_k_score(
+    rows: Mapping[str, list[RolloutRow]], names: Iterable[str], k: int
+) -> Score:
+    return _mean_over_problems(
+        {
+            name: pass_at_k(
+                len(rows[name]),
+                sum(row["verdict"] == "correct" for row in rows[name]),
+                k,
+            )
+            for name in names
+        }
+    )
+
+
+def _mean_over_problems(values: Mapping[str, float]) -> Score:
+    return Score(mean=mean([*values.values()]), by_problem=values)
+
+
+def _summary_scores(scores: Mapping[str, Any]) -> dict[Metric, Score]:
+    """Returns the held-out scores and their intervals from summary.json."""
+    groups = [("all", "", scores)]
+    for grouping in ("band", "type"):
+        parts = scores.get(f"by_{grouping}", {}).items()
+        groups += [(grouping, group, part) for group, part in parts if group]
+    pass_scores = {
+        Metric(PASS, grouping, group, int(k)): Score(
+            mean=interval["mean"], interval=interval
+        )
+        for grouping, group, part in groups
+        for k, interval in part["pass@k"].items()
+    }
+    return pass_scores | {Metric(LENGTH): Score(mean=scores["length_mean"])}
+
+
+def _difficulty_thresholds(config: Mapping[str, Any]) -> DifficultyConfig:
+    """Returns the thresholds between the bands of a run."""
+    names = ("hard_below", "easy_above")
+    return DifficultyConfig(**{name: config["difficulty"][name] for name in names})

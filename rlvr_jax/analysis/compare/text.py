@@ -1,0 +1,131 @@
+"""A comparison as text: the arms, a table, and how to read it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rlvr_jax.analysis.compare.run_metrics import (
+    ALARMS,
+    FRACTIONS,
+    LENGTH,
+    REWARD,
+    SECONDS,
+)
+from rlvr_jax.analysis.tables import Table, align_table
+
+_METHOD_MARKS = {"problem": "p", "unpaired": "u", "seed": "s", "welch": "w", "none": ""}
+_METHOD_LEGEND = {
+    "problem": "p: paired by problem (bootstrap)",
+    "unpaired": "u: other problems, unpaired (bootstrap)",
+    "seed": "s: paired by seed (Student's t)",
+    "welch": "w: not the same seeds (Welch's t)",
+}
+_DIGITS = {REWARD: 3, LENGTH: 1, ALARMS: 1, SECONDS: 0}  # fractions, in percent, have 1
+_MAX_FIELDS = 12  # of a config's differences that are shown
+_NONE = "-"
+
+
+def format_comparison(comparison: Mapping[str, Any]) -> str:
+    """Returns the comparison as text; of each curve over k, its two ends."""
+    runs = {arm["label"]: len(arm["workdirs"]) for arm in comparison["arms"]}
+    base, *others = runs
+    head = ["", base]
+    for label in others:
+        head += [label, f"{label} - {base}"]
+    metrics = comparison["metrics"]
+    rows = [_metric_row(metric, runs) for metric in _displayed_metrics(metrics)]
+    used = {
+        difference["method"]
+        for metric in metrics
+        for difference in metric["differences"].values()
+        if difference is not None
+    }
+    legend = [f"  {text}" for method, text in _METHOD_LEGEND.items() if method in used]
+    return "\n".join(
+        [
+            *_arm_lines(comparison["arms"]),
+            "",
+            align_table(Table(head=head, rows=rows)),
+            "",
+            "[95 % interval] of each number alone: of many, some exclude 0 by chance.",
+            "Where all values were equal it has no width, which is not certainty.",
+            *legend,
+            *(f"note: {note}" for note in comparison["notes"]),
+        ]
+    )
+
+
+def _arm_lines(arms: Sequence[Mapping[str, Any]]) -> list[str]:
+    lines = []
+    for at, arm in enumerate(arms):
+        seeds = (
+            f"seed{'s' * (len(arm['seeds']) > 1)} {', '.join(map(str, arm['seeds']))}"
+        )
+        baseline = ", baseline" if at == 0 else ""
+        lines.append(
+            f"{arm['label']} ({seeds}{baseline}): {', '.join(arm['workdirs'])}"
+        )
+        lines += [f"  {line}" for line in arm["differs"][:_MAX_FIELDS]]
+        if (more := len(arm["differs"]) - _MAX_FIELDS) > 0:
+            lines.append(f"  and {more} more fields (--out=FILE writes them all)")
+        if at and not arm["differs"]:
+            lines.append("  the same config as the baseline")
+    return lines
+
+
+def _displayed_metrics(
+    metrics: Sequence[Mapping[str, Any]],
+) -> list[Mapping[str, Any]]:
+    """Returns all metrics without a k, and of each curve over k its two ends."""
+    ks_of: dict[tuple[str, str, str], list[int]] = {}
+    for m in metrics:
+        ks_of.setdefault((m["name"], m["grouping"], m["group"]), []).append(m["k"])
+    return [
+        m
+        for m in metrics
+        if m["k"] is None
+        or m["k"] in (min(ks := ks_of[m["name"], m["grouping"], m["group"]]), max(ks))
+    ]
+
+
+def _metric_row(metric: Mapping[str, Any], runs: Mapping[str, int]) -> list[str]:
+    base, *others = runs
+    is_fraction = metric["name"] in FRACTIONS
+    name = metric["name"].replace("@k", f"@{metric['k']}")
+    label = f"{name}, {metric['group']}" if metric["group"] else name
+    cells = [f"{label}, %" if is_fraction else label]
+    cells.append(_value_cell(metric, base, runs[base]))
+    for arm in others:
+        difference = metric["differences"][arm]
+        cells.append(_value_cell(metric, arm, runs[arm]))
+        cell = _format_cell(difference, metric["name"], sign="+")
+        cells.append(
+            f"{cell} {_METHOD_MARKS[difference['method']] if difference else ''}"
+        )
+    return cells
+
+
+def _value_cell(metric: Mapping[str, Any], arm: str, runs: int) -> str:
+    """Returns an arm's value, with how many problems or runs it covers if not all."""
+    value = metric["values"][arm]
+    cell = _format_cell(value, metric["name"])
+    if value is None:
+        return cell
+    if value["runs"] < runs:
+        return f"{cell} in {value['runs']} of {runs} runs"
+    is_part = metric["grouping"] != "all" and "problems" in value
+    return f"{cell} of {value['problems']}" if is_part else cell
+
+
+def _format_cell(value: Mapping[str, Any] | None, name: str, sign: str = "") -> str:
+    if value is None:
+        return _NONE
+    scale = 100 if name in FRACTIONS else 1
+    digits = 1 if name in FRACTIONS else _DIGITS[name]
+
+    def number(value: float) -> str:
+        return f"{scale * value:{sign}.{digits}f}"
+
+    cell = number(value["mean"])
+    if value["low"] is not None:
+        cell += f" [{number(value['low'])}, {number(value['high'])}]"
+    return cell

@@ -1,0 +1,1 @@
+"""What reinforcement learning changed in the model, feature by feature."""

@@ -1,0 +1,77 @@
+"""The subcommand `features`: what RL did to each feature, from workdirs."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from absl import flags
+
+from job_jax.command import UsageError, parse_flags, run_command
+from rlvr_jax.analysis.features.dynamics import (
+    compare_seed_groups,
+    compute_dynamics,
+    write_dynamics,
+)
+from rlvr_jax.analysis.features.log import check_same_sae, read_feature_log
+from rlvr_jax.analysis.features.text import format_dynamics, format_seed_groups
+from rlvr_jax.analysis.workdir import read_run
+from sae_jax.stats.dynamics import Thresholds
+
+_THRESHOLD_HELP = {
+    "delta": "least relative change of a mean activation",
+    "e0": "firing rate below which a feature is silent",
+    "e1": "firing rate from which it has emerged",
+    "min_fired": "tokens that a tested feature fires on",
+    "min_prompts": "prompts that a tested feature fires in",
+    "fdr": "fraction of false claims that is accepted",
+}
+
+
+_USAGE = """\
+usage: python -m rlvr_jax.analysis features WORKDIR ... [--step=N] [--delta=X ...]
+
+Compares the last logged step (or --step) with step 0 on the same texts, prints the
+tables and writes WORKDIR/features/dynamics.json. Several workdirs read with one T-SAE
+are compared too: what each gained that the others did not; those that differ in their
+seed alone count as one. docs/features.md says how to read the tables.
+"""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Returns 0; 1 where a file is broken; 2 where features or runs are missing."""
+    return run_command(lambda: _run_command(argv), (OSError, ValueError))
+
+
+def _define_flags() -> flags.FlagValues:
+    values = flags.FlagValues()
+    flags.DEFINE_integer(
+        "step", None, "RL steps done; the last logged by default", flag_values=values
+    )
+    for field in dataclasses.fields(Thresholds):
+        define: Any = flags.DEFINE_integer if field.type is int else flags.DEFINE_float
+        text = _THRESHOLD_HELP[field.name]
+        define(field.name, field.default, text, flag_values=values)
+    return values
+
+
+def _run_command(argv: Sequence[str]) -> None:
+    values = _define_flags()
+    workdirs = parse_flags(
+        argv, values, usage=_USAGE, arguments=["WORKDIR"], at_least=True
+    )
+    try:
+        chosen: dict[str, Any] = {n: values[n].value for n in _THRESHOLD_HELP}
+        thresholds = Thresholds(**chosen)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    logs = [read_feature_log(read_run(workdir)) for workdir in workdirs]
+    check_same_sae(logs)
+    dynamics = [compute_dynamics(log, thresholds, step=values.step) for log in logs]
+    groups = compare_seed_groups(dynamics, thresholds) if len(logs) > 1 else []
+    parts = [format_dynamics(run) for run in dynamics]
+    if groups:
+        parts.append(format_seed_groups(groups))
+    parts.append(
+        "\n".join(f"written: {write_dynamics(run, groups)}" for run in dynamics)
+    )
+    print("\n\n".join(parts))

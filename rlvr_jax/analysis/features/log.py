@@ -1,0 +1,176 @@
+"""Reads what a probe wrote into a workdir: features/, sae/.
+
+features/step_NNNNNN.npz   sums of every latent: reference texts by prompt (split
+                           "reference"), own completions by band (split "rollout")
+features/sae_fidelity.jsonl  how well the frozen autoencoder still explains the policy
+sae/                       the autoencoder, and selection.json: the reward features
+sae_replicas/NAME/         autoencoders of other seeds
+"""
+
+import dataclasses
+import functools
+import hashlib
+import json
+import math
+import pathlib
+import re
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from job_jax.command import UsageError
+from rlvr_jax.analysis.workdir import RunArtifacts
+from sae_jax import io
+from sae_jax.stats.feature_statistics import FeatureTable
+from sae_jax.stats.quality import seed_cosine
+from sae_jax.train import REPLICAS_DIR, SAE_DIR
+
+FEATURES_DIR, FIDELITY_FILE = "features", "sae_fidelity.jsonl"
+SELECTION_FILE = "selection.json"
+REFERENCE, ROLLOUT = "reference", "rollout"  # splits
+
+_WEIGHTS_FILE = "sae_weights.safetensors"
+
+
+class NoFeaturesError(UsageError):
+    """The run has no features, too few, or others. The message says which."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FeatureLog:
+    """What a probe logged. `steps` are RL steps done; `selection` is {} without one."""
+
+    run: RunArtifacts
+    steps: tuple[int, ...]
+    sae_digest: str  # of the autoencoder's weights
+    selection: dict[str, Any]
+    fidelity: tuple[dict[str, Any], ...]
+
+    @property
+    def reward_weights(self) -> dict[int, float]:
+        """Returns the reward features, each with its weight."""
+        if not self.selection:
+            return {}
+        chosen = zip(self.selection["latents"], self.selection["weights"], strict=True)
+        return dict(chosen)
+
+    def table(self, step: int) -> FeatureTable:
+        """Returns all rows of a step."""
+        return FeatureTable.load(_features_file(self.run, step))
+
+    @functools.cached_property
+    def seed_cosine(self) -> Float[np.ndarray, " Z"]:
+        """Returns each latent's cosine with the nearest latents of other seeds.
+
+        NaN where no other seed was trained and the selection has none.
+        """
+        path = self.run.path
+        tsae = io.load(path / SAE_DIR)
+        others = [
+            io.load(replica).decoder
+            for replica in sorted((path / REPLICAS_DIR).glob("*"))
+            if not replica.name.endswith(
+                "_no_contrast"
+            )  # another loss, not another seed
+        ]
+        if others:
+            return np.asarray(seed_cosine(tsae.decoder, others))
+        cosines = np.full(len(tsae.decoder), np.nan)
+        if (selected := self.selection.get("seed_cosine")) is not None:
+            cosines[self.selection["latents"]] = selected
+        return cosines
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExplainedVarianceDrop:
+    """Explained variance that a band's texts have lost since step 0."""
+
+    split: str
+    band: str  # "": all
+    before: float
+    after: float
+
+    @property
+    def amount(self) -> float:
+        """Returns the difference, as a fraction of the variance."""
+        return self.before - self.after
+
+
+def has_features(run: RunArtifacts) -> bool:
+    """Returns whether features were logged at any step."""
+    return bool(_logged_steps(run))
+
+
+def read_feature_log(run: RunArtifacts) -> FeatureLog:
+    """Returns what the run's probe logged. Raises NoFeaturesError where it did not."""
+    steps = _logged_steps(run)
+    if not steps:
+        raise NoFeaturesError(
+            f"{run.path} has no features logged: {FEATURES_DIR}/step_*.npz is not "
+            "there. Set probe.name=sae and probe.log_every above 0, and "
+            "train again"
+        )
+    weights = run.path / SAE_DIR / _WEIGHTS_FILE
+    if not weights.is_file():
+        raise NoFeaturesError(
+            f"{run.path} has features but not their autoencoder: "
+            f"{SAE_DIR}/{_WEIGHTS_FILE} is missing"
+        )
+    selection = run.path / SAE_DIR / SELECTION_FILE
+    fidelity = run.path / FEATURES_DIR / FIDELITY_FILE
+    lines = fidelity.read_text().splitlines() if fidelity.is_file() else []
+    return FeatureLog(
+        run=run,
+        steps=steps,
+        sae_digest=hashlib.sha256(weights.read_bytes()).hexdigest()[:12],
+        selection=json.loads(selection.read_text()) if selection.is_file() else {},
+        fidelity=tuple(json.loads(line) for line in lines),
+    )
+
+
+def explained_variance_drops(log: FeatureLog, step: int) -> list[ExplainedVarianceDrop]:
+    """Returns how much explained variance each band's texts lost, the most first.
+
+    From step 0 to the last measurement up to `step`.
+    """
+    fve: dict[tuple[str, str], dict[int, float]] = {}
+    for line in sorted(log.fidelity, key=lambda line: line["step"]):
+        value = line["fve"]
+        if line["step"] <= step and value is not None and math.isfinite(value):
+            by_step = fve.setdefault((line["split"], line["band"]), {})
+            by_step[line["step"]] = value
+    drops = [
+        ExplainedVarianceDrop(split=split, band=band, before=at[0], after=at[max(at)])
+        for (split, band), at in fve.items()
+        if 0 in at and len(at) > 1
+    ]
+    return sorted(drops, key=lambda drop: -drop.amount)
+
+
+def check_same_sae(logs: list[FeatureLog]) -> None:
+    """Raises NoFeaturesError where two runs were read with different autoencoders."""
+    for log in logs[1:]:
+        if log.sae_digest != logs[0].sae_digest:
+            both = " and ".join(
+                f"{side.run.path} with {side.sae_digest} ({_num_latents(side)} latents)"
+                for side in (logs[0], log)
+            )
+            raise NoFeaturesError(
+                f"features of two T-SAEs cannot be compared: {both}. Train both runs "
+                "with one, by probe.sae_path"
+            )
+
+
+def _num_latents(log: FeatureLog) -> int:
+    return log.table(log.steps[0]).statistics.sum.shape[1]
+
+
+def _logged_steps(run: RunArtifacts) -> tuple[int, ...]:
+    names = (file.name for file in (run.path / FEATURES_DIR).glob("step_*.npz"))
+    matches = (re.fullmatch(r"step_(\d+)\.npz", name) for name in names)
+    return tuple(sorted(int(match[1]) for match in matches if match))
+
+
+def _features_file(run: RunArtifacts, step: int) -> pathlib.Path:
+    return run.path / FEATURES_DIR / f"step_{step:06d}.npz"

@@ -1,0 +1,209 @@
+"""Feature dynamics as text: the tables that the command and the report both show."""
+
+import math
+from collections.abc import Sequence
+
+from rlvr_jax.analysis.features.changes import ALL_BANDS, FeatureChange
+from rlvr_jax.analysis.features.dynamics import (
+    NUM_NULL_DRAWS,
+    FeatureDynamics,
+    SeedGroup,
+)
+from rlvr_jax.analysis.features.log import ROLLOUT, ExplainedVarianceDrop
+from rlvr_jax.analysis.tables import Table, align_table
+from sae_jax.stats.dynamics import CHANGE_KINDS, UNIQUE
+
+ROWS_PER_BAND = 10  # rows of each band
+
+_MAX_NAMED_DROPS = 3  # drops of explained variance named in a warning
+_NONE = "\u2013"
+
+
+def format_dynamics(dynamics: FeatureDynamics) -> str:
+    """Returns one run's findings as text: warnings, counts, sensitivity, features."""
+    head = (
+        f"{dynamics.name}: step {dynamics.step} against step 0, the same texts at "
+        f"both, T-SAE {dynamics.log.sae_digest}"
+    )
+    parts = [
+        head,
+        "\n".join(f"warning: {text}" for text in fidelity_warnings(dynamics)),
+        align_table(count_table(dynamics)),
+        f"In brackets the mean count when each prompt's two checkpoints are swapped at "
+        f"random ({NUM_NULL_DRAWS} draws). Of a band's claims at most "
+        f"{100 * dynamics.thresholds.fdr:g} % are false on average, among `tested` "
+        "features.",
+        "Under other thresholds: strengthened/suppressed/emerging/unique.",
+        align_table(sensitivity_table(dynamics)),
+        *_changes_text(dynamics),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _changes_text(dynamics: FeatureDynamics) -> list[str]:
+    if not dynamics.changes:
+        return ["No feature changed."]
+    return [
+        f"The most certain claims, up to {ROWS_PER_BAND} of each band. unique? means "
+        "that another band's interval does not rule it out there; own text: the ratio "
+        "on own completions.",
+        align_table(changes_table(dynamics)),
+    ]
+
+
+def fidelity_warnings(dynamics: FeatureDynamics) -> list[str]:
+    """Returns warnings if the autoencoder no longer fits the policy, or may not."""
+    if not dynamics.drops:
+        return [
+            "explained variance at both steps is not known: nothing says whether the "
+            "autoencoder still fits the policy"
+        ]
+    if not dynamics.excessive_drops:
+        return []
+    worst = [
+        describe_drop(drop) for drop in dynamics.excessive_drops[:_MAX_NAMED_DROPS]
+    ]
+    if (more := len(dynamics.excessive_drops) - _MAX_NAMED_DROPS) > 0:
+        worst.append(f"{more} more in dynamics.json")
+    return [
+        "the autoencoder explains less of the policy than it did: "
+        f"{'; '.join(worst)}. What follows speaks of a part of the policy that shrank; "
+        "train a T-SAE on the later policy before believing it"
+    ]
+
+
+def describe_drop(drop: ExplainedVarianceDrop) -> str:
+    """Returns a drop as "FVE 0.81 at step 0, 0.62 now (reference texts, hard)"."""
+    where = "own completions" if drop.split == ROLLOUT else "reference texts"
+    band = f", {drop.band}" if drop.band else ""
+    return f"FVE {drop.before:.3f} at step 0, {drop.after:.3f} now ({where}{band})"
+
+
+def count_table(dynamics: FeatureDynamics) -> Table:
+    """Returns the number of features of each kind, by band, and by chance alone."""
+    null = dynamics.null_summary()
+    rows = []
+    for band, kinds in dynamics.counts.items():
+        cells = [
+            f"{kinds[kind]} ({null[band][kind]['mean']:.2g})"
+            if kind in possible_kinds(dynamics, band)
+            else _NONE
+            for kind in (*CHANGE_KINDS, UNIQUE)
+        ]
+        sizes = (
+            dynamics.prompts[band],
+            dynamics.tokens[band],
+            dynamics.findings[band].num_tested,
+        )
+        rows.append((band, *map(str, sizes), *cells))
+    return Table(
+        head=("band", "prompts", "tokens", "tested", *CHANGE_KINDS, UNIQUE), rows=rows
+    )
+
+
+def sensitivity_table(dynamics: FeatureDynamics) -> Table:
+    """Returns the counts of each kind, by band, under other thresholds."""
+    rows = [
+        (
+            *(f"{value:g}" for value in (t.delta, t.e0, t.e1)),
+            *(
+                "/".join(str(kinds[kind]) for kind in possible_kinds(dynamics, band))
+                for band, kinds in by_band.items()
+            ),
+        )
+        for t, by_band in dynamics.sensitivity
+    ]
+    return Table(head=("delta", "e0", "e1", *dynamics.counts), rows=rows)
+
+
+def possible_kinds(dynamics: FeatureDynamics, band: str) -> tuple[str, ...]:
+    """Returns the kinds that a band can have: unique needs another band beside it."""
+    others = [other for other in dynamics.counts if other not in (band, ALL_BANDS)]
+    return CHANGE_KINDS if band == ALL_BANDS or not others else (*CHANGE_KINDS, UNIQUE)
+
+
+def changes_table(
+    dynamics: FeatureDynamics, rows_per_band: int = ROWS_PER_BAND
+) -> Table:
+    """Returns the claims of each band with the smallest q, and their evidence."""
+    rows: list[FeatureChange] = []
+    for band in dynamics.counts:
+        of_band = [change for change in dynamics.changes if change.band == band]
+        rows += of_band[:rows_per_band]
+    return Table(
+        head=(
+            "band",
+            "feature",
+            "change",
+            "mean ratio (95 %)",
+            "rate, 0 \u2192 now (95 %)",
+            "q",
+            "prompts",
+            "own text",
+            "seed cosine",
+            "reward weight",
+        ),
+        rows=[_change_cells(row) for row in rows],
+    )
+
+
+def _change_cells(row: FeatureChange) -> tuple[str, ...]:
+    kinds = [
+        f"{kind}{'' if row.absent_elsewhere else '?'}" if kind == UNIQUE else kind
+        for kind in row.kinds
+    ]
+    value, low, high = row.ratio
+    ratio = f"{value:.2f} ({low:.2f}\u2013{_format_bound(high)})"
+    old, new = row.rate
+    return (
+        row.band,
+        str(row.feature),
+        ", ".join(kinds),
+        "from 0" if math.isinf(value) else ratio,
+        f"{old:.4f} \u2192 {new:.4f} "
+        f"({row.rate_interval[0]:.4f}\u2013{row.rate_interval[1]:.4f})",
+        f"{row.q:.1g}",
+        str(row.prompts),
+        _format_optional(row.rollout_ratio),
+        _format_optional(row.seed_cosine),
+        _format_optional(row.reward_weight),
+    )
+
+
+def format_seed_groups(groups: Sequence[SeedGroup]) -> str:
+    """Returns a table of what the runs of each group gained, and what only they did."""
+    bands = list(groups[0].gained)
+    table = Table(
+        head=("runs", *bands),
+        rows=[
+            (
+                " + ".join(group.runs),
+                *(f"{group.gained[b]}, own {group.unique[b]}" for b in bands),
+            )
+            for group in groups
+        ],
+    )
+    parts = [
+        "Strengthened or emerging in every run of a row, and of those in no run of "
+        "another row. Runs that differ in their seed alone share a row.",
+        align_table(table),
+    ]
+    for group in groups:
+        if group.between_seeds is not None:
+            differing = ", ".join(
+                f"{band} {sum(kinds[kind] for kind in CHANGE_KINDS)}"
+                for band, kinds in group.between_seeds.items()
+            )
+            parts.append(
+                f"{group.runs[0]} against {group.runs[1]}, two seeds at their last "
+                f"steps, features that differ: {differing}. This much is chance."
+            )
+    return "\n\n".join(parts)
+
+
+def _format_bound(value: float) -> str:
+    return "\u221e" if math.isinf(value) else f"{value:.2f}"
+
+
+def _format_optional(value: float | None) -> str:
+    return _NONE if value is None else f"{value:.2f}"

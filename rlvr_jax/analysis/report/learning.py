@@ -1,0 +1,200 @@
+"""Sections of the report made of the training steps' metrics.
+
+Each function returns its section, or None where the run has no data for it.
+"""
+
+from job_jax.metrics import format_duration, format_number
+from rlvr_jax.analysis.charts import AMBER, BLUE, GRAY, GREEN, RED, level_colors
+from rlvr_jax.analysis.report.sections import (
+    Section,
+    draw_chart,
+    make_legend,
+    metric_line,
+)
+from rlvr_jax.analysis.tables import (
+    Table,
+    first_and_last_tenth,
+    format_percent,
+    mean,
+)
+from rlvr_jax.analysis.workdir import RunArtifacts
+
+GROUP_CAUSES = {
+    "nonzero_std": ("with signal", GREEN),
+    "all_correct": ("all correct", BLUE),
+    "all_incorrect": ("all incorrect", RED),
+    "truncated": ("cut short", AMBER),
+    "unverified": ("unverified", GRAY),
+}
+_STABILITY_CHARTS = {
+    "rollout/length_mean": "Completion length, tokens",
+    "rollout/entropy": "Entropy, nats a token",
+    "logprob_mismatch/mean": "Sampler against trainer, nats a token",
+    "optimizer/grad_norm": "Gradient norm",
+}
+_SUMMARY_NUMBERS = {
+    "params": "parameters",
+    "compile_count": "programs compiled",
+    "params_sha256": "digest of the final parameters",
+}
+
+
+def sft(run: RunArtifacts) -> Section | None:
+    """Loss over the steps of supervised fine-tuning."""
+    loss = metric_line(run, "loss/total", stage="sft")
+    if len(loss.x) < 2:
+        return None
+    _, last = first_and_last_tenth(loss.y)
+    return Section(
+        title="Supervised fine-tuning",
+        text=f"On worked solutions, before RL; the loss ended at {last:.3f}.",
+        figures=draw_chart("sft-loss", "Loss, nats a token", [loss]),
+    )
+
+
+def learning(run: RunArtifacts) -> Section | None:
+    """Reward over the steps, and how many groups had a signal to learn from."""
+    reward = metric_line(run, "reward/mean")
+    if len(reward.x) < 2:
+        return None
+    first, last = first_and_last_tenth(reward.y)
+    text = (
+        f"Mean reward was {first:.2f} over the first tenth of the steps and {last:.2f} "
+        "over the last."
+    )
+    causes = [
+        metric_line(run, f"groups/{name}", label=label, color=color)
+        for name, (label, color) in GROUP_CAUSES.items()
+    ]
+    causes = [line for line in causes if sum(line.y) > 0]
+    if causes:
+        shares = ", ".join(
+            f"{format_percent(mean(line.y))} {line.label}" for line in causes
+        )
+        text += f" Groups of completions over the whole run: {shares}."
+    return Section(
+        title="Learning",
+        text=text,
+        figures=[
+            *draw_chart("reward", "Mean reward", [reward]),
+            *draw_chart("groups", "Groups", causes, percent=True, stacked=True),
+        ],
+        legend=make_legend(causes),
+    )
+
+
+def by_level(run: RunArtifacts) -> Section | None:
+    """Pass rate, groups with signal and advantage mass of each level of difficulty."""
+    levels = [int(n) for n in run.match_metrics("train", r"level_(\d+)/pass")]
+    if not levels:
+        return None
+    colors = level_colors(levels)
+    passed, signal, mass = (
+        {
+            n: metric_line(
+                run, f"level_{n}/{kind}", label=f"level {n}", color=colors[n]
+            )
+            for n in levels
+        }
+        for kind in ("pass", "nonzero_std", "advantage_mass")
+    )
+    taught = {n: sum(line.y) for n, line in mass.items()}
+    total = sum(taught.values())
+    text = ""
+    if total > 0:
+        best = max(taught, key=taught.__getitem__)
+        text = (
+            f"Level {best} taught most: {format_percent(taught[best] / total)} of the "
+            "advantage mass came from its groups."
+        )
+    rows = []
+    for n in levels:
+        first, last = first_and_last_tenth(passed[n].y)
+        rows.append(
+            (
+                str(n),
+                f"{format_percent(first)} \u2192 {format_percent(last)}",
+                format_percent(mean(signal[n].y)) if signal[n].y else "",
+                format_percent(taught[n] / total) if total > 0 else "",
+            )
+        )
+    return Section(
+        title="Which difficulties taught it",
+        text=text,
+        figures=[
+            *draw_chart("pass", "Pass rate", [*passed.values()], percent=True),
+            *draw_chart(
+                "signal", "Groups with signal", [*signal.values()], percent=True
+            ),
+            *draw_chart("mass", "Advantage mass", [*mass.values()]),
+        ],
+        legend=make_legend([*passed.values()]),
+        table=Table(
+            head=(
+                "level",
+                "pass rate, first \u2192 last tenth",
+                "groups with signal",
+                "advantage mass",
+            ),
+            rows=rows,
+        ),
+    )
+
+
+def stability(run: RunArtifacts) -> Section | None:
+    """Length, entropy, sampler-trainer mismatch and gradient norm over the steps."""
+    charts = [
+        svg
+        for index, (name, title) in enumerate(_STABILITY_CHARTS.items())
+        for svg in draw_chart(f"stability{index}", title, [metric_line(run, name)])
+    ]
+    if not charts:
+        return None
+    return Section(
+        title="Length, entropy, numerics",
+        text="Length and entropy tend to collapse before accuracy falls. The mismatch "
+        "is between the log-probabilities of the sampler and of the trainer.",
+        figures=charts,
+    )
+
+
+def doctor_findings(run: RunArtifacts) -> Section | None:
+    """The alarms that the run doctor raised."""
+    if not (rows := run.metrics.get("train", [])):
+        return None
+    alarms = run.alarms()
+    return Section(
+        title="The run doctor",
+        text="" if alarms else f"Nothing to report in {len(rows)} steps.",
+        findings=[
+            (f"Step {alarm.step}: {alarm.code}", alarm.finding, alarm.advice)
+            for alarm in alarms
+        ],
+    )
+
+
+def cost(run: RunArtifacts) -> Section | None:
+    """Time of each stage, throughput, and the digest of the final parameters."""
+    summary = run.summary
+    rows = [
+        (f"stage {stage}", format_duration(seconds))
+        for stage, seconds in summary.get("stages", {}).items()
+    ]
+    rows += [
+        (name.replace("_", " "), format_number(value))
+        for name, value in summary.get("throughput", {}).items()
+        if value is not None
+    ]
+    rows += [
+        (f"sampler-trainer mismatch, {name}", f"{value:.2g}")
+        for name, value in summary.get("logprob_mismatch", {}).items()
+        if value is not None
+    ]
+    rows += [
+        (label, str(summary[key]))
+        for key, label in _SUMMARY_NUMBERS.items()
+        if key in summary
+    ]
+    if not rows:
+        return None
+    return Section(title="Time and cost", table=Table(head=(), rows=rows))

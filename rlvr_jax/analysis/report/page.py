@@ -1,0 +1,201 @@
+"""The page report/index.html, made of a workdir's files alone."""
+
+import dataclasses
+import json
+import os
+import pathlib
+from typing import Any
+
+import jinja2
+
+from job_jax.files import write_atomically
+from job_jax.metrics import format_duration, format_number
+from job_jax.workdir import SUMMARY_FILE
+from rlvr_jax.analysis.report import bands, held_out, learning, reward_features, tokens
+from rlvr_jax.analysis.tables import format_interval, format_percent
+from rlvr_jax.analysis.workdir import RunArtifacts, read_run
+
+REPORT_FILE = "report/index.html"
+
+_SECTIONS = (
+    learning.learning,
+    learning.by_level,
+    held_out.pass_curves,
+    bands.pass_by_band,
+    bands.training_by_band,
+    bands.signal_by_band,
+    bands.behavior_by_band,
+    held_out.accuracy,
+    held_out.strategies,
+    learning.stability,
+    tokens.token_section,
+)
+_LAST_SECTIONS = (
+    learning.doctor_findings,
+    learning.sft,
+    learning.cost,
+)
+# Of each saved batch shown: completions per verdict, and characters of each.
+_SAMPLES_PER_VERDICT = 2
+_MAX_CHARACTERS = 2000
+_TEXTS = ("prompt", "completion")
+
+
+def is_report_stale(workdir: pathlib.Path) -> bool:
+    """Returns whether a workdir's report is missing, or older than its summary."""
+    report, summary = workdir / REPORT_FILE, workdir / SUMMARY_FILE
+    return not report.exists() or report.stat().st_mtime_ns < summary.stat().st_mtime_ns
+
+
+def write_report(workdir: str | os.PathLike[str]) -> pathlib.Path:
+    """Writes the report of a run, finished or not, and returns where it is.
+
+    The page is a function of the workdir's files alone. What a run has no data for is
+    left out. Raises NotAWorkdirError.
+    """
+    run = read_run(workdir)
+    page = render_page(run)
+    path = run.path / REPORT_FILE
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Model text may hold lone surrogates, which UTF-8 cannot.
+    with write_atomically(path) as partial:
+        partial.write_text(page, encoding="utf-8", errors="replace")
+    return path
+
+
+def render_page(run: RunArtifacts) -> str:
+    """Returns the page. Text from the run is escaped: completions are model text."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(pathlib.Path(__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    sections = [make(run) for make in _SECTIONS]
+    sections += reward_features.probe_sections(run)
+    sections += [make(run) for make in _LAST_SECTIONS]
+    return environment.get_template("page.html").render(
+        name=run.config["name"],
+        headline=headline(run),
+        lead=lead_paragraph(run),
+        tiles=tiles(run),
+        sections=[section for section in sections if section is not None],
+        samples=sample_groups(run),
+        record=json.dumps(run.metadata, indent=2),
+    )
+
+
+def headline(run: RunArtifacts) -> str:
+    """Returns what came of the run, in one sentence."""
+    if (scores := _pass_before_and_after(run)) is None:
+        done = len(run.metrics.get("train", []))
+        return f"{done} of {run.config['train']['steps']} training steps done"
+    k, before, after = scores
+    change = f"{format_percent(before['mean'])} to {format_percent(after['mean'])}"
+    if after["low"] > before["high"]:
+        return f"Pass@{k} rose from {change}"
+    if after["high"] < before["low"]:
+        return f"Pass@{k} fell from {change}"
+    return f"Pass@{k} went from {change}, within the noise"
+
+
+def lead_paragraph(run: RunArtifacts) -> str:
+    """Returns what was trained, on what, how long, and how surely it was measured."""
+    config, train = run.config, run.config["train"]
+    world = run.summary.get("task", f"problems of {config['task']['source']}")
+    algorithm = f", by {run.summary['algorithm']}" if "algorithm" in run.summary else ""
+    size = (
+        f"{format_number(run.summary['params'])}-parameter policy"
+        if "params" in run.summary
+        else "policy"
+    )
+    text = (
+        f"A {size}, {train['steps']} steps of reinforcement learning with verifiable "
+        f"rewards on {world}{algorithm}: {train['batch_size']} prompts a step, "
+        f"{train['group_size']} completions each. Seed {config['seed']}, "
+        f"{run.metadata['device']}"
+    )
+    if "stages" in run.summary:
+        text += f", {format_duration(sum(run.summary['stages'].values()))} in all"
+    text += "."
+    if (scores := _pass_before_and_after(run)) is not None:
+        _, before, after = scores
+        problems = run.summary["eval"]["after"]["problems"]
+        text += (
+            f" Measured on {problems} held-out problems; 95 % intervals "
+            f"{format_interval(before)} before and {format_interval(after)} after."
+        )
+    return text
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tile:
+    """One number at the top of the page."""
+
+    label: str
+    value: str
+    note: str = ""
+
+
+def tiles(run: RunArtifacts) -> list[Tile]:
+    """Returns the numbers that one looks for first, as far as the run has them."""
+    found: list[Tile] = []
+    if (scores := _pass_before_and_after(run)) is not None:
+        k, *values = scores
+        found += [
+            Tile(
+                label=f"pass@{k} {when}",
+                value=format_percent(value["mean"]),
+                note=format_interval(value),
+            )
+            for when, value in zip(("before", "after"), values, strict=True)
+        ]
+    for label, stage in (("SFT steps", "sft"), ("RL steps", "train")):
+        if stage in run.metrics:
+            value = str(len(run.metrics[stage]))
+            found.append(Tile(label=label, value=value))
+    if "stages" in run.summary:
+        seconds = sum(run.summary["stages"].values())
+        found.append(Tile(label="time", value=format_duration(seconds)))
+    if rate := run.summary.get("throughput", {}).get("rollout_tokens_per_s"):
+        found.append(Tile(label="sampled tokens/s", value=format_number(rate)))
+    return found
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SampleGroup:
+    """Completions of one step, as the page shows them."""
+
+    title: str
+    rows: list[dict[str, Any]]
+
+
+def sample_groups(run: RunArtifacts) -> list[SampleGroup]:
+    """Returns completions of the first and the last saved training step, by verdict."""
+    steps = run.rollout_steps("train")
+    groups = []
+    for step in dict.fromkeys(steps[:1] + steps[-1:]):
+        rollouts = run.rollouts("train", step)
+        rows = []
+        for verdict in ("correct", "incorrect", "unverified"):
+            picked = [r for r in rollouts if r["verdict"] == verdict]
+            for row in picked[:_SAMPLES_PER_VERDICT]:
+                rows.append(row | {name: _truncate(row[name]) for name in _TEXTS})
+        groups.append(SampleGroup(title=f"Step {step}", rows=rows))
+    return groups
+
+
+def _truncate(text: str) -> str:
+    return text if len(text) <= _MAX_CHARACTERS else text[:_MAX_CHARACTERS] + " …"
+
+
+def _pass_before_and_after(
+    run: RunArtifacts,
+) -> tuple[str, dict[str, float], dict[str, float]] | None:
+    """Returns k and pass@k before and after training, k = 1 if measured."""
+    evals = held_out.evaluations(run)
+    if len(evals) < 2:
+        return None
+    k = held_out.smallest_k(evals["before"])
+    return k, evals["before"]["pass@k"][k], evals["after"]["pass@k"][k]

@@ -1,0 +1,262 @@
+"""Sections of the report on what a probe saw; a run without one has none."""
+
+from collections.abc import Sequence
+
+import markupsafe
+import numpy as np
+from jaxtyping import Float
+
+from rlvr_jax.analysis.charts import BLUE, GRAY, GREEN, PURPLE, RED, Line
+from rlvr_jax.analysis.features.changes import ALL_BANDS
+from rlvr_jax.analysis.features.dynamics import (
+    NUM_NULL_DRAWS,
+    FeatureDynamics,
+    compute_dynamics,
+)
+from rlvr_jax.analysis.features.log import (
+    REFERENCE,
+    ROLLOUT,
+    FeatureLog,
+    NoFeaturesError,
+    explained_variance_drops,
+    has_features,
+    read_feature_log,
+)
+from rlvr_jax.analysis.features.text import (
+    changes_table,
+    count_table,
+    describe_drop,
+    fidelity_warnings,
+)
+from rlvr_jax.analysis.report.sections import (
+    Section,
+    draw_chart,
+    make_legend,
+    metric_line,
+)
+from rlvr_jax.analysis.tables import Table
+from rlvr_jax.analysis.workdir import RunArtifacts
+from sae_jax.stats.dynamics import Thresholds
+from sae_jax.stats.feature_statistics import FeatureTable
+
+_COLORS = {
+    ALL_BANDS: GREEN,
+    "easy": BLUE,
+    "medium": PURPLE,
+    "hard": RED,
+    "unknown": GRAY,
+}
+_SPLITS = {REFERENCE: "reference texts", ROLLOUT: "own completions"}
+_RFGO_METRICS = {
+    "rfgo/corr_reward": "Correlation of proxy and outcome",
+    "rfgo/proxy_groups": "Groups given a proxy reward",
+    "rfgo/weight_std": "Deviation of token weights from 1",
+}
+_FIDELITY_METRICS = {
+    "fve": "Variance explained",
+    "l0": "Latents a token",
+    "loss_recovered": "Loss recovered",
+}
+_DIRECTION_NOTE = (
+    "This run read one raw direction. What follows is of the latents that it stands "
+    "for. "
+)
+_ROWS_PER_BAND = 5  # claims shown of each band
+
+# {(split, band): {step: value of each reward feature}}
+_History = dict[tuple[str, str], dict[int, Float[np.ndarray, " R"]]]
+
+
+def probe_sections(run: RunArtifacts) -> list[Section]:
+    """Returns the sections on reward features, dynamics and the SAE's fidelity."""
+    if not has_features(run):
+        return []
+    log = read_feature_log(run)
+    return [
+        *_reward_feature_section(log),
+        *_dynamics_sections(log),
+        *_fidelity_section(log),
+    ]
+
+
+def _reward_feature_section(log: FeatureLog) -> list[Section]:
+    """Returns the section on the reward features' activation over the steps."""
+    if not log.reward_weights:
+        return []
+    means, contrast = _histories(log)
+    scale_R = np.array([*log.reward_weights.values()]) / np.array(log.selection["rms"])
+    charts: list[markupsafe.Markup] = []
+    labels: dict[str, str] = {}
+    for name, title, history, split in (
+        ("activation-reference", "Activation on reference texts", means, REFERENCE),
+        ("activation-own", "Activation on own completions", means, ROLLOUT),
+        (
+            "activation-contrast",
+            "Activation, correct minus incorrect",
+            contrast,
+            ROLLOUT,
+        ),
+    ):
+        lines = [
+            Line(
+                label=band,
+                color=color,
+                x=[*values],
+                y=[float(value_R @ scale_R) for value_R in values.values()],
+            )
+            for band, color in _COLORS.items()
+            if (values := history.get((split, band)))
+        ]
+        charts += draw_chart(name, title, lines)
+        labels |= make_legend(lines)
+    for index, (name, title) in enumerate(_RFGO_METRICS.items()):
+        charts += draw_chart(f"rfgo{index}", title, [metric_line(log.run, name)])
+    text = _DIRECTION_NOTE if log.selection["control"] == "direction" else ""
+    return [
+        Section(
+            title="Reward features",
+            text=f"{text}The activation of a text is what RFGO reads: the sum over the "
+            "reward features of weight times activation over scale, here in the mean "
+            "over tokens. On reference texts only the policy changes; on own "
+            "completions the texts do too. Where it rises and correct minus incorrect "
+            "falls, it may be gamed.",
+            figures=charts,
+            legend=labels,
+            table=_feature_table(log, means, contrast),
+        )
+    ]
+
+
+def _feature_table(log: FeatureLog, means: _History, contrast: _History) -> Table:
+    def first_and_last(history: _History, split: str, r: int) -> str:
+        values = [value[r] for value in history.get((split, ALL_BANDS), {}).values()]
+        if not values:
+            return "\u2013"
+        return f"{values[0]:.3g} \u2192 {values[-1]:.3g}"
+
+    dead = set(log.selection["dead"])
+    return Table(
+        head=(
+            "feature",
+            "weight",
+            "seed cosine",
+            "mean on reference texts",
+            "mean on own completions",
+            "correct minus incorrect",
+        ),
+        rows=[
+            (
+                f"{z}{' (hardly fires)' if z in dead else ''}",
+                f"{weight:.3f}",
+                "\u2013"
+                if np.isnan(log.seed_cosine[z])
+                else f"{log.seed_cosine[z]:.2f}",
+                first_and_last(means, REFERENCE, r),
+                first_and_last(means, ROLLOUT, r),
+                first_and_last(contrast, ROLLOUT, r),
+            )
+            for r, (z, weight) in enumerate(log.reward_weights.items())
+        ],
+    )
+
+
+def _histories(log: FeatureLog) -> tuple[_History, _History]:
+    """Returns the reward features' means, and correct minus incorrect, by step."""
+    features = [*log.reward_weights]
+    means: _History = {}
+    contrast: _History = {}
+    for step in log.steps:
+        for table in _by_band(log.table(step)):
+            statistics = table.statistics
+            has_both = (
+                np.minimum(statistics.tokens_correct, statistics.tokens_incorrect) > 0
+            )
+            difference = statistics.correct_minus_incorrect()[:, features]
+            mean = statistics.mean()[:, features]
+            for i, row in enumerate(table.rows):
+                key = (row.split, row.band or ALL_BANDS)
+                means.setdefault(key, {})[step] = mean[i]
+                if has_both[i]:
+                    contrast.setdefault(key, {})[step] = difference[i]
+    return means, contrast
+
+
+def _by_band(table: FeatureTable) -> Sequence[FeatureTable]:
+    return [table.sum_by("split", "band"), table.sum_by("split")]
+
+
+def _dynamics_sections(log: FeatureLog) -> list[Section]:
+    """Returns the sections on what changed since step 0: counts, then features."""
+    try:
+        dynamics = compute_dynamics(log, Thresholds())
+    except NoFeaturesError:  # with one logged step there is nothing to compare
+        return []
+    sections = [_count_section(dynamics)]
+    if dynamics.changes:
+        sections.append(
+            Section(
+                title="Features that changed",
+                text=f"The {_ROWS_PER_BAND} most certain claims of each band. Own "
+                "text: the ratio on the run's own completions, where the texts have "
+                "changed too. Seed cosine: with the nearest latents of other seeds. "
+                "unique? means that another band's interval does not exclude it there.",
+                table=changes_table(dynamics, _ROWS_PER_BAND),
+            )
+        )
+    return sections
+
+
+def _count_section(dynamics: FeatureDynamics) -> Section:
+    thresholds = dynamics.thresholds
+    return Section(
+        title="Feature dynamics",
+        text=f"Step {dynamics.step} against step 0 on the same texts. Strengthened: "
+        f"mean activation times {1 + thresholds.delta:g} or more; suppressed: times "
+        f"{1 - thresholds.delta:g} or less; emerging: fires on under "
+        f"{100 * thresholds.e0:g} % of tokens before, on {100 * thresholds.e1:g} % or "
+        "more now; unique: gained in this band alone. At most "
+        f"{100 * thresholds.fdr:g} % of claims are false on average. In brackets: the "
+        "mean count when each prompt's two checkpoints are swapped at random "
+        f"({NUM_NULL_DRAWS} draws).",
+        table=count_table(dynamics),
+        findings=[
+            ("Does the autoencoder still fit?", warning, "")
+            for warning in fidelity_warnings(dynamics)
+        ],
+    )
+
+
+def _fidelity_section(log: FeatureLog) -> list[Section]:
+    """Returns the section on how well the frozen autoencoder explains the policy."""
+    if not log.fidelity:
+        return []
+    charts: list[markupsafe.Markup] = []
+    labels: dict[str, str] = {}
+    for name, title in _FIDELITY_METRICS.items():
+        for split, where in _SPLITS.items():
+            lines = []
+            for band, color in _COLORS.items():
+                points = [
+                    (line["step"], line[name])
+                    for line in log.fidelity
+                    if (line["split"], line["band"] or ALL_BANDS) == (split, band)
+                    and name in line
+                    and line[name] is not None
+                ]
+                if points:
+                    x, y = zip(*points, strict=True)
+                    lines.append(Line(label=band, color=color, x=x, y=y))
+            charts += draw_chart(f"fidelity-{name}-{split}", f"{title}, {where}", lines)
+            labels |= make_legend(lines)
+    last = explained_variance_drops(log, log.steps[-1])
+    text = "The autoencoder is frozen while the policy moves away from what it learned."
+    if last:
+        text += f" Largest loss by step {log.steps[-1]}: {describe_drop(last[0])}."
+    return [
+        Section(
+            title="Fidelity of the autoencoder",
+            text=text,
+            figures=charts,
+            legend=labels,
+        )
+    ]

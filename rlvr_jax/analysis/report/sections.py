@@ -1,0 +1,55 @@
+"""What one section of the report is made of: text, charts, a table, findings."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import markupsafe
+
+from rlvr_jax.analysis.charts import BLUE, Line, Panel, draw_panel
+from rlvr_jax.analysis.tables import Table
+from rlvr_jax.analysis.workdir import RunArtifacts
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Section:
+    """One section of the page: its text, then findings, charts and a table.
+
+    `legend` maps labels to colors; a finding is (heading, what is seen, what to do).
+    """
+
+    title: str
+    text: str = ""
+    figures: Sequence[markupsafe.Markup] = ()
+    legend: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    table: Table | None = None
+    findings: Sequence[tuple[str, str, str]] = ()
+
+
+def metric_line(
+    run: RunArtifacts,
+    name: str,
+    *,
+    label: str = "",
+    color: str = BLUE,
+    stage: str = "train",
+) -> Line:
+    """Returns a metric over a stage's steps as a line; it may have no points.
+
+    A line without a label stands alone in its chart, and shows its raw values too.
+    """
+    steps, values = run.series(stage, name)
+    return Line(label=label, color=color, x=steps, y=values, show_raw=not label)
+
+
+def draw_chart(
+    name: str, title: str, lines: Sequence[Line], **style: Any
+) -> list[markupsafe.Markup]:
+    """Returns one chart of the lines with two points or more, or [] if none has."""
+    drawn = [line for line in lines if len(line.x) >= 2]
+    return [draw_panel(name, Panel(title=title, lines=drawn, **style))] if drawn else []
+
+
+def make_legend(lines: Sequence[Line]) -> dict[str, str]:
+    """Returns the color of each label."""
+    return {line.label: line.color for line in lines}

@@ -1,0 +1,73 @@
+"""Every section of a run's configuration: what a recipe imports."""
+
+from job_jax.config import (
+    CheckpointConfig,
+    MeshConfig,
+)
+from rlvr_jax.config.difficulty import (
+    CurriculumConfig,
+    DifficultyConfig,
+    DynamicSamplingConfig,
+)
+from rlvr_jax.config.learn import (
+    AdvantageConfig,
+    LoRAConfig,
+    LossConfig,
+    PolicyObjective,
+    RewardConfig,
+)
+from rlvr_jax.config.model import (
+    ModelConfig,
+    PretrainedConfig,
+)
+from rlvr_jax.config.probe import (
+    FeatureSelectionConfig,
+    ProbeConfig,
+    ProbeSAEConfig,
+    RFGOConfig,
+)
+from rlvr_jax.config.run import (
+    Config,
+    EvalConfig,
+    LogConfig,
+    OptimizerConfig,
+    SamplerConfig,
+    SamplingConfig,
+    SFTConfig,
+    TrainConfig,
+    VerifierConfig,
+)
+from rlvr_jax.config.task import (
+    Task,
+    TokenizerConfig,
+)
+
+__all__ = [
+    "AdvantageConfig",
+    "CheckpointConfig",
+    "Config",
+    "CurriculumConfig",
+    "DifficultyConfig",
+    "DynamicSamplingConfig",
+    "EvalConfig",
+    "FeatureSelectionConfig",
+    "LoRAConfig",
+    "LogConfig",
+    "LossConfig",
+    "MeshConfig",
+    "ModelConfig",
+    "OptimizerConfig",
+    "PolicyObjective",
+    "PretrainedConfig",
+    "ProbeConfig",
+    "ProbeSAEConfig",
+    "RFGOConfig",
+    "RewardConfig",
+    "SFTConfig",
+    "SamplerConfig",
+    "SamplingConfig",
+    "Task",
+    "TokenizerConfig",
+    "TrainConfig",
+    "VerifierConfig",
+]

@@ -1,0 +1,78 @@
+"""The settings of difficulty: its estimates, and which problems a step asks."""
+
+import dataclasses
+from typing import ClassVar
+
+from job_jax.config import PositiveFraction
+from job_jax.registry import OpenSection, Registry
+from job_jax.schema import ConfigSection, NonNegativeInt, UnitInterval, check
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DifficultyConfig(ConfigSection):
+    """What is kept of each train problem: a posterior of its pass rate.
+
+    With the default cuts a problem of 8 samples is hard at 0 correct, easy at 8.
+    """
+
+    num_samples: NonNegativeInt = 0  # a problem, before RL; 0: no such stage
+    pool_size: NonNegativeInt = 0  # train problems with a posterior; 0: all (max 1024)
+    hard_below: PositiveFraction = 0.0625  # pass rate
+    easy_above: UnitInterval = 0.9375  # pass rate
+    min_posterior_mass: PositiveFraction = 0.8  # that a band needs; else unknown
+    decay: PositiveFraction = 0.7  # weight of the evidence before a visit; 1: keep all
+    variance_momentum: UnitInterval = 0.9  # of a problem's variance score (VCRL)
+
+    def __post_init__(self) -> None:
+        """Refuses cuts that overlap."""
+        super().__post_init__()
+        check(
+            self.hard_below <= self.easy_above,
+            f"hard_below={self.hard_below} lies above easy_above={self.easy_above}; "
+            "leave room between them for medium problems",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DynamicSamplingConfig(ConfigSection):
+    """Replaces groups without a learning signal within a step (DAPO)."""
+
+    max_rounds: NonNegativeInt = 0  # more batches that a step may sample; 0: off
+
+
+_CURRICULA = "rlvr_jax.data.curricula"
+CURRICULA = Registry(
+    "curriculum",
+    {
+        "uniform": f"{_CURRICULA}.uniform:Uniform",
+        "band": f"{_CURRICULA}.mixture:Band",
+        "mixture": f"{_CURRICULA}.mixture:Mixture",
+        "easy_to_hard": f"{_CURRICULA}.easy_to_hard:EasyToHard",
+        "target": f"{_CURRICULA}.target:TargetPassRate",
+        "variance": f"{_CURRICULA}.variance:Variance",
+        "vcrl": f"{_CURRICULA}.vcrl:VCRL",
+        "filter": f"{_CURRICULA}.filter:PassRateFilter",
+        "one_sample": f"{_CURRICULA}.uniform:OneSample",
+        "replay": f"{_CURRICULA}.replay:Replay",
+    },
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CurriculumConfig(OpenSection):
+    """Which of the pool's problems a training step asks (docs/difficulty.md).
+
+    Every choice is a `rlvr_jax.data.curricula.Curriculum`.
+    """
+
+    registry: ClassVar[Registry] = CURRICULA
+
+    @property
+    def needs_initial_estimates(self) -> bool:
+        """Returns whether stage `difficulty` must have sampled every problem."""
+        return False
+
+
+def default_curriculum() -> CurriculumConfig:
+    """Returns the curriculum `uniform` with its defaults."""
+    return CURRICULA.load("uniform")()

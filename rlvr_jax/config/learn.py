@@ -1,0 +1,208 @@
+"""The settings of what is learned from: rewards, advantages, the policy loss."""
+
+import dataclasses
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from job_jax.config import NON_EMPTY, PositiveFraction
+from job_jax.registry import OpenSection, Registry
+from job_jax.schema import (
+    ConfigSection,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    UnitInterval,
+    check,
+)
+
+if TYPE_CHECKING:
+    from rlvr_jax.types import PolicyTokens
+
+ModuleName = Literal[
+    "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"
+]
+_PUBLISHED_REWARDS = ("correctness", "format", "confidence", "random", "wrong_label")
+REWARDS = Registry(
+    "reward",
+    dict.fromkeys(_PUBLISHED_REWARDS, "rlvr_jax.rollouts.scores:score_completions"),
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AdvantageConfig(ConfigSection):
+    """How a completion's reward is measured against its group."""
+
+    baseline: Literal["group_mean", "rloo"] = "group_mean"
+    normalize: Literal["group", "batch", "none"] = "group"
+    overhard_advantage: Literal["off", "clip", "shrink"] = (
+        "off"  # against luck on over-hard problems
+    )
+    overhard_clip: PositiveFloat = (
+        1.0  # clip: no advantage of an over-hard group is larger
+    )
+
+    def __post_init__(self) -> None:
+        """Refuses a cap that nothing would be held against."""
+        super().__post_init__()
+        check(
+            self.overhard_advantage == "clip" or self.overhard_clip == 1.0,
+            f"overhard_clip={self.overhard_clip} does nothing with "
+            f"overhard_advantage={self.overhard_advantage}; set "
+            "overhard_advantage=clip",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RewardConfig(ConfigSection):
+    """What a completion earns: the sum of named parts, each times its weight.
+
+    | part        | value                                                            |
+    |-------------|------------------------------------------------------------------|
+    | correctness | 1 correct, 0 incorrect                                           |
+    | format      | 1 if the answer stands in the form asked for, else 0             |
+    | confidence  | -(q - 1[correct])^2, q the confidence that the completion states |
+    | random      | 0 or 1 by a coin: a control                                      |
+    | wrong_label | 1 if the answer agrees with a corrupted gold: a control          |
+
+    or a function of your own as "package.module:name": see `rollouts.scores.Reward`.
+    correctness and confidence at weight 1 are RLCR.
+    """
+
+    names: Annotated[tuple[str, ...], NON_EMPTY] = ("correctness",)
+    weights: tuple[float, ...] = (1.0,)  # one a name
+
+    def __post_init__(self) -> None:
+        """Refuses weights that do not fit the names, and a name told twice."""
+        super().__post_init__()
+        check(
+            len(self.weights) == len(self.names),
+            f"weights has {len(self.weights)} entries for names={self.names}; give "
+            "one weight a name",
+        )
+        check(
+            len(set(self.names)) == len(self.names),
+            f"names={self.names} tells a part twice; add up its weights",
+        )
+        for name in self.names:
+            if name not in REWARDS.names:
+                REWARDS.load(name)  # a user's own: unknown ones are refused here
+
+
+OBJECTIVES = Registry("objective", {"policy": "rlvr_jax.config.learn:LossConfig"})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PolicyObjective(OpenSection):
+    """What RL maximizes: a subclass says how each token gains, this class the rest.
+
+        loss = sum_it w_it (-gain_it + kl_coef kl_it - entropy_coef H_it)
+
+    with w the weights of `aggregation`. `train.loss.name` takes "policy" (LossConfig)
+    or a subclass of your own as "package.module:Class", whose fields are its options.
+
+    Example (`mine.py` beside the recipe, `--config.train.loss.name=mine:Sigmoid`):
+
+        @dataclasses.dataclass(frozen=True, kw_only=True)
+        class Sigmoid(PolicyObjective):
+            temperature: PositiveFloat = 1.0
+
+            def gain(self, tokens):
+                ratio_BT = jnp.exp(tokens.logprobs - tokens.old_logprobs)
+                gate_BT = jax.nn.sigmoid(self.temperature * (ratio_BT - 1.0))
+                gain_BT = 4.0 / self.temperature * gate_BT * tokens.advantages
+                return gain_BT, {"gate": gate_BT}
+    """
+
+    registry: ClassVar[Registry] = OBJECTIVES
+
+    aggregation: Literal[
+        "token_mean",
+        "seq_mean_token_mean",
+        "seq_mean_token_sum",
+        "seq_mean_token_sum_norm",
+    ] = "token_mean"
+    kl_coef: NonNegativeFloat = 0.0  # beta; 0 keeps no reference policy, at no cost
+    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
+    entropy_coef: float = 0.0
+    # Only this share of the tokens, those of highest entropy, learn; 1: all.
+    top_entropy_quantile: PositiveFraction = 1.0
+
+    def gain(self, tokens: "PolicyTokens") -> tuple[Any, dict[str, Any]]:
+        """Returns each token's gain [B, T], and diagnostics [B, T] by name.
+
+        A diagnostic is logged as loss/NAME, its mean over true tokens. Padding is left
+        out of both by the caller.
+        """
+        raise NotImplementedError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LossConfig(PolicyObjective):
+    """The published policy losses; `learn.presets` names their settings.
+
+    | surrogate | gain of a token with ratio rho and advantage A                  |
+    |-----------|-----------------------------------------------------------------|
+    | ppo       | min(rho A, clip(rho, 1 - clip_low, 1 + clip_high) A)            |
+    | cispo     | stop_gradient(clip(rho, 1 - clip_low, 1 + clip_high)) A log pi  |
+    | reinforce | rho A                                                           |
+
+    rho is the ratio of the token, of its completion (the geometric mean over it:
+    sequence) or of the whole completion as one action (trajectory).
+    """
+
+    importance_sampling_level: Literal["token", "sequence", "trajectory"] = "token"
+    surrogate: Literal["ppo", "cispo", "reinforce"] = "ppo"
+    clip_low: UnitInterval = 0.2  # the ratio stays above 1 - clip_low
+    clip_high: NonNegativeFloat = 0.2  # and below 1 + clip_high
+
+    def __post_init__(self) -> None:
+        """Refuses to choose tokens where they share one ratio."""
+        super().__post_init__()
+        check(
+            self.top_entropy_quantile == 1.0
+            or self.importance_sampling_level == "token",
+            f"top_entropy_quantile={self.top_entropy_quantile} leaves out tokens, and "
+            f"importance_sampling_level={self.importance_sampling_level} moves all of "
+            "a "
+            "completion's by one ratio; set importance_sampling_level=token",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LoRAConfig(ConfigSection):
+    """Adapters that RL trains in place of the weights (arXiv 2106.09685).
+
+    W becomes W + (alpha / rank) A B, A [in, rank] drawn and B [rank, out] from 0; W
+    stays as it was, or is quantized once, before the first step (arXiv 2305.14314).
+    """
+
+    rank: NonNegativeInt = 0  # 0: off, all parameters are trained
+    alpha: PositiveFloat = 16.0  # what A B is scaled by, times rank
+    target_modules: Annotated[
+        tuple[ModuleName, ...], NON_EMPTY
+    ] = (  # adapted in every layer
+        "q_proj",
+        "k_proj",
+        "v_proj",
+        "o_proj",
+        "gate_proj",
+        "up_proj",
+        "down_proj",
+    )
+    quantize: Literal["none", "int8", "nf4"] = "none"  # the seven matrices of a layer
+
+    def __post_init__(self) -> None:
+        """Refuses settings of adapters that are not there, and a module told twice."""
+        super().__post_init__()
+        changed = [
+            f"{field.name}={vars(self)[field.name]}"
+            for field in dataclasses.fields(self)
+            if vars(self)[field.name] != field.default
+        ]
+        check(
+            self.rank > 0 or not changed,
+            f"{', '.join(changed)} without adapters; set rank to at least 1",
+        )
+        check(
+            len(set(self.target_modules)) == len(self.target_modules),
+            f"target_modules={self.target_modules} names one twice",
+        )

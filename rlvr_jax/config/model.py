@@ -1,0 +1,135 @@
+"""Settings of the policy: its sizes, what it computes, and how it computes it."""
+
+import dataclasses
+from typing import Annotated, Literal
+
+from job_jax.config import NON_EMPTY
+from job_jax.registry import Registry
+from job_jax.schema import (
+    ConfigSection,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    check,
+    did_you_mean,
+)
+
+LayerType = Literal["full", "sliding"]
+
+# The families of checkpoints, one module each; a user's is "package.module:NAME".
+FAMILIES = Registry(
+    "model family",
+    {
+        name: f"rlvr_jax.models.families.{name}:FAMILY"
+        for name in ("llama", "qwen2", "qwen3", "mistral", "gemma2", "gemma3")
+    },
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelConfig(ConfigSection):
+    """A decoder-only transformer with GQA, RoPE, RMSNorm and a gated MLP.
+
+    The defaults are a small Llama. `rlvr_jax.models.families.SIZES` has the configs of
+    published checkpoints. `family` says how a Hugging Face checkpoint of the model is
+    read and written (rlvr_jax/models/families); what is computed, the other fields say.
+    """
+
+    family: str = "llama"  # llama, qwen2 ... or your own, "package.module:NAME"
+    num_layers: PositiveInt = 4  # L
+    hidden_size: PositiveInt = 128  # D
+    intermediate_size: PositiveInt = 384  # F
+    num_heads: PositiveInt = 4  # N, query heads
+    num_kv_heads: PositiveInt = 4  # K, key/value heads; divides num_heads
+    head_dim: PositiveInt = 32  # H, even
+    rope_theta: PositiveFloat = 10_000.0
+    rope_local_theta: NonNegativeFloat = 0.0  # of sliding layers; 0: the same
+    rope_scaling: Literal["none", "linear", "llama3"] = "none"  # for a longer context
+    rope_factor: PositiveFloat = 1.0  # linear, llama3: frequencies are divided by it
+    rope_original_max_position: PositiveInt = 8192  # llama3: context before scaling
+    rope_low_freq_factor: PositiveFloat = 1.0  # llama3: turns in it, scaled up to
+    rope_high_freq_factor: PositiveFloat = 4.0  # llama3: turns in it, unscaled from
+    layer_types: Annotated[tuple[LayerType, ...], NON_EMPTY] = ("full",)  # repeated
+    sliding_window: NonNegativeInt = 0  # tokens, with the current one; 0: no such layer
+    qkv_bias: bool = False  # queries, keys and values have biases
+    qk_norm: bool = False  # each query and key head is normalized before RoPE
+    query_pre_attn_scalar: NonNegativeFloat = 0.0  # q k / sqrt(this); 0: head_dim
+    attn_logit_softcap: NonNegativeFloat = 0.0  # scores: cap tanh(x / cap); 0: off
+    final_logit_softcap: NonNegativeFloat = 0.0  # logits, likewise
+    activation: Literal["silu", "gelu_tanh"] = "silu"  # of the MLP's gate
+    norm_eps: PositiveFloat = 1e-6
+    rms_norm_unit_offset: bool = False  # norms scale by 1 + w, and w starts at 0
+    use_post_norms: bool = False  # outputs of attention and MLP are normalized, too
+    tie_embeddings: bool = True  # the output layer is the embedding
+    scale_embeddings: bool = False  # embeddings are multiplied by sqrt(hidden_size)
+    init_scale: PositiveFloat = 1.0  # weights start at std init_scale / sqrt(fan_in)
+    compute_dtype: Literal["float32", "bfloat16"] = "float32"
+    param_dtype: Literal["float32", "bfloat16"] = "float32"
+    scan_layers: bool = False  # lax.scan over layers, which compiles one of them
+    attention_chunk_size: NonNegativeInt = 0  # queries scored at a time; 0: all
+    remat: Literal["none", "block", "dots"] = "none"  # what backward recomputes
+    attention: Literal["auto", "plain", "cudnn", "splash"] = "auto"  # by platform
+    sequence_parallel: bool = False  # between products, tokens lie over the tensor axis
+    max_seq_len: PositiveInt = 512  # tokens of prompt + completion; longer is refused
+
+    def __post_init__(self) -> None:
+        """Refuses sizes that do not fit together."""
+        super().__post_init__()
+        check(
+            ":" in self.family or self.family in FAMILIES.names,
+            f"family={self.family!r} is unknown"
+            f"{did_you_mean(self.family, FAMILIES.names)}"
+            " One of your own is named by its place: package.module:NAME",
+        )
+        check(
+            self.num_heads % self.num_kv_heads == 0,
+            f"num_heads={self.num_heads} is not a multiple of num_kv_heads="
+            f"{self.num_kv_heads}; choose num_kv_heads that divides num_heads",
+        )
+        check(
+            self.head_dim % 2 == 0,
+            f"head_dim={self.head_dim} is odd; RoPE rotates pairs, make it even",
+        )
+        sliding = "sliding" in self.layer_types
+        check(
+            sliding == (self.sliding_window > 0),
+            f"sliding_window={self.sliding_window} with layer_types="
+            f"{self.layer_types}; sliding layers need a window of at least 1, and "
+            "full layers have none",
+        )
+        check(
+            sliding or not self.rope_local_theta,
+            f"rope_local_theta={self.rope_local_theta} without sliding layers; set "
+            "it to 0, or name them in layer_types",
+        )
+        check(
+            (self.rope_scaling == "none") == (self.rope_factor == 1),
+            f"rope_factor={self.rope_factor} with rope_scaling={self.rope_scaling}; "
+            "none keeps the factor at 1, the others need another",
+        )
+        check(
+            self.rope_low_freq_factor < self.rope_high_freq_factor,
+            f"rope_low_freq_factor={self.rope_low_freq_factor} must be below "
+            f"rope_high_freq_factor={self.rope_high_freq_factor}",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainedConfig(ConfigSection):
+    """The weights that a run starts from: a Hugging Face directory, or none.
+
+    The directory's config.json must describe `model`: docs/huggingface.md.
+    """
+
+    path: str = ""  # holds config.json and safetensors; "": weights drawn from the seed
+    vocab_size: NonNegativeInt = 0  # V, rows of the embedding; 0: as config.json says
+
+    def __post_init__(self) -> None:
+        """Refuses a vocabulary size without weights."""
+        super().__post_init__()
+        check(
+            self.path != "" or self.vocab_size == 0,
+            f"vocab_size={self.vocab_size} without a path; new weights have a "
+            "row for each of the tokenizer's tokens, leave it 0",
+        )

@@ -1,0 +1,353 @@
+"""Every configuration field and its one default.
+
+A recipe in `configs/` is a function `get_config()` that returns a `Config`; its
+docstring is the lab record. Values are checked where they are born: constructing a
+config that cannot run raises `ConfigError`, which names the value and the mend. What
+one field may hold is its annotation (`schema.Section` checks it); what several fields
+must agree on is their section's `__post_init__`. The sections of problems, difficulty,
+the policy, losses and the probe have modules of their own.
+"""
+
+import dataclasses
+from typing import Annotated, Literal
+
+from job_jax.config import (
+    CheckpointConfig,
+    DecayRate,
+    MeshConfig,
+    PositiveFraction,
+    Seed,
+)
+from job_jax.schema import (
+    ConfigSection,
+    Constraint,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    UnitInterval,
+    check,
+)
+from rlvr_jax.config.difficulty import (
+    CurriculumConfig,
+    DifficultyConfig,
+    DynamicSamplingConfig,
+    default_curriculum,
+)
+from rlvr_jax.config.learn import (
+    AdvantageConfig,
+    LoRAConfig,
+    LossConfig,
+    PolicyObjective,
+    RewardConfig,
+)
+from rlvr_jax.config.model import ModelConfig, PretrainedConfig
+from rlvr_jax.config.probe import (
+    ProbeConfig,
+    RFGOConfig,
+)
+from rlvr_jax.config.task import (
+    Task,
+    TokenizerConfig,
+    default_task,
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OptimizerConfig(ConfigSection):
+    """AdamW with global-norm clipping and a warm-up."""
+
+    learning_rate: PositiveFloat = 1e-3  # peak
+    warmup_steps: NonNegativeInt = 20  # linear from 0
+    schedule: Literal["constant", "cosine"] = "constant"
+    end_lr_fraction: UnitInterval = 0.1  # cosine ends at this share of the peak
+    b1: DecayRate = 0.9
+    b2: DecayRate = 0.95
+    eps: PositiveFloat = 1e-8
+    weight_decay: NonNegativeFloat = 0.0
+    clip_norm: PositiveFloat = 1.0
+    moments_dtype: Literal["float32", "bfloat16"] = "float32"  # how both are kept
+    max_consecutive_nonfinite: NonNegativeInt = (
+        5  # non-finite steps in a row before the run stops
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SFTConfig(ConfigSection):
+    """The supervised start on worked solutions."""
+
+    steps: NonNegativeInt = 300
+    batch_size: PositiveInt = 96  # worked solutions a step
+    grad_accum_steps: PositiveInt = (
+        1  # gradient accumulation; parts are sorted by length
+    )
+    optimizer: OptimizerConfig = OptimizerConfig(schedule="cosine")
+
+    def __post_init__(self) -> None:
+        """Refuses a batch that cannot be split as asked."""
+        super().__post_init__()
+        check(
+            self.batch_size % self.grad_accum_steps == 0,
+            f"batch_size={self.batch_size} does not split into grad_accum_steps="
+            f"{self.grad_accum_steps}; make it a multiple",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SamplingConfig(ConfigSection):
+    """How completions are drawn. All but max_new_tokens are traced, not compiled in."""
+
+    max_new_tokens: PositiveInt = 96
+    temperature: NonNegativeFloat = 1.0  # 0: greedy
+    top_p: PositiveFraction = 1.0  # 1: off
+    top_k: NonNegativeInt = 0  # 0: off
+    min_new_tokens: NonNegativeInt = 0  # end-of-sequence is barred before this length
+
+    def __post_init__(self) -> None:
+        """Refuses a minimum length that the maximum cannot hold."""
+        super().__post_init__()
+        check(
+            self.min_new_tokens < self.max_new_tokens,
+            f"min_new_tokens={self.min_new_tokens} must be below max_new_tokens="
+            f"{self.max_new_tokens}",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SamplerConfig(ConfigSection):
+    """How the policy lies on the devices while it samples; docs/meshes.md counts."""
+
+    tensor_parallel: NonNegativeInt = (
+        0  # devices that share a copy, in compute dtype; 0: as the update's
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainConfig(ConfigSection):
+    """Reinforcement learning with verifiable rewards."""
+
+    steps: NonNegativeInt = 200  # rollout batches
+    batch_size: PositiveInt = 16  # P
+    group_size: PositiveInt = 8  # G
+    num_minibatches: PositiveInt = 1  # optimizer steps a pass over one rollout batch
+    num_epochs: PositiveInt = 1  # passes over one rollout batch
+    grad_accum_steps: PositiveInt = 1  # gradient accumulation within a minibatch
+    logits_chunk_size: NonNegativeInt = (
+        0  # positions whose logits exist at once; 0: chosen by size
+    )
+    max_logprob_mismatch: PositiveFloat = (
+        0.5  # nats, mean |sampler - trainer|; above it, stop
+    )
+    overlong_buffer: NonNegativeInt = (
+        0  # DAPO's soft penalty over the last N tokens; 0: off
+    )
+    old_logprobs: Literal["sampler", "trainer"] = "sampler"  # what the ratio divides by
+    optimizer: OptimizerConfig = OptimizerConfig(learning_rate=3e-4)
+    reward: RewardConfig = RewardConfig()
+    advantage: AdvantageConfig = AdvantageConfig()
+    loss: PolicyObjective = LossConfig()
+    lora: LoRAConfig = LoRAConfig()
+    rfgo: RFGOConfig = RFGOConfig()
+    sampling: SamplingConfig = SamplingConfig()
+
+    def __post_init__(self) -> None:
+        """Refuses batch shapes that cannot be split as asked."""
+        super().__post_init__()
+        check(
+            self.group_size > 1,
+            "group_size=1 leaves a completion nothing to be compared with, "
+            "and every advantage is 0; use at least 2",
+        )
+        parts = self.num_minibatches * self.grad_accum_steps
+        check(
+            self.batch_size % parts == 0,
+            f"batch_size={self.batch_size} does not split into "
+            f"num_minibatches={self.num_minibatches} x "
+            f"grad_accum_steps={self.grad_accum_steps}; "
+            f"make it a multiple of {parts}",
+        )
+        check(
+            self.sampling.temperature > 0,
+            "sampling.temperature=0 samples one completion G times; "
+            "use a positive temperature",
+        )
+        check(
+            self.overlong_buffer <= self.sampling.max_new_tokens,
+            f"overlong_buffer={self.overlong_buffer} is longer than a completion of "
+            f"sampling.max_new_tokens={self.sampling.max_new_tokens}; lower it",
+        )
+        check(
+            self.loss.top_entropy_quantile == 1.0 or self.old_logprobs == "trainer",
+            f"loss.top_entropy_quantile={self.loss.top_entropy_quantile} needs every "
+            "token's entropy "
+            "before the update, and old_logprobs=sampler scores none; set "
+            "old_logprobs=trainer",
+        )
+
+    @property
+    def optimizer_steps(self) -> int:
+        """Returns the optimizer steps of the whole stage."""
+        return self.steps * self.num_epochs * self.num_minibatches
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvalConfig(ConfigSection):
+    """Held-out evaluation: pass@k, maj@k, by band, by level and by type."""
+
+    num_problems: PositiveInt = 256
+    num_samples: PositiveInt = 8
+    k: Annotated[
+        tuple[int, ...],
+        Constraint(
+            "hold at least one k, each at least 1", lambda k: min(k, default=0) >= 1
+        ),
+    ] = (1, 2, 4, 8)
+    every: NonNegativeInt = (
+        0  # RL steps between evaluations while training; 0: only at the ends
+    )
+    batch_size: PositiveInt = 64  # problems sampled at once
+    bootstrap_resamples: PositiveInt = 1000  # resamples behind each 95 % interval
+    sampling: SamplingConfig = SamplingConfig()
+
+    def __post_init__(self) -> None:
+        """Refuses a pass@k that has too few samples."""
+        super().__post_init__()
+        check(
+            max(self.k) <= self.num_samples,
+            f"k={self.k} asks for more than num_samples="
+            f"{self.num_samples} samples; lower k or draw more",
+        )
+        check(
+            self.sampling.temperature > 0 or self.num_samples == 1,
+            f"num_samples={self.num_samples} draws one completion "
+            "again and again, for sampling.temperature=0 is greedy; use 1, or sample",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VerifierConfig(ConfigSection):
+    """Worker processes that judge mathematics and numbers."""
+
+    workers: PositiveInt = 2
+    timeout_s: PositiveFloat = 5.0  # per item; over it the verdict is `unverified`
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LogConfig(ConfigSection):
+    """What the user sees while it runs."""
+
+    rollouts_every: PositiveInt = 10  # steps between saved batches of completions
+    progress_every: PositiveInt = 10  # steps between progress lines
+    alarm_window: PositiveInt = 20  # steps the run doctor looks back over
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config(ConfigSection):
+    """A whole run."""
+
+    name: str = "run"
+    seed: Seed = 0
+    task: Task = dataclasses.field(default_factory=default_task)
+    tokenizer: TokenizerConfig = TokenizerConfig()
+    model: ModelConfig = ModelConfig()
+    pretrained: PretrainedConfig = PretrainedConfig()
+    mesh: MeshConfig = MeshConfig()
+    sampler: SamplerConfig = SamplerConfig()
+    sft: SFTConfig = SFTConfig()
+    difficulty: DifficultyConfig = DifficultyConfig()
+    curriculum: CurriculumConfig = dataclasses.field(default_factory=default_curriculum)
+    dynamic_sampling: DynamicSamplingConfig = DynamicSamplingConfig()
+    probe: ProbeConfig = ProbeConfig()
+    train: TrainConfig = TrainConfig()
+    eval: EvalConfig = EvalConfig()
+    verifier: VerifierConfig = VerifierConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    log: LogConfig = LogConfig()
+    prompt_pad_multiple: PositiveInt = (
+        16  # prompt lengths are padded up to a multiple of this
+    )
+    completion_pad_multiple: PositiveInt = (
+        16  # completion lengths, likewise, in the update
+    )
+
+    def __post_init__(self) -> None:
+        """Refuses combinations that no stage could run."""
+        super().__post_init__()
+        self._check_tokenizer()
+        buckets = (self.prompt_pad_multiple, self.completion_pad_multiple)
+        tensor = self.mesh.tensor
+        check(
+            not self.model.sequence_parallel
+            or (tensor > 1 and all(bucket % tensor == 0 for bucket in buckets)),
+            f"model.sequence_parallel splits tokens over mesh.tensor={tensor}: make it "
+            "at "
+            f"least 2, and a divisor of prompt_pad_multiple={self.prompt_pad_multiple} "
+            "and "
+            f"completion_pad_multiple={self.completion_pad_multiple}",
+        )
+        rank, tensor = self.train.lora.rank, self.sampler.tensor_parallel
+        check(
+            rank == 0 or tensor == 0,
+            f"sampler.tensor_parallel={tensor} moves whole weights, and "
+            f"train.lora.rank={rank} "
+            "trains adapters beside weights that stay; set one of them to 0",
+        )
+        curriculum = self.curriculum
+        check(
+            not curriculum.needs_initial_estimates or self.difficulty.num_samples > 0,
+            f"curriculum.name={curriculum.tags()['name']} takes its bands from "
+            "estimates before RL, and difficulty.num_samples=0 makes none; draw some, "
+            "or set curriculum.difficulty_source=online",
+        )
+        rfgo = self.train.rfgo
+        check(
+            self.probe.enabled or not rfgo.changes_updates,
+            f"train.rfgo.lambda_w={rfgo.lambda_w} and lambda_p={rfgo.lambda_p} need "
+            "features, and probe.name=none reads none; set probe.name=sae, or "
+            "both to 0",
+        )
+        check(
+            not self.probe.enabled or self.probe.layer < self.model.num_layers,
+            f"probe.layer={self.probe.layer} of a policy with layers 0.."
+            f"{self.model.num_layers - 1}; lower it",
+        )
+        samplings = {"train": self.train.sampling, "eval": self.eval.sampling}
+        for name, sampling in samplings.items():
+            check(
+                sampling.max_new_tokens < self.model.max_seq_len,
+                f"{name}.sampling.max_new_tokens={sampling.max_new_tokens} leaves no "
+                f"room for a prompt within model.max_seq_len={self.model.max_seq_len}; "
+                "lower it, or allow more",
+            )
+
+    def _check_tokenizer(self) -> None:
+        """Refuses a tokenizer that reads neither the problems nor the weights."""
+        tokenizer, task, weights = self.tokenizer, self.task, self.pretrained.path
+        source = task.tags()[task.tag]
+        is_closed = bool(task.vocabulary())
+        check(
+            is_closed or tokenizer.kind != "word_level",
+            f"tokenizer.kind=word_level does not read task.source={source}, which has "
+            "no vocabulary of its own; set sentencepiece or huggingface",
+        )
+        check(
+            not is_closed or not tokenizer.trained_in_run,
+            "tokenizer.kind=sentencepiece learns from texts, and task.source="
+            f"{source} has none; set tokenizer.kind=word_level, or a tokenizer.path",
+        )
+        check(
+            weights == "" or not tokenizer.trained_in_run,
+            f"pretrained.path={weights!r} has an id for each token, which a tokenizer "
+            "learned anew would not know; set tokenizer.kind=huggingface, or a "
+            "tokenizer.path",
+        )
+        check(
+            tokenizer.kind != "huggingface" or tokenizer.path != "" or weights != "",
+            "tokenizer.kind=huggingface names no directory; set tokenizer.path or "
+            "pretrained.path",
+        )
+        check(
+            not task.needs_tokenizer_template or tokenizer.kind == "huggingface",
+            f"task.record.chat_template=tokenizer, and tokenizer.kind={tokenizer.kind} "
+            "carries none; give the Jinja text, or set tokenizer.kind=huggingface",
+        )

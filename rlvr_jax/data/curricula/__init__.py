@@ -1,0 +1,17 @@
+"""Curricula: which problems a training step asks, given their difficulty so far."""
+
+from rlvr_jax.data.curricula.base import (
+    BatchIndices,
+    Curriculum,
+    DrawState,
+    pick_least_visited,
+    sample_without_replacement,
+)
+
+__all__ = [
+    "BatchIndices",
+    "Curriculum",
+    "DrawState",
+    "pick_least_visited",
+    "sample_without_replacement",
+]

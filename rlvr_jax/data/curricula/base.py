@@ -1,0 +1,132 @@
+"""What a curriculum is, and how to bring one of your own.
+
+A curriculum is a frozen dataclass: its fields are its options, and `next_batch` is a
+pure function of its arguments. All randomness comes from `DrawState.rng`, which is a
+function of the seed and the index of the batch. A resumed run knows both, so it serves
+what the interrupted run would have served.
+
+Example (`mine.py` beside the recipe, `--config.curriculum.name=mine:Newest`):
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Newest(Curriculum):
+        max_visits: PositiveInt = 2  # --config.curriculum.max_visits=3
+
+        def next_batch(self, difficulty, draw, batch_size):
+            eligible_N = difficulty.num_visits < self.max_visits
+            return pick_least_visited(difficulty, eligible_N, batch_size, draw.rng)
+"""
+
+import abc
+import dataclasses
+from collections.abc import Callable
+from typing import ClassVar, Literal
+
+import grain
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from rlvr_jax.config.difficulty import CurriculumConfig, DifficultyConfig
+from rlvr_jax.data.difficulty import Difficulty
+
+Source = Literal["initial", "online"]  # of the estimates that a curriculum goes by
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BatchIndices:
+    """The problems of one batch, as indices into the source.
+
+    `num_fallback` counts the rows that were filled from the whole pool because no
+    eligible problem was left.
+    """
+
+    problems: Int[np.ndarray, " P"]
+    num_fallback: int = 0
+
+    def __len__(self) -> int:
+        """Returns P."""
+        return len(self.problems)
+
+    def shard(self, options: grain.sharding.ShardOptions) -> "BatchIndices":
+        """Returns one process's rows: every `shard_count`-th."""
+        own = self.problems[options.shard_index :: options.shard_count]
+        return BatchIndices(problems=own, num_fallback=self.num_fallback)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DrawState:
+    """What `Curriculum.next_batch` may depend on besides the difficulty of problems."""
+
+    seed: int
+    batch_index: int  # batches served before this one, by dynamic sampling as well
+    step: int
+    num_steps: int  # of the whole stage
+    source_size: int  # problems in the source; the pool may be its beginning only
+    bands_config: DifficultyConfig  # where the bands are cut
+    read_levels: Callable[[], Int[np.ndarray, " N"]]  # Problem.level over the pool
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """Returns this batch's random generator, in the same state at every access."""
+        return np.random.default_rng((self.seed, 0xC0FFEE, self.batch_index))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Curriculum(CurriculumConfig, abc.ABC):
+    """Chooses the problems of each batch. Subclass it for a curriculum of your own."""
+
+    # True: only seed, batch_index and source_size of the draw decide. Then the next
+    # batches are read ahead while the policy learns from this one.
+    ignores_difficulty: ClassVar[bool] = False
+
+    @abc.abstractmethod
+    def next_batch(
+        self, difficulty: Difficulty, draw: DrawState, batch_size: int
+    ) -> BatchIndices:
+        """Returns the problems of a batch: a pure function of the arguments."""
+
+    def check_pool(self, pool_size: int) -> None:
+        """Raises ConfigError where the options do not fit a pool of this size."""
+
+
+def pick_least_visited(
+    difficulty: Difficulty,
+    eligible_N: Bool[np.ndarray, " N"],
+    batch_size: int,
+    rng: np.random.Generator,
+) -> BatchIndices:
+    """Returns eligible problems, those visited least first and ties at random.
+
+    This walks through the eligible problems in epochs without keeping a position. No
+    problem stands in the batch twice unless fewer than `batch_size` are eligible. If
+    none is eligible, all problems of the pool are, and every row counts as fallback.
+    """
+    any_eligible = bool(eligible_N.any())
+    candidates = (
+        np.flatnonzero(eligible_N) if any_eligible else np.arange(difficulty.size)
+    )
+    ties = rng.permutation(len(candidates))
+    order = np.lexsort((ties, difficulty.num_visits[candidates]))
+    return BatchIndices(
+        problems=repeat_to_size(candidates[order], batch_size),
+        num_fallback=0 if any_eligible else batch_size,
+    )
+
+
+def sample_without_replacement(
+    weights: Float[np.ndarray, " N"], rng: np.random.Generator
+) -> Int[np.ndarray, " N"]:
+    """Returns all indices, in the order of draws without replacement by weight.
+
+    The largest of log(w) plus Gumbel noise is a draw in proportion to w, the largest of
+    the others a draw among what is left. Weights of 0 come last.
+    """
+    with np.errstate(divide="ignore"):
+        keys = np.log(weights) + rng.gumbel(size=len(weights))
+    return np.argsort(-keys, kind="stable")
+
+
+def repeat_to_size(
+    ranked: Int[np.ndarray, " N"], batch_size: int
+) -> Int[np.ndarray, " P"]:
+    """Returns the first `batch_size`, from the start again where there are fewer."""
+    return np.resize(ranked, batch_size)

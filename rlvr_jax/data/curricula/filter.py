@@ -1,0 +1,38 @@
+"""A curriculum that asks problems whose estimated pass rate lies within bounds."""
+
+import dataclasses
+
+from job_jax.schema import UnitInterval, check
+from rlvr_jax.data.curricula.adaptive import EpsilonUniform
+from rlvr_jax.data.curricula.base import BatchIndices, DrawState, pick_least_visited
+from rlvr_jax.data.difficulty import Difficulty
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PassRateFilter(EpsilonUniform):
+    """Problems whose posterior mean lies within bounds, and those never graded.
+
+    Online difficulty filtering (https://arxiv.org/abs/2504.03380), by what is known
+    before the step.
+    """
+
+    min_pass_rate: UnitInterval = 0.2
+    max_pass_rate: UnitInterval = 0.8
+
+    def __post_init__(self) -> None:
+        """Refuses bounds with nothing between them."""
+        super().__post_init__()
+        check(
+            self.min_pass_rate <= self.max_pass_rate,
+            f"min_pass_rate={self.min_pass_rate} lies above max_pass_rate="
+            f"{self.max_pass_rate}; no pass rate lies between them",
+        )
+
+    def pick_problems(
+        self, difficulty: Difficulty, draw: DrawState, batch_size: int
+    ) -> BatchIndices:
+        """Returns problems within the bounds, those visited least first."""
+        mean_N = difficulty.mean
+        inside_N = (self.min_pass_rate <= mean_N) & (mean_N <= self.max_pass_rate)
+        eligible_N = inside_N | (difficulty.num_graded_visits == 0)
+        return pick_least_visited(difficulty, eligible_N, batch_size, draw.rng)

@@ -1,0 +1,118 @@
+"""Curricula that fill a batch from difficulty bands: one band, or fixed shares."""
+
+import dataclasses
+from typing import Annotated
+
+import numpy as np
+from jaxtyping import Int
+
+from job_jax.config import NON_EMPTY
+from job_jax.schema import check
+from rlvr_jax.config.difficulty import DifficultyConfig
+from rlvr_jax.data.curricula.base import (
+    BatchIndices,
+    Curriculum,
+    DrawState,
+    Source,
+    pick_least_visited,
+)
+from rlvr_jax.data.difficulty import Difficulty
+from rlvr_jax.types import BANDS
+from rlvr_jax.types import Band as BandName
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BandCurriculum(Curriculum):
+    """Base of the curricula that cut the pool into difficulty bands."""
+
+    difficulty_source: Source = "initial"  # pass rate before RL; online: posterior
+
+    @property
+    def needs_initial_estimates(self) -> bool:
+        """Returns whether stage `difficulty` must have sampled every problem."""
+        return self.difficulty_source == "initial"
+
+    def _check_bands(self, bands: tuple[BandName, ...]) -> None:
+        check(
+            self.difficulty_source == "online" or "unknown" not in bands,
+            "before RL every problem is easy, medium or hard; band unknown needs "
+            "difficulty_source=online",
+        )
+
+    def _problem_bands(
+        self, difficulty: Difficulty, config: DifficultyConfig
+    ) -> Int[np.ndarray, " N"]:
+        """Returns each problem's band, as an index into BANDS."""
+        if self.difficulty_source == "initial":
+            return difficulty.initial_bands(config)
+        return difficulty.posterior_bands(config)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Band(BandCurriculum):
+    """Problems of one band, those visited least first."""
+
+    band: BandName = "medium"
+
+    def __post_init__(self) -> None:
+        """Refuses a band that no problem can be in."""
+        super().__post_init__()
+        self._check_bands((self.band,))
+
+    def next_batch(
+        self, difficulty: Difficulty, draw: DrawState, batch_size: int
+    ) -> BatchIndices:
+        """Returns problems of the band."""
+        band_N = self._problem_bands(difficulty, draw.bands_config)
+        rng = draw.rng
+        rng.random()  # what Mixture spends on rounding: one band is a mixture of one
+        return pick_least_visited(
+            difficulty, band_N == BANDS.index(self.band), batch_size, rng
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Mixture(BandCurriculum):
+    """Fixed shares of the batch from several bands.
+
+    A share that is no whole number of rows is rounded up or down at random, so that it
+    is met on average.
+    """
+
+    bands: Annotated[tuple[BandName, ...], NON_EMPTY] = ("easy", "medium")
+    band_weights: tuple[float, ...] = ()  # shares of the batch; () is even
+
+    def __post_init__(self) -> None:
+        """Refuses bands that no problem can be in, and weights that do not fit."""
+        super().__post_init__()
+        self._check_bands(self.bands)
+        weights = self.band_weights
+        check(
+            len(weights) in (0, len(self.bands)),
+            f"band_weights has {len(weights)} entries for bands={self.bands}; give one "
+            "weight a band, or none",
+        )
+        check(
+            not weights or (min(weights) >= 0 and sum(weights) > 0),
+            f"band_weights={weights}; weights are >= 0 and not all 0",
+        )
+
+    def next_batch(
+        self, difficulty: Difficulty, draw: DrawState, batch_size: int
+    ) -> BatchIndices:
+        """Returns each band's rows, band after band."""
+        band_N = self._problem_bands(difficulty, draw.bands_config)
+        rng = draw.rng
+        weights = np.array(self.band_weights or (1.0,) * len(self.bands))
+        ends = np.round(np.cumsum(weights / weights.sum()), 12)
+        # One random shift for all bounds: every count is its share, rounded up or down.
+        bounds = np.floor(ends * batch_size + rng.random())
+        counts = np.diff(bounds, prepend=0.0).astype(int)
+        parts = [
+            pick_least_visited(difficulty, band_N == BANDS.index(band), int(count), rng)
+            for band, count in zip(self.bands, counts, strict=True)
+        ]
+        return BatchIndices(
+            problems=np.concatenate([part.problems for part in parts]),
+            num_fallback=sum(part.num_fallback for part in parts),
+        )

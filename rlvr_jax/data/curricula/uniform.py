@@ -1,0 +1,56 @@
+"""Curricula that do not look at difficulty: all problems alike, or a single one."""
+
+import dataclasses
+from typing import ClassVar
+
+import grain
+import numpy as np
+
+from job_jax.schema import NonNegativeInt, check
+from rlvr_jax.data.curricula.base import BatchIndices, Curriculum, DrawState
+from rlvr_jax.data.difficulty import Difficulty
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Uniform(Curriculum):
+    """Every problem alike: the source is shuffled anew every epoch.
+
+    It reads the whole source, even where only the beginning of it has posteriors. Row r
+    of batch b is item b * P + r of the shuffled source.
+    """
+
+    ignores_difficulty: ClassVar[bool] = True
+
+    def next_batch(
+        self, difficulty: Difficulty, draw: DrawState, batch_size: int
+    ) -> BatchIndices:
+        """Returns the next `batch_size` problems of the shuffled source."""
+        order = grain.MapDataset.range(draw.source_size).shuffle(seed=draw.seed)
+        order = order.repeat()
+        start = draw.batch_index * batch_size
+        rows = range(start, start + batch_size)
+        return BatchIndices(problems=np.array([order[row] for row in rows]))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OneSample(Curriculum):
+    """One problem in every row (https://arxiv.org/abs/2504.20571)."""
+
+    ignores_difficulty: ClassVar[bool] = True
+
+    problem_index: NonNegativeInt = 0  # within the pool
+
+    def next_batch(
+        self, difficulty: Difficulty, draw: DrawState, batch_size: int
+    ) -> BatchIndices:
+        """Returns the problem, `batch_size` times."""
+        return BatchIndices(problems=np.full(batch_size, self.problem_index))
+
+    def check_pool(self, pool_size: int) -> None:
+        """Refuses a problem beyond the end of the pool."""
+        check(
+            self.problem_index < pool_size,
+            f"curriculum.problem_index={self.problem_index} lies beyond the pool of "
+            f"{pool_size} problems; choose an earlier one, or raise "
+            "difficulty.pool_size",
+        )

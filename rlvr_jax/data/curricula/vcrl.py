@@ -1,0 +1,57 @@
+"""VCRL: a curriculum by the variance of a problem's group rewards."""
+
+import dataclasses
+
+import numpy as np
+
+from job_jax.schema import NonNegativeInt, UnitInterval
+from rlvr_jax.data.curricula.adaptive import EpsilonUniform
+from rlvr_jax.data.curricula.base import (
+    BatchIndices,
+    DrawState,
+    repeat_to_size,
+    sample_without_replacement,
+)
+from rlvr_jax.data.difficulty import Difficulty
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VCRL(EpsilonUniform):
+    """Problems whose groups vary, and a memory bank of those that varied most.
+
+    VCRL (https://arxiv.org/abs/2509.19803): a batch is drawn uniformly; what varies
+    less than a threshold is dropped and replaced from a bank of high scores.
+
+    Deviations:
+      1. A problem is judged by its score so far (a moving average with momentum
+         `difficulty.variance_momentum`), not by this step's completions, so none is
+         sampled to be thrown away. One never tried is asked.
+      2. The bank is every problem at or above the threshold, drawn from in proportion
+         to its score; the paper's pops the highest.
+    """
+
+    early_threshold: UnitInterval = 0.3  # least variance score, over the early steps
+    late_threshold: UnitInterval = 0.8  # and afterwards
+    early_steps: NonNegativeInt = 20
+
+    def pick_problems(
+        self, difficulty: Difficulty, draw: DrawState, batch_size: int
+    ) -> BatchIndices:
+        """Returns the draw's candidates, those that vary too little replaced."""
+        rng = draw.rng
+        is_early = draw.step < self.early_steps
+        threshold = self.early_threshold if is_early else self.late_threshold
+        score_N = difficulty.vcrl_score
+        candidates = repeat_to_size(rng.permutation(difficulty.size), batch_size)
+        too_low = score_N[candidates] < threshold  # False where the score is NaN
+        varied, dropped = candidates[~too_low], candidates[too_low]
+        in_bank_N = score_N >= threshold
+        in_bank_N[varied] = False
+        bank = np.flatnonzero(in_bank_N)
+        bank = bank[sample_without_replacement(score_N[bank], rng)]
+        room = batch_size - len(varied)
+        replacements = np.concatenate([bank, dropped])[:room]
+        return BatchIndices(
+            problems=np.concatenate([varied, replacements]),
+            num_fallback=max(0, room - len(bank)),
+        )

@@ -1,0 +1,124 @@
+"""The optimizer: AdamW behind a global-norm clip, in float32 or rounded to bfloat16.
+
+Rounding is stochastic: bfloat16 that is right on average. A step of 1e-6 on a weight of
+0.02 lies far below half of bfloat16's spacing, 1e-4, and rounding to the nearest would
+undo every one. Rounded up with the probability that the step is of the spacing, the
+mean over steps moves as float32 does (arXiv 2010.06192).
+"""
+
+import math
+import zlib
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Int, UInt16, UInt32
+
+from rlvr_jax.config import OptimizerConfig
+
+_DROPPED_BITS = 16  # bits of a float32's mantissa that a bfloat16 has no room for
+
+
+def make_schedule(config: OptimizerConfig, total_steps: int) -> optax.Schedule:
+    """Returns the learning rate by optimizer step: a linear warm-up, then its shape."""
+    peak, ramp = config.learning_rate, config.warmup_steps
+    after = {
+        "constant": optax.constant_schedule(peak),
+        "cosine": optax.cosine_decay_schedule(
+            peak, max(1, total_steps - ramp), alpha=config.end_lr_fraction
+        ),
+    }[config.schedule]
+    # Step 0 of a ramp from 0 would be an optimizer step that moves nothing.
+    start = peak / (ramp + 1)
+    return optax.join_schedules(
+        [optax.linear_schedule(start, peak, ramp), after], [ramp]
+    )
+
+
+def make_optimizer(
+    config: OptimizerConfig, total_steps: int
+) -> optax.GradientTransformation:
+    """Returns AdamW behind a global-norm clip; the scales of norms are not decayed."""
+    return optax.chain(
+        optax.clip_by_global_norm(config.clip_norm),
+        optax.adamw(
+            make_schedule(config, total_steps),
+            b1=config.b1,
+            b2=config.b2,
+            eps=config.eps,
+            weight_decay=config.weight_decay,
+            mask=lambda params: jax.tree_util.tree_map_with_path(_is_decayed, params),
+        ),
+    )
+
+
+def _is_decayed(path: tuple, _: Array) -> bool:
+    return not any("norm" in str(part) for part in path)
+
+
+def stochastic_round(
+    x: Float[Array, "*shape"], bits: UInt16[Array, "*shape"]
+) -> Float[Array, "*shape"]:
+    """Returns float32 x in bfloat16, one of its two neighbors there.
+
+    Of all 2^16 values of `bits`, so many round x away from 0 that the mean over them is
+    x exactly. What bfloat16 can hold stays as it is, and so does what is not finite.
+    """
+    raw = jax.lax.bitcast_convert_type(x, jnp.uint32)
+    raised = raw + bits.astype(jnp.uint32)
+    kept = (raised >> _DROPPED_BITS).astype(jnp.uint16)
+    rounded = jax.lax.bitcast_convert_type(kept, jnp.bfloat16)
+    return jnp.where(jnp.isfinite(x), rounded, x.astype(jnp.bfloat16))
+
+
+def cast_like(tree: Any, like: Any, *, seed: int, step: Int[Array, ""]) -> Any:
+    """Returns the tree in the dtypes of `like`, stochastically rounded to bfloat16.
+
+    The random bits of a number are a function of (seed, step, path of its leaf,
+    position in the leaf), so they depend neither on other leaves nor on the mesh.
+    """
+    start = _hash_uint32(_hash_uint32(jnp.uint32(seed)) + step.astype(jnp.uint32))
+
+    def rounded(path: tuple, x: Array, old: Array) -> Array:
+        if old.dtype != jnp.bfloat16:
+            return x
+        name = zlib.crc32(jax.tree_util.keystr(path).encode())
+        return stochastic_round(x, random_bits(start + jnp.uint32(name), x.shape))
+
+    return jax.tree_util.tree_map_with_path(rounded, tree, like)
+
+
+def random_bits(
+    seed: UInt32[Array, ""], shape: tuple[int, ...]
+) -> UInt16[Array, "..."]:
+    """Returns 16 bits for each position of an array, a hash of `seed` and the position.
+
+    A few integer operations a number, and no device needs another's; JAX's own keys
+    take some 100. Places are counted modulo 2^32.
+    """
+    strides = [math.prod(shape[axis + 1 :]) % 2**32 for axis in range(len(shape))]
+    place = jnp.zeros(shape, jnp.uint32)
+    for axis, stride in enumerate(strides):
+        along = jax.lax.broadcasted_iota(jnp.uint32, shape, axis)
+        place = place + along * np.uint32(stride)
+    word = jnp.broadcast_to(_hash_uint32(seed), shape)
+    return (_hash_uint32(_hash_uint32(place ^ word) + word) >> _DROPPED_BITS).astype(
+        jnp.uint16
+    )
+
+
+def to_float32(tree: Any) -> Any:
+    """Returns the tree with its floating-point numbers in float32."""
+    return jax.tree.map(
+        lambda x: x.astype(jnp.float32) if jnp.issubdtype(x.dtype, jnp.floating) else x,
+        tree,
+    )
+
+
+def _hash_uint32(x: Array) -> Array:
+    """Returns a hash of each uint32: every bit of x turns about half of its bits."""
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
+        x = (x ^ (x >> shift)) * np.uint32(factor)
+    return x ^ (x >> 16)

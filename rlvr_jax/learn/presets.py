@@ -1,0 +1,128 @@
+"""Published algorithms as the settings of stage `train`.
+
+Each function returns the `loss` and `advantage` sections that the paper describes:
+
+    TrainConfig(**dapo(), steps=500, overlong_buffer=64)
+
+What else a paper asks for stands in its docstring. docs/algorithm.md has them in a
+table, with the readings of our own.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from rlvr_jax.config import AdvantageConfig, LossConfig, TrainConfig
+
+Preset = dict[str, Any]
+
+
+def grpo() -> Preset:
+    """Returns GRPO's settings: https://arxiv.org/abs/2402.03300.
+
+    Example:
+        >>> grpo()["loss"].kl_coef
+        0.04
+    """
+    loss = LossConfig(aggregation="seq_mean_token_mean", kl_coef=0.04)
+    return {"loss": loss, "advantage": AdvantageConfig()}
+
+
+def dr_grpo() -> Preset:
+    """Returns Dr. GRPO's settings: https://arxiv.org/abs/2503.20783.
+
+    Neither the group's std nor a completion's length divides anything.
+    """
+    return {
+        "loss": LossConfig(aggregation="seq_mean_token_sum_norm"),
+        "advantage": AdvantageConfig(normalize="none"),
+    }
+
+
+def dapo() -> Preset:
+    """Returns DAPO's settings: https://arxiv.org/abs/2503.14476.
+
+    The paper goes on with `dynamic_sampling.max_rounds` above 0 and
+    `train.overlong_buffer` for completions that reach the limit.
+    """
+    return {"loss": LossConfig(clip_high=0.28), "advantage": AdvantageConfig()}
+
+
+def gspo() -> Preset:
+    """Returns GSPO's settings, one ratio a completion: https://arxiv.org/abs/2507.18071."""
+    loss = LossConfig(
+        importance_sampling_level="sequence",
+        clip_low=3e-4,
+        clip_high=4e-4,
+        aggregation="seq_mean_token_mean",
+    )
+    return {"loss": loss, "advantage": AdvantageConfig()}
+
+
+def cispo() -> Preset:
+    """Returns CISPO's settings: https://arxiv.org/abs/2506.13585.
+
+    The weight of a token thus lies in [0, 5]; the bound is ScaleRL's
+    (https://arxiv.org/abs/2510.13786).
+    """
+    loss = LossConfig(surrogate="cispo", clip_low=1.0, clip_high=4.0)
+    return {"loss": loss, "advantage": AdvantageConfig()}
+
+
+def rloo() -> Preset:
+    """Returns RLOO's settings, one action a completion: https://arxiv.org/abs/2402.14740."""
+    return {
+        "loss": LossConfig(
+            importance_sampling_level="trajectory",
+            surrogate="reinforce",
+            aggregation="seq_mean_token_mean",
+        ),
+        "advantage": AdvantageConfig(baseline="rloo", normalize="none"),
+    }
+
+
+PRESETS: dict[str, Callable[[], Preset]] = {
+    "GRPO": grpo,
+    "Dr. GRPO": dr_grpo,
+    "DAPO": dapo,
+    "GSPO": gspo,
+    "CISPO": cispo,
+    "RLOO": rloo,
+}
+
+
+def algorithm_name(config: TrainConfig) -> str:
+    """Returns the name of the algorithm: a preset's, with what is set otherwise.
+
+    Example:
+        >>> algorithm_name(TrainConfig(**dapo()))
+        'DAPO'
+        >>> algorithm_name(TrainConfig(**grpo() | {"loss": LossConfig(clip_high=0.3)}))
+        'DAPO with loss.clip_high=0.3'
+        >>> from rlvr_jax.config import RFGOConfig
+        >>> algorithm_name(TrainConfig(**dapo(), rfgo=RFGOConfig(lambda_w=0.5)))
+        'DAPO with RFGO'
+    """
+    extras = ["RFGO"] if config.rfgo.changes_updates else []
+    if not isinstance(config.loss, LossConfig):
+        name = config.loss.tags()["name"]
+        return _with(name, extras)
+    name, changes = min(
+        ((name, _changes(config, preset())) for name, preset in PRESETS.items()),
+        key=lambda item: len(item[1]),
+    )
+    return _with(name, changes + extras)
+
+
+def _changes(config: TrainConfig, preset: Preset) -> list[str]:
+    """Returns the fields of loss and advantage that differ from a preset's."""
+    chosen = {name: vars(vars(config)[name]) for name in preset}
+    return [
+        f"{section}.{name}={chosen[section][name]}"
+        for section, values in preset.items()
+        for name, value in vars(values).items()
+        if chosen[section][name] != value
+    ]
+
+
+def _with(name: str, additions: list[str]) -> str:
+    return f"{name} with {', '.join(additions)}" if additions else name

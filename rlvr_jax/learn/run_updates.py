@@ -1,0 +1,203 @@
+"""One rollout batch -> optimizer steps and their diagnostics."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from job_jax.processes import device_get
+from rlvr_jax.config import Config, TrainConfig
+from rlvr_jax.learn.batches import (
+    mask_low_entropy_tokens,
+    split_micro_batches,
+    split_minibatches,
+    with_loss_weights,
+)
+from rlvr_jax.learn.probe_inputs import ProbeInputs
+from rlvr_jax.learn.update import (
+    TrainState,
+    Updater,
+    band_metrics,
+    check_not_diverged,
+    loss_metrics,
+)
+from rlvr_jax.models.distribution import SamplingParams
+from rlvr_jax.types import Batch, FeatureSums, LossAux
+
+
+class StaleRolloutsError(RuntimeError):
+    """The rollouts were sampled from other weights than those about to be updated."""
+
+
+class LogprobMismatchError(RuntimeError):
+    """Sampler and trainer disagree on log-probabilities beyond the configured limit."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class UpdateResult:
+    """The state after a rollout batch has been learned from, and the step's metrics."""
+
+    state: TrainState
+    metrics: dict[str, float]
+    token_stats: np.ndarray  # LossAux.token_stats, over all epochs
+    feature_sums: FeatureSums | None = None  # of a probe, over each completion once
+    latent_sums: Any = None  # likewise, in a step that counts every latent
+
+
+def run_updates(
+    config: Config,
+    updater: Updater,
+    state: TrainState,
+    *,
+    batch: Batch,
+    weight_version: Any,
+    ref_params: Any,
+    sampling: SamplingParams,
+    to_device: Callable[[Batch], Batch],
+    probe: ProbeInputs | None = None,
+) -> UpdateResult:
+    """Returns the state after every epoch and minibatch of one rollout batch.
+
+    `batch` is what `batch_from_rollouts` makes of the rollouts, in NumPy; with a
+    `watch` it has guidance. Raises StaleRolloutsError where `weight_version`, the
+    rollouts', is not this state's, LogprobMismatchError where sampler and scorer
+    disagree on the first minibatch by more than train.max_logprob_mismatch, and
+    DivergedError after too many non-finite steps.
+    """
+    train = config.train
+    version = int(device_get(state.step))
+    if int(weight_version) != version:
+        raise StaleRolloutsError(
+            f"rollouts carry weight version {int(weight_version)}, the update "
+            f"has version {version}; sample again before learning"
+        )
+
+    batch, score_metrics = _add_scores(
+        updater,
+        state.params,
+        batch,
+        train=train,
+        ref_params=ref_params,
+        sampling=sampling,
+        to_device=to_device,
+        probe=probe,
+    )
+    done: list[Any] = []
+    for epoch in range(train.num_epochs):
+        for minibatch in split_minibatches(batch, train.num_minibatches):
+            whole = with_loss_weights(
+                minibatch,
+                aggregation=train.loss.aggregation,
+                max_length=train.sampling.max_new_tokens,
+            )
+            parts = split_micro_batches(
+                whole,
+                train.grad_accum_steps,
+                pad_multiple=config.completion_pad_multiple,
+            )
+            state, losses, report = updater.step(
+                state,
+                map(to_device, parts),
+                sampling,
+                probe=probe.without_observer() if probe and epoch else probe,
+            )
+            done.append((losses, report))
+    done = device_get(done)
+    for _, report in done:
+        check_not_diverged(report, train.optimizer.max_consecutive_nonfinite)
+    score_metrics = _first_mismatch(done[0][0]) | score_metrics
+    _check_mismatch(score_metrics["logprob_mismatch/mean"], train.max_logprob_mismatch)
+    once = [losses for losses, _ in done[: train.num_minibatches]]
+    return UpdateResult(
+        state=state,
+        metrics=_mean_metrics(done) | score_metrics,
+        token_stats=_sum_all([losses.token_stats for losses, _ in done]),
+        feature_sums=_sum_all([losses.feature_sums for losses in once]),
+        latent_sums=_sum_all([losses.latent_sums for losses in once]),
+    )
+
+
+def _add_scores(
+    updater: Updater,
+    params: Any,
+    batch: Batch,
+    *,
+    train: TrainConfig,
+    ref_params: Any,
+    sampling: SamplingParams,
+    to_device: Callable[[Batch], Batch],
+    probe: ProbeInputs | None,
+) -> tuple[Batch, dict[str, float]]:
+    """Returns the batch with what scoring passes add to it, and their metrics."""
+    metrics: dict[str, float] = {}
+    if train.loss.kl_coef > 0:
+        ref_logprobs_BT, _ = updater.score(ref_params, to_device(batch), sampling)
+        batch = dataclasses.replace(batch, ref_logprobs=ref_logprobs_BT)
+    if probe is not None and batch.probe_targets and train.rfgo.needs_reference_policy:
+        level_BT = updater.feature_activation(
+            ref_params, to_device(batch), sampling, probe.without_observer()
+        )
+        guidance = dataclasses.replace(batch.probe_targets, ref_activations=level_BT)
+        batch = dataclasses.replace(batch, probe_targets=guidance)
+    if train.old_logprobs == "trainer":
+        old_BT, entropies_BT = updater.score(params, to_device(batch), sampling)
+        metrics |= _mismatch_metrics(old_BT, batch)
+        batch = dataclasses.replace(batch, old_logprobs=old_BT)
+        if train.loss.top_entropy_quantile < 1.0:
+            batch = mask_low_entropy_tokens(
+                batch, entropies_BT, fraction=train.loss.top_entropy_quantile
+            )
+            metrics |= _top_entropy_metrics(entropies_BT, batch)
+    return batch, metrics
+
+
+def _check_mismatch(gap: float, limit: float) -> None:
+    if gap > limit:
+        raise LogprobMismatchError(
+            f"sampler and scorer differ by {gap:.3g} nats a token where "
+            f"train.max_logprob_mismatch={limit} are allowed; compute in float32, or "
+            "raise "
+            "the limit if the loss can bear it"
+        )
+
+
+def _sum_all(parts: list[Any]) -> Any:
+    """Returns the sum of the parts; None if they are None."""
+    first, *rest = parts
+    return None if first is None else sum(rest, start=first)
+
+
+def _mismatch_metrics(scored_BT: np.ndarray, batch: Batch) -> dict[str, float]:
+    """Returns how far the trainer's log-probabilities are from the sampler's."""
+    mismatch_N = np.abs(scored_BT - batch.old_logprobs)[batch.mask]
+    return {
+        "logprob_mismatch/mean": float(mismatch_N.mean()),
+        "logprob_mismatch/max": float(mismatch_N.max()),
+    }
+
+
+def _top_entropy_metrics(entropies_BT: np.ndarray, batch: Batch) -> dict[str, float]:
+    """Returns the fraction of tokens that learn, and the least entropy among them."""
+    assert batch.loss_mask is not None
+    return {
+        "top_entropy/fraction": float(batch.loss_mask.sum() / batch.lengths.sum()),
+        "top_entropy/threshold": float(entropies_BT[batch.loss_mask].min()),
+    }
+
+
+def _first_mismatch(parts: LossAux) -> dict[str, float]:
+    """Returns the mismatch of the first minibatch, whose weights are the sampler's."""
+    return {
+        "logprob_mismatch/mean": float(parts.logprob_mismatch / max(parts.tokens, 1.0)),
+        "logprob_mismatch/max": float(parts.logprob_mismatch_max),
+    }
+
+
+def _mean_metrics(done: list[Any]) -> dict[str, float]:
+    """Returns means over the batch's optimizer steps; skips add up."""
+    rows = [loss_metrics(losses) | report.to_metrics() for losses, report in done]
+    metrics = {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
+    metrics["optimizer/skipped"] = sum(row["optimizer/skipped"] for row in rows)
+    metrics["rollout/entropy"] = rows[0]["loss/entropy"]
+    return metrics | band_metrics(sum(losses.by_band for losses, _ in done))

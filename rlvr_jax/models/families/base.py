@@ -1,0 +1,167 @@
+"""What a family of models is, and what families have in common.
+
+A family is one file: how config.json maps to `ModelConfig` and back, which tensor holds
+which parameter, and the sizes that were published. config.json is given here as the
+configuration class of transformers reads it, with that class's defaults filled in.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from job_jax.schema import ConfigError, did_you_mean
+from rlvr_jax.config import ModelConfig
+from rlvr_jax.models.families.mapping import ParamMapping
+from rlvr_jax.models.masks import expand_layer_types
+
+HFConfig = dict[str, Any]
+
+ACTIVATIONS: dict[str, Literal["silu", "gelu_tanh"]] = {
+    "silu": "silu",
+    "gelu_pytorch_tanh": "gelu_tanh",
+}
+# If set, each of these changes the function that the model computes.
+_UNSUPPORTED = ("attention_bias", "mlp_bias", "use_bidirectional_attention")
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelSize:
+    """The config of a published checkpoint, and V, the rows of its embedding."""
+
+    model: ModelConfig
+    vocab_size: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Family:
+    """Everything that is specific to one family of Hugging Face checkpoints.
+
+    Args:
+        model_type: `model_type` in config.json.
+        architectures: class names in config.json's `architectures`; exports write the
+            first.
+        from_hf: returns the fields of `ModelConfig` that config.json says.
+        to_hf: returns config.json, without vocabulary and architecture.
+        param_mapping: returns the tensors of each parameter, by its dotted path.
+        sizes: published checkpoints, by the last part of their hub name.
+        read_as: the `model_type` whose class in transformers reads config.json; "" for
+            the family's own.
+    """
+
+    model_type: str
+    architectures: tuple[str, ...]
+    from_hf: Callable[[HFConfig], dict[str, Any]]
+    to_hf: Callable[[ModelConfig], HFConfig]
+    param_mapping: Callable[[ModelConfig], dict[str, ParamMapping]]
+    sizes: Mapping[str, ModelSize] = dataclasses.field(default_factory=dict)
+    read_as: str = ""
+
+
+def common_from_hf(hf: HFConfig, *, activation: str = "hidden_act") -> dict[str, Any]:
+    """Returns the fields of `ModelConfig` that all families read alike.
+
+    `activation` is the key that names the MLP's. Raises ConfigError on a setting that
+    would change the function and is not supported.
+    """
+    for name in _UNSUPPORTED:
+        if hf.get(name):
+            raise ConfigError(f"config.json: {name}={hf[name]!r} is not computed")
+    if hf[activation] not in ACTIVATIONS:
+        raise ConfigError(
+            f"config.json: activation {hf[activation]!r} is not computed"
+            f"{did_you_mean(hf[activation], ACTIVATIONS)}"
+        )
+    num_heads = hf["num_attention_heads"]
+    return _rope_from_hf(hf["rope_parameters"]) | {
+        "num_layers": hf["num_hidden_layers"],
+        "hidden_size": hf["hidden_size"],
+        "intermediate_size": hf["intermediate_size"],
+        "num_heads": num_heads,
+        "num_kv_heads": hf.get("num_key_value_heads") or num_heads,
+        "head_dim": hf.get("head_dim") or hf["hidden_size"] // num_heads,
+        "activation": ACTIVATIONS[hf[activation]],
+        "norm_eps": hf["rms_norm_eps"],
+        "tie_embeddings": hf["tie_word_embeddings"],
+        "max_seq_len": hf["max_position_embeddings"],
+    }
+
+
+def sliding_from_hf(hf: HFConfig) -> dict[str, Any]:
+    """Returns the fields of sliding layers: the shortest pattern, and the window."""
+    types = tuple(t.removesuffix("_attention") for t in hf["layer_types"])
+    if "sliding" not in types:
+        return {"rope_local_theta": 0.0}
+    period = next(
+        n
+        for n in range(1, len(types) + 1)
+        if (types[:n] * len(types))[: len(types)] == types
+    )
+    return {"sliding_window": hf["sliding_window"], "layer_types": types[:period]}
+
+
+def _rope_from_hf(rope: HFConfig) -> dict[str, Any]:
+    """Returns RoPE's fields, of full and of sliding layers."""
+    local_theta = 0.0
+    if "full_attention" in rope:
+        local_theta = rope["sliding_attention"]["rope_theta"]
+        rope = rope["full_attention"]
+    fields = {"rope_theta": rope["rope_theta"], "rope_local_theta": local_theta}
+    kind = rope["rope_type"]
+    if kind == "default" or rope.get("factor") == 1:
+        return fields
+    if kind not in ("linear", "llama3"):
+        raise ConfigError(
+            f"config.json: RoPE of type {kind!r} is not computed"
+            f"{did_you_mean(kind, ('default', 'linear', 'llama3'))}"
+        )
+    fields |= {"rope_scaling": kind, "rope_factor": rope["factor"]}
+    if kind == "llama3":
+        fields |= {
+            "rope_low_freq_factor": rope["low_freq_factor"],
+            "rope_high_freq_factor": rope["high_freq_factor"],
+            "rope_original_max_position": rope["original_max_position_embeddings"],
+        }
+    return fields
+
+
+def common_to_hf(config: ModelConfig) -> HFConfig:
+    """Returns the keys of config.json that all families write alike."""
+    activation = next(
+        hf for hf, ours in ACTIVATIONS.items() if ours == config.activation
+    )
+    return {
+        "hidden_size": config.hidden_size,
+        "intermediate_size": config.intermediate_size,
+        "num_hidden_layers": config.num_layers,
+        "num_attention_heads": config.num_heads,
+        "num_key_value_heads": config.num_kv_heads,
+        "head_dim": config.head_dim,
+        "hidden_act": activation,
+        "rms_norm_eps": config.norm_eps,
+        "rope_theta": config.rope_theta,
+        "rope_scaling": _rope_scaling_to_hf(config),
+        "tie_word_embeddings": config.tie_embeddings,
+        "max_position_embeddings": config.max_seq_len,
+        "torch_dtype": config.param_dtype,
+    }
+
+
+def sliding_to_hf(config: ModelConfig) -> HFConfig:
+    """Returns the keys of sliding layers: the type of every layer, and the window."""
+    return {
+        "sliding_window": config.sliding_window or None,
+        "layer_types": [f"{t}_attention" for t in expand_layer_types(config)],
+    }
+
+
+def _rope_scaling_to_hf(config: ModelConfig) -> HFConfig | None:
+    if config.rope_scaling == "none":
+        return None
+    scaling = {"rope_type": config.rope_scaling, "factor": config.rope_factor}
+    if config.rope_scaling == "llama3":
+        scaling |= {
+            "low_freq_factor": config.rope_low_freq_factor,
+            "high_freq_factor": config.rope_high_freq_factor,
+            "original_max_position_embeddings": config.rope_original_max_position,
+        }
+    return scaling

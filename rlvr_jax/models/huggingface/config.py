@@ -1,0 +1,152 @@
+"""config.json of a Hugging Face directory <-> `ModelConfig`.
+
+transformers reads config.json and fills in what it leaves out; a family
+(rlvr_jax/models/families) says what the settings mean here. A setting that would change
+the function and is not supported is refused, never dropped.
+"""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from job_jax.config_io import diff
+from job_jax.schema import ConfigError
+from rlvr_jax.config import ModelConfig, PretrainedConfig
+from rlvr_jax.models.families import Family, HFConfig, family_name, load_family
+from rlvr_jax.models.masks import expand_layer_types
+from rlvr_jax.tokenizer.huggingface import import_transformers
+
+Dtype = Literal["float32", "bfloat16"]
+
+CONFIG = "config.json"
+# Fields of ModelConfig that change how the function is computed, or start, alone.
+_FUNCTION_PRESERVING = (
+    *("init_scale", "compute_dtype", "param_dtype", "scan_layers", "remat"),
+    *("attention", "attention_chunk_size"),
+)
+_LLAMA3_ROPE = (
+    "rope_original_max_position",
+    "rope_low_freq_factor",
+    "rope_high_freq_factor",
+)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Returns the JSON object in a file. Raises ConfigError if there is none."""
+    if not path.is_file():
+        raise ConfigError(f"no {path}; give a directory of a Hugging Face checkpoint")
+    try:
+        value = json.loads(path.read_text())
+    except ValueError as error:
+        raise ConfigError(f"{path} is not JSON ({error})") from error
+    if not isinstance(value, dict):
+        raise ConfigError(f"{path} holds no JSON object")
+    return value
+
+
+def text_settings(directory: Path) -> dict[str, Any]:
+    """Returns config.json as it stands, with `text_config`, if any, in its place."""
+    raw = read_json(directory / CONFIG)
+    text = {**raw, **(raw.get("text_config") or {})}
+    text.pop("text_config", None)
+    return text
+
+
+def read_model_config(
+    directory: Path, *, dtype: Dtype, family: str | None = None
+) -> ModelConfig:
+    """Returns the config of the model that config.json describes.
+
+    `family` is "package.module:NAME" for a family of a user's own; without it,
+    config.json's architecture decides. Raises ConfigError on what is not supported.
+    """
+    raw = read_json(directory / CONFIG)
+    name = family_name(raw) if family is None else family
+    reader = load_family(name)
+    architectures = raw.get("architectures") or reader.architectures
+    if not set(architectures) & set(reader.architectures):
+        raise ConfigError(
+            f"{directory / CONFIG}: architecture {architectures[0]!r} is not of "
+            f"model.family={name}, which has {', '.join(reader.architectures)}"
+        )
+    return _model_config(name, reader, raw, dtype)
+
+
+def _model_config(
+    name: str, family: Family, raw: Mapping[str, Any], dtype: Dtype
+) -> ModelConfig:
+    fields = family.from_hf(_with_defaults(raw, family))
+    return ModelConfig(
+        **fields | {"family": name, "compute_dtype": dtype, "param_dtype": dtype}
+    )
+
+
+def _with_defaults(raw: Mapping[str, Any], family: Family) -> HFConfig:
+    """Returns config.json of the language model as its class in transformers reads it.
+
+    RoPE's settings then stand in `rope_parameters`, and `layer_types` names every
+    layer.
+    """
+    transformers = import_transformers()
+    model_type = family.read_as or raw.get("model_type") or family.model_type
+    try:
+        config_class = transformers.CONFIG_MAPPING[model_type]
+        config = config_class.from_dict(dict(raw) | {"model_type": model_type})
+    except Exception as error:  # its validation has errors of its own kinds
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"{CONFIG}: transformers refuses it: {reason}") from error
+    return config.get_text_config().to_dict()
+
+
+def hf_vocab_size(pretrained: PretrainedConfig) -> int:
+    """Returns V, the rows of the embedding: as configured, else as config.json says."""
+    if pretrained.vocab_size:
+        return pretrained.vocab_size
+    directory = Path(pretrained.path)
+    settings = text_settings(directory)
+    if "vocab_size" in settings:
+        return settings["vocab_size"]
+    raw = read_json(directory / CONFIG)
+    return _with_defaults(raw, load_family(family_name(raw)))["vocab_size"]
+
+
+def to_hf_config(
+    config: ModelConfig, *, vocab_size: int, extra: Mapping[str, Any]
+) -> HFConfig:
+    """Returns config.json for a policy, with the settings in `extra` that it lacks.
+
+    Raises ConfigError, naming the fields, if the policy's family cannot express it.
+    """
+    family = load_family(config.family)
+    settings = family.to_hf(config) | {
+        "architectures": [family.architectures[0]],
+        "model_type": family.model_type,
+        "vocab_size": vocab_size,
+    }
+    read_back = _model_config(config.family, family, settings, config.param_dtype)
+    if lines := diff(canonical_config(read_back), canonical_config(config)):
+        raise ConfigError(
+            f"no checkpoint of model.family={config.family} computes this policy; it "
+            f"would change model.{', model.'.join(lines)}"
+        )
+    replaced = ("rope_parameters", "text_config", "vision_config", "dtype")
+    kept = {name: v for name, v in extra.items() if name not in replaced}
+    return kept | settings
+
+
+def canonical_config(config: ModelConfig) -> ModelConfig:
+    """Returns the one config that stands for all that compute the same function."""
+    defaults = vars(ModelConfig())
+    free = {name: defaults[name] for name in _FUNCTION_PRESERVING}
+    if config.rope_scaling != "llama3":
+        free |= {name: defaults[name] for name in _LLAMA3_ROPE}
+    local_theta = config.rope_local_theta or config.rope_theta
+    return dataclasses.replace(
+        config,
+        layer_types=expand_layer_types(config),
+        query_pre_attn_scalar=config.query_pre_attn_scalar or config.head_dim,
+        rope_local_theta=local_theta if config.sliding_window else 0.0,
+        **free,
+    )

@@ -1,0 +1,99 @@
+"""How a pass goes through the layers: unrolled or scanned, captured, changed, saved."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from rlvr_jax.config.model import LayerType
+from rlvr_jax.models.masks import AttentionContexts, select_context
+
+
+class Intervention(Protocol):
+    """Changes the residual stream after one layer.
+
+    Make it a pytree with `layer` static and the rest arrays: interventions of one shape
+    then share a compiled program. Captures of that layer, and all layers above it, see
+    the changed stream.
+    """
+
+    @property
+    def layer(self) -> int:
+        """Returns the layer, counted from 0, after which the stream is changed."""
+
+    def __call__(self, x: Float[Array, "B T D"], /) -> Float[Array, "B T D"]:
+        """Returns the changed stream, of the same shape and dtype."""
+
+
+def unroll_layers(
+    block: Callable[..., tuple[jax.Array, Any]],
+    layers: Any,
+    x_BTD: jax.Array,
+    *,
+    layer_types: tuple[LayerType, ...],
+    contexts: AttentionContexts,
+    layer_inputs: Any,
+    capture_layers: tuple[int, ...],
+    intervention: Intervention | None,
+) -> tuple[jax.Array, tuple[jax.Array, ...], Any]:
+    """Returns the final stream, the captured streams, and each layer's output."""
+    streams, outputs = [], []
+    for layer, state in enumerate(layers):
+        context = contexts[layer_types[layer]]
+        x_BTD, out = block(
+            state, x_BTD, context, layer_inputs[layer] if layer_inputs else None
+        )
+        if intervention is not None and layer == intervention.layer:
+            x_BTD = intervention(x_BTD)
+        streams.append(x_BTD)
+        outputs.append(out)
+    return x_BTD, tuple(streams[layer] for layer in capture_layers), tuple(outputs)
+
+
+def scan_layers(
+    block: Callable[..., tuple[jax.Array, Any]],
+    layers: Any,
+    x_BTD: jax.Array,
+    *,
+    layer_types: tuple[LayerType, ...],
+    contexts: AttentionContexts,
+    layer_inputs: Any,
+    capture_layers: tuple[int, ...],
+    intervention: Intervention | None,
+) -> tuple[jax.Array, tuple[jax.Array, ...], Any]:
+    """Returns what `unroll_layers` returns, its outputs stacked on a leading L axis."""
+
+    def body(carry: Any, layer: tuple[jax.Array, ...]) -> tuple[Any, Any]:
+        x_BTD, captured = carry
+        number, sliding, state, layer_input = layer
+        x_BTD, out = block(state, x_BTD, select_context(sliding, contexts), layer_input)
+        if intervention is not None:
+            x_BTD = jnp.where(number == intervention.layer, intervention(x_BTD), x_BTD)
+        captured = tuple(
+            jnp.where(number == wanted, x_BTD, stream)
+            for wanted, stream in zip(capture_layers, captured, strict=True)
+        )
+        return (x_BTD, captured), out
+
+    numbers_L = jnp.arange(len(layer_types))
+    sliding_L = jnp.array([t == "sliding" for t in layer_types])
+    carry = (x_BTD, tuple(jnp.zeros_like(x_BTD) for _ in capture_layers))
+    (x_BTD, captured), outputs = jax.lax.scan(
+        body, carry, (numbers_L, sliding_L, layers, layer_inputs)
+    )
+    return x_BTD, captured, outputs
+
+
+def rematerialize(block: Callable, remat: str) -> Callable:
+    """Returns the block such that the backward pass recomputes what `remat` says.
+
+    none: nothing; dots: all but the products with weights; block: everything.
+    """
+    policies = jax.checkpoint_policies
+    if remat == "none":
+        return block
+    if remat == "dots":
+        return jax.checkpoint(block, policy=policies.dots_with_no_batch_dims_saveable)
+    return jax.checkpoint(block, policy=policies.nothing_saveable)

@@ -1,0 +1,120 @@
+"""Attention masks and RoPE tables of a pass, one set for each type of layer.
+
+In full layers a token attends to all true tokens up to itself, in sliding layers to the
+last `sliding_window` of them. Distances are between positions, so it does not matter on
+which side rows are padded.
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from rlvr_jax.config import ModelConfig
+from rlvr_jax.config.model import LayerType
+from rlvr_jax.models.rope import rope_tables, token_positions
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AttentionContext:
+    """Masks and RoPE tables of one pass, the same for all layers of one type.
+
+    `mask` is over the keys of the pass itself and `prefix_mask` over those of the
+    shared prompt; an axis on which all rows or all queries agree has size 1. Kernels
+    read `token_mask` (true tokens: of the prompt where one is shared, else of the pass)
+    and `window` instead: 0 is no window, None one that is known only when the layer
+    runs.
+    """
+
+    rope: tuple[Float[Array, " B T 1 H"], Float[Array, " B T 1 H"]]
+    mask: Bool[Array, " B T S"]
+    token_mask: Bool[Array, " P S"]
+    prefix_mask: Bool[Array, " P T S"] | None = None
+    window: int | None = dataclasses.field(default=0, metadata={"static": True})
+
+
+AttentionContexts = dict[LayerType, AttentionContext]
+_LAYER_TYPES: tuple[LayerType, LayerType] = ("sliding", "full")
+
+
+def expand_layer_types(config: ModelConfig) -> tuple[LayerType, ...]:
+    """Returns the type of each of the L layers: the pattern `layer_types`, repeated."""
+    repeats = -(-config.num_layers // len(config.layer_types))
+    return (config.layer_types * repeats)[: config.num_layers]
+
+
+def prompt_contexts(config: ModelConfig, mask_PS: jax.Array) -> AttentionContexts:
+    """Returns the contexts of a pass over whole rows, by layer type.
+
+    Padding keys are masked; padding queries produce unused output.
+    """
+    position_PS = token_positions(mask_PS)
+    index_S = jnp.arange(mask_PS.shape[1], dtype=jnp.int32)
+    causal_SS = index_S[None] <= index_S[:, None]
+    mask_PSS = causal_SS[None] & mask_PS[:, None, :]
+    distance_PSS = position_PS[:, :, None] - position_PS[:, None, :]
+
+    def context(layer_type: LayerType) -> AttentionContext:
+        own_mask = mask_PSS
+        if layer_type == "sliding":
+            own_mask = mask_PSS & (distance_PSS < config.sliding_window)
+        return AttentionContext(
+            rope=rope_tables(position_PS, config, layer_type),
+            mask=own_mask,
+            token_mask=mask_PS,
+            window=config.sliding_window if layer_type == "sliding" else 0,
+        )
+
+    return {t: context(t) for t in sorted(set(expand_layer_types(config)))}
+
+
+def completion_contexts(
+    config: ModelConfig,
+    prefix_mask_PS: jax.Array,
+    index_T: jax.Array,
+    *,
+    rows: int,
+    length: int,
+) -> AttentionContexts:
+    """Returns the contexts of completion tokens `index_T` behind a shared prompt.
+
+    The completion's own keys are the tokens 0..length-1. All `rows` (B = P G) are at
+    the same indices.
+    """
+    P = prefix_mask_PS.shape[0]
+    starts_P = prefix_mask_PS.sum(axis=1, dtype=jnp.int32)
+    position_PT = starts_P[:, None] + index_T[None]
+    position_BT = jnp.repeat(position_PT, rows // P, axis=0)
+    distance_TS = index_T[:, None] - jnp.arange(length, dtype=jnp.int32)[None]
+    causal_TS = distance_TS >= 0
+    prefix_mask_P1S = prefix_mask_PS[:, None]
+    distance_PTS = position_PT[:, :, None] - token_positions(prefix_mask_PS)[:, None]
+
+    def context(layer_type: LayerType) -> AttentionContext:
+        own_mask, prefix_mask = causal_TS, prefix_mask_P1S
+        if layer_type == "sliding":
+            own_mask = causal_TS & (distance_TS < config.sliding_window)
+            prefix_mask = prefix_mask_P1S & (distance_PTS < config.sliding_window)
+        return AttentionContext(
+            rope=rope_tables(position_BT, config, layer_type),
+            mask=own_mask[None],
+            token_mask=prefix_mask_PS,
+            prefix_mask=prefix_mask,
+            window=config.sliding_window if layer_type == "sliding" else 0,
+        )
+
+    return {t: context(t) for t in sorted(set(expand_layer_types(config)))}
+
+
+def select_context(
+    is_sliding: jax.Array, contexts: AttentionContexts
+) -> AttentionContext:
+    """Returns the context of a layer whose type is known only when it runs (a scan)."""
+    if len(contexts) == 1:
+        return next(iter(contexts.values()))
+    return jax.tree.map(
+        lambda sliding, full: jnp.where(is_sliding, sliding, full),
+        *(dataclasses.replace(contexts[t], window=None) for t in _LAYER_TYPES),
+    )

@@ -1,0 +1,1 @@
+"""What a run would be: the dry run, and the recipe compiled ahead of time."""

@@ -1,0 +1,321 @@
+"""A recipe compiled for a TPU slice that is not there: does it fit, and how tightly.
+
+XLA's own TPU compiler (libtpu, extra `[tpu]`) compiles sampler, scorer and update for
+the slice's mesh, on any machine, and reports memory as the chips would have it. No
+weights, no data: every argument is a shape with its layout.
+"""
+
+import json
+import math
+import os
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.sharding import NamedSharding
+
+from job_jax.command import UsageError
+from job_jax.mesh import batch_sharding, make_mesh, replicated_sharding
+from rlvr_jax.config import Config
+from rlvr_jax.learn.batches import abstract_batch
+from rlvr_jax.learn.objectives import policy_objective
+from rlvr_jax.learn.probe_inputs import ProbeInputs, ProbeSpec
+from rlvr_jax.learn.update import Updater
+from rlvr_jax.models import Transformer, abstract_params, check_divisible
+from rlvr_jax.models.distribution import SamplingParams
+from rlvr_jax.models.huggingface import hf_vocab_size
+from rlvr_jax.plan.memory import resident_bytes
+from rlvr_jax.plan.topology import Topology, parse_topology
+from rlvr_jax.run.trainable import abstract_policy_parts
+from rlvr_jax.sampler import SamplerLayout, sample
+from rlvr_jax.tokenizer import WordLevelTokenizer
+from rlvr_jax.types import Batch, Prompts, ReasoningFeatures
+
+_GIB = 1 << 30
+_COLLECTIVE = re.compile(
+    r"= (.+?) (?:all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)"
+    r"(?:-start)?\("
+)
+_ARRAY = re.compile(r"(pred|[a-z]+(\d+))\[([\d,]*)\]")
+
+
+def compile_report(config: Config, topology: str) -> dict[str, Any]:
+    """Returns what the recipe needs of each chip of a slice ("v5e:4x4").
+
+    `fits` is whether every phase's peak stays below the chip's memory; where it does
+    not, `shrink` names the tightest phase, its largest part and what makes it smaller.
+    FLOPs are of one device, collective bytes those of each instruction once: a loop's
+    body counts once. Raises UsageError where the slice is unknown, ConfigError where
+    the mesh does not fit it.
+    """
+    slice_ = parse_topology(topology)
+    mesh = make_mesh(config.mesh, _topology_devices(slice_))
+    with jax.set_mesh(mesh):
+        parts, programs = _Programs(config, mesh).compile_all()
+    phases = {
+        name: _peak_memory(parts, program)
+        for name, program in programs.items()
+        if "error" not in program
+    }
+    failed = [name for name, program in programs.items() if "error" in program]
+    short = suggest_shrink(phases, failed, limit=slice_.hbm_gib * _GIB)
+    return {
+        "recipe": config.name,
+        "topology": topology,
+        "mesh": dict(mesh.shape),
+        "hbm_gib": slice_.hbm_gib,
+        "fits": short is None,
+        "shrink": short,
+        "resident_bytes": parts,
+        "phases": {
+            name: {"peak_bytes": sum(phase.values()), **phase}
+            for name, phase in phases.items()
+        },
+        "programs": programs,
+    }
+
+
+def report_json(config: Config, topology: str) -> str:
+    """Returns the report as JSON."""
+    return json.dumps(compile_report(config, topology), indent=2)
+
+
+def _topology_devices(topology: Topology) -> list[Any]:
+    """Returns the slice's devices, as libtpu describes them."""
+    from jax.experimental import topologies  # noqa: PLC0415 - for this command alone
+
+    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
+    os.environ.setdefault("TPU_ACCELERATOR_TYPE", topology.accelerator_type)
+    os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
+    # No chip is taken, so several may compile at once.
+    os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
+    try:
+        found = topologies.get_topology_desc(
+            platform="tpu", topology_name=topology.name
+        )
+    except (RuntimeError, ValueError, NotImplementedError) as error:
+        raise UsageError(
+            f"--topology={topology.name} cannot be compiled for here "
+            f"({' '.join(str(error).split()):.200}); install the extra [tpu]"
+        ) from error
+    return list(found.devices)
+
+
+def suggest_shrink(
+    phases: Mapping[str, Mapping[str, int]], failed: Sequence[str], *, limit: float
+) -> dict[str, str] | None:
+    """Returns the phase and part to shrink, and how; None where every phase fits.
+
+    A program that did not even compile wants more than a chip for its temporaries.
+    """
+    if failed:
+        phase, part = failed[0], "temporaries"
+    else:
+        phase = max(phases, key=lambda name: sum(phases[name].values()))
+        if sum(phases[phase].values()) <= limit:
+            return None
+        part = max(phases[phase], key=lambda part: phases[phase][part])
+    if part != "temporaries":
+        how = "a larger mesh.fsdp or mesh.tensor"
+    elif phase == "sampler":
+        how = (
+            "fewer train.batch_size or train.group_size, or a smaller "
+            "train.sampling.max_new_tokens"
+        )
+    else:
+        how = (
+            "more train.grad_accum_steps, model.remat=block, or a smaller "
+            "model.attention_chunk_size or train.logits_chunk_size"
+        )
+    return {"phase": phase, "part": part, "by": how}
+
+
+class _Programs:
+    """The programs of a training step, on shapes alone."""
+
+    def __init__(self, config: Config, mesh: Any):
+        self._config, self._mesh = config, mesh
+        train = config.train
+        self._completion_length = train.sampling.max_new_tokens
+        prompt = config.model.max_seq_len - self._completion_length
+        self._prompt_length = (
+            max(1, prompt // config.prompt_pad_multiple) * config.prompt_pad_multiple
+        )
+        policy = nnx.eval_shape(
+            lambda: Transformer(
+                config.model, vocab_size(config), nnx.Rngs(0), eos_ids=(0,)
+            )
+        )
+        check_divisible(config.model, mesh, "mesh.tensor")
+        self._sampler_layout = SamplerLayout.from_config(config, policy, mesh)
+        self._policy_parts = abstract_policy_parts(
+            nnx.graphdef(policy), abstract_params(policy, mesh), mesh, train.lora
+        )
+        self._graphdef = self._policy_parts.graphdef
+        self._params = nnx.merge_state(
+            self._policy_parts.trained, *self._policy_parts.frozen
+        )
+        self._updater = Updater(
+            self._graphdef,
+            policy_objective(train.loss),
+            optimizer=train.optimizer,
+            total_steps=max(1, train.optimizer_steps),
+            logits_chunk_size=train.logits_chunk_size,
+            probe=ProbeSpec(
+                layer=config.probe.layer,
+                rfgo=train.rfgo,
+                shuffle_weights=config.probe.shuffles_weights,
+            ),
+            frozen=self._policy_parts.frozen,
+        )
+
+    def compile_all(self) -> tuple[dict[str, int], dict[str, dict[str, Any]]]:
+        """Returns bytes a chip of what stays, by part, and each program's figures."""
+        train = self._config.train
+        sampling = self._replicate(
+            jax.eval_shape(lambda: SamplingParams.from_config(train.sampling))
+        )
+        inputs = self._abstract_probe_inputs()
+        trained = self._policy_parts.trained
+        parts = resident_bytes(self._config, self._policy_parts, self._mesh)
+        programs = {
+            "sampler": lambda: self._lower_sampler(sampling),
+            **self._updater.lower(trained, self._abstract_batch(), sampling, inputs),
+        }
+        if reshard := self._sampler_layout.reshard:
+            programs["reshard"] = lambda: reshard.lower(self._params)
+        figures = {name: _program_stats(lower) for name, lower in programs.items()}
+        figures["sampler"]["weights_bytes"] = self._sampler_layout.bytes_held
+        return parts, figures
+
+    def _abstract_probe_inputs(self) -> ProbeInputs | None:
+        """Returns the shapes that a probe brings to an update; None without a probe."""
+        abstract = self._config.probe.abstract_reader(self._config.model.hidden_size)
+        if abstract is None:
+            return None
+        reader, num_features = abstract
+        shape = jax.ShapeDtypeStruct
+        inputs = ProbeInputs(
+            reader=reader,
+            reasoning_features=ReasoningFeatures(
+                weights=shape((num_features,), jnp.float32),
+                scale=shape((num_features,), jnp.float32),
+                proxy_strength=shape((), jnp.float32),
+                key=jax.eval_shape(lambda: jax.random.key(0)),
+            ),
+        )
+        return self._replicate(inputs)
+
+    def _lower_sampler(self, sampling: Any) -> Any:
+        train = self._config.train
+        P = train.batch_size
+        shape = jax.ShapeDtypeStruct
+        prompts = Prompts(
+            tokens=shape((P, self._prompt_length), jnp.int32),
+            lengths=shape((P,), jnp.int32),
+            uid=shape((P,), jnp.uint32),
+        )
+        own = self._sampler_layout.mesh
+        with jax.set_mesh(own):
+            return sample.lower(
+                self._graphdef,
+                self._sampler_layout.abstract_params(self._params),
+                _with_sharding(prompts, batch_sharding(own)),
+                _with_sharding(sampling, replicated_sharding(own)),
+                key=_with_sharding(
+                    jax.eval_shape(lambda: jax.random.key(0)), replicated_sharding(own)
+                ),
+                weight_version=_with_sharding(
+                    shape((), jnp.int32), replicated_sharding(own)
+                ),
+                num_samples=train.group_size,
+                max_new_tokens=self._completion_length,
+            )
+
+    def _abstract_batch(self) -> Batch:
+        """Returns a micro-batch of the longest prompts and completions."""
+        train, bucket = self._config.train, self._config.completion_pad_multiple
+        P = train.batch_size // (train.num_minibatches * train.grad_accum_steps)
+        return self._shard_batch(
+            abstract_batch(
+                num_prompts=P,
+                group_size=train.group_size,
+                prompt_width=self._prompt_length,
+                width=-(-self._completion_length // bucket) * bucket,
+                with_probe=True,
+            )
+        )
+
+    def _replicate(self, tree: Any) -> Any:
+        return _with_sharding(tree, replicated_sharding(self._mesh))
+
+    def _shard_batch(self, tree: Any) -> Any:
+        return _with_sharding(tree, batch_sharding(self._mesh))
+
+
+def vocab_size(config: Config) -> int:
+    """Returns the vocabulary that the config asks for, without reading any data."""
+    if config.pretrained.path:
+        return hf_vocab_size(config.pretrained)
+    if words := config.task.vocabulary():
+        return WordLevelTokenizer(words).vocab_size
+    return config.tokenizer.vocab_size
+
+
+def _with_sharding(tree: Any, sharding: NamedSharding) -> Any:
+    return jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), tree
+    )
+
+
+def _program_stats(lower: Callable[[], Any]) -> dict[str, Any]:
+    """Returns one program's memory, FLOPs, collectives and seconds of compilation."""
+    start = time.perf_counter()
+    try:
+        compiled = lower().compile()
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        return {"error": " ".join(str(error).split())[:400]}
+    memory = compiled.memory_analysis()
+    return {
+        "arguments_bytes": memory.argument_size_in_bytes,
+        "outputs_bytes": memory.output_size_in_bytes,
+        "donated_bytes": memory.alias_size_in_bytes,
+        "temporary_bytes": memory.temp_size_in_bytes,
+        "code_bytes": memory.generated_code_size_in_bytes,
+        "flops": compiled.cost_analysis().get("flops"),
+        "collective_bytes": collective_bytes(compiled.as_text()),
+        "compile_s": time.perf_counter() - start,
+    }
+
+
+def collective_bytes(hlo: str) -> int:
+    """Returns the bytes of all results of collectives in a program's text."""
+    total = 0
+    for results in _COLLECTIVE.findall(hlo):
+        for _, bits, shape in _ARRAY.findall(results):
+            count = math.prod(int(n) for n in shape.split(",") if n)
+            total += count * (int(bits) // 8 if bits else 1)
+    return total
+
+
+def _peak_memory(
+    parts: Mapping[str, int], program: Mapping[str, Any]
+) -> dict[str, int]:
+    """Returns what a chip holds while a program runs, by part.
+
+    All that stays between programs stays, whether the program reads it or not.
+    """
+    new = program["outputs_bytes"] - program["donated_bytes"]
+    return {
+        **parts,
+        "sampler_weights": program.get("weights_bytes", 0),
+        "results": new,
+        "temporaries": program["temporary_bytes"],
+        "code": program["code_bytes"],
+    }

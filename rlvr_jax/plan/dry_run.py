@@ -1,0 +1,117 @@
+"""What a run would be, without starting it: config, parameters, mesh, memory, disk."""
+
+import json
+import math
+import tempfile
+from pathlib import Path
+
+import jax
+from flax import nnx
+from jax.sharding import Mesh
+
+from job_jax.command import UsageError
+from job_jax.config_io import to_json
+from job_jax.mesh import describe_devices, make_mesh
+from job_jax.schema import ConfigError
+from rlvr_jax.config import Config
+from rlvr_jax.models import Transformer, abstract_params, replicated_params
+from rlvr_jax.models.huggingface import hf_vocab_size
+from rlvr_jax.plan.memory import disk_bytes, resident_bytes, sampling_bytes
+from rlvr_jax.plan.topology import Topology, parse_topology
+from rlvr_jax.run.setup import open_setup
+from rlvr_jax.run.trainable import abstract_policy_parts
+from rlvr_jax.sampler import SamplerLayout
+
+_MIB = 1 << 20
+
+
+def describe(config: Config, topology: str | None = None) -> str:
+    """Returns the plan of a run as text. Raises ConfigError where it could not run.
+
+    With `topology` ("v5e:4x4") the plan is for the chips of that slice, which need not
+    be there: CPU devices stand in for them, as many as the slice has. If the checkpoint
+    to start from is missing, the plan is of shapes alone: neither tokenizer nor
+    problems are checked, and the text says so.
+    """
+    chips = parse_topology(topology) if topology else None
+    mesh = _plan_mesh(config, chips)
+    start = config.pretrained.path
+    if start and not Path(start).is_dir():
+        num_rows = hf_vocab_size(config.pretrained)
+        policy = nnx.eval_shape(
+            lambda: Transformer(config.model, num_rows, nnx.Rngs(0))
+        )
+        lines = [f"there is no {start}: neither tokenizer nor data checked"]
+        return _format(config, mesh, policy, num_rows, chips=chips, lines=lines)
+    with tempfile.TemporaryDirectory() as scratch:
+        setup = open_setup(config, Path(scratch) / "tokenizer.model", mesh=mesh)
+        config.probe.check_before_run(config, setup.tokenizer.encode)
+        policy = nnx.merge(setup.graphdef, setup.abstract_params())
+        lines = setup.dropped_report()
+        return _format(config, mesh, policy, setup.vocab_size, chips=chips, lines=lines)
+
+
+def _plan_mesh(config: Config, chips: Topology | None) -> Mesh:
+    if chips is None:
+        try:
+            return make_mesh(config.mesh)
+        except ConfigError as error:
+            raise ConfigError(
+                f"{error}; to plan for other devices than those of this machine, add "
+                "--topology=v5e:4x4 (the slice that the run will have)"
+            ) from error
+    devices = jax.devices()
+    if len(devices) < chips.num_chips:
+        raise UsageError(
+            f"--topology={chips.name} has {chips.num_chips} chips, and JAX has been "
+            f"started with {len(devices)} devices"
+        )
+    return make_mesh(config.mesh, devices[: chips.num_chips])
+
+
+def _format(
+    config: Config,
+    mesh: Mesh,
+    policy: Transformer,
+    vocab_size: int,
+    *,
+    chips: Topology | None,
+    lines: list[str],
+) -> str:
+    graphdef, params = nnx.graphdef(policy), abstract_params(policy, mesh)
+    parts = abstract_policy_parts(graphdef, params, mesh, config.train.lora)
+    layout = SamplerLayout.from_config(config, policy, mesh)
+    count = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params))
+    axes = " x ".join(f"{name} {size}" for name, size in mesh.shape.items())
+    memory = resident_bytes(config, parts, mesh)
+    memory |= sampling_bytes(config, vocab_size, layout)
+    devices = (
+        f"{chips.num_chips} chips of {chips.name}, {chips.hbm_gib} GiB each"
+        if chips
+        else describe_devices()
+    )
+    return "\n".join(
+        [
+            json.dumps(to_json(config), indent=2),
+            f"parameters  {count:,}",
+            f"vocabulary  {vocab_size:,}",
+            f"devices     {devices}",
+            f"mesh        {axes}",
+            "memory of each device, by part (activations of the backward pass beside "
+            "it, "
+            "see --compile_only):",
+            *_table(memory),
+            "disk in the workdir, at most:",
+            *_table(disk_bytes(config, parts)),
+            *(
+                f"whole on each device: {axis}"
+                for axis in replicated_params(policy, mesh)
+            ),
+            *lines,
+        ]
+    )
+
+
+def _table(sizes: dict[str, int]) -> list[str]:
+    rows = {**sizes, "total": sum(sizes.values())}
+    return [f"  {part:<22}{size / _MIB:12.1f} MiB" for part, size in rows.items()]

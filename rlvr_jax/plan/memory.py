@@ -1,0 +1,96 @@
+"""Memory of one device by part, and the disk that a run fills: from shapes alone."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from job_jax.mesh import partition_spec
+from rlvr_jax.config import Config
+from rlvr_jax.run.trainable import PolicyParts
+from rlvr_jax.sampler import SamplerLayout
+
+
+def resident_bytes(config: Config, params: PolicyParts, mesh: Mesh) -> dict[str, int]:
+    """Returns the bytes of what stays on one device through a training step, by part.
+
+    `params` are shapes with shardings. `probe` is what a probe that the run trains
+    itself holds.
+    """
+    train, itemsize = config.train, np.dtype(config.train.optimizer.moments_dtype)
+    trained = shard_bytes(params.trained)
+    num_trained = shard_bytes(params.trained, itemsize=1)
+    parts = {
+        "parameters": trained + shard_bytes(params.frozen),
+        "optimizer": 2 * num_trained * itemsize.itemsize,
+        "gradients": 4 * num_trained,
+    }
+    if train.loss.kl_coef > 0 or train.rfgo.needs_reference_policy:
+        parts["reference"] = trained
+    if probe_bytes := config.probe.memory_bytes(config.model.hidden_size):
+        parts["probe"] = probe_bytes // mesh.shape["tensor"]
+    return parts
+
+
+def sampling_bytes(
+    config: Config, vocab_size: int, layout: SamplerLayout
+) -> dict[str, int]:
+    """Returns the bytes that sampling adds on one device, by part.
+
+    `logits` are those of one position of all completions, in float32.
+    """
+    model, train = config.model, config.train
+    rows, length = train.batch_size * train.group_size, train.sampling.max_new_tokens
+    itemsize = np.dtype(model.compute_dtype).itemsize
+    cache = (rows, length, model.num_kv_heads, model.head_dim)
+    cache_axes = ("batch", None, "kv_heads", "head_dim")
+    per_layer = _shard_size(cache, cache_axes, layout.mesh) * itemsize
+    logits = _shard_size((rows, vocab_size), ("batch", "vocab"), layout.mesh)
+    return {
+        "sampler weights": layout.bytes_held,
+        "completion cache": 2 * model.num_layers * per_layer,
+        "logits": 4 * logits,
+    }
+
+
+def disk_bytes(config: Config, params: PolicyParts) -> dict[str, int]:
+    """Returns the bytes that a run writes at most, by folder of its workdir.
+
+    Checkpoints hold what is trained and both moments; `activations` are those that a
+    probe is trained on, in bfloat16. Text files are small beside them.
+    """
+    moments = np.dtype(config.train.optimizer.moments_dtype).itemsize
+    whole = sum(
+        math.prod(x.shape) * (x.dtype.itemsize + 2 * moments)
+        for x in jax.tree.leaves(params.trained)
+    )
+    num_stages = bool(config.sft.steps) + bool(config.train.steps)
+    disk = {"checkpoints": num_stages * config.checkpoint.max_to_keep * whole}
+    if config.probe.enabled:
+        completions = config.probe.num_problems * config.train.group_size
+        tokens = completions * config.model.max_seq_len
+        disk["activations"] = 2 * tokens * config.model.hidden_size
+    return disk
+
+
+def shard_bytes(tree: Any, *, itemsize: int | None = None) -> int:
+    """Returns the bytes that one device holds of shapes with shardings.
+
+    With `itemsize`, each element counts as so many bytes whatever its dtype.
+    """
+    return sum(
+        math.prod(leaf.sharding.shard_shape(leaf.shape))
+        * (itemsize or np.dtype(leaf.dtype).itemsize)
+        for leaf in jax.tree.leaves(tree)
+    )
+
+
+def _shard_size(
+    shape: Sequence[int], logical_axes: Sequence[str | None], mesh: Mesh
+) -> int:
+    spec = partition_spec(shape, logical_axes, mesh)
+    sharding = jax.sharding.NamedSharding(mesh, spec)
+    return math.prod(sharding.shard_shape(tuple(shape)))

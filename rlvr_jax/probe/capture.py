@@ -1,0 +1,180 @@
+"""Writes a policy's residual stream on its own completions, for sae_jax to read."""
+
+import functools
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from flax import nnx
+
+from job_jax.command import UsageError
+from job_jax.metrics import Progress
+from job_jax.processes import device_get, is_primary
+from rlvr_jax.models import Transformer
+from rlvr_jax.rollouts.sample import sample_problems
+from rlvr_jax.run.load import LoadedPolicy
+from rlvr_jax.run.setup import RunSetup
+from rlvr_jax.types import Problem, Prompts, Rollouts
+from sae_jax.data.shards import ShardWriter
+
+ROLES = ("prompt", "response")
+
+
+def write_activations(
+    policy: LoadedPolicy, directory: Path, *, layer: int, num_problems: int, dtype: str
+) -> int:
+    """Writes the residual stream on completions of train problems, one per problem.
+
+    Returns how many tokens were written. Completions are sampled as in training;
+    `layer` counts from 0. Raises ConfigError or UsageError before any work.
+    """
+    setup, config = policy.setup, policy.setup.config
+    if not 0 <= layer < config.model.num_layers:
+        raise UsageError(
+            f"--layer={layer}; the policy has layers 0..{config.model.num_layers - 1}"
+        )
+    problems = setup.problems("train", num_problems)
+    progress = Progress("activations", len(problems), every=1)
+    done = tokens = 0
+    name = f"{config.name}, step {policy.step}"
+    with open_writer(setup, directory, layer=layer, model=name, dtype=dtype) as shards:
+        for batch, rollouts in sample_problems(
+            setup,
+            policy.params,
+            problems,
+            sampling=config.train.sampling,
+            num_samples=1,
+            batch_size=config.eval.batch_size,
+            stream="train",
+            weight_version=policy.step,
+        ):
+            tokens += add_sequences(
+                setup, shards, batch, rollouts, params=policy.params, layer=layer
+            )
+            done += len(batch)
+            progress.update(done, {}, tokens=tokens)
+    progress.close()
+    return tokens
+
+
+def open_writer(
+    setup: RunSetup, directory: Path, *, layer: int, model: str, dtype: str
+) -> AbstractContextManager[ShardWriter | None]:
+    """Returns a writer of the residual stream after a layer of the run's policy.
+
+    Only the primary process gets a writer; the others get None.
+    """
+    if not is_primary():
+        return nullcontext()
+    return ShardWriter(
+        directory,
+        width=setup.config.model.hidden_size,
+        layer=layer,
+        hook=f"blocks.{layer}.hook_resid_post",
+        model=model,
+        roles=ROLES,
+        factors=setup.config.task.factors,
+        dtype=dtype,
+    )
+
+
+def add_sequences(
+    setup: RunSetup,
+    shards: ShardWriter | None,
+    problems: Sequence[Problem],
+    rollouts: Rollouts,
+    *,
+    params: Any,
+    layer: int,
+) -> int:
+    """Writes the problems' completions with their residual stream.
+
+    Returns how many tokens they have. `rollouts` are NumPy arrays. A sequence is a
+    prompt and one completion, with its end-of-sequence token, which is marked special.
+    Every completion token carries the labels of the task's factors, if it has any.
+    """
+    prompts, completions = setup.shard_batch((rollouts.prompts, rollouts.tokens))
+    residuals = device_get(
+        _residuals(setup.graphdef, params, prompts, completions, layer=layer)
+    )
+    G = len(rollouts.lengths) // len(rollouts.prompts.lengths)
+    tokens = 0
+    for b in range(len(problems) * G):
+        row = _sequence_row(rollouts, residuals, b, prompt=b // G)
+        tokens += len(row["roles"])
+        if shards is None:
+            continue
+        labels = _token_factors(setup, problems[b // G], **row)
+        ends = np.isin(row["token_ids"], setup.tokenizer.eos_ids)
+        eos = ends & (row["roles"] == 1)
+        shards.add(**row, special=eos, factors=labels)
+    return tokens
+
+
+@functools.partial(jax.jit, static_argnames=("graphdef", "layer"))
+def _residuals(
+    graphdef: Any,
+    params: Any,
+    prompts: Prompts,
+    tokens_BT: jax.Array,
+    *,
+    layer: int,
+) -> tuple[jax.Array, jax.Array]:
+    """Returns the stream after a layer: of prompts [P, S, D], completions [B, T, D]."""
+    policy: Transformer = nnx.merge(graphdef, params)
+    states = policy.hidden_states(
+        prompts.tokens,
+        prompts.lengths,
+        tokens_BT,
+        capture_layers=(layer,),
+        capture_prompts=True,
+    )
+    return states.prompts.captured[0], states.completions.captured[0]
+
+
+def _sequence_row(
+    rollouts: Rollouts,
+    residuals: tuple[np.ndarray, np.ndarray],
+    row: int,
+    *,
+    prompt: int,
+) -> dict[str, Any]:
+    """Returns the arguments of `ShardWriter.add` for one sequence, without padding."""
+    S, T = int(rollouts.prompts.lengths[prompt]), int(rollouts.lengths[row])
+    return {
+        "activations": np.concatenate(
+            [residuals[0][prompt, :S], residuals[1][row, :T]]
+        ),
+        "token_ids": np.concatenate(
+            [rollouts.prompts.tokens[prompt, :S], rollouts.tokens[row, :T]]
+        ),
+        "roles": np.repeat(np.arange(len(ROLES)), [S, T]),
+    }
+
+
+def _token_factors(
+    setup: RunSetup,
+    problem: Problem,
+    *,
+    token_ids: np.ndarray,
+    roles: np.ndarray,
+    **_: Any,
+) -> dict[str, np.ndarray]:
+    """Returns the task's labels of each token by factor, {} where it has none.
+
+    The tokens of the prompt are labeled -1: nothing is known of them.
+    """
+    task = setup.config.task
+    if not task.factors:
+        return {}
+    words = [
+        setup.tokenizer.decode([token]) for token in token_ids[roles == 1].tolist()
+    ]
+    of_prompt = np.full(int((roles == 0).sum()), -1)
+    return {
+        name: np.concatenate([of_prompt, labels])
+        for name, labels in task.token_factors(problem, words).items()
+    }

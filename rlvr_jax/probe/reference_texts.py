@@ -1,0 +1,46 @@
+"""Texts that a probe reads again and again, so that only the policy changes."""
+
+import dataclasses
+from pathlib import Path
+from typing import Self
+
+import jax
+import numpy as np
+from jaxtyping import Int
+
+from job_jax.files import write_atomically
+from rlvr_jax.types import Array
+
+REFERENCE_TEXTS_FILE = "reference_texts.npz"
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReferenceTexts:
+    """F prompts, each with a completion of the policy before RL. Made by stage `probe`.
+
+    `bands` are the problems' difficulty bands for that policy (indices into BANDS, as
+    everywhere); `outcomes` are values of `types.Outcome`.
+    """
+
+    problem_ids: tuple[str, ...] = dataclasses.field(metadata={"static": True})
+    prompt_tokens: Int[Array, " F S"]
+    prompt_lengths: Int[Array, " F"]
+    tokens: Int[Array, " F T"]
+    lengths: Int[Array, " F"]
+    bands: Int[Array, " F"]
+    outcomes: Int[Array, " F"]
+
+    def save(self, path: Path) -> None:
+        """Writes the texts as .npz; the file is complete or absent."""
+        arrays = {**vars(self), "problem_ids": np.array(self.problem_ids)}
+        with write_atomically(path) as partial, partial.open("wb") as file:
+            np.savez_compressed(file, **arrays)
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Returns what `save` wrote."""
+        with np.load(path, allow_pickle=False) as file:
+            arrays = dict(file)
+        problem_ids = tuple(arrays.pop("problem_ids").tolist())
+        return cls(problem_ids=problem_ids, **arrays)

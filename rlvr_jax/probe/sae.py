@@ -1,0 +1,189 @@
+"""The probe `sae`: its settings, and how it is fitted before RL.
+
+    completions on disk -> sae_jax.train, or an autoencoder that exists
+                        -> the latents that are reasoning features
+
+leaves in the workdir
+
+    sae/            the autoencoder in SAELens' layout, and selection.json
+    sae_replicas/   those of other seeds
+"""
+
+import dataclasses
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+from jaxtyping import Float
+
+from job_jax.processes import broadcast, is_primary
+from job_jax.schema import check
+from rlvr_jax.config import Config
+from rlvr_jax.config.probe import FeatureSelectionConfig, ProbeConfig, ProbeSAEConfig
+from rlvr_jax.probe.checks import load_external_sae
+from rlvr_jax.probe.feature_selection import (
+    FeatureSelection,
+    check_named_features,
+    select_features,
+    selection_summary,
+)
+from rlvr_jax.probe.protocol import FitInputs
+from rlvr_jax.probe.sae_probe import LatentReader, SAEProbe, shard_sae
+from sae_jax import io, train
+from sae_jax.formats.record import SAERecord
+from sae_jax.optimize import replicas
+from sae_jax.sae import TSAE
+from sae_jax.stats.quality import seed_cosine
+
+SELECTION_FILE = "selection.json"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SAEProbeConfig(ProbeConfig):
+    """A temporal sparse autoencoder, of which R latents are the features.
+
+    Stage `probe` trains it on the policy's completions before RL, or takes the one at
+    `sae_path`.
+    """
+
+    sae_path: str = ""  # a directory or file that sae_jax.load reads; "": train one
+    sae_model_name: str = ""  # what that autoencoder calls the model; "": `name`
+    sae: ProbeSAEConfig = ProbeSAEConfig()
+    features: FeatureSelectionConfig = FeatureSelectionConfig()
+
+    def __post_init__(self) -> None:
+        """Refuses a name for the model of no autoencoder."""
+        super().__post_init__()
+        check(
+            self.sae_path != "" or self.sae_model_name == "",
+            f"sae_model_name={self.sae_model_name!r} does nothing without a sae_path; "
+            "leave it",
+        )
+
+    @property
+    def shuffles_weights(self) -> bool:
+        """Returns whether token weights are shuffled, as a control of RFGO."""
+        return self.features.control == "shuffled_weights"
+
+    def check_before_run(
+        self, config: Config, tokenize: Callable[[str], Sequence[int]]
+    ) -> None:
+        """Raises ConfigError if the autoencoder or a named feature cannot be used."""
+        latents = self.sae.architecture.latents
+        if self.sae_path:
+            latents = self._load_external(config).tsae.latents
+        check_named_features(self.features, latents, tokenize=tokenize)
+
+    def fit(self, inputs: FitInputs) -> dict[str, Any]:
+        """Trains or takes over the autoencoder; returns the selected features."""
+        config = inputs.config
+        if self.sae_path:
+            tsae, cosine_Z = self._use_external(inputs), None
+        else:
+            tsae, cosine_Z = self._train(inputs)
+        selection = select_features(
+            self.features,
+            tsae,
+            inputs.corpus,
+            layer=self.layer,
+            seed_cosine=cosine_Z,
+            tokenize=inputs.tokenize,
+            seed=config.seed,
+        )
+        if is_primary():
+            if selection.dead:
+                print(
+                    f"warning: reasoning features {list(selection.dead)} hardly fire "
+                    f"on the policy's {selection.num_completions} completions; they "
+                    "cannot guide",
+                    file=sys.stderr,
+                )
+            selection.save(inputs.workdir.path / train.SAE_DIR / SELECTION_FILE)
+        return selection_summary(selection)
+
+    def load(self, directory: Path, mesh: Mesh) -> SAEProbe:
+        """Returns the probe that `fit` left in the workdir."""
+        sae_dir = directory.parent / train.SAE_DIR
+        tsae = shard_sae(io.load(sae_dir), mesh)
+        return SAEProbe.of_selection(
+            tsae, FeatureSelection.load(sae_dir / SELECTION_FILE)
+        )
+
+    def batch_sizes(self) -> dict[str, int]:
+        """Returns the pairs of a training step, which the mesh must divide."""
+        return {"probe.sae.batch_size": self.sae.batch_size}
+
+    def abstract_reader(self, hidden_size: int) -> tuple[LatentReader, int]:
+        """Returns the shapes of the latents' columns, and how many latents are read."""
+        R = self.features.num_features
+        shape = jax.ShapeDtypeStruct
+        columns = LatentReader(
+            center=shape((hidden_size,), np.float32),
+            encoder=shape((hidden_size, R), np.float32),
+            bias=shape((R,), np.float32),
+            threshold=shape((R,), np.float32),
+        )
+        return columns, R
+
+    def memory_bytes(self, hidden_size: int) -> int:
+        """Returns the bytes of an autoencoder that the run trains, in float32."""
+        if self.sae_path:
+            return 0
+        return 2 * 4 * hidden_size * self.sae.architecture.latents
+
+    def _load_external(self, config: Config) -> SAERecord:
+        return load_external_sae(
+            self.sae_path,
+            config,
+            layer=self.layer,
+            model_name=self.sae_model_name or config.name,
+        )
+
+    def _use_external(self, inputs: FitInputs) -> TSAE:
+        """Returns the autoencoder at `sae_path`, and keeps a copy in the workdir."""
+        workdir, record = inputs.workdir, self._load_external(inputs.config)
+        if not _is_recorded(inputs) and is_primary():
+            io.save(workdir.path / train.SAE_DIR, record.tsae, metadata=record.metadata)
+            workdir.update_summary(
+                {train.STAGE: {"path": self.sae_path, "format": record.format}}
+            )
+        return record.tsae
+
+    def _train(self, inputs: FitInputs) -> tuple[TSAE, Float[np.ndarray, " Z"] | None]:
+        """Returns the autoencoder of the first seed, and its latents' seed cosines."""
+        config, path = inputs.config, inputs.workdir.path
+        job = self.sae.make_train_config(
+            name=config.name,
+            seed=config.seed,
+            activations_dir=str(inputs.activations),
+            checkpoint=config.checkpoint,
+            log_every=config.log.progress_every,
+        )
+        if not _is_recorded(inputs):
+            source, metadata = train.open_source(job.pairs, seed=job.seed)
+            train.train(
+                job,
+                source,
+                mesh=inputs.mesh,
+                workdir=inputs.workdir,
+                writer=inputs.writer,
+                stop=inputs.stop_signal,
+                metadata=metadata,
+            )
+        tsae = io.load(path / train.SAE_DIR)
+        first, *rest = replicas(job)
+        decoders = [
+            io.load(path / train.REPLICAS_DIR / replica.name).decoder
+            for replica in rest
+            if replica.alpha == first.alpha
+        ]
+        return tsae, seed_cosine(tsae.decoder, decoders) if decoders else None
+
+
+def _is_recorded(inputs: FitInputs) -> bool:
+    """Returns whether summary.json has an autoencoder already: an attempt made it."""
+    return broadcast(lambda: train.STAGE in inputs.workdir.read_summary())

@@ -1,0 +1,257 @@
+"""The probe `sae` at work: latents of a frozen autoencoder, read inside the update.
+
+In logged steps every latent is summed up as well, of the step's completions by band and
+of the reference texts by problem, with how well the autoencoder still reconstructs:
+
+    features/step_NNNNNN.npz       sums of every latent
+    features/sae_fidelity.jsonl    explained variance, L0, loss recovered
+"""
+
+import dataclasses
+import functools
+import json
+from pathlib import Path
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax.sharding import Mesh, NamedSharding
+from jaxtyping import Float
+
+from job_jax import processes
+from job_jax.files import write_atomically
+from job_jax.mesh import partition_spec
+from rlvr_jax.learn.logprobs import TokenScores, token_scores
+from rlvr_jax.models import Transformer
+from rlvr_jax.models.distribution import SamplingParams
+from rlvr_jax.probe.feature_selection import FeatureSelection
+from rlvr_jax.probe.latent_stats import (
+    BAND_ROWS,
+    LatentSums,
+    SAEObserver,
+    measure_fidelity,
+    sum_latents_by_sequence,
+    to_feature_table,
+)
+from rlvr_jax.probe.protocol import Probe
+from rlvr_jax.probe.reference_texts import ReferenceTexts
+from rlvr_jax.types import BANDS, Array
+from sae_jax.sae import TSAE
+from sae_jax.stats.feature_statistics import FeatureTable, RowKey
+
+FEATURES_DIR, FIDELITY_FILE = "features", "sae_fidelity.jsonl"
+_SHOWN = ("fve", "l0", "loss_recovered")  # of the fidelity, as metrics
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LatentReader:
+    """Computes R latents of an autoencoder, or one raw direction.
+
+    pre_k = (x - center) . encoder_k + bias_k
+    f_k = pre_k where pre_k > threshold_k, else 0
+    """
+
+    center: Float[Array, " D"]
+    encoder: Float[Array, " D R"]
+    bias: Float[Array, " R"]
+    threshold: Float[Array, " R"]
+
+    @classmethod
+    def of_latents(cls, tsae: TSAE, selection: FeatureSelection) -> Self:
+        """Returns a reader of the columns of `tsae` that the selection names."""
+        if selection.direction:
+            return cls(
+                center=np.array(selection.center, np.float32),
+                encoder=np.array(selection.direction, np.float32)[:, None],
+                bias=np.zeros(1, np.float32),
+                threshold=np.full(1, -np.inf, np.float32),
+            )
+        latents_R = np.array(selection.latents)
+        return cls(
+            center=tsae.decoder_bias,
+            encoder=tsae.encoder[:, latents_R],
+            bias=tsae.encoder_bias[latents_R],
+            # A threshold that was never calibrated is negative: a plain ReLU.
+            threshold=jnp.maximum(tsae.threshold[latents_R], 0.0),
+        )
+
+    def features(self, residual: Float[Array, "B T D"], /) -> Float[Array, "B T R"]:
+        """Returns the features of each token."""
+        pre_BTR = (residual - self.center[None, None]) @ self.encoder
+        pre_BTR = pre_BTR + self.bias[None, None]
+        return jnp.where(pre_BTR > self.threshold[None, None], pre_BTR, 0.0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SAEProbe(Probe):
+    """An autoencoder on the mesh, and the features chosen of it."""
+
+    tsae: TSAE
+
+    @classmethod
+    def of_selection(cls, tsae: TSAE, selection: FeatureSelection) -> Self:
+        """Returns the probe that reads the selected features of `tsae`."""
+        names = tuple(map(str, selection.latents))
+        return cls(
+            layer=selection.layer,
+            feature_names=("direction",) if selection.direction else names,
+            weights=selection.weights,
+            rms=selection.rms,
+            reader=LatentReader.of_latents(tsae, selection),
+            observer=SAEObserver(tsae=tsae),
+            tsae=tsae,
+        )
+
+    def read_texts(
+        self, graphdef: Any, params: Any, texts: ReferenceTexts
+    ) -> "ReferenceStats":
+        """Returns sums of every latent over each text, and its cross-entropies."""
+        return _measure_texts(graphdef, params, self.tsae, texts, layer=self.layer)
+
+    def write_step(
+        self,
+        directory: Path,
+        *,
+        run: str,
+        step: int,
+        rollout_sums: LatentSums | None,
+        texts: ReferenceTexts,
+        text_stats: "ReferenceStats | None",
+    ) -> dict[str, float]:
+        """Writes a step's tables to features/; returns the overall fidelity as metrics.
+
+        What an interrupted attempt wrote for this step or later ones is replaced.
+        """
+        tables: list[FeatureTable] = []
+        lines: list[dict[str, Any]] = []
+        if rollout_sums is not None:
+            keys = [RowKey(run, step, band, "rollout") for band in BAND_ROWS]
+            tables.append(to_feature_table(rollout_sums, keys))
+            bands = np.arange(len(BAND_ROWS))
+            lines += measure_fidelity(
+                rollout_sums, step=step, split="rollout", bands=bands
+            )
+        if text_stats is not None:
+            tables.append(
+                to_feature_table(text_stats.latents, _row_keys(texts, run, step))
+            )
+            lines += measure_fidelity(
+                text_stats.latents,
+                step=step,
+                split="reference",
+                bands=np.asarray(texts.bands),
+                cross_entropy=np.asarray(text_stats.cross_entropy),
+            )
+        if processes.is_primary():
+            folder = directory / FEATURES_DIR
+            folder.mkdir(exist_ok=True)
+            FeatureTable.concatenate(tables).save(folder / f"step_{step:06d}.npz")
+            _replace_lines(folder / FIDELITY_FILE, step, lines)
+        return {
+            f"sae/{name}_{line['split']}": line[name]
+            for line in lines
+            if line["band"] == ""
+            for name in _SHOWN
+            if line.get(name) is not None
+        }
+
+
+def _row_keys(texts: ReferenceTexts, run: str, step: int) -> list[RowKey]:
+    bands = [BANDS[band] for band in np.asarray(texts.bands).tolist()]
+    return [
+        RowKey(run, step, band, "reference", problem_id)
+        for band, problem_id in zip(bands, texts.problem_ids, strict=True)
+    ]
+
+
+def _replace_lines(path: Path, step: int, lines: list[dict[str, Any]]) -> None:
+    """Appends a step's lines, and drops those that are of this step or later ones."""
+    old = path.read_text().splitlines() if path.exists() else []
+    earlier = [line for line in old if json.loads(line)["step"] < step]
+    with write_atomically(path) as partial:
+        text = "".join(f"{x}\n" for x in [*earlier, *map(json.dumps, lines)])
+        partial.write_text(text)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReferenceStats:
+    """Statistics of the reference texts, a row per text.
+
+    `cross_entropy` sums that of a text's tokens, in nats: under the policy as it is,
+    with the autoencoder's reconstruction in place of the residual stream, and with
+    zeros in its place.
+    """
+
+    latents: LatentSums
+    cross_entropy: Float[Array, " 3 F"]
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _SpliceReconstruction:
+    """Replaces the stream after a layer by its reconstruction, or else by zeros."""
+
+    tsae: TSAE | None
+    layer: int = dataclasses.field(metadata={"static": True})
+
+    def __call__(self, x: Float[Array, "B T D"], /) -> Float[Array, "B T D"]:
+        """Returns the stream that the layers above read."""
+        if self.tsae is None:
+            return jnp.zeros_like(x)
+        xhat = self.tsae.decode(self.tsae.encode(x.astype(jnp.float32)))
+        return xhat.astype(x.dtype)
+
+
+@functools.partial(jax.jit, static_argnames=("graphdef", "layer"))
+def _measure_texts(
+    graphdef: Any, params: Any, tsae: TSAE, texts: ReferenceTexts, *, layer: int
+) -> ReferenceStats:
+    policy: Transformer = nnx.merge(graphdef, params)
+    score = functools.partial(
+        token_scores,
+        policy,
+        texts,
+        SamplingParams.unmodified(),
+        logits_chunk_size=0,
+        capture_layer=layer,
+    )
+    clean = score()
+    assert clean.residual is not None
+    index_T = jnp.arange(texts.tokens.shape[1], dtype=jnp.int32)
+    # The first token is predicted from the prompt, whose stream is not replaced.
+    later_FT = (index_T[None] > 0) & (index_T[None] < texts.lengths[:, None])
+
+    def cross_entropy(scores: TokenScores) -> Float[Array, " F"]:
+        return -jnp.where(later_FT, scores.logprobs, 0.0).sum(axis=1)
+
+    spliced = score(intervention=_SpliceReconstruction(tsae=tsae, layer=layer))
+    ablated = score(intervention=_SpliceReconstruction(tsae=None, layer=layer))
+    return ReferenceStats(
+        latents=sum_latents_by_sequence(
+            tsae, clean.residual, later_FT[:, 1:], outcome=texts.outcomes
+        ),
+        cross_entropy=jnp.stack([cross_entropy(s) for s in (clean, spliced, ablated)]),
+    )
+
+
+def shard_sae(tsae: TSAE, mesh: Mesh) -> TSAE:
+    """Returns the autoencoder on the mesh, its latents split over the tensor axis."""
+    axes = {
+        "encoder": (None, "latents"),
+        "encoder_bias": ("latents",),
+        "decoder": ("latents", None),
+        "decoder_bias": (None,),
+        "threshold": ("latents",),
+    }
+
+    def shard(name: str) -> Array:
+        array = np.asarray(vars(tsae)[name], np.float32)
+        sharding = NamedSharding(mesh, partition_spec(array.shape, axes[name], mesh))
+        return processes.device_put(array, sharding)
+
+    arrays: dict[str, Any] = {name: shard(name) for name in axes}
+    return dataclasses.replace(tsae, **arrays)

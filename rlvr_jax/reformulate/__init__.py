@@ -1,0 +1,1 @@
+"""Problems asked backward: their answer given, one of their numbers asked for."""

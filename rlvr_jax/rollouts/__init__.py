@@ -1,0 +1,1 @@
+"""From problems to graded groups of completions."""

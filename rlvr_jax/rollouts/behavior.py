@@ -1,0 +1,99 @@
+"""What completions do, beside being right: strategies, and ways to go wrong.
+
+A flag is a sign, not a verdict; what it means is the share of completions that carry
+it, by band, over the steps. From the completion alone:
+
+    repetition      half or more of its 4-grams of tokens are repeats
+    repeated_answer it states an answer more than twice
+    bare_answer     an answer and no working
+    skipped_steps   right, without the steps that lead there
+    no_aggregation  the working is there, the answer is not drawn from it
+
+From what was known of the problem before:
+
+    lucky_guess     right, on a problem whose band was hard
+    forgotten       wrong, on a problem solved at its last visit and not at this one
+
+The names are those of https://arxiv.org/abs/2605.28388, the detectors ours. In the
+finite-field world steps are read and checked one by one; in free text a step is
+anything with an equals sign.
+"""
+
+import dataclasses
+import re
+from collections.abc import Sequence
+
+from rlvr_jax.tasks import Task
+from rlvr_jax.types import Problem, Verdict
+
+FLAGS = (
+    "repetition",
+    "repeated_answer",
+    "bare_answer",
+    "skipped_steps",
+    "no_aggregation",
+    "lucky_guess",
+    "forgotten",
+)
+
+_NGRAM = 4
+_MIN_NGRAMS = 16  # a shorter text repeats itself by accident
+_MIN_REPEATED_FRACTION = 0.5
+_MAX_ANSWERS = 2  # an answer and its restatement
+_MAX_BARE_WORDS = 8  # "The answer is" and the like
+_ANSWER_PATTERN = re.compile(
+    r"\\boxed\s*\{|<answer>|####|\banswer\b(?:\s+is\b|\s*[:=])", re.IGNORECASE
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CompletionBehavior:
+    """What one completion did. `strategy` is None for tasks that know none."""
+
+    strategy: str | None
+    flags: tuple[str, ...]
+
+
+def detect_behaviors(
+    task: Task,
+    problem: Problem,
+    completion: str,
+    *,
+    tokens: Sequence[int],
+    verdict: Verdict,
+) -> CompletionBehavior:
+    """Returns the strategy and the flags that a completion shows by itself.
+
+    The task reads what it can tell; other completions are read as free text, which
+    shows no strategy.
+    """
+    is_correct = verdict.status == "correct"
+    behavior = task.behavior(problem, completion, is_correct=is_correct)
+    strategy = behavior.strategy if behavior else None
+    found = dict(behavior.flags) if behavior else _text_flags(completion, is_correct)
+    found["repetition"] = repeated_ngram_fraction(tokens) >= _MIN_REPEATED_FRACTION
+    return CompletionBehavior(
+        strategy=strategy, flags=tuple(flag for flag in FLAGS if found.get(flag))
+    )
+
+
+def repeated_ngram_fraction(tokens: Sequence[int]) -> float:
+    """Returns the share of 4-grams that stood before; 0 for a text of few."""
+    count = len(tokens) - _NGRAM + 1
+    if count < _MIN_NGRAMS:
+        return 0.0
+    grams = {tuple(tokens[at : at + _NGRAM]) for at in range(count)}
+    return 1.0 - len(grams) / count
+
+
+def _text_flags(completion: str, is_correct: bool) -> dict[str, bool]:
+    stated = [match.start() for match in _ANSWER_PATTERN.finditer(completion)]
+    working = completion[: stated[0]] if stated else completion
+    has_steps = "=" in working
+    bare = not has_steps and len(working.split()) <= _MAX_BARE_WORDS
+    return {
+        "repeated_answer": len(stated) > _MAX_ANSWERS,
+        "bare_answer": bare,
+        "skipped_steps": is_correct and not has_steps and not bare,
+        "no_aggregation": has_steps and not stated and not is_correct,
+    }

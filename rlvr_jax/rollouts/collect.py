@@ -1,0 +1,240 @@
+"""One step's rollouts: problems -> completions -> verdicts -> rewards -> advantages."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from job_jax.processes import device_get
+from rlvr_jax.config import Config, TrainConfig
+from rlvr_jax.data import Difficulty, Pool, ProblemOutcome
+from rlvr_jax.learn import (
+    combine_rewards,
+    correctness_rewards,
+    group_advantages,
+    has_signal,
+    overlong_penalty,
+    reward_parts,
+)
+from rlvr_jax.learn.advantages import clip_group_advantages, scale_by_confidence
+from rlvr_jax.learn.update import TrainState
+from rlvr_jax.rollouts.graded import GradedCompletion, grade_completions
+from rlvr_jax.rollouts.groups import (
+    ProblemGroups,
+    add_history_flags,
+    merge_outcomes,
+    problem_outcomes,
+    select_groups,
+)
+from rlvr_jax.rollouts.sample import sample_completions
+from rlvr_jax.rollouts.scores import confidence_metrics, score_completions
+from rlvr_jax.run.setup import RunSetup
+from rlvr_jax.run.throughput import StepTimer
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RolloutBatch:
+    """What a step learns from, on the host, and what it reports.
+
+    Written by `collect_rollouts`, read by the loop. `has_signal` says which groups hold
+    correct and incorrect completions, whatever the shaped reward. `bands` are the
+    problems' difficulty bands before the step (an index into BANDS, -1 outside the
+    pool). `outcomes` and `sampled_tokens` count every group sampled; `groups` and all
+    arrays only those selected to learn from.
+    """
+
+    groups: ProblemGroups
+    reward_parts: dict[str, Float[np.ndarray, " P G"]]
+    rewards: Float[np.ndarray, " P G"]
+    advantages: Float[np.ndarray, " P G"]
+    has_signal: Bool[np.ndarray, " P"]
+    bands: Int[np.ndarray, " P"]
+    outcomes: list[ProblemOutcome]
+    num_batches: int  # batches of problems sampled, dynamic sampling's included
+    sampled_tokens: int
+    metrics: dict[str, float]  # of the collection itself
+
+
+def collect_rollouts(
+    setup: RunSetup,
+    state: TrainState,
+    pool: Pool,
+    difficulty: Difficulty,
+    *,
+    step: int,
+    batch_key: Callable[[np.uint32], jax.Array],
+    timer: StepTimer,
+) -> RolloutBatch:
+    """Samples the step's problems with the state's policy, grades and rewards them.
+
+    `batch_key` gives a batch's sampling key from the number of the batch. With dynamic
+    sampling, more batches follow until enough groups have a signal.
+    """
+    config = setup.config
+    weights = setup.sampler_layout.place_params(state.params)
+    if setup.sampler_layout.reshard is not None:
+        timer.lap("reshard")
+    rounds: list[ProblemGroups] = []
+    num_fallback = 0
+    while len(rounds) <= config.dynamic_sampling.max_rounds:
+        current = dataclasses.replace(
+            difficulty, num_batches=difficulty.num_batches + len(rounds)
+        )
+        batch = pool.next_batch(current, step, config.train.batch_size)
+        num_fallback += batch.num_fallback
+        rollouts = sample_completions(
+            setup,
+            batch.problems,
+            weights,
+            sampling=config.train.sampling,
+            num_samples=config.train.group_size,
+            key=batch_key(np.uint32(current.num_batches)),
+            weight_version=state.step,
+        )
+        timer.lap("rollout")
+        graded = grade_completions(setup, batch.problems, rollouts)
+        timer.lap("verify")
+        rounds.append(
+            ProblemGroups(
+                problem_index=batch.problem_index, rollouts=rollouts, graded=graded
+            )
+        )
+        num_with_signal = sum(groups.count_with_signal() for groups in rounds)
+        if num_with_signal >= config.train.batch_size:
+            break
+    groups = select_groups(rounds, config.train.batch_size)
+    prior = difficulty.gather(groups.problem_index.tolist())
+    bands_P = np.where(
+        groups.problem_index >= 0, prior.posterior_bands(config.difficulty), -1
+    )
+    groups = dataclasses.replace(
+        groups, graded=add_history_flags(groups, prior, bands_P)
+    )
+    raw_scores = _raw_scores(setup, groups)
+    parts, rewards_PG, advantages_PG, has_signal_P = _compute_rewards(
+        config, groups, raw_scores, prior=prior
+    )
+    timer.lap("verify")
+    return RolloutBatch(
+        groups=groups,
+        reward_parts=parts,
+        rewards=rewards_PG,
+        advantages=advantages_PG,
+        has_signal=has_signal_P,
+        bands=bands_P,
+        outcomes=merge_outcomes(
+            [outcome for sampled in rounds for outcome in problem_outcomes(sampled)]
+        ),
+        num_batches=len(rounds),
+        sampled_tokens=sum(int(sampled.rollouts.lengths.sum()) for sampled in rounds),
+        metrics={
+            "curriculum/fallback": num_fallback / sum(map(len, rounds)),
+            **confidence_metrics(raw_scores, [g.verdict for g in groups.graded]),
+            **_collection_metrics(setup, groups, rounds=len(rounds)),
+        },
+    )
+
+
+def _collection_metrics(
+    setup: RunSetup, groups: ProblemGroups, *, rounds: int
+) -> dict[str, float]:
+    """Returns metrics of resharding and dynamic sampling, where they are on."""
+    metrics: dict[str, float] = {}
+    if setup.sampler_layout.reshard is not None:
+        metrics["reshard/bytes"] = float(setup.sampler_layout.bytes_received)
+    if setup.config.dynamic_sampling.max_rounds:
+        with_signal = min(1.0, groups.count_with_signal() / len(groups))
+        metrics |= {
+            "dynamic_sampling/batches": float(rounds),
+            "dynamic_sampling/zero_variance": 1 - with_signal,
+        }
+    return metrics
+
+
+def _raw_scores(setup: RunSetup, groups: ProblemGroups) -> dict[str, np.ndarray]:
+    """Returns the scores [B] of the reward parts that read a completion's text."""
+    return score_completions(
+        setup.config.train.reward,
+        [graded.problem for graded in groups.graded],
+        [graded.completion for graded in groups.graded],
+        judge=setup.verifier,
+        seed=setup.config.seed,
+        group_size=setup.config.train.group_size,
+    )
+
+
+def _compute_rewards(
+    config: Config,
+    groups: ProblemGroups,
+    raw_scores: Mapping[str, np.ndarray],
+    *,
+    prior: Difficulty,
+) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray, np.ndarray]:
+    """Returns rewards by part, rewards, advantages [P, G], and who has a signal [P]."""
+    P = len(groups)
+    hard = config.difficulty.hard_below
+    return device_get(
+        _rewards_and_advantages(
+            _status_arrays(groups.graded, P),
+            {name: score.reshape(P, -1) for name, score in raw_scores.items()},
+            groups.rollouts.lengths,
+            prior.mean < hard,
+            (1.0 - prior.cdf(hard)).astype(np.float32),
+            config=config.train,
+        )
+    )
+
+
+def _status_arrays(
+    graded: Sequence[GradedCompletion], P: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns which completions are correct, and which are verified at all [P, G]."""
+    statuses = np.array([completion.verdict.status for completion in graded])
+    return (
+        (statuses == "correct").reshape(P, -1),
+        (statuses != "unverified").reshape(P, -1),
+    )
+
+
+@functools.partial(jax.jit, static_argnames="config")
+def _rewards_and_advantages(
+    statuses: tuple[Any, Any],
+    raw_scores: dict[str, Any],
+    lengths_B: Any,
+    overhard_P: Any,
+    confidence_P: Any,
+    *,
+    config: TrainConfig,
+) -> tuple[dict[str, jax.Array], jax.Array, jax.Array, jax.Array]:
+    """Returns rewards by part, rewards, advantages [P, G], and who has a signal [P]."""
+    parts_PG = reward_parts(*statuses, raw_scores, config=config.reward)
+    reward_PG = combine_rewards(parts_PG, config=config.reward)
+    if config.overlong_buffer:
+        penalty_B = overlong_penalty(
+            lengths_B,
+            max_length=config.sampling.max_new_tokens,
+            buffer=config.overlong_buffer,
+        )
+        parts_PG["overlong"] = penalty_B.reshape(reward_PG.shape)
+        reward_PG = reward_PG + parts_PG["overlong"]
+    advantages_PG = group_advantages(
+        reward_PG,
+        baseline=config.advantage.baseline,
+        normalize=config.advantage.normalize,
+    )
+    if config.advantage.overhard_advantage == "clip":
+        advantages_PG = clip_group_advantages(
+            advantages_PG, overhard_P, max_abs=config.advantage.overhard_clip
+        )
+    elif config.advantage.overhard_advantage == "shrink":
+        advantages_PG = scale_by_confidence(advantages_PG, confidence_P)
+    return (
+        parts_PG,
+        reward_PG,
+        advantages_PG,
+        has_signal(correctness_rewards(*statuses)),
+    )

@@ -1,0 +1,167 @@
+"""Groups of completions, one for each problem, and what they say of the problems."""
+
+import collections
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Int
+
+from rlvr_jax.data import Difficulty, ProblemOutcome
+from rlvr_jax.rollouts.graded import GradedCompletion
+from rlvr_jax.types import BANDS, Prompts, Rollouts
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ProblemGroups:
+    """P problems, each with its G graded completions. Rollouts are in NumPy."""
+
+    problem_index: Int[np.ndarray, " P"]  # within the pool, -1 for problems outside it
+    rollouts: Rollouts
+    graded: list[GradedCompletion]
+
+    def __len__(self) -> int:
+        """Returns P."""
+        return len(self.problem_index)
+
+    def completions_of(self, p: int) -> list[GradedCompletion]:
+        """Returns the completions of problem p."""
+        G = len(self.graded) // len(self)
+        return self.graded[p * G : (p + 1) * G]
+
+    def has_signal(self, p: int) -> bool:
+        """Returns whether the group holds a correct and an incorrect completion.
+
+        Unverified completions do not count as either.
+        """
+        statuses = {graded.verdict.status for graded in self.completions_of(p)}
+        return {"correct", "incorrect"} <= statuses
+
+    def count_with_signal(self) -> int:
+        """Returns how many groups have a signal."""
+        return sum(self.has_signal(p) for p in range(len(self)))
+
+
+def select_groups(rounds: Sequence[ProblemGroups], count: int) -> ProblemGroups:
+    """Returns `count` groups of several rounds of sampling, those with a signal first.
+
+    The selected groups stand in the order in which they were sampled, so one round of
+    `count` groups is returned as it is.
+    """
+    if len(rounds) == 1:
+        return rounds[0]
+    positions = [(r, p) for r, groups in enumerate(rounds) for p in range(len(groups))]
+    by_signal = sorted(positions, key=lambda rp: not rounds[rp[0]].has_signal(rp[1]))
+    selected = sorted(by_signal[:count])
+    return ProblemGroups(
+        problem_index=np.array([rounds[r].problem_index[p] for r, p in selected]),
+        rollouts=_select_rollouts(
+            [groups.rollouts for groups in rounds],
+            np.array([positions.index(position) for position in selected]),
+            num_groups=len(positions),
+        ),
+        graded=[graded for r, p in selected for graded in rounds[r].completions_of(p)],
+    )
+
+
+def _select_rollouts(
+    rounds: Sequence[Rollouts], index_Q: np.ndarray, *, num_groups: int
+) -> Rollouts:
+    """Returns the groups `index_Q` of all rounds, prompts padded to one width."""
+    width = max(rollouts.prompts.tokens.shape[1] for rollouts in rounds)
+
+    def pad(tokens_PS: np.ndarray) -> np.ndarray:
+        return np.pad(tokens_PS, ((0, 0), (0, width - tokens_PS.shape[1])))
+
+    def select(arrays: Sequence[np.ndarray]) -> np.ndarray:
+        joined = np.concatenate(arrays)
+        grouped = joined.reshape(num_groups, -1, *joined.shape[1:])[index_Q]
+        return grouped.reshape(-1, *joined.shape[1:])
+
+    return Rollouts(
+        prompts=Prompts(
+            tokens=select([pad(rollouts.prompts.tokens) for rollouts in rounds]),
+            lengths=select([rollouts.prompts.lengths for rollouts in rounds]),
+            uid=select([rollouts.prompts.uid for rollouts in rounds]),
+        ),
+        tokens=select([rollouts.tokens for rollouts in rounds]),
+        lengths=select([rollouts.lengths for rollouts in rounds]),
+        logprobs=select([rollouts.logprobs for rollouts in rounds]),
+        finished=select([rollouts.finished for rollouts in rounds]),
+        weight_version=rounds[0].weight_version,
+    )
+
+
+def problem_outcomes(groups: ProblemGroups) -> list[ProblemOutcome]:
+    """Returns how each problem of the pool did; problems outside it are skipped.
+
+    In the entropy of answers, all unreadable answers count as one answer.
+    """
+    outcomes = []
+    for p, index in enumerate(groups.problem_index.tolist()):
+        if index < 0:
+            continue
+        verdicts = [
+            graded.verdict
+            for graded in groups.completions_of(p)
+            if graded.verdict.status != "unverified"
+        ]
+        counts = collections.Counter(verdict.answer for verdict in verdicts).values()
+        shares = [count / len(verdicts) for count in counts]
+        outcomes.append(
+            ProblemOutcome(
+                problem_index=index,
+                num_graded=len(verdicts),
+                num_correct=sum(verdict.status == "correct" for verdict in verdicts),
+                answer_entropy=sum(-share * math.log(share) for share in shares),
+            )
+        )
+    return outcomes
+
+
+def merge_outcomes(outcomes: Sequence[ProblemOutcome]) -> list[ProblemOutcome]:
+    """Returns one outcome a problem: counts added, entropies averaged by verdicts.
+
+    A step may sample a problem twice; both groups are of one policy.
+    """
+    by_problem: dict[int, list[ProblemOutcome]] = {}
+    for outcome in outcomes:
+        by_problem.setdefault(outcome.problem_index, []).append(outcome)
+    totals = {i: sum(o.num_graded for o in same) for i, same in by_problem.items()}
+    return [
+        ProblemOutcome(
+            problem_index=index,
+            num_graded=totals[index],
+            num_correct=sum(o.num_correct for o in same),
+            answer_entropy=sum(o.answer_entropy * o.num_graded for o in same)
+            / max(totals[index], 1),
+        )
+        for index, same in by_problem.items()
+    ]
+
+
+def add_history_flags(
+    groups: ProblemGroups, prior: Difficulty, bands_P: Int[np.ndarray, " P"]
+) -> list[GradedCompletion]:
+    """Returns the completions with their problem's band, `lucky_guess`, `forgotten`.
+
+    `prior` is what was known of these P problems before the step, `bands_P` their bands
+    then (an index into BANDS, -1 for none).
+    """
+    flagged = []
+    for p, index in enumerate(bands_P.tolist()):
+        group = groups.completions_of(p)
+        band = BANDS[index] if index >= 0 else None
+        num_correct = sum(graded.verdict.status == "correct" for graded in group)
+        num_verified = sum(graded.verdict.status != "unverified" for graded in group)
+        was_solved = prior.last_pass_rate[p] >= 0.5
+        is_lost = was_solved and num_verified > 0 and num_correct < 0.5 * num_verified
+        for graded in group:
+            status, flags = graded.verdict.status, graded.flags
+            if status == "correct" and band == "hard":
+                flags += ("lucky_guess",)
+            if status == "incorrect" and is_lost:
+                flags += ("forgotten",)
+            flagged.append(dataclasses.replace(graded, flags=flags, band=band))
+    return flagged

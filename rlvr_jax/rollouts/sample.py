@@ -1,0 +1,88 @@
+"""Problems -> completions, in batches of one size."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from job_jax.processes import device_get
+from rlvr_jax.config import SamplingConfig
+from rlvr_jax.data import encode_prompts
+from rlvr_jax.models.distribution import SamplingParams
+from rlvr_jax.run.setup import RunSetup
+from rlvr_jax.sampler import ScopedIntervention
+from rlvr_jax.tokenizer import truncate_at_stop
+from rlvr_jax.types import Problem, Rollouts
+
+
+def sample_completions(
+    setup: RunSetup,
+    problems: Sequence[Problem],
+    weights: Any,
+    *,
+    sampling: SamplingConfig,
+    num_samples: int,
+    key: jax.Array,
+    weight_version: Any,
+    batch_size: int | None = None,
+    intervention: ScopedIntervention | None = None,
+) -> Rollouts:
+    """Returns `num_samples` completions of each problem, in NumPy, cut at stop texts.
+
+    `weights` are parameters as `setup.sampler_layout.place_params` places them. With
+    `batch_size`, the first problem is repeated until there are so many, so that a last,
+    smaller batch runs the compiled program of the others.
+    """
+    missing = 0 if batch_size is None else batch_size - len(problems)
+    prompts = encode_prompts(
+        [*problems, *[problems[0]] * missing],
+        setup.tokenizer,
+        pad_multiple=setup.config.prompt_pad_multiple,
+    )
+    rollouts = setup.sample(
+        weights,
+        setup.shard_batch(prompts),
+        setup.replicate(SamplingParams.from_config(sampling)),
+        key=key,
+        weight_version=weight_version,
+        num_samples=num_samples,
+        max_new_tokens=sampling.max_new_tokens,
+        intervention=intervention,
+    )
+    return truncate_at_stop(device_get(rollouts), setup.tokenizer)
+
+
+def sample_problems(
+    setup: RunSetup,
+    params: Any,
+    problems: Sequence[Problem],
+    *,
+    sampling: SamplingConfig,
+    num_samples: int,
+    batch_size: int,
+    stream: str,
+    weight_version: int = 0,
+    intervention: ScopedIntervention | None = None,
+) -> Iterator[tuple[list[Problem], Rollouts]]:
+    """Yields the problems in batches, each with the rollouts of the policy `params`.
+
+    A row's sampling key depends on the config's seed, the `stream` and its problem's id
+    alone, so two policies are compared on paired samples. The last batch of rollouts is
+    filled up with more prompts than it has problems.
+    """
+    weights = setup.sampler_layout.place_params(params)
+    for start in range(0, len(problems), batch_size):
+        batch = list(problems[start : start + batch_size])
+        rollouts = sample_completions(
+            setup,
+            batch,
+            weights,
+            sampling=sampling,
+            num_samples=num_samples,
+            key=setup.stream_key(stream),
+            weight_version=np.int32(weight_version),
+            batch_size=batch_size,
+            intervention=intervention,
+        )
+        yield batch, rollouts

@@ -1,0 +1,1 @@
+"""What every stage of a run needs: setup, command line, workdir, weights."""

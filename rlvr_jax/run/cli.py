@@ -1,0 +1,83 @@
+"""The command line of `rlvr_jax.main`."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+from absl import flags
+
+from job_jax.command import UsageError, define_config_flags, parse_command
+from rlvr_jax.config import Config
+from rlvr_jax.run.stage_table import REPORT, STAGES
+
+_USAGE = """\
+usage: python -m rlvr_jax.main --config=FILE --workdir=DIR [--config.a.b=v ...]
+
+Runs the stages of a recipe. Run again, it goes on where it stopped.
+"""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Invocation:
+    """What the command was asked to do. Written by `parse`, read by `main`."""
+
+    config: Config
+    config_path: Path
+    workdir: Path | None  # None with dry_run and topology only
+    stage: str  # "all", or the name of one
+    dry_run: bool
+    compile_only: bool
+    topology: str | None  # the TPU slice to plan or compile for
+
+
+def parse(argv: Sequence[str]) -> Invocation:
+    """Returns what `argv`, the arguments after the program's name, ask for.
+
+    Raises UsageError. Prints the help and exits 0 on --help.
+    """
+    values = define_config_flags()
+    flags.DEFINE_string(
+        "workdir", None, "where the run lives; made if missing", flag_values=values
+    )
+    flags.DEFINE_enum(
+        "stage",
+        "all",
+        ["all", *STAGES, REPORT],
+        "what to run; all by default",
+        flag_values=values,
+    )
+    flags.DEFINE_boolean(
+        "dry_run",
+        False,
+        "print config, parameter count, mesh, memory and disk; start nothing",
+        flag_values=values,
+    )
+    flags.DEFINE_boolean(
+        "compile_only",
+        False,
+        "compile for --topology, print what each chip would hold; start nothing",
+        flag_values=values,
+    )
+    flags.DEFINE_string(
+        "topology", None, "a TPU slice, such as v5e:4x4", flag_values=values
+    )
+    config_path, config = parse_command(argv, values, usage=_USAGE, default=Config())
+    workdir, dry_run = values.workdir, values.dry_run
+    topology = values.topology
+    if values.compile_only and topology is None:
+        raise UsageError("--compile_only needs a slice: add --topology=v5e:4x4")
+    if topology is not None and values.compile_only == dry_run:
+        raise UsageError(
+            "--topology goes with one of --compile_only and --dry_run; add one of them"
+        )
+    if not workdir and not dry_run and not topology:
+        raise UsageError("--workdir=DIR is missing; say where the run shall live")
+    return Invocation(
+        config=config,
+        config_path=config_path,
+        workdir=Path(workdir) if workdir else None,
+        stage=values.stage,
+        dry_run=dry_run,
+        compile_only=values.compile_only,
+        topology=topology,
+    )

@@ -1,0 +1,216 @@
+"""The way from a checkpoint to a policy: for stages, for commands, for `convert`."""
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+from flax import nnx
+from jax.sharding import SingleDeviceSharding
+
+from job_jax.checkpoint import StageCheckpoints, latest_step
+from job_jax.command import UsageError, load_config
+from job_jax.mesh import start_jax
+from rlvr_jax.config import Config, LoRAConfig
+from rlvr_jax.models import Transformer, load_hf, lora
+from rlvr_jax.models.huggingface import abstract_policy, hf_vocab_size
+from rlvr_jax.models.huggingface.config import CONFIG, Dtype, read_json
+from rlvr_jax.run.setup import RunSetup, open_setup
+from rlvr_jax.run.trainable import abstract_trainable
+from rlvr_jax.run.workdir import TOKENIZER_FILE
+from rlvr_jax.tasks import Stage
+from rlvr_jax.tokenizer import open_tokenizer
+
+HF_DIR = "hf"  # what a Hugging Face directory has beside weights, in a converted one
+
+
+class LoadedPolicy(NamedTuple):
+    """What a checkpoint gives back."""
+
+    setup: RunSetup
+    params: Any
+    step: int
+
+
+class StoredPolicy(NamedTuple):
+    """A checkpoint as shapes, on one device: what `convert` reads and writes on.
+
+    `adapters` are those of a checkpoint that holds adapters alone, else None.
+    """
+
+    policy: Transformer  # abstract
+    adapters: Transformer | None  # abstract, with adapters
+    lora: LoRAConfig
+    directory: Path
+    step: int
+
+    def restore_params(self) -> Any:
+        """Returns the policy's parameters, adapters merged. Raises UsageError."""
+        policy, directory = self.policy, self.directory
+        sft = directory.resolve().parent / "sft"
+
+        def init_params() -> Any:
+            if not policy.hf_dir:
+                raise UsageError(
+                    f"no checkpoint in {sft}, and {directory} holds adapters alone; "
+                    "use to-peft"
+                )
+            model = policy.config
+            return nnx.state(
+                load_hf(policy.hf_dir, dtype=model.param_dtype, family=model.family)
+            )
+
+        return restore_policy_params(
+            directory,
+            self.step,
+            graphdef=nnx.graphdef(policy),
+            whole=_on_one_device(nnx.state(policy)),
+            adapters=self._abstract_adapters(),
+            config=self.lora,
+            init_params=init_params,
+        )
+
+    def restore_adapters(self) -> Transformer:
+        """Returns the abstract policy with the checkpoint's adapters in it."""
+        assert self.adapters is not None
+        with StageCheckpoints(self.directory) as checkpoints:
+            params = checkpoints.restore_params(self.step, self._abstract_adapters())
+        nnx.update(self.adapters, params)
+        return self.adapters
+
+    def _abstract_adapters(self) -> Any:
+        if self.adapters is None:
+            return None
+        return _on_one_device(nnx.state(self.adapters, lora.ADAPTERS))
+
+
+@contextlib.contextmanager
+def load_policy(config: Config, path: Path, *, stage: Stage) -> Iterator[LoadedPolicy]:
+    """Yields the run, its problems those of `stage`, with a checkpoint's parameters.
+
+    `path` is read as `find_checkpoint` says. Starts JAX; the mesh is set and the judge
+    is open meanwhile. Raises UsageError.
+    """
+    directory, step = find_checkpoint(path)
+    tokenizer = workdir_of(path) / TOKENIZER_FILE
+    if config.tokenizer.trained_in_run and not tokenizer.is_file():
+        raise UsageError(
+            f"no {tokenizer}: the checkpoint's tokenizer lies in its workdir"
+        )
+    start_jax(config.mesh)
+    run = open_setup(config, tokenizer, stages=(stage,))
+    for line in run.dropped_report():
+        print(line, file=sys.stderr)
+    with jax.set_mesh(run.mesh), run.verifier:
+        yield LoadedPolicy(run, load_checkpoint_params(run, directory, step), step)
+
+
+def workdir_of(path: Path) -> Path:
+    """Returns the workdir of a checkpoint, `path` as above. Raises UsageError."""
+    return find_checkpoint(path)[0].resolve().parents[1]
+
+
+def find_checkpoint(path: Path) -> tuple[Path, int]:
+    """Returns the directory of a stage's checkpoints, and the step that is meant.
+
+    Of WORKDIR/checkpoints/STAGE/STEP that step; of WORKDIR/checkpoints/STAGE the
+    newest; of WORKDIR the newest of train, else of sft. Raises UsageError.
+    """
+    if path.name.isdigit() and (path / "state").is_dir():
+        return path.parent, int(path.name)
+    for inner in (".", "checkpoints/train", "checkpoints/sft"):
+        if (step := latest_step(path / inner)) is not None:
+            return path / inner, step
+    raise UsageError(
+        f"no complete checkpoint in {path}; give WORKDIR/checkpoints/STAGE, or one of "
+        "the steps in it"
+    )
+
+
+def load_checkpoint_params(setup: RunSetup, directory: Path, step: int) -> Any:
+    """Returns the policy's parameters after a stage's step, on the setup's mesh."""
+    config = setup.config.train.lora
+    is_adapted = config.rank > 0 and directory.resolve().name == "train"
+    return restore_policy_params(
+        directory,
+        step,
+        graphdef=setup.graphdef,
+        whole=setup.abstract_params(),
+        adapters=abstract_trainable(setup).trained if is_adapted else None,
+        config=config,
+        init_params=setup.initial_params,
+    )
+
+
+def restore_policy_params(
+    directory: Path,
+    step: int,
+    *,
+    graphdef: Any,
+    whole: Any,
+    adapters: Any,
+    config: LoRAConfig,
+    init_params: Callable[[], Any],
+) -> Any:
+    """Returns the whole policy's parameters from a stage's checkpoint.
+
+    `whole` and `adapters` are shapes with shardings; `adapters` is None unless the
+    checkpoint holds adapters alone. Those are merged into the parameters that RL
+    started from: the last checkpoint of stage `sft` beside it, else `init_params()`.
+    """
+    with StageCheckpoints(directory) as checkpoints:
+        target = whole if adapters is None else adapters
+        params = checkpoints.restore_params(step, target)
+    if adapters is None:
+        return params
+    sft = directory.resolve().parent / "sft"
+    if (last := latest_step(sft)) is None:
+        base = init_params()
+    else:
+        with StageCheckpoints(sft) as checkpoints:
+            base = checkpoints.restore_params(last, whole)
+    merge = jax.jit(
+        lambda base, adapters: lora.merge_adapters(graphdef, base, adapters, config),
+        out_shardings=jax.tree.map(lambda leaf: leaf.sharding, whole),
+        donate_argnums=0,
+    )
+    return merge(base, params)
+
+
+def open_stored_policy(path: Path) -> StoredPolicy:
+    """Returns the shapes of a checkpoint; reads neither data nor weights.
+
+    `path` is read as `find_checkpoint` says. Raises UsageError.
+    """
+    directory, step = find_checkpoint(path)
+    if (directory / HF_DIR).is_dir():
+        stored = read_json(directory / HF_DIR / CONFIG).get("torch_dtype")
+        dtype: Dtype = "bfloat16" if stored == "bfloat16" else "float32"
+        policy = abstract_policy(directory / HF_DIR, dtype=dtype)
+        return StoredPolicy(policy, None, LoRAConfig(), directory, step)
+    workdir = directory.resolve().parents[1]
+    config = load_config(workdir / "config.json", Config)
+    tokenizer = open_tokenizer(
+        config, texts=tuple, trained_path=workdir / TOKENIZER_FILE
+    )
+    start = config.pretrained
+    num_rows = hf_vocab_size(start) if start.path else tokenizer.vocab_size
+    policy = nnx.eval_shape(
+        lambda: Transformer(
+            config.model, num_rows, nnx.Rngs(0), eos_ids=tokenizer.eos_ids
+        )
+    )
+    policy.hf_dir = start.path or None  # its tokenizer and settings go along
+    if not config.train.lora.rank or directory.resolve().name != "train":
+        return StoredPolicy(policy, None, LoRAConfig(), directory, step)
+    adapted = lora.abstract_adapted_policy(*nnx.split(policy), config.train.lora)
+    return StoredPolicy(policy, adapted, config.train.lora, directory, step)
+
+
+def _on_one_device(tree: Any) -> Any:
+    sharding = SingleDeviceSharding(jax.devices()[0])
+    return jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), tree
+    )

@@ -1,0 +1,351 @@
+"""What every stage of a run needs, opened once: mesh, tokenizer, policy, judge."""
+
+import dataclasses
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, get_args
+
+import jax
+from flax import nnx
+from jax.sharding import Mesh
+
+from job_jax.mesh import (
+    batch_sharding,
+    check_batch,
+    make_mesh,
+    replicated_sharding,
+)
+from job_jax.processes import device_put
+from job_jax.schema import ConfigError
+from rlvr_jax.config import Config
+from rlvr_jax.data.loader import FilteredSource, filter_by_length
+from rlvr_jax.models import (
+    Transformer,
+    abstract_params,
+    check_divisible,
+    load_hf,
+    param_shardings,
+)
+from rlvr_jax.models.distribution import SamplingParams
+from rlvr_jax.models.huggingface import check_matches_hf, hf_vocab_size
+from rlvr_jax.sampler import SamplerLayout, ScopedIntervention, sample, sampler_mesh
+from rlvr_jax.tasks import Stage, Task
+from rlvr_jax.tokenizer import (
+    Tokenizer,
+    chat_template,
+    open_tokenizer,
+    tokenizer_directory,
+)
+from rlvr_jax.types import Problem, ProblemSource, Prompts, Rollouts
+from rlvr_jax.verifiers.grader import Grader
+
+# Long enough that a busy machine leaves out no gold that a quiet one would keep: a run
+# that goes on must see the same problems.
+_GOLD_CHECK_TIMEOUT_S = 60.0
+
+PROBLEM_STAGES: tuple[Stage, ...] = get_args(Stage)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunSetup:
+    """An opened run. Its arrays live on `mesh`, which the caller has made current."""
+
+    config: Config
+    mesh: Mesh
+    tokenizer: Tokenizer
+    graphdef: Any
+    sampler_layout: SamplerLayout
+    verifier: Grader
+    sources: dict[Stage, FilteredSource]
+    too_long: dict[Stage, int]
+    invalid_golds: dict[Stage, dict[str, str]]  # id -> why its gold cannot be judged by
+
+    def initial_params(self) -> Any:
+        """Returns the parameters that a run starts from, laid out on the mesh.
+
+        Those of config.pretrained, in the model's param_dtype, or freshly drawn ones, a
+        function of the config's seed. Every device reads or draws its own shards; no
+        host ever holds the whole.
+        """
+        start, dtype = self.config.pretrained.path, self.config.model.param_dtype
+        if start:
+            return nnx.state(
+                load_hf(
+                    start,
+                    dtype=dtype,
+                    mesh=self.mesh,
+                    family=self.config.model.family,
+                )
+            )
+
+        def draw() -> Any:
+            return nnx.state(
+                _init_policy(self.config, self.tokenizer, self.config.seed)
+            )
+
+        return jax.jit(draw, out_shardings=self.params_shardings())()
+
+    def abstract_params(self) -> Any:
+        """Returns the parameters' shapes, types and layout."""
+        policy = _abstract_policy(self.config, self.tokenizer)
+        return abstract_params(policy, self.mesh)
+
+    @property
+    def vocab_size(self) -> int:
+        """Returns V, the embedding's rows: those of the checkpoint, or one a token."""
+        return _num_embedding_rows(self.config, self.tokenizer)
+
+    def params_shardings(self) -> Any:
+        """Returns each parameter's sharding on the mesh."""
+        policy = _abstract_policy(self.config, self.tokenizer)
+        return param_shardings(policy, self.mesh)
+
+    def shard_batch(self, batch: Any) -> Any:
+        """Returns the record's arrays on the mesh, split over the batch axes."""
+        return device_put(batch, batch_sharding(self.mesh))
+
+    def sample(
+        self,
+        weights: Any,
+        prompts: Prompts,
+        sampling: SamplingParams,
+        *,
+        key: jax.Array,
+        weight_version: Any,
+        num_samples: int,
+        max_new_tokens: int,
+        intervention: ScopedIntervention | None = None,
+    ) -> Rollouts:
+        """Returns what `sampler.sample` returns, on the sampler's own mesh.
+
+        `weights` are parameters as `sampler_layout.place_params` places them.
+        """
+        layout = self.sampler_layout
+        with jax.set_mesh(layout.mesh):
+            return sample(
+                self.graphdef,
+                weights,
+                layout.place_prompts(prompts),
+                layout.replicate(sampling),
+                key=layout.replicate(key),
+                weight_version=layout.replicate(weight_version),
+                num_samples=num_samples,
+                max_new_tokens=max_new_tokens,
+                intervention=layout.replicate(intervention),
+            )
+
+    def replicate(self, tree: Any) -> Any:
+        """Returns the arrays whole on every device."""
+        return device_put(tree, replicated_sharding(self.mesh))
+
+    def stream_key(self, stream: str) -> jax.Array:
+        """Returns the key of one stream of random numbers, apart from all others."""
+        number = {
+            "train": 0,
+            "eval": 1,
+            "difficulty": 2,
+            "probe": 3,
+            "arm": 4,
+            "lora": 5,
+        }[stream]
+        return jax.random.fold_in(jax.random.key(self.config.seed), number)
+
+    def problems(self, stage: Stage, count: int) -> list[Problem]:
+        """Returns the first problems of a stage, at most `count`."""
+        source = self.sources[stage]
+        return [source[i] for i in range(min(count, len(source)))]
+
+    def dropped_report(self) -> list[str]:
+        """Returns lines on the problems that stages go without, and why."""
+        lines = []
+        for stage, golds in self.invalid_golds.items():
+            if golds:
+                total = len(golds) + self.too_long[stage] + len(self.sources[stage])
+                lines.append(
+                    f"{stage}: {len(golds)} of {total} problems left out: golds that "
+                    "the verifier cannot read"
+                )
+                lines += [f"  {name}: {reason}" for name, reason in golds.items()]
+        for stage, count in self.too_long.items():
+            prompt, solution = _max_lengths(self.config, stage)
+            limits = f"a prompt of more than {prompt} tokens"
+            if solution is not None:
+                limits += f" or a solution of more than {solution}"
+            total = count + len(self.sources[stage])
+            if count:
+                lines.append(f"{stage}: {count} of {total} problems left out: {limits}")
+        return lines
+
+
+def open_setup(
+    config: Config,
+    tokenizer_path: pathlib.Path,
+    *,
+    stages: Sequence[Stage] = PROBLEM_STAGES,
+    mesh: Mesh | None = None,
+) -> RunSetup:
+    """Returns the run, with data, lengths and batches of `stages` checked.
+
+    Of a checkpoint to start from config.json is read, the weights are not. A tokenizer
+    that has to be learned is read from `tokenizer_path`, or else learned from
+    the train problems and written there. Raises ConfigError.
+    """
+    mesh = mesh or make_mesh(config.mesh)
+    check_divisible(config.model, mesh, "mesh.tensor")
+    _check_batch_sizes(config, mesh, stages)
+    if config.pretrained.path:
+        check_matches_hf(config.pretrained, config.model)
+    task = _resolve_chat_template(config)
+    raw: dict[Stage, ProblemSource] = {
+        stage: task.problems(stage, seed=config.seed)
+        for stage in stages
+        if stage != "sft" or config.sft.steps
+    }
+    tokenizer = _open_tokenizer(config, raw, tokenizer_path)
+    auditor = dataclasses.replace(config.verifier, timeout_s=_GOLD_CHECK_TIMEOUT_S)
+    valid = raw
+    invalid_golds: dict[Stage, dict[str, str]] = {}
+    if task.checks_golds:
+        with Grader(auditor) as verifier:
+            valid, invalid_golds = _filter_by_gold(raw, verifier)
+    sources, too_long = {}, {}
+    for stage, source in valid.items():
+        max_prompt, max_solution = _max_lengths(config, stage)
+        sources[stage], too_long[stage] = filter_by_length(
+            source,
+            tokenizer,
+            max_prompt_tokens=max_prompt,
+            max_solution_tokens=max_solution,
+            name=f"{stage} problems",
+        )
+    if "train" in sources and config.probe.enabled:
+        fixed = min(config.probe.num_reference_texts, len(sources["train"]))
+        check_batch(fixed, mesh, "the problems of probe.num_reference_texts")
+    policy = _abstract_policy(config, tokenizer)
+    return RunSetup(
+        config=config,
+        mesh=mesh,
+        tokenizer=tokenizer,
+        graphdef=nnx.graphdef(policy),
+        sampler_layout=SamplerLayout.from_config(config, policy, mesh),
+        verifier=Grader(config.verifier),
+        sources=sources,
+        too_long=too_long,
+        invalid_golds=invalid_golds,
+    )
+
+
+def _filter_by_gold(
+    sources: Mapping[Stage, ProblemSource], verifier: Grader
+) -> tuple[dict[Stage, ProblemSource], dict[Stage, dict[str, str]]]:
+    """Returns the sources without problems of invalid golds, and those golds.
+
+    Stage sft reads no golds.
+    """
+    valid = dict(sources)
+    invalid_golds: dict[Stage, dict[str, str]] = {}
+    for stage, source in sources.items():
+        if stage == "sft":
+            continue
+        problems = [source[i] for i in range(len(source))]
+        invalid_golds[stage] = verifier.invalid_golds(problems)
+        indices = [
+            i for i, p in enumerate(problems) if p.id not in invalid_golds[stage]
+        ]
+        if not indices:
+            raise ConfigError(
+                f"{stage} problems: the verifier can read none of {len(problems)} "
+                f"golds, such as {problems[0].gold!r:.60}; see task.record"
+            )
+        valid[stage] = FilteredSource(source, indices)
+    return valid, invalid_golds
+
+
+def _max_lengths(config: Config, stage: Stage) -> tuple[int, int | None]:
+    """Returns the tokens of the longest prompt and, for sft, worked solution.
+
+    Worked solutions get the room that completions will have in RL.
+    """
+    sampling = config.eval.sampling if stage == "eval" else config.train.sampling
+    room = sampling.max_new_tokens
+    return config.model.max_seq_len - room, room if stage == "sft" else None
+
+
+def _resolve_chat_template(config: Config) -> Task:
+    """Returns the task, the tokenizer's chat template in place of its name."""
+    task = config.task
+    if not task.needs_tokenizer_template:
+        return task
+    return task.with_chat_template(chat_template(tokenizer_directory(config)))
+
+
+def _open_tokenizer(
+    config: Config, sources: Mapping[Stage, ProblemSource], path: pathlib.Path
+) -> Tokenizer:
+    """Returns the tokenizer; one that has to be learned is kept at `path`.
+
+    Raises ConfigError where the model has no rows for all of its tokens.
+    """
+
+    def texts() -> Iterator[str]:
+        source = sources["train"]
+        for problem in (source[i] for i in range(len(source))):
+            yield from filter(None, (problem.prompt, problem.solution))
+
+    found = open_tokenizer(config, texts=texts, trained_path=path)
+    if found.vocab_size > (rows := _num_embedding_rows(config, found)):
+        raise ConfigError(
+            f"the tokenizer has {found.vocab_size} tokens, and the model of "
+            f"pretrained.path={config.pretrained.path!r} rows for {rows} "
+            "(vocab_size); give the tokenizer that belongs to it"
+        )
+    return found
+
+
+def _num_embedding_rows(config: Config, tokenizer: Tokenizer) -> int:
+    if config.pretrained.path:
+        return hf_vocab_size(config.pretrained)
+    return tokenizer.vocab_size
+
+
+def _check_batch_sizes(config: Config, mesh: Mesh, stages: Sequence[Stage]) -> None:
+    """Raises ConfigError where a stage's rows do not divide over the mesh."""
+    sft, train = config.sft, config.train
+    parts = {
+        "sft": (
+            sft.batch_size // sft.grad_accum_steps,
+            "sft.batch_size / sft.grad_accum_steps",
+        ),
+        "train": (
+            train.batch_size // (train.num_minibatches * train.grad_accum_steps),
+            "train.batch_size / (train.num_minibatches x train.grad_accum_steps)",
+        ),
+        "eval": (config.eval.batch_size, "eval.batch_size"),
+    }
+    prompts = {
+        "train": (train.batch_size, "train.batch_size"),
+        "eval": parts["eval"],
+    }
+    for stage in stages:
+        rows, what = parts[stage]
+        check_batch(rows, mesh, what)
+        if stage in prompts:
+            rows, what = prompts[stage]
+            check_batch(rows, sampler_mesh(config, mesh), what)
+    if "train" in stages:
+        for what, rows in config.probe.batch_sizes().items():
+            check_batch(rows, mesh, what)
+
+
+def _init_policy(config: Config, tokenizer: Tokenizer, seed: int) -> Transformer:
+    return Transformer(
+        config.model,
+        _num_embedding_rows(config, tokenizer),
+        nnx.Rngs(jax.random.key(seed)),
+        eos_ids=tokenizer.eos_ids,
+        num_real_tokens=tokenizer.vocab_size,
+    )
+
+
+def _abstract_policy(config: Config, tokenizer: Tokenizer) -> Transformer:
+    return nnx.eval_shape(lambda: _init_policy(config, tokenizer, 0))

@@ -1,0 +1,91 @@
+"""The stages of a run, in their order: the one list that all others are taken from."""
+
+import dataclasses
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from job_jax.checkpoint import latest_step
+from job_jax.processes import broadcast
+from rlvr_jax.config import Config
+from rlvr_jax.run.workdir import DIFFICULTY_FILE, Workdir
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Stage:
+    """A stage, without its code: where that stands, and when it has to run.
+
+    `function` is "module:name", imported when the stage runs. `disabled_by` returns the
+    setting by which a recipe goes without the stage, "" if it has it. `num_steps` is
+    None for stages whose steps the config does not count. `has_results` returns whether
+    the workdir holds what the stage leaves, beside its checkpoints.
+    """
+
+    function: str
+    disabled_by: Callable[[Config], str] = lambda config: ""
+    num_steps: Callable[[Config], int] | None = None
+    has_results: Callable[[Workdir], bool] = lambda workdir: False
+
+    def load_function(self) -> Callable[[Any], None]:
+        """Imports and returns the stage's function, which takes the run's context."""
+        module, _, name = self.function.partition(":")
+        return vars(importlib.import_module(module))[name]
+
+
+def _has_summary(key: str, stage: str) -> Callable[[Workdir], bool]:
+    return lambda workdir: stage in workdir.read_summary().get(key, {})
+
+
+STAGES: Mapping[str, Stage] = {
+    "sft": Stage(
+        function="rlvr_jax.stages.sft:sft",
+        disabled_by=lambda config: "" if config.sft.steps else "sft.steps=0",
+        num_steps=lambda config: config.sft.steps,
+        has_results=_has_summary("stages", "sft"),
+    ),
+    "difficulty": Stage(
+        function="rlvr_jax.stages.difficulty:estimate_difficulty",
+        disabled_by=lambda config: (
+            "" if config.difficulty.num_samples else "difficulty.num_samples=0"
+        ),
+        has_results=lambda workdir: (
+            (workdir.path / DIFFICULTY_FILE).exists()
+            and "difficulty" in workdir.read_summary()
+        ),
+    ),
+    "probe": Stage(
+        function="rlvr_jax.stages.probe:probe",
+        disabled_by=lambda config: "" if config.probe.enabled else "probe.name=none",
+        has_results=lambda workdir: "probe" in workdir.read_summary(),
+    ),
+    "train": Stage(
+        function="rlvr_jax.stages.train:train",
+        disabled_by=lambda config: "" if config.train.steps else "train.steps=0",
+        num_steps=lambda config: config.train.steps,
+        has_results=_has_summary("stages", "train"),
+    ),
+    "eval": Stage(
+        function="rlvr_jax.stages.eval:evaluate",
+        has_results=lambda workdir: (
+            workdir.read_summary().get("eval", {}).keys() >= {"before", "after"}
+        ),
+    ),
+}
+REPORT = "report"  # needs a workdir, and neither a policy nor problems
+
+
+def count_steps(stage: str, workdir: Workdir) -> int:
+    """Returns the steps of a stage's newest complete checkpoint, 0 without one."""
+    return broadcast(lambda: latest_step(workdir.checkpoints / stage)) or 0
+
+
+def is_finished(stage: str, *, config: Config, workdir: Workdir) -> bool:
+    """Returns whether a stage has done its work, and its results are in the workdir.
+
+    A stage without steps of its own is finished as well if the recipe has none of it.
+    """
+    entry = STAGES[stage]
+    has_results = broadcast(lambda: entry.has_results(workdir))
+    if entry.num_steps is None:
+        return bool(entry.disabled_by(config)) or has_results
+    return has_results and count_steps(stage, workdir) == entry.num_steps(config)

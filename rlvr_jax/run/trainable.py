@@ -1,0 +1,97 @@
+"""What RL trains of a policy: all parameters, or adapters beside those that stay."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.sharding import Mesh
+
+from rlvr_jax.config import LoRAConfig
+from rlvr_jax.learn.update import TrainState
+from rlvr_jax.models import abstract_params, lora
+from rlvr_jax.run.setup import RunSetup
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainableParams:
+    """The parameters that RL trains, and those it leaves as they are.
+
+    Made by `split_trainable`. `setup` is the run with the graphdef of the whole policy;
+    `init` returns the trained parameters before the first step, `abstract` their
+    shapes, dtypes and shardings; `frozen` holds the others.
+    """
+
+    setup: RunSetup
+    init: Callable[[], Any]
+    abstract: Any
+    frozen: tuple[Any, ...] = ()
+
+    def merge_frozen(self, params: Any) -> Any:
+        """Returns the policy's parameters from those that are trained; no copies."""
+        return nnx.merge_state(params, *self.frozen) if self.frozen else params
+
+    def policy_state(self, state: TrainState) -> TrainState:
+        """Returns the state with whole parameters: what is sampled from."""
+        return dataclasses.replace(state, params=self.merge_frozen(state.params))
+
+
+class PolicyParts(NamedTuple):
+    """A policy's graphdef, and its parameters in parts: trained, and left alone."""
+
+    graphdef: Any
+    trained: Any
+    frozen: tuple[Any, ...]
+
+
+def abstract_policy_parts(
+    graphdef: Any, base: Any, mesh: Mesh, config: LoRAConfig
+) -> PolicyParts:
+    """Returns what RL makes of a policy, from its parameters' shapes, with layouts."""
+    if not config.rank:
+        return PolicyParts(graphdef, base, ())
+    adapted = lora.abstract_adapted_policy(graphdef, base, config)
+    trained, frozen = (
+        abstract_params(adapted, mesh, which)
+        for which in (lora.ADAPTERS, nnx.Not(lora.ADAPTERS))
+    )
+    return PolicyParts(nnx.graphdef(adapted), trained, (frozen,))
+
+
+def split_trainable(setup: RunSetup, init_params: Callable[[], Any]) -> TrainableParams:
+    """Returns what RL trains, given the parameters that it starts from.
+
+    With train.lora.rank those are taken over: they stay as they are or quantized, and
+    new adapters are trained. The reference policy is then the adapters' start, which
+    changes nothing, beside the same weights.
+    """
+    config = setup.config.train.lora
+    if not config.rank:
+        return TrainableParams(
+            setup=setup, init=init_params, abstract=setup.abstract_params()
+        )
+    parts = abstract_trainable(setup)
+
+    def split(base: Any, key: jax.Array) -> tuple[Any, ...]:
+        policy = lora.add_adapters(nnx.merge(setup.graphdef, base), config, key)
+        return tuple(nnx.split(policy, lora.ADAPTERS, ...)[1:])
+
+    layouts = jax.tree.map(lambda x: x.sharding, (parts.trained, *parts.frozen))
+    take_over = jax.jit(split, out_shardings=layouts, donate_argnums=0)
+    adapters, frozen = take_over(init_params(), setup.stream_key("lora"))
+    return TrainableParams(
+        setup=dataclasses.replace(setup, graphdef=parts.graphdef),
+        init=lambda: jax.tree.map(jnp.copy, adapters),
+        abstract=parts.trained,
+        frozen=(frozen,),
+    )
+
+
+def abstract_trainable(setup: RunSetup) -> PolicyParts:
+    """Returns the shapes, dtypes and shardings of what RL trains, and of the rest."""
+    config = setup.config.train.lora
+    return abstract_policy_parts(
+        setup.graphdef, setup.abstract_params(), setup.mesh, config
+    )

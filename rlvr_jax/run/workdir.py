@@ -1,0 +1,110 @@
+"""A run's files beside every job's: rollouts/, tokens/, difficulty.jsonl, tokenizer."""
+
+import gzip
+import json
+import pathlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+import job_jax.workdir
+from job_jax.files import write_atomically
+from job_jax.processes import is_primary
+from rlvr_jax.config import Config
+from rlvr_jax.types import BANDS, NUM_DECILES, TOKEN_CLASSES, TOKEN_STATS
+
+TOKENIZER_FILE = "tokenizer.model"
+DIFFICULTY_FILE = "difficulty.jsonl"
+TOKENS_DIR = "tokens"
+
+# Sections that say how a run is executed and watched, not what it computes.
+MUTABLE_SECTIONS = ("mesh.", "log.", "checkpoint.", "verifier.")
+
+
+def rollouts_file(workdir: pathlib.Path, stage: str, step: int) -> pathlib.Path:
+    """Returns where the completions of one step are saved."""
+    return workdir / "rollouts" / f"{stage}_{step:06d}.jsonl.gz"
+
+
+def read_rollouts(path: pathlib.Path) -> list[dict[str, Any]]:
+    """Returns the completions in one file of rollouts/."""
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def token_stats_file(workdir: pathlib.Path, step: int) -> pathlib.Path:
+    """Returns where the sums over tokens of one training step are saved."""
+    return workdir / TOKENS_DIR / f"step_{step:06d}.npz"
+
+
+class Workdir(job_jax.workdir.Workdir):
+    """One run's directory. Of several processes the first one writes."""
+
+    def __init__(self, path: pathlib.Path, config: Config):
+        super().__init__(
+            path,
+            config,
+            mutable_sections=MUTABLE_SECTIONS,
+            subdirectories=("rollouts", "report", TOKENS_DIR),
+        )
+
+    def _prepare(self, *args: Any) -> None:
+        super()._prepare(*args)
+        if not self.has_config:
+            self.tokenizer_path.unlink(missing_ok=True)
+
+    @property
+    def tokenizer_path(self) -> pathlib.Path:
+        """Returns where a learned tokenizer is kept."""
+        return self.path / TOKENIZER_FILE
+
+    def write_difficulty(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Writes difficulty.jsonl, a line a problem, over what stood there."""
+        if not is_primary():
+            return
+        with (
+            write_atomically(self.path / DIFFICULTY_FILE) as partial,
+            partial.open("w", encoding="utf-8") as file,
+        ):
+            for row in rows:
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+    def read_rollouts(self, stage: str, step: int) -> list[dict[str, Any]]:
+        """Returns the completions saved at one step; none where none were."""
+        name = rollouts_file(self.path, stage, step)
+        return read_rollouts(name) if name.exists() else []
+
+    def write_rollouts(
+        self, stage: str, step: int, rows: Iterable[Mapping[str, Any]]
+    ) -> None:
+        """Writes the completions of one step, over those of an earlier attempt."""
+        if not is_primary():
+            return
+        name = rollouts_file(self.path, stage, step)
+        with (
+            write_atomically(name) as partial,
+            partial.open("wb") as raw,
+            gzip.GzipFile(fileobj=raw, mode="wb", filename="", mtime=0) as file,
+        ):
+            for row in rows:
+                file.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+
+    def write_token_stats(self, step: int, token_stats: np.ndarray) -> None:
+        """Writes a step's `LossAux.token_stats`, over that of an earlier attempt.
+
+        A file of named axes: by_decile [band, tenth, measure], by_class [band, class,
+        measure].
+        """
+        if not is_primary():
+            return
+        name = token_stats_file(self.path, step)
+        with write_atomically(name) as partial, partial.open("wb") as file:
+            np.savez_compressed(
+                file,
+                bands=np.array((*BANDS, "none")),
+                classes=np.array(TOKEN_CLASSES),
+                measures=np.array(TOKEN_STATS),
+                by_decile=token_stats[:, :NUM_DECILES],
+                by_class=token_stats[:, NUM_DECILES:],
+            )

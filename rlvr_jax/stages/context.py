@@ -1,0 +1,105 @@
+"""What the stages of a run share, and how one finds what another has left."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from job_jax.config_io import to_json
+from job_jax.mesh import describe_devices
+from job_jax.metrics import METRICS_FILE, CompileCounter, MetricsWriter, read_metrics
+from job_jax.processes import is_primary
+from job_jax.schema import check
+from job_jax.steps import StageSteps, StopSignal
+from rlvr_jax.learn.presets import algorithm_name
+from rlvr_jax.metrics.rollouts import run_summary
+from rlvr_jax.probe import rfgo_state
+from rlvr_jax.run.load import load_checkpoint_params
+from rlvr_jax.run.setup import RunSetup
+from rlvr_jax.run.stage_table import STAGES, count_steps, is_finished
+from rlvr_jax.run.workdir import Workdir
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunContext:
+    """An opened run and its workdir. Made by the command, handed to every stage."""
+
+    setup: RunSetup
+    workdir: Workdir
+    writer: MetricsWriter
+    stop_signal: StopSignal
+    compile_counter: CompileCounter
+
+    def stage_steps(self, name: str, num_steps: int) -> StageSteps:
+        """Returns the bookkeeping of one stage's steps."""
+        return StageSteps(
+            name,
+            num_steps,
+            directory=self.workdir.checkpoints,
+            checkpoint=self.setup.config.checkpoint,
+            progress_every=self.setup.config.log.progress_every,
+            writer=self.writer,
+            stop_signal=self.stop_signal,
+        )
+
+    def update_summary(self, values: Mapping[str, Any]) -> None:
+        """Merges `values` and the numbers of the run so far into summary.json."""
+        if not is_primary():
+            return
+        config = self.setup.config
+        rows = read_metrics(self.workdir.path / METRICS_FILE)
+        old = self.workdir.read_summary()
+        self.workdir.update_summary(
+            {
+                "probe_overhead": old.get("probe_overhead"),
+                "rfgo": old.get("rfgo") or rfgo_state.rfgo_summary(None),
+                "config": to_json(config),
+                "task": config.task.describe(),
+                "algorithm": algorithm_name(config.train),
+                "seed": config.seed,
+                "device": describe_devices(),
+                "compile_count": self.compile_counter.count,
+                "too_long": self.setup.too_long,
+                "invalid_golds": self.setup.invalid_golds,
+                **run_summary(rows, config),
+                **values,
+            }
+        )
+
+
+def load_stage_params(ctx: RunContext, stage: str) -> Any:
+    """Returns the policy's parameters as stage `sft` or `train` left them.
+
+    A stage of no steps leaves what was there before it: at first, the parameters that
+    the run starts from.
+    """
+    setup = ctx.setup
+    config = setup.config
+    steps = {"sft": config.sft.steps, "train": config.train.steps}
+    if stage == "train" and not config.train.steps:
+        stage = "sft"
+    if not steps[stage]:
+        return setup.initial_params()
+    directory = ctx.workdir.checkpoints / stage
+    return load_checkpoint_params(setup, directory, steps[stage])
+
+
+def require_finished(ctx: RunContext, *stages: str) -> None:
+    """Raises ConfigError, naming the command, if one of the stages is not finished.
+
+    Stages with steps need to have done them all.
+    """
+    config, workdir = ctx.setup.config, ctx.workdir
+    for stage in stages:
+        if (num_steps := STAGES[stage].num_steps) is not None:
+            done, total = count_steps(stage, workdir), num_steps(config)
+            problem = (
+                f"has done {done} of {total} steps in {workdir.checkpoints / stage}"
+            )
+            finished = done == total
+        else:
+            problem = f"has not ended in {workdir.path}"
+            finished = is_finished(stage, config=config, workdir=workdir)
+        check(
+            finished,
+            f"stage {stage} {problem}; run --stage={stage} or --stage=all first",
+        )

@@ -1,0 +1,98 @@
+"""The stage `eval`, and held-out problems in the midst of training."""
+
+import functools
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+from job_jax.checkpoint import params_sha256
+from job_jax.metrics import Progress
+from job_jax.processes import broadcast
+from rlvr_jax.metrics.scores import (
+    bands_from_verdicts,
+    evaluate_policy,
+    summarize_completions,
+)
+from rlvr_jax.rollouts.graded import GradedCompletion, Verdicts, verdicts_by_problem
+from rlvr_jax.stages.context import RunContext, load_stage_params, require_finished
+
+
+def evaluate(ctx: RunContext) -> None:
+    """Evaluates the policy before and after RL on the same problems and draws.
+
+    Both are cut by what the first made of the problems, as its file tells.
+    """
+    train = ctx.setup.config.train
+    require_finished(ctx, "sft", "train")
+    summary = broadcast(ctx.workdir.read_summary)
+    done, seconds = summary.get("eval", {}), summary.get("stages", {}).get("eval", 0.0)
+    for name, stage in (("before", "sft"), ("after", "train")):
+        if name in done:
+            continue
+        ctx.stop_signal.check()
+        params = load_stage_params(ctx, stage)
+        start = time.monotonic()
+        judged = evaluate_held_out(
+            ctx,
+            params,
+            f"eval {name}",
+            weight_version=train.optimizer_steps if stage == "train" else 0,
+            after_batch=ctx.stop_signal.check,
+        )
+        seconds += time.monotonic() - start
+        initial = _save_completions(ctx, name, judged)
+        ctx.update_summary(
+            {
+                "eval": {
+                    name: summarize_completions(ctx.setup.config, judged, initial)
+                },
+                "stages": {"eval": seconds},
+                "params": sum(leaf.size for leaf in jax.tree.leaves(params)),
+                "params_sha256": params_sha256(params),
+            }
+        )
+
+
+def evaluate_held_out(
+    ctx: RunContext,
+    params: Any,
+    name: str,
+    *,
+    weight_version: int,
+    after_batch: Callable[[], None],
+) -> list[GradedCompletion]:
+    """Returns the completions of the held-out problems, judged.
+
+    `name` is shown with the progress; `between` is called between batches.
+    """
+    problems = ctx.setup.problems("eval", ctx.setup.config.eval.num_problems)
+    progress = Progress(name, len(problems), every=1)
+
+    def on_batch(done: int, tokens: int) -> None:
+        progress.update(done, {}, tokens=tokens)
+        after_batch()
+
+    found = evaluate_policy(
+        ctx.setup, params, problems, weight_version=weight_version, on_batch=on_batch
+    )
+    progress.close()
+    return found
+
+
+def _save_completions(
+    ctx: RunContext, when: str, graded: Sequence[GradedCompletion]
+) -> Verdicts:
+    """Saves the completions with their bands; returns what the bands were made of."""
+    stage = f"eval_{when}"
+    rows = [one.to_json(stage, 0) for one in graded]
+    initial: Verdicts = verdicts_by_problem(rows)
+    if when != "before":
+        read = functools.partial(ctx.workdir.read_rollouts, "eval_before", 0)
+        initial = broadcast(lambda: verdicts_by_problem(read()))
+    cut = bands_from_verdicts(initial, ctx.setup.config.difficulty)
+    ctx.workdir.write_rollouts(
+        stage, 0, ({**row, "band": cut.get(row["id"], "unknown")} for row in rows)
+    )
+    return initial

@@ -1,0 +1,256 @@
+"""A probe beside the training steps: what it brings to an update, what it makes of it.
+
+The hooks keep nothing between calls. What a step leaves the next is an `RFGOState`;
+what the beginning of an update leaves its end is a `ProbeStep`.
+"""
+
+import dataclasses
+import time
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from job_jax.processes import device_get
+from rlvr_jax.learn import has_signal
+from rlvr_jax.learn.batches import split_micro_batches, split_minibatches
+from rlvr_jax.learn.probe_inputs import FeatureReader, ProbeInputs, ProbeSpec
+from rlvr_jax.learn.run_updates import UpdateResult
+from rlvr_jax.learn.update import Updater
+from rlvr_jax.models.distribution import SamplingParams
+from rlvr_jax.probe.protocol import PROBE_DIR, Probe
+from rlvr_jax.probe.reference_texts import REFERENCE_TEXTS_FILE, ReferenceTexts
+from rlvr_jax.probe.rfgo_state import (
+    RFGOState,
+    outcome_codes,
+    proxy_eligible,
+    rfgo_summary,
+    step_metrics,
+)
+from rlvr_jax.rollouts.collect import RolloutBatch
+from rlvr_jax.run.throughput import Timing
+from rlvr_jax.run.trainable import TrainableParams
+from rlvr_jax.stages.context import RunContext
+from rlvr_jax.types import Batch, ProbeTargets
+
+_TIMING_TRIALS = 3
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ProbeStep:
+    """What the probe brings to one training step. Made by `on_update_begin`.
+
+    `batch` is the step's batch with RFGO's targets; `text_stats` is what the probe
+    found in the reference texts before the update, None in steps that are not logged.
+    """
+
+    batch: Batch
+    inputs: ProbeInputs
+    proxy_strength: float
+    text_stats: Any = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ProbeCallback:
+    """The probe of stage `train`, opened once. Made by `open`."""
+
+    ctx: RunContext
+    trainable: TrainableParams
+    probe: Probe
+    texts: ReferenceTexts
+    reader: FeatureReader  # the probe's, on every device
+    key: jax.Array
+
+    @classmethod
+    def open(cls, ctx: RunContext, trainable: TrainableParams) -> Self | None:
+        """Returns the probe that stage `probe` left; None if the run has none."""
+        setup = ctx.setup
+        if not setup.config.probe.enabled:
+            return None
+        directory = ctx.workdir.path / PROBE_DIR
+        probe = setup.config.probe.load(directory, setup.mesh)
+        return cls(
+            ctx=ctx,
+            trainable=trainable,
+            probe=probe,
+            texts=ReferenceTexts.load(directory / REFERENCE_TEXTS_FILE),
+            reader=setup.replicate(probe.reader),
+            key=setup.stream_key("arm"),
+        )
+
+    @property
+    def spec(self) -> ProbeSpec:
+        """Returns how every update uses the probe."""
+        config = self.ctx.setup.config
+        return ProbeSpec(
+            layer=self.probe.layer,
+            rfgo=config.train.rfgo,
+            shuffle_weights=config.probe.shuffles_weights,
+        )
+
+    def init_state(self) -> RFGOState:
+        """Returns the state before the first step."""
+        return RFGOState.init(self.probe.rms)
+
+    def on_update_begin(
+        self,
+        rfgo: RFGOState,
+        step: int,
+        params: Any,
+        rollout_batch: RolloutBatch,
+        batch: Batch,
+    ) -> ProbeStep:
+        """Returns the batch with RFGO's targets, and the features of its update.
+
+        A logged step also reads the reference texts, under `params` as they are before
+        the update, and sums up all that the probe observes.
+        """
+        config = self.ctx.setup.config.train.rfgo
+        graded = rollout_batch.groups.graded
+        has_signal_P = np.asarray(has_signal(jnp.asarray(rollout_batch.rewards)))
+        targets = ProbeTargets(
+            outcomes=outcome_codes(graded),
+            proxy_eligible=proxy_eligible(
+                graded, has_signal_P, groups=config.proxy_groups
+            ),
+            ref_activations=np.zeros(batch.tokens.shape, np.float32),
+        )
+        strength = rfgo.proxy_strength(step, config)
+        features = self.probe.make_features(
+            rfgo.scale,
+            proxy_strength=strength,
+            key=jax.random.fold_in(self.key, step),
+        )
+        logged = self._is_log_step(step)
+        return ProbeStep(
+            batch=dataclasses.replace(batch, probe_targets=targets),
+            inputs=ProbeInputs(
+                reader=self.reader,
+                reasoning_features=self.ctx.setup.replicate(features),
+                observer=self.probe.observer if logged else None,
+            ),
+            proxy_strength=strength,
+            text_stats=self._read_texts(params) if logged else None,
+        )
+
+    def on_update_end(
+        self, rfgo: RFGOState, step: int, probe_step: ProbeStep, result: UpdateResult
+    ) -> tuple[RFGOState, dict[str, float], list[str]]:
+        """Returns RFGO's state after the step, the step's metrics, and lines to log.
+
+        A logged step's statistics are written to disk.
+        """
+        config = self.ctx.setup.config.train.rfgo
+        assert result.feature_sums is not None
+        state = rfgo.update(result.feature_sums, step, config)
+        messages = []
+        if state.proxy_off_step == step:
+            messages.append(
+                f"step {step}: the proxy no longer follows the reward (correlation "
+                f"{state.correlation:.2f} within groups, train.rfgo.min_correlation="
+                f"{config.min_correlation}); it is off"
+            )
+        metrics = step_metrics(
+            state,
+            result.feature_sums,
+            self.probe,
+            num_groups=len(probe_step.batch.prompt_lengths),
+            proxy_strength=probe_step.proxy_strength,
+        )
+        if self._is_log_step(step):
+            metrics |= self._write_step(step, result.latent_sums, probe_step.text_stats)
+        return state, metrics, messages
+
+    def on_train_end(
+        self,
+        rfgo: RFGOState,
+        params: Any,
+        *,
+        last_step: ProbeStep | None,
+        timing: Timing,
+        num_steps: int,
+        updater: Updater,
+        sampling: SamplingParams,
+    ) -> None:
+        """Writes what the probe finds after the last step, and what it cost.
+
+        The cost is a share of the time of a step without a probe. It is measured on
+        `last_step`, which is None if this attempt made no step.
+        """
+        config = self.ctx.setup.config.probe
+        if config.log_every and num_steps:
+            self._write_step(num_steps, None, self._read_texts(params))
+        summary: dict[str, Any] = {"rfgo": rfgo_summary(rfgo)}
+        if config.measure_overhead and last_step is not None and timing.steps:
+            seconds = self._time_gradients(
+                last_step, updater=updater, params=params, sampling=sampling
+            )
+            without_probe = timing.total_seconds - timing.seconds["probe"]
+            share = timing.seconds["update"] / max(without_probe, 1e-9)
+            summary["probe_overhead"] = {
+                name: share * (value / seconds["no_probe"] - 1.0)
+                for name, value in seconds.items()
+                if name != "no_probe"
+            } | {"gradient_s": seconds}
+        self.ctx.update_summary(summary)
+
+    def _time_gradients(
+        self,
+        probe_step: ProbeStep,
+        *,
+        updater: Updater,
+        params: Any,
+        sampling: SamplingParams,
+    ) -> dict[str, float]:
+        """Returns seconds of one micro-batch's gradient without and with the probe.
+
+        Medians of alternating trials, each the second of two calls in a row: the first
+        one compiles, or reallocates the memory of the program before it.
+        """
+        config, setup = self.ctx.setup.config, self.ctx.setup
+        first = next(split_minibatches(probe_step.batch, config.train.num_minibatches))
+        *_, widest = split_micro_batches(
+            first,
+            config.train.grad_accum_steps,
+            pad_multiple=config.completion_pad_multiple,
+        )
+        batch = setup.shard_batch(widest)
+        features = probe_step.inputs.without_observer()
+        arms: dict[str, tuple[Batch, ProbeInputs | None]] = {
+            "no_probe": (dataclasses.replace(batch, probe_targets=None), None),
+            "features": (batch, features),
+        }
+        if self.probe.observer is not None:
+            observed = dataclasses.replace(features, observer=self.probe.observer)
+            arms["observer"] = (batch, observed)
+        times: dict[str, list[float]] = {name: [] for name in arms}
+        for _ in range(_TIMING_TRIALS):
+            for name, (arm_batch, inputs) in arms.items():
+                arguments = params, arm_batch, sampling, inputs
+                jax.block_until_ready(updater.gradient(*arguments))
+                start = time.perf_counter()
+                jax.block_until_ready(updater.gradient(*arguments))
+                times[name].append(time.perf_counter() - start)
+        return {name: float(np.median(trials)) for name, trials in times.items()}
+
+    def _is_log_step(self, step: int) -> bool:
+        every = self.ctx.setup.config.probe.log_every
+        return every > 0 and step % every == 0
+
+    def _read_texts(self, params: Any) -> Any:
+        setup, whole = self.trainable.setup, self.trainable.merge_frozen(params)
+        texts = setup.shard_batch(self.texts)
+        return device_get(self.probe.read_texts(setup.graphdef, whole, texts))
+
+    def _write_step(
+        self, step: int, rollout_sums: Any, text_stats: Any
+    ) -> dict[str, float]:
+        return self.probe.write_step(
+            self.ctx.workdir.path,
+            run=self.ctx.setup.config.name,
+            step=step,
+            rollout_sums=rollout_sums,
+            texts=self.texts,
+            text_stats=text_stats,
+        )

@@ -1,0 +1,97 @@
+"""The stage `sft`: the policy is fitted to worked solutions."""
+
+from collections.abc import Sequence
+
+from job_jax.processes import device_get, map_across_processes
+from rlvr_jax.data import Loader
+from rlvr_jax.learn.batches import (
+    batch_from_solutions,
+    split_micro_batches,
+    with_loss_weights,
+)
+from rlvr_jax.learn.objectives import supervised_objective
+from rlvr_jax.learn.update import Updater, check_not_diverged
+from rlvr_jax.models.distribution import SamplingParams
+from rlvr_jax.run.setup import RunSetup
+from rlvr_jax.sampler import pad_prompts
+from rlvr_jax.stages.context import RunContext
+from rlvr_jax.tokenizer import pad_rows
+from rlvr_jax.types import Batch
+
+
+def sft(ctx: RunContext) -> None:
+    """Fits the policy to worked solutions; its last checkpoint is where `train` starts.
+
+    Does nothing with sft.steps=0.
+    """
+    setup, config = ctx.setup, ctx.setup.config.sft
+    if config.steps == 0:
+        ctx.update_summary({"stages": {"sft": 0.0}})
+        return
+    loader = Loader(
+        setup.sources["sft"], batch_size=config.batch_size, seed=setup.config.seed
+    )
+    updater = Updater(
+        setup.graphdef,
+        supervised_objective,
+        optimizer=config.optimizer,
+        total_steps=config.steps,
+        logits_chunk_size=setup.config.train.logits_chunk_size,
+        seed=setup.config.seed,
+    )
+    sampling = setup.replicate(SamplingParams.unmodified())
+    with ctx.stage_steps("sft", config.steps) as steps:
+        state, _ = steps.resume_or_init(
+            init=lambda: updater.init(setup.initial_params()),
+            abstract=lambda: updater.abstract_state(setup.abstract_params()),
+        )
+        for step in steps:
+            batch = _load_solutions(setup, loader, step)
+            parts = split_micro_batches(
+                with_loss_weights(batch, aggregation="token_mean", max_length=1),
+                config.grad_accum_steps,
+                pad_multiple=setup.config.completion_pad_multiple,
+            )
+            state, losses, report = updater.step(
+                state, map(setup.shard_batch, parts), sampling
+            )
+            losses, report = device_get((losses, report))
+            check_not_diverged(report, config.optimizer.max_consecutive_nonfinite)
+            steps.commit(
+                step,
+                state,
+                {
+                    "loss/total": float(losses.loss),
+                    "loss/entropy": float(losses.scalars["entropy"] / losses.tokens),
+                    **report.to_metrics(),
+                },
+                displayed=("loss/total",),
+                tokens=int(batch.lengths.sum()),
+                skipped=bool(report.consecutive_nonfinite),
+            )
+    ctx.update_summary({"stages": {"sft": steps.seconds}})
+
+
+def _load_solutions(setup: RunSetup, loader: Loader, step: int) -> Batch:
+    """Returns a step's worked solutions, read by the processes in equal shares."""
+    tokenizer, config = setup.tokenizer, setup.config
+
+    def encode(rows: Sequence[int]) -> list[tuple[list[int], list[int]]]:
+        return [
+            (
+                list(tokenizer.encode_prompt(problem.prompt)),
+                [*tokenizer.encode(problem.solution or ""), tokenizer.eos_id],
+            )
+            for problem in loader.next_batch(step, rows)
+        ]
+
+    encoded = map_across_processes(loader.rows, encode)
+    prompt_ids, solution_ids = zip(*encoded, strict=True)
+    uids = range(len(prompt_ids))  # nothing is sampled from these prompts
+    prompts = pad_prompts(
+        prompt_ids, uids=uids, pad_multiple=config.prompt_pad_multiple
+    )
+    tokens_BT, lengths_B = pad_rows(
+        solution_ids, pad_multiple=config.completion_pad_multiple
+    )
+    return batch_from_solutions(prompts, tokens_BT, lengths_B)

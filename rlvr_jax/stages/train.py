@@ -1,0 +1,73 @@
+"""The stage `train`: reinforcement learning, every part of a step named in order.
+
+problems -> completions -> verdicts -> rewards -> advantages -> optimizer steps
+"""
+
+from rlvr_jax.rollouts.collect import collect_rollouts
+from rlvr_jax.run import throughput
+from rlvr_jax.run.throughput import StepTimer
+from rlvr_jax.stages.context import RunContext, require_finished
+from rlvr_jax.stages.difficulty import write_difficulty
+from rlvr_jax.stages.trainer import (
+    Trainer,
+    evaluate_if_due,
+    next_state,
+    resume_or_init,
+    save_if_due,
+    update_policy,
+)
+
+
+def train(ctx: RunContext) -> None:
+    """Trains the policy by reinforcement learning, from where stage `sft` ended."""
+    require_finished(ctx, "sft", "difficulty", "probe")
+    trainer = Trainer.open(ctx)
+    setup, probe_step = trainer.setup, None
+    with ctx.stage_steps("train", setup.config.train.steps) as steps:
+        state = resume_or_init(trainer, steps)
+        for step in steps:
+            timer = StepTimer()
+            rollouts = collect_rollouts(
+                setup,
+                trainer.trainable.policy_state(state.device),
+                trainer.pool,
+                state.difficulty,
+                step=step,
+                batch_key=trainer.batch_key,
+                timer=timer,
+            )
+            update, probe_step = update_policy(
+                trainer, state, step, rollouts, timer=timer
+            )
+            state, metrics, messages = next_state(
+                trainer,
+                state,
+                step,
+                rollouts=rollouts,
+                update=update,
+                probe_step=probe_step,
+                timer=timer,
+                is_timed=step > steps.start_step,  # the first step compiles
+            )
+            metrics |= evaluate_if_due(trainer, state, step)
+            save_if_due(trainer, step, rollouts, update)
+            for message in messages:
+                steps.log(message)
+            steps.commit(
+                step,
+                state.device,
+                metrics,
+                host_state=state.to_json,
+                displayed=("reward/mean", "groups/nonzero_std", "rollout/length_mean"),
+                tokens=rollouts.sampled_tokens,
+                skipped=bool(metrics["optimizer/skipped"]),
+            )
+        trainer.end_probe(state, probe_step, num_steps=steps.num_steps)
+    write_difficulty(ctx, trainer.pool, state.difficulty)
+    rates = throughput.summary(
+        state.timing,
+        model=setup.config.model,
+        vocab_size=setup.vocab_size,
+        frozen=bool(trainer.trainable.frozen),
+    )
+    ctx.update_summary({"stages": {"train": steps.seconds}, "throughput": rates})

@@ -1,0 +1,288 @@
+"""The parts of a training step, in the order in which `train` names them."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, Self
+
+import jax
+import numpy as np
+
+from job_jax.steps import StageSteps
+from rlvr_jax.data import Pool, difficulty
+from rlvr_jax.learn.batches import batch_from_rollouts
+from rlvr_jax.learn.objectives import policy_objective
+from rlvr_jax.learn.run_updates import UpdateResult, run_updates
+from rlvr_jax.learn.update import Updater
+from rlvr_jax.metrics import doctor
+from rlvr_jax.metrics.doctor import DoctorState
+from rlvr_jax.metrics.rollouts import rollout_metrics
+from rlvr_jax.metrics.scores import summarize_completions
+from rlvr_jax.models.distribution import SamplingParams
+from rlvr_jax.rollouts.collect import RolloutBatch
+from rlvr_jax.run.setup import RunSetup
+from rlvr_jax.run.throughput import StepTimer, Timing
+from rlvr_jax.run.trainable import TrainableParams, split_trainable
+from rlvr_jax.stages.context import RunContext, load_stage_params
+from rlvr_jax.stages.difficulty import initial_difficulty, update_difficulty
+from rlvr_jax.stages.eval import evaluate_held_out
+from rlvr_jax.stages.probe_hooks import ProbeCallback, ProbeStep
+from rlvr_jax.stages.trainer_state import TrainerState
+from rlvr_jax.tokenizer.classes import token_classes
+
+_NUM_TEXT_SAMPLES = 4  # completions of a step that TensorBoard shows
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Trainer:
+    """What the steps of stage `train` share and do not change. Made by `open`.
+
+    The setup in `ctx` has the graphdef of the whole policy, adapters included.
+    `reference` holds the parameters of the reference policy, None if nothing reads
+    them. `batch_key` returns a batch's sampling key from the batch's number.
+    """
+
+    ctx: RunContext
+    trainable: TrainableParams
+    pool: Pool
+    updater: Updater
+    probe: ProbeCallback | None
+    reference: Any
+    sampling: SamplingParams
+    batch_key: Callable[[np.uint32], jax.Array]
+
+    @classmethod
+    def open(cls, ctx: RunContext) -> Self:
+        """Returns what training needs, from where stage `sft` ended."""
+        config = ctx.setup.config.train
+        trainable = split_trainable(ctx.setup, lambda: load_stage_params(ctx, "sft"))
+        setup = trainable.setup
+        probe = ProbeCallback.open(ctx, trainable)
+        has_reference = config.loss.kl_coef > 0 or config.rfgo.needs_reference_policy
+        return cls(
+            ctx=dataclasses.replace(ctx, setup=setup),
+            trainable=trainable,
+            pool=Pool(setup.sources["train"], setup.config),
+            updater=Updater(
+                setup.graphdef,
+                policy_objective(config.loss, token_classes(setup.tokenizer)),
+                optimizer=config.optimizer,
+                total_steps=config.optimizer_steps,
+                logits_chunk_size=config.logits_chunk_size,
+                seed=setup.config.seed,
+                probe=probe.spec if probe else None,
+                frozen=trainable.frozen,
+            ),
+            probe=probe,
+            # Updates donate their state, so a reference is an array of its own.
+            reference=trainable.init() if has_reference else None,
+            sampling=setup.replicate(SamplingParams.from_config(config.sampling)),
+            batch_key=jax.jit(
+                functools.partial(jax.random.fold_in, setup.stream_key("train"))
+            ),
+        )
+
+    @property
+    def setup(self) -> RunSetup:
+        """Returns the run whose policy is trained."""
+        return self.ctx.setup
+
+    def end_probe(
+        self, state: TrainerState, last_step: ProbeStep | None, *, num_steps: int
+    ) -> None:
+        """Writes what the probe says after the last step; nothing without a probe."""
+        if self.probe is None or state.rfgo is None:
+            return
+        self.probe.on_train_end(
+            state.rfgo,
+            state.device.params,
+            last_step=last_step,
+            timing=state.timing,
+            num_steps=num_steps,
+            updater=self.updater,
+            sampling=self.sampling,
+        )
+
+
+def resume_or_init(trainer: Trainer, steps: StageSteps) -> TrainerState:
+    """Returns the state of the newest checkpoint, or the one before the first step."""
+    trainable, updater = trainer.trainable, trainer.updater
+    device, saved = steps.resume_or_init(
+        init=lambda: updater.init(trainable.init()),
+        abstract=lambda: updater.abstract_state(trainable.abstract),
+    )
+    if saved is not None:
+        return TrainerState.from_json(device, saved)
+    return TrainerState(
+        device=device,
+        difficulty=initial_difficulty(trainer.ctx, trainer.pool),
+        doctor=DoctorState(),
+        timing=Timing(),
+        rfgo=trainer.probe.init_state() if trainer.probe else None,
+    )
+
+
+def update_policy(
+    trainer: Trainer,
+    state: TrainerState,
+    step: int,
+    rollouts: RolloutBatch,
+    *,
+    timer: StepTimer,
+) -> tuple[UpdateResult, ProbeStep | None]:
+    """Returns the result of a step's optimizer steps, and what the probe added to them.
+
+    The device part of `state` is consumed.
+    """
+    setup = trainer.setup
+    batch = batch_from_rollouts(
+        rollouts.groups.rollouts, rollouts.advantages, bands_P=rollouts.bands
+    )
+    probe_step = None
+    if trainer.probe is not None and state.rfgo is not None:
+        probe_step = trainer.probe.on_update_begin(
+            state.rfgo, step, state.device.params, rollouts, batch
+        )
+        batch = probe_step.batch
+    timer.lap("probe")
+    update = run_updates(
+        setup.config,
+        trainer.updater,
+        state.device,
+        batch=batch,
+        weight_version=rollouts.groups.rollouts.weight_version,
+        ref_params=trainer.reference,
+        sampling=trainer.sampling,
+        to_device=setup.shard_batch,
+        probe=probe_step.inputs if probe_step else None,
+    )
+    timer.lap("update")
+    return update, probe_step
+
+
+def next_state(
+    trainer: Trainer,
+    state: TrainerState,
+    step: int,
+    *,
+    rollouts: RolloutBatch,
+    update: UpdateResult,
+    probe_step: ProbeStep | None,
+    timer: StepTimer,
+    is_timed: bool,
+) -> tuple[TrainerState, dict[str, float], list[str]]:
+    """Returns the state after a step, the step's metrics, and lines to log.
+
+    Steps that are not `is_timed` do not count in the throughput.
+    """
+    config, rfgo = trainer.setup.config, state.rfgo
+    probe_metrics: dict[str, float] = {}
+    messages: list[str] = []
+    if trainer.probe is not None and probe_step is not None and rfgo is not None:
+        rfgo, probe_metrics, messages = trainer.probe.on_update_end(
+            rfgo, step, probe_step, update
+        )
+    timer.lap("probe")
+    estimates = update_difficulty(
+        config,
+        state.difficulty,
+        rollouts.outcomes,
+        step=step,
+        num_batches=rollouts.num_batches,
+    )
+    metrics = {
+        **update.metrics,
+        **_rollout_metrics(rollouts, k=config.eval.k),
+        **probe_metrics,
+        **difficulty.difficulty_metrics(estimates, config.difficulty),
+    }
+    doctor_state, alarms = doctor.check_step(
+        state.doctor,
+        step,
+        metrics,
+        window=config.log.alarm_window,
+        max_logprob_mismatch=config.train.max_logprob_mismatch,
+        max_explained_variance_drop=config.probe.max_explained_variance_drop,
+    )
+    timing = state.timing
+    if is_timed:
+        timing = timing.add_step(
+            timer,
+            sampled_tokens=rollouts.sampled_tokens,
+            trained_tokens=int(rollouts.groups.rollouts.lengths.sum()),
+        )
+    after = TrainerState(
+        device=update.state,
+        difficulty=estimates,
+        doctor=doctor_state,
+        timing=timing,
+        rfgo=rfgo,
+    )
+    metrics |= {f"time/{phase}_s": value for phase, value in timer.seconds.items()}
+    return after, metrics, [*messages, *map(str, alarms)]
+
+
+def save_if_due(
+    trainer: Trainer, step: int, rollouts: RolloutBatch, update: UpdateResult
+) -> None:
+    """Saves completions and token statistics, every log.rollouts_every steps.
+
+    TensorBoard gets a few completions, and rewards, lengths and advantages as
+    histograms.
+    """
+    config, workdir = trainer.setup.config, trainer.ctx.workdir
+    if step % config.log.rollouts_every and step + 1 != config.train.steps:
+        return
+    rows = (completion.to_json("train", step) for completion in rollouts.groups.graded)
+    workdir.write_rollouts("train", step, rows)
+    workdir.write_token_stats(step, update.token_stats)
+    samples = rollouts.groups.graded[:_NUM_TEXT_SAMPLES]
+    trainer.ctx.writer.write_samples(
+        "train",
+        step,
+        texts={
+            f"completion/{i}": f"{sample.problem.prompt}\n\n{sample.completion}\n\n"
+            f"({sample.verdict.status})"
+            for i, sample in enumerate(samples)
+        },
+        histograms={
+            "histogram/reward": rollouts.rewards,
+            "histogram/length": rollouts.groups.rollouts.lengths,
+            "histogram/advantage": rollouts.advantages,
+        },
+    )
+
+
+def evaluate_if_due(
+    trainer: Trainer, state: TrainerState, step: int
+) -> dict[str, float]:
+    """Returns pass@k on held-out problems, every eval.every steps; else nothing."""
+    config = trainer.setup.config
+    if not config.eval.every or (step + 1) % config.eval.every:
+        return {}
+    graded = evaluate_held_out(
+        trainer.ctx,
+        trainer.trainable.merge_frozen(state.device.params),
+        f"eval at {step + 1}",
+        weight_version=int(state.device.step),
+        after_batch=lambda: None,  # a step that has begun is ended and saved
+    )
+    pass_at_k = summarize_completions(config, graded)["pass@k"]
+    return {f"eval/pass@{k}": estimate["mean"] for k, estimate in pass_at_k.items()}
+
+
+def _rollout_metrics(rollouts: RolloutBatch, *, k: tuple[int, ...]) -> dict[str, float]:
+    """Returns the metrics of a step's completions and rewards."""
+    metrics = rollout_metrics(
+        rollouts.groups.graded,
+        rewards_PG=rollouts.rewards,
+        advantages_PG=rollouts.advantages,
+        has_signal_P=rollouts.has_signal,
+        k=k,
+    )
+    if len(rollouts.reward_parts) > 1:
+        metrics |= {
+            f"reward/{name}": float(part_PG.mean())
+            for name, part_PG in rollouts.reward_parts.items()
+        }
+    return metrics | rollouts.metrics

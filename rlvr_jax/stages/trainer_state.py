@@ -1,0 +1,47 @@
+"""What changes from one training step to the next, on the devices and on the host."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Self
+
+from rlvr_jax.data import Difficulty, difficulty
+from rlvr_jax.learn.update import TrainState
+from rlvr_jax.metrics.doctor import DoctorState
+from rlvr_jax.probe.rfgo_state import RFGOState
+from rlvr_jax.run.throughput import Timing
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainerState:
+    """All that stage `train` carries from step to step; a checkpoint holds all of it.
+
+    `device` lies on the mesh and is consumed by the update that replaces it. `rfgo` is
+    None in a run without a probe.
+    """
+
+    device: TrainState
+    difficulty: Difficulty
+    doctor: DoctorState
+    timing: Timing
+    rfgo: RFGOState | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the host's part as plain JSON."""
+        return {
+            "difficulty": self.difficulty.to_json(),
+            "doctor": self.doctor.to_json(),
+            "timing": self.timing.to_json(),
+            "rfgo": self.rfgo.to_json() if self.rfgo else None,
+        }
+
+    @classmethod
+    def from_json(cls, device: TrainState, data: Mapping[str, Any]) -> Self:
+        """Returns the state of a device part and the host part that `to_json` wrote."""
+        rfgo = data["rfgo"]
+        return cls(
+            device=device,
+            difficulty=difficulty.from_json(data["difficulty"]),
+            doctor=DoctorState.from_json(data["doctor"]),
+            timing=Timing(**data["timing"]),
+            rfgo=RFGOState.from_json(rfgo) if rfgo else None,
+        )

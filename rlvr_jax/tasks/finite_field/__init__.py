@@ -1,0 +1,1 @@
+"""Arithmetic in a finite field: a world whose strategies are known exactly."""

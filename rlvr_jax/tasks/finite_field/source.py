@@ -1,0 +1,195 @@
+"""The problems of the finite-field task: of graded difficulty, drawn when asked for.
+
+Every problem is a pure function of its id, which spells what was drawn from (field,
+mix, split, seed, index): any index can be asked for in any order, in any process, and
+gives the same problem. The idea and the two strategies: https://arxiv.org/abs/2606.13125;
+the wording is ours (docs/finite_field.md).
+"""
+
+import hashlib
+import itertools
+import random
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+from job_jax.schema import ConfigError
+from rlvr_jax.tasks.finite_field.chains import (
+    INVERSE_OP,
+    STEP_LABELS,
+    Chain,
+    ChainKind,
+    Question,
+    Step,
+    chain_answer,
+    invert_question,
+    numerals,
+    solve,
+    write_prompt,
+)
+from rlvr_jax.tasks.finite_field.mix import ChainMix, ProblemType
+from rlvr_jax.tasks.finite_field.traces import write_trace
+from rlvr_jax.types import Problem
+
+if TYPE_CHECKING:
+    from rlvr_jax.tasks.finite_field.task import FiniteFieldTask
+
+Split = Literal["train", "heldout"]
+
+_HELDOUT_MODULUS = 8  # one chain in 8 is held out
+# A side that holds any chain at all holds about 1 in 8 of them, so hundreds of draws
+# that miss it mean that it is empty: a handful of chains exist, all on the other side.
+_MAX_DRAWS = 1000
+_INVERTED_TYPE: dict[ProblemType, ProblemType] = {
+    "evaluation": "inversion",
+    "inversion": "evaluation",
+    "composition": "composition",
+}
+_CHAIN_KINDS: tuple[ChainKind, ...] = ("evaluation", "inversion")
+
+
+def vocabulary(modulus: int) -> tuple[str, ...]:
+    """Returns every word of prompts and traces, `<pad>` and `<eos>` first."""
+    return (
+        *("<pad>", "<eos>"),
+        *("evaluate", "invert", "compose", "map", "forward", "backward"),
+        *("then", "answer", ":", ";", "=", "?", "!"),
+        *INVERSE_OP.keys(),
+        *INVERSE_OP.values(),
+        *STEP_LABELS,
+        *numerals(modulus),
+    )
+
+
+class ChainSource:
+    """Problems of one mix and one side of the split; a grain random-access source.
+
+    The side is decided by a hash of the chains' start values and operations alone.
+    Kind, labels and permutation have no say: an evaluation and the inversion of the
+    same chain, whose worked traces are the same text, are never on different sides.
+    """
+
+    def __init__(
+        self, config: "FiniteFieldTask", mix: ChainMix, *, split: Split, seed: int
+    ) -> None:
+        """Refuses a mix that asks for problems of which this side has none."""
+        self._config = config
+        self._mix = mix
+        self._split = split
+        self._symbols = numerals(config.modulus)
+        self._operations = tuple(
+            itertools.product(INVERSE_OP, range(1, config.modulus))
+        )
+        self._cum_operations = tuple(
+            itertools.accumulate(
+                mix.operand_decay ** (operand - 1) for _, operand in self._operations
+            )
+        )
+        weights = mix.chain_length_weights or (1.0,) * len(mix.chain_lengths)
+        self._cum_weights = tuple(itertools.accumulate(weights))
+        # Mixes that differ only in worked solutions, or in the inverted fraction, have
+        # one id and so draw the same questions.
+        drawn_from = repr(
+            (config.symbols, mix.types, mix.chain_lengths, weights, mix.operand_decay)
+        )
+        tag = hashlib.blake2b(drawn_from.encode(), digest_size=4).hexdigest()
+        self._id = f"gf{config.modulus}-{tag}-{split}-{seed}"
+        lengths = [n for n, w in zip(mix.chain_lengths, weights, strict=True) if w > 0]
+        for type_, steps in itertools.product(mix.types, lengths):
+            self._sample_question(random.Random(0), type_, steps)
+
+    def __repr__(self) -> str:
+        """Returns what grain compares before it resumes from a saved position."""
+        mix = self._mix
+        return (
+            f"ChainSource({self._id}, strategies={mix.strategies}, "
+            f"inverted_fraction={mix.inverted_fraction})"
+        )
+
+    def __len__(self) -> int:
+        """Returns the number of indices, far more than any run will read."""
+        return 2**31 - 1
+
+    def __getitem__(self, index: int) -> Problem:
+        """Returns problem `index`; IndexError outside 0 .. len - 1."""
+        if not 0 <= index < len(self):
+            raise IndexError(f"problem {index} lies outside 0..{len(self) - 1}")
+        name = f"{self._id}-{index}"
+        rng = random.Random(name)  # seeded by SHA-512 of the text, in every process
+        type_ = rng.choice(self._mix.types)
+        steps = rng.choices(self._mix.chain_lengths, cum_weights=self._cum_weights)[0]
+        question, values = self._sample_question(rng, type_, steps)
+        # Drawn last, so that the question does not depend on it.
+        strategy = rng.choice(self._mix.strategies)
+        parent = None
+        if rng.random() < self._mix.inverted_fraction:
+            question, parent, name = (
+                invert_question(question, values),
+                name,
+                f"{name}-backward",
+            )
+            values = solve(question)
+            type_ = _INVERTED_TYPE[type_]
+        return Problem(
+            id=name,
+            parent=parent,
+            prompt=write_prompt(question),
+            gold=question.symbols[chain_answer(question.chains[-1], values[-1])],
+            verifier="finite_field",
+            source=f"finite_field/GF({self._config.modulus})",
+            level=steps,
+            type=type_,
+            solution=write_trace(question, values, strategy=strategy),
+        )
+
+    def _sample_question(
+        self, rng: random.Random, type_: ProblemType, steps: int
+    ) -> tuple[Question, list[list[int]]]:
+        """Returns a question on this source's side, with the values of its chains."""
+        symbols = self._symbols
+        if self._config.symbols == "permuted":
+            symbols = tuple(rng.sample(symbols, len(symbols)))
+        for _ in range(_MAX_DRAWS):
+            question = Question(
+                chains=self._sample_chains(rng, type_, steps),
+                symbols=symbols,
+                permuted=self._config.symbols == "permuted",
+            )
+            values = solve(question)
+            if _assign_split(question, values) == self._split:
+                return question, values
+        raise ConfigError(
+            f"GF({self._config.modulus}) has no {self._split} {type_} with steps="
+            f"{steps}: too few chains exist; use more steps or a larger task.modulus"
+        )
+
+    def _sample_chains(
+        self, rng: random.Random, type_: ProblemType, steps: int
+    ) -> tuple[Chain, ...]:
+        offset = rng.randrange(len(STEP_LABELS))
+        operations = rng.choices(
+            self._operations, cum_weights=self._cum_operations, k=steps
+        )
+        drawn = [
+            Step(STEP_LABELS[(offset + i) % len(STEP_LABELS)], op, operand)
+            for i, (op, operand) in enumerate(operations)
+        ]
+        input_value = rng.randrange(self._config.modulus)
+        if type_ != "composition":
+            return (Chain(kind=type_, input_value=input_value, steps=tuple(drawn)),)
+        cut = rng.randrange(1, steps)
+        first, second = rng.choices(_CHAIN_KINDS, k=2)
+        return (
+            Chain(kind=first, input_value=input_value, steps=tuple(drawn[:cut])),
+            Chain(kind=second, input_value=None, steps=tuple(drawn[cut:])),
+        )
+
+
+def _assign_split(question: Question, values: Sequence[Sequence[int]]) -> Split:
+    """Returns the side of the split on which a question lies, whatever its symbols."""
+    content = bytearray([question.modulus])
+    for chain, chain_values in zip(question.chains, values, strict=True):
+        content += bytes([len(chain.steps), chain_values[0]])
+        for _, op, operand in chain.steps:
+            content += bytes([ord(op), operand])
+    digest = hashlib.blake2b(content, digest_size=1).digest()
+    return "train" if digest[0] % _HELDOUT_MODULUS else "heldout"

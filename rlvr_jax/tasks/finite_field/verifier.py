@@ -1,0 +1,47 @@
+"""The verifier `finite_field`: one numeral, nothing to interpret."""
+
+import re
+
+from rlvr_jax.types import Problem, Verdict
+from rlvr_jax.verifiers.base import Verifier
+
+_NUMERAL = re.compile(r"e(0|[1-9][0-9]?)", re.ASCII)
+_STATED_ANSWER = re.compile(r"(?:^|\s)answer\s+e[0-9]+\s*$", re.ASCII)
+
+
+class FiniteFieldVerifier(Verifier):
+    """Compares the numeral that ends a completion with the gold."""
+
+    def grade(self, problem: Problem, completion: str) -> Verdict:
+        """Returns correct if the completion ends in `answer X` with X the gold.
+
+        A gold that is no numeral cannot be graded by: `unverified`, never `incorrect`.
+        """
+        gold = problem.gold
+        if not _NUMERAL.fullmatch(gold):
+            return Verdict(status="unverified", reason=f"gold {gold!r} is no numeral")
+        text = f" {' '.join(completion.split())} "
+        _, marker, after = text.rpartition(" answer ")
+        words = after.split()
+        if not marker or not words:
+            return Verdict(status="incorrect", reason="no answer")
+        answer = words[0]
+        if len(words) > 1:
+            reason = "text after the answer"
+        elif answer != gold:
+            reason = f"answered {answer}, gold is {gold}"
+        else:
+            return Verdict(status="correct", answer=answer)
+        return Verdict(status="incorrect", reason=reason, answer=answer)
+
+    def state_gold(self, problem: Problem) -> str:
+        """Returns the gold behind the word `answer`."""
+        return f"answer {problem.gold}"
+
+    def is_well_formed(self, problem: Problem, completion: str) -> bool:
+        """Returns whether the completion ends in `answer eN`."""
+        return _STATED_ANSWER.search(completion) is not None
+
+    def corrupt_gold(self, problem: Problem) -> str:
+        """Returns the numeral one smaller, e1 for e0: it stays in the field."""
+        return f"e{abs(int(problem.gold[1:]) - 1)}"

@@ -1,0 +1,84 @@
+"""Records from files: JSON lines, one object a line, and parquet."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from job_jax.schema import ConfigError
+from rlvr_jax.tasks.records.layout import RecordConfig
+from rlvr_jax.tasks.records.records import RecordSource
+
+SUFFIXES = (".jsonl", ".json", ".parquet")
+
+
+def load_file_source(config: RecordConfig, path: str | Path) -> RecordSource:
+    """Returns the problems of a file. ConfigError where it cannot be used."""
+    path = Path(path)
+    return RecordSource(config, read_records(path), source=path.name)
+
+
+def read_records(path: Path) -> list[tuple[str, Any]]:
+    """Returns (place, record) of all in a file, places as in "data/a.jsonl, line 3".
+
+    Raises ConfigError where there is none.
+    """
+    placed_records = list(_select_reader(path)(path))
+    if not placed_records:
+        raise ConfigError(f"{path} is empty; give data with one problem a record")
+    return placed_records
+
+
+def _select_reader(path: Path) -> Callable[[Path], Iterator[tuple[str, Any]]]:
+    if not path.is_file():
+        raise ConfigError(
+            f"cannot read the data file {str(path)!r}; check task.train_path and "
+            "task.eval_path"
+        )
+    if path.suffix == ".parquet":
+        return _read_parquet
+    if path.suffix in (".jsonl", ".json"):
+        return _read_json_lines
+    raise ConfigError(
+        f"data file {str(path)!r} is of an unknown kind; give one of {SUFFIXES}"
+    )
+
+
+def _read_json_lines(path: Path) -> Iterator[tuple[str, Any]]:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(
+            f"cannot read the data file {str(path)!r} ({error.strerror})"
+        ) from error
+    for number, line in enumerate(content.split(b"\n"), start=1):
+        if line.strip():
+            place = f"{path}, line {number}"
+            yield place, _parse_json(line, place)
+
+
+def _parse_json(line: bytes, place: str) -> Any:
+    try:
+        return json.loads(line.decode())
+    except UnicodeDecodeError as error:
+        mend = f"not UTF-8 at byte {error.start + 1}; save the file as UTF-8"
+        raise ConfigError(f"{place}: {mend}") from error
+    except json.JSONDecodeError as error:
+        raise ConfigError(
+            f"{place}: not JSON at column {error.colno} ({error.msg}); write one JSON "
+            "object a line"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{place}: {error}") from error
+
+
+def _read_parquet(path: Path) -> Iterator[tuple[str, Any]]:
+    import pyarrow  # noqa: PLC0415 - only who has such a file pays for it
+    import pyarrow.parquet  # noqa: PLC0415
+
+    try:
+        rows = pyarrow.parquet.read_table(path).to_pylist()
+    except (OSError, pyarrow.ArrowException) as error:
+        raise ConfigError(f"{path} is no parquet file ({error})") from error
+    for number, row in enumerate(rows, start=1):
+        yield f"{path}, row {number}", row

@@ -1,0 +1,53 @@
+"""How a record of a data set becomes a problem."""
+
+import dataclasses
+
+from job_jax.schema import ConfigSection, check
+from rlvr_jax.types import AnswerFormat
+from rlvr_jax.verifiers.base import get_verifier
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecordConfig(ConfigSection):
+    """How a record of a data set becomes a problem (GSM8K's layout by default)."""
+
+    prompt_field: str = "question"
+    answer_field: str = "answer"
+    answer_prefix: str = "####"  # the gold follows its last occurrence; "": whole field
+    solution_field: str = ""  # worked solution; "": what stands before answer_prefix
+    level_field: str = ""  # a whole number, or text that ends in one; "": level 0
+    type_field: str = ""  # what telemetry is cut by, such as the subject; "": none
+    id_field: str = ""  # "": the record's number in its file or split
+    parent_field: str = ""  # id of the problem that this one was made from; "": none
+    prompt_template: str = "Question: {prompt}\nAnswer:"
+    chat_template: str = ""  # Jinja around the prompt; tokenizer: its own; "": none
+    system_prompt: str = ""  # first message of a chat_template; "": none
+    verifier: str = "math"  # numeric, exact, or your own: package.module:Class
+    answer_format: AnswerFormat = "any"  # where completions must state their answer
+
+    def __post_init__(self) -> None:
+        """Refuses an unknown verifier, and templates that leave a text out."""
+        super().__post_init__()
+        get_verifier(self.verifier)
+        check(
+            "{prompt}" in self.prompt_template,
+            f"prompt_template={self.prompt_template!r} has no place for the question; "
+            "write {prompt} in it",
+        )
+        check(
+            bool(self.chat_template) or not self.system_prompt,
+            f"system_prompt={self.system_prompt!r} has no chat_template to stand in; "
+            "set one, or write it into prompt_template",
+        )
+
+
+# What the records of MATH are, in the layout of MATH-500.
+MATH_RECORD = RecordConfig(
+    prompt_field="problem",
+    answer_prefix="",
+    solution_field="solution",
+    level_field="level",
+    type_field="subject",
+    id_field="unique_id",
+    answer_format="boxed",
+)

@@ -1,0 +1,211 @@
+"""Word problems from records: which field holds what, and how a prompt is written.
+
+Files and Hugging Face data sets differ in where their records come from; what a record
+becomes is the same for all, and stands here.
+"""
+
+import dataclasses
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from job_jax.schema import ConfigError, did_you_mean
+from rlvr_jax.tasks.records.layout import RecordConfig
+from rlvr_jax.tasks.records.prompts import PromptFormatter
+from rlvr_jax.types import Problem
+from rlvr_jax.verifiers.base import get_verifier
+
+# GSM8K interleaves its prose with "<<48/2=24>>24", meant for a calculator that the
+# policy does not have.
+_CALCULATOR_ANNOTATION = re.compile(r"<<[^<>]*>>")
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # JSON can spell it, UTF-8 cannot
+_LAST_NUMBER = re.compile(r"([0-9]+)\s*$")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecordFields:
+    """What a record says, before a prompt is written. Made by `parse_record`.
+
+    `solution` is the worked solution as the data has it, calculator annotations
+    included, "" where there is none.
+    """
+
+    question: str
+    gold: str
+    solution: str
+    id: str
+    parent: str | None
+    level: int
+    type: str
+
+
+class RecordSource:
+    """The problems of one file or split, all read and checked at once, in its order.
+
+    `records` yields (place, record): the place begins a message about the record, and
+    its last word is the number that names a record without an id.
+    """
+
+    def __init__(
+        self, config: RecordConfig, records: Iterable[tuple[str, Any]], *, source: str
+    ):
+        writer = PromptFormatter(config)
+        self._problems = [
+            _make_problem(fields, source, config=config, writer=writer)
+            for fields in parse_records(records, config, source=source)
+        ]
+        content = "".join(map(repr, self._problems)).encode()
+        self._name = f"{source}, sha256 {hashlib.sha256(content).hexdigest()[:12]}"
+
+    def __repr__(self) -> str:
+        """Returns what grain compares before it resumes from a saved position."""
+        return f"RecordSource({self._name})"
+
+    def __len__(self) -> int:
+        """Returns the number of problems."""
+        return len(self._problems)
+
+    def __getitem__(self, index: int) -> Problem:
+        """Returns problem `index`."""
+        return self._problems[index]
+
+
+def parse_records(
+    records: Iterable[tuple[str, Any]], config: RecordConfig, *, source: str
+) -> list[RecordFields]:
+    """Returns what every record says. ConfigError names the place and the mend."""
+    parsed: list[RecordFields] = []
+    places: dict[str, str] = {}
+    for place, record in records:
+        try:
+            fields = parse_record(
+                record, config, name=f"{source}:{place.rpartition(' ')[2]}"
+            )
+            if earlier := places.get(fields.id):
+                raise ConfigError(
+                    f"id {fields.id!r} was given before, by {earlier}; set "
+                    "task.record.id_field to a field that tells records apart, or to ''"
+                )
+        except ConfigError as error:
+            raise ConfigError(f"{place}: {error}") from error
+        places[fields.id] = place
+        parsed.append(fields)
+    return parsed
+
+
+def parse_record(record: Any, config: RecordConfig, *, name: str) -> RecordFields:
+    """Returns what a record says; `name` is its id where no field holds one.
+
+    The gold is what follows the last `answer_prefix`; what stands before it is the
+    worked solution, unless a field of its own holds that. Raises ConfigError.
+    """
+    if not isinstance(record, Mapping):
+        raise ConfigError(f"{record!r:.40} is no JSON object")
+    question = _read_text(record, config.prompt_field, "prompt_field")
+    answer = _read_text(record, config.answer_field, "answer_field")
+    solution, marker, gold = "", "", answer
+    if config.answer_prefix:
+        solution, marker, gold = answer.rpartition(config.answer_prefix)
+    if marker != config.answer_prefix:
+        raise ConfigError(
+            f"{config.answer_field!r} holds no {config.answer_prefix!r} before the "
+            "gold; set task.record.answer_prefix (empty: the whole field is the gold)"
+        )
+    if not gold.strip():
+        raise ConfigError(
+            f"no gold in {config.answer_field!r}; complete or remove the record"
+        )
+    if config.solution_field:
+        solution = (
+            _read_optional_text(record, config.solution_field, "solution_field") or ""
+        )
+    return RecordFields(
+        question=question,
+        gold=gold.strip(),
+        solution=solution.strip(),
+        id=_read_text(record, config.id_field, "id_field") if config.id_field else name,
+        parent=_read_optional_text(record, config.parent_field, "parent_field"),
+        level=_read_level(record, config.level_field),
+        type=_read_optional_text(record, config.type_field, "type_field") or "",
+    )
+
+
+def _make_problem(
+    fields: RecordFields, source: str, *, config: RecordConfig, writer: PromptFormatter
+) -> Problem:
+    return Problem(
+        id=fields.id,
+        prompt=writer.format_prompt(fields.question),
+        gold=fields.gold,
+        verifier=config.verifier,
+        answer_format=config.answer_format,
+        source=source,
+        parent=fields.parent,
+        level=fields.level,
+        type=fields.type,
+        solution=_make_solution(fields, config),
+    )
+
+
+def _make_solution(fields: RecordFields, config: RecordConfig) -> str | None:
+    """Returns the completion to learn from, None where the record works nothing out.
+
+    It states the gold where the verifier will look for it. To a verifier that reads
+    whole completions, such as `exact` with answer_format "any", it is the gold alone.
+    """
+    is_whole_text = get_verifier(config.verifier).reads_whole_text
+    stated_gold = {
+        "any": fields.gold if is_whole_text else f"#### {fields.gold}",
+        "boxed": f"\\boxed{{{fields.gold}}}",
+        "tagged": f"<answer>{fields.gold}</answer>",
+    }[config.answer_format]
+    if is_whole_text and config.answer_format == "any":
+        return stated_gold
+    worked = _CALCULATOR_ANNOTATION.sub("", fields.solution).strip()
+    if not worked:
+        return None
+    if config.solution_field and config.answer_format != "tagged":
+        return worked  # a solution written as such says its answer itself
+    return f"{worked}\n{stated_gold}"
+
+
+def _read_text(record: Mapping[str, Any], field: str, key: str) -> str:
+    """Returns the text of a record's field, which task.record.`key` names."""
+    if field not in record:
+        raise ConfigError(
+            f"no field {field!r}; set task.record.{key}{did_you_mean(field, record)}"
+        )
+    value = record[field]
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str):
+        raise ConfigError(
+            f"{field!r} is {value!r:.40}, neither text nor a whole number; put it in "
+            "quotes"
+        )
+    if not value.strip():
+        raise ConfigError(f"{field!r} is empty; complete or remove the record")
+    if half := _LONE_SURROGATE.search(value):
+        raise ConfigError(f"{field!r} holds half a character, {half[0]!r}; remove it")
+    return value
+
+
+def _read_optional_text(record: Mapping[str, Any], field: str, key: str) -> str | None:
+    """Returns the text of a field, None where it is empty or `field` is ""."""
+    if not field or (field in record and record[field] in (None, "")):
+        return None
+    return _read_text(record, field, key)
+
+
+def _read_level(record: Mapping[str, Any], field: str) -> int:
+    """Returns the difficulty grade, 0 for none; MATH has a few "Level ?"."""
+    value = _read_optional_text(record, field, "level_field")
+    if value is None or value.rstrip().endswith("?"):
+        return 0
+    if number := _LAST_NUMBER.search(value):
+        return int(number[1])
+    raise ConfigError(
+        f"{field!r} is {value!r:.40} and ends in no number; mend it, or set "
+        "task.record.level_field to ''"
+    )

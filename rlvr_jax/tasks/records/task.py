@@ -1,0 +1,71 @@
+"""The tasks `files` and `hub`: word problems read from records."""
+
+import dataclasses
+from typing import Self
+
+from rlvr_jax.config.task import Stage, Task
+from rlvr_jax.tasks.records.files import load_file_source
+from rlvr_jax.tasks.records.hub import load_hub_source
+from rlvr_jax.tasks.records.layout import RecordConfig
+from rlvr_jax.tasks.records.records import RecordSource
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecordTask(Task):
+    """Base of the tasks whose problems are records of a data set."""
+
+    record: RecordConfig = RecordConfig()
+
+    @property
+    def applies_chat_template(self) -> bool:
+        """Returns whether a chat template is filled in around each prompt."""
+        return self.record.chat_template != ""
+
+    @property
+    def needs_tokenizer_template(self) -> bool:
+        """Returns whether `record.chat_template` asks for the tokenizer's own."""
+        return self.record.chat_template == "tokenizer"
+
+    def with_chat_template(self, template: str) -> Self:
+        """Returns the task with the template in place of the word "tokenizer"."""
+        if not self.needs_tokenizer_template:
+            return self
+        record = dataclasses.replace(self.record, chat_template=template)
+        return dataclasses.replace(self, record=record)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FilesTask(RecordTask):
+    """Word problems from files: JSON lines (.jsonl, .json) or .parquet."""
+
+    train_path: str = ""  # also the source of worked solutions for stage sft
+    eval_path: str = ""
+
+    def problems(self, stage: Stage, *, seed: int) -> RecordSource:
+        """Returns the problems of the stage's file."""
+        path = self.eval_path if stage == "eval" else self.train_path
+        return load_file_source(self.record, path)
+
+    def describe(self) -> str:
+        """Returns which file the train problems are from."""
+        return f"problems of {self.train_path}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HubTask(RecordTask):
+    """Word problems from Hugging Face `datasets`, from the hub or a local folder."""
+
+    path: str = ""  # name on the hub, or a folder
+    subset: str = ""  # the configuration of a data set that has several; "": its only
+    revision: str = ""  # commit or tag of the hub's repository; "": the newest
+    train_split: str = "train"  # also the source of worked solutions
+    eval_split: str = "test"
+
+    def problems(self, stage: Stage, *, seed: int) -> RecordSource:
+        """Returns the problems of the stage's split."""
+        split = self.eval_split if stage == "eval" else self.train_split
+        return load_hub_source(self, split)
+
+    def describe(self) -> str:
+        """Returns which data set it is."""
+        return f"problems of {self.path}"

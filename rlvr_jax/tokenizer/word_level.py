@@ -1,0 +1,36 @@
+"""A closed vocabulary of words, such as the finite-field task's."""
+
+from collections.abc import Sequence
+
+from rlvr_jax.tokenizer.base import PAD_ID
+
+
+class WordLevelTokenizer:
+    """A closed vocabulary of words separated by single spaces.
+
+    Example:
+        >>> tokenizer = WordLevelTokenizer(["<pad>", "<eos>", "e0", "+"])
+        >>> tokenizer.encode("e0 + e0")
+        [2, 3, 2]
+    """
+
+    def __init__(self, words: Sequence[str], *, stop: tuple[str, ...] = ()):
+        self._words = tuple(words)
+        self._ids = {word: i for i, word in enumerate(self._words)}
+        self.eos_id = self._ids["<eos>"]
+        self.eos_ids = (self.eos_id,)
+        self.stop_strings = stop
+        self.vocab_size = len(self._words)
+
+    def encode(self, text: str) -> list[int]:
+        """Returns one id a word. Raises KeyError on a word not in the vocabulary."""
+        return [self._ids[word] for word in text.split()]
+
+    def encode_prompt(self, text: str) -> list[int]:
+        """Returns the ids of `text`: there is no beginning-of-sequence token."""
+        return self.encode(text)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Returns the words of `ids`, without padding and end-of-sequence."""
+        skip = (PAD_ID, self.eos_id)
+        return " ".join(self._words[i] for i in ids if i not in skip)

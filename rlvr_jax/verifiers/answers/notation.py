@@ -1,0 +1,102 @@
+r"""One way to write what may be written in many: Unicode and shorthand to LaTeX.
+
+Golds and answers pass through `normalize_notation` alike before a verifier sees them.
+What it does not know stays as it is.
+"""
+
+import re
+import unicodedata
+
+_GREEK = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi"
+_SYMBOLS = {
+    chr(0x3B1 + place): f"\\{name} " for place, name in enumerate(_GREEK.split())
+} | {
+    "\u03c0": r"\pi ",
+    "\u03c1": r"\rho ",
+    "\u03c3": r"\sigma ",
+    "\u03c4": r"\tau ",
+    "\u03c6": r"\phi ",
+    "\u03c8": r"\psi ",
+    "\u03c9": r"\omega ",
+    "\u0394": r"\Delta ",
+    "\u2044": "/",  # the fraction slash
+    "\u2212": "-",
+    "\u00d7": r"\times ",
+    "\u00f7": r"\div ",
+    "\u00b7": r"\cdot ",
+    "\u22c5": r"\cdot ",
+    "\u00b1": r"\pm ",
+    "\u00b0": r"^\circ ",
+    "\u221e": r"\infty ",
+    "\u222a": r"\cup ",
+    "\u2229": r"\cap ",
+    "\u2205": r"\emptyset ",
+    "\u2208": r"\in ",
+    "\u2264": r"\le ",
+    "\u2265": r"\ge ",
+    "\u2260": r"\ne ",
+    "\u2248": r"\approx ",
+}
+_TABLE = str.maketrans(_SYMBOLS)
+# Before NFKC, which would turn a half after 1 into 11/2 and a squared x into x2.
+_FRACTIONS = str.maketrans(
+    {
+        sign: "\\frac{{{}}}{{{}}}".format(
+            *unicodedata.normalize("NFKC", sign).split("\u2044")
+        )
+        for sign in map(chr, (*range(0xBC, 0xBF), *range(0x2150, 0x215F)))
+    }
+)
+_RAISED = re.compile("[\u2070\u00b9\u00b2\u00b3\u2074-\u207f]+")
+_LOWERED = re.compile("[\u2080-\u208e]+")
+_ROOT = re.compile(
+    r"([\u221a\u221b\u221c])\s*"
+    r"(\d+(?:\.\d+)?|[A-Za-z]|\\[a-z]+|\([^()]*\)|\{[^{}]*\})"
+)
+_ROOTS = {"\u221a": r"\sqrt", "\u221b": r"\sqrt[3]", "\u221c": r"\sqrt[4]"}
+
+_SCIENTIFIC = re.compile(
+    r"(?<![\w.,^/\\}])(\d+(?:\.\d*)?|\.\d+)[eE]([-+]?\d{1,3})(?!\w|\.\d)", re.ASCII
+)
+_MIXED = re.compile(r"(?<![\d.,/^])(\d+) +(\d+)/(\d+)(?![\d/.^])", re.ASCII)
+_REPEATING = re.compile(
+    r"(?<![\d.,])(\d{0,50})\.(\d{0,50})\\(?:overline|bar|dot)\s*"
+    r"(?:\{(\d{1,50})\}|(\d))",
+    re.ASCII,
+)
+
+
+def normalize_notation(text: str) -> str:
+    r"""Returns the text with ASCII and LaTeX in place of what stands for them.
+
+    Worked examples: "x\u00b2" x^{2}, "1\u00bd" and "1 1/2" 1\frac{1}{2}, "1.5e3"
+    1.5\times 10^{3}, "0.\overline{3}" \frac{3}{9}, full-width digits ASCII digits.
+    """
+    if not text.isascii():
+        text = text.translate(_FRACTIONS)
+        text = _RAISED.sub(lambda run: f"^{{{run[0]}}}", text)
+        text = _LOWERED.sub(lambda run: f"_{{{run[0]}}}", text)
+        text = unicodedata.normalize("NFKC", text).translate(_TABLE)
+        text = _ROOT.sub(_write_root, text)
+    text = _MIXED.sub(r"\1\\frac{\2}{\3}", text)
+    text = _SCIENTIFIC.sub(_write_scientific, text)
+    return _REPEATING.sub(_write_repeating, text)
+
+
+def _write_root(found: re.Match[str]) -> str:
+    inner = found[2].removeprefix("{").removesuffix("}")
+    return f"{_ROOTS[found[1]]}{{{inner}}}"
+
+
+def _write_scientific(found: re.Match[str]) -> str:
+    return rf"{found[1]}\times 10^{{{int(found[2])}}}"
+
+
+def _write_repeating(found: re.Match[str]) -> str:
+    """Returns the fraction: all digits less those before the period, over 99..900..0.
+
+    0.1666..: (16 - 1) / 90.
+    """
+    before, period = found[1] + found[2], found[3] or found[4]
+    above = int(before + period) - int(before or "0")
+    return rf"\frac{{{above}}}{{{'9' * len(period)}{'0' * len(found[2])}}}"

@@ -1,0 +1,94 @@
+"""The one number that a text states, exactly."""
+
+import re
+from decimal import Decimal
+from fractions import Fraction
+
+from rlvr_jax.verifiers.answers.statements import VALUE_CHANGING_WORDS
+
+_MAX_DIGITS = 20_000  # more than the end of a completion that is read
+
+_PLAIN = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)", re.ASCII)
+_THOUSANDS = re.compile(r"(?<=\d)(?:,|\{,\}|,\\!)(?=\d{3}(?!\d))")
+_NUMBER = re.compile(
+    r"(?:(?<![\w)\]}])[-\u2212])?"  # a sign, not the minus of "10-5"
+    r"(?:\\?\$[-\u2212]?)?"
+    r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+|(?=\.\d))(?:\.\d+)?(?:/\d+)?(?:\\?%)?",
+    re.ASCII,
+)
+_FRACTION = re.compile(
+    r"(?<![\d.,])(\d{0,9}) *\\[dt]?frac\s*"
+    r"(?:\{\s*(\d{1,999})\s*\}|(\d))\s*(?:\{\s*(\d{1,999})\s*\}|(\d))(?![\d^]|\.\d)",
+    re.ASCII,
+)
+_SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_SCALE = re.compile(rf"(?<=\d)\s*(?:\\text\{{\s*)?({'|'.join(_SCALES)})\b", re.I)
+_POWER_OF_TEN = re.compile(
+    r"(?<![\w.,^/)}])(?:(\d{1,400}(?:\.\d{0,400})?|\.\d{1,400})"
+    r"\s*(?:\\times|\\cdot|[*x])\s*)?"
+    r"10\s*\^\s*(?:\{\s*([-+]?\d{1,3})\s*\}|(-?\d{1,3}))(?![\d^]|\.\d)",
+    re.ASCII,
+)
+# What may stand around a number: a unit, a currency, "x =" before it; no mathematics.
+_UNIT = re.compile(
+    r"\s*(?:[A-Za-z]\s*=)?"
+    r"(?:[^\W\d_]|[\s.,:;()\u00b0\ufffc'$-]|\^\\circ|\\text\{|\}|\\ )*"
+)
+# No units: letters before the number, an unknown or "k" after it, "5 and a half".
+_NO_UNIT = re.compile(
+    rf"\b(?i:{'|'.join(sorted(VALUE_CHANGING_WORDS))})\b"
+    r"|[A-Za-z]\ufffc|\ufffc(?:[nxyz]|\s?[kKMB])\b"
+)
+
+
+def parse_decimal(text: str) -> Fraction | None:
+    """Returns the value of a decimal numeral, None where `text` is anything else."""
+    numeral = _THOUSANDS.sub("", text.replace("\\$", "").replace("$", ""))
+    numeral = numeral.replace("\u2212", "-").strip()
+    if len(numeral) > _MAX_DIGITS or not _PLAIN.fullmatch(numeral):
+        return None
+    return Fraction(Decimal(numeral))  # int() refuses more than 4,300 digits
+
+
+def parse_single_number(text: str) -> Fraction | None:
+    r"""Returns the value of the one number in `text`, None for none and for several.
+
+    Worked examples: "$1,234.50", "18 dollars", "3/4", "\frac34", "75\%" (3/4),
+    "1\frac{1}{2}" (3/2), "1.5\times 10^{3}", "5 million".
+    """
+    if len(text) > 2 * _MAX_DIGITS:
+        return None
+    text = text.replace("{,}", ",")
+    text = re.sub(r"\\left|\\right|\\[,;!]|(?<=\d)\s+(?=\\?%)", "", text)
+    text = re.sub(r"(?<![^\s=$])-\s+(?=[$.\d])", "-", text)
+    text = _SCALE.sub(lambda word: rf"\times 10^{{{_SCALES[word[1].lower()]}}} ", text)
+    text = _POWER_OF_TEN.sub(_evaluate_power, text)
+    text = _FRACTION.sub(_evaluate_fraction, text)
+    numbers = list(_NUMBER.finditer(text))
+    if len(numbers) != 1:
+        return None
+    [number] = numbers
+    # The object replacement character holds the number's place among what is left.
+    rest = f"{text[: number.start()]}\ufffc{text[number.end() :]}"
+    if not _UNIT.fullmatch(rest) or _NO_UNIT.search(rest):
+        return None
+    whole = number[0].removesuffix("%").removesuffix("\\")
+    above, _, below = whole.partition("/")
+    value, divisor = parse_decimal(above), parse_decimal(below or "1")
+    if value is None or not divisor:
+        return None
+    return value / divisor / (100 if number[0].endswith("%") else 1)
+
+
+def _evaluate_power(found: re.Match[str]) -> str:
+    value = Fraction(found[1] or "1") * Fraction(10) ** int(found[2] or found[3])
+    return str(value)
+
+
+def _evaluate_fraction(found: re.Match[str]) -> str:
+    whole, above, below = (
+        int(found[1] or "0"),
+        found[2] or found[3],
+        found[4] or found[5],
+    )
+    return f"{whole * int(below) + int(above)}/{below}"

@@ -1,0 +1,257 @@
+r"""Where a completion states its answer; also where a gold does that carries a mark.
+
+  1. what stands in the last complete <answer>...</answer>, and there in its last
+     complete box if it has one;
+  2. else what stands in the last complete \boxed{...};
+  3. else what follows the last "####" or "answer is", up to the end of the line or
+     sentence; where prose stands there too ("18 dollars"), its first formula;
+  4. else the last formula, or all of a text that is one and no prose.
+A formula is all that stands between words of prose: 3/4, $18, x = 5, \sqrt{7}; of a
+calculation, 3 + 4 = 7 eggs, the number that it comes to. "5 or 6" is one formula, so
+that a list is not right through one of its items, and one that words belong to
+("apples + 7") is no answer. Of several statements the last complete one counts,
+whatever the others say. The form "tagged" stops after 1, the form "boxed" knows 2
+alone.
+"""
+
+import re
+from collections.abc import Iterator
+
+# Words that change the value of what stands beside them.
+VALUE_CHANGING_WORDS = {
+    "hundred",
+    "thousand",
+    "million",
+    "billion",
+    "trillion",
+    "dozen",
+    "not",
+}
+VALUE_CHANGING_WORDS |= {
+    "minus",
+    "negative",
+    "plus",
+    "times",
+    "over",
+    "squared",
+    "cubed",
+}
+VALUE_CHANGING_WORDS |= {"half", "halves", "third", "thirds"}
+_FUNCTIONS = {"sqrt", "sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "exp"}
+_FUNCTIONS |= {"arcsin", "arccos", "arctan", "min", "max", "gcd"}
+_JOINING_WORDS = VALUE_CHANGING_WORDS | _FUNCTIONS | {"and", "or", "pi"}
+
+_MARK = re.compile(r"####|answer is", re.IGNORECASE)
+_PAUSE = (
+    r"(?<!\\)[.!?](?=\s|$)|(?<!\\);(?=\s*(?:[^-+\d$\\(\s]|$))"  # "5; 6" is one list
+)
+_SENTENCE_END = re.compile(rf"\n|{_PAUSE}")
+_LETTER = r"[^\W\d_]"
+_TOKEN = re.compile(
+    r"(?P<formula>\$\$.{1,500}?\$\$|\\\[.{1,500}?\\\]|\\\(.{1,500}?\\\)"
+    r"|(?<![\\\d])\$(?=\S)[^$\n]{1,500}?(?<=\S)\$(?!\d))"
+    r"|(?P<joining>\\text\s*\{\s*(?:and|or)\s*\})"
+    r"|(?P<text>\\(?:text|mbox)\s*\{[^{}\d]{0,500}\})"
+    rf"|(?P<end>\n|{_PAUSE}|:(?=[\s*]|$)|\\(?:implies|Rightarrow|therefore)\b)"
+    rf"|(?P<foreign>(?<!{_LETTER}){_LETTER}*[^\W\d_A-Za-z]{_LETTER}*)"
+    r"|(?P<word>(?<![^\s\"'(*,])[A-Za-z]{2,}(?:['/-][A-Za-z]+)*(?![^\s\"')*,.;:!?]))",
+    re.DOTALL,
+)
+_MATHEMATICS = re.compile(r"[0-9]|\\[A-Za-z]|\$.+\$", re.DOTALL)
+_LEADING_PROSE = re.compile(  # what ties a formula to the prose before it
+    r"(?:[\s,;:!?=\"'`]|and\b|or\b|[aAI]\s+(?=[$\d.]))+"
+)
+_TRAILING_PROSE = re.compile(r"(?:[\s,;:!?.\"'`]|\*\*|\band|\bor)+$")
+_OPERATOR = r"\\(?:times|cdot|div|pm|cup|cap|le|ge|ne|in)(?![A-Za-z])"
+_LEADING_OPERATOR = re.compile(rf"[*/^_&<>]|{_OPERATOR}")
+_TRAILING_OPERATOR = re.compile(rf"(?:[-+*/^_=<>&]|{_OPERATOR}\s*)$")
+# The left side of a sum done, perhaps with "x =" before it.
+_SUM = re.compile(
+    r"(?:[A-Za-z]\s*=)?(?:[^A-Za-z\\<>!,]|\\[$%!,]|,(?=\d{3})"
+    r"|\\(?:[dt]?frac|times|cdot|div|left|right)(?![A-Za-z]))*",
+    re.ASCII,
+)
+# A number and its unit: the result of "7 puppies / 20 puppies * 100% = 35%".
+_RESULT = re.compile(
+    r"\s*(-?\\?\$?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:\s?\\?%)?)"
+    r"(?:(?:\s+|/)[A-Za-z][A-Za-z'&]*)*[\s.,:!?]*",
+    re.ASCII,
+)
+_SEVERAL = re.compile(r"[,;]\s|\b(?:and|or)\b")
+_TIMES = re.compile(r"(?:(?<=[\d%])|^)\s*x\s*(?=\$?\d)")
+_UNITS = re.compile(r"/?[A-Za-z']{2,}")
+_ANNOTATION = re.compile(r"<<[^<>\n]{0,500}>>")  # a calculator's, in GSM8K's solutions
+_BRACKET = re.compile(r"\\left\s*\(|\\right\s*\)|\\.|[{}()]", re.DOTALL)
+
+
+def extract_answer(text: str, answer_format: str = "any") -> str:
+    """Returns the answer that the rule above finds in `text`, "" for none."""
+    stated = extract_marked_answer(text, answer_format)
+    if stated is not None or answer_format != "any":
+        return stated or ""
+    text = _ANNOTATION.sub("", text)
+    pieces = list(_split_formulas(text))
+    last = next((p for p in reversed(pieces) if _MATHEMATICS.search(p[0])), None)
+    if last is None:
+        return text.strip() if pieces == [(text, False)] else ""
+    return _trim_formula(*last)
+
+
+def extract_marked_answer(text: str, answer_format: str = "any") -> str | None:
+    """Returns what `text` marks as its answer, None where it marks nothing."""
+    if answer_format != "boxed" and (tagged := _last_tagged(text)) is not None:
+        inner = _last_boxed(tagged)
+        return (tagged if inner is None else inner).strip()
+    if answer_format == "tagged":
+        return None
+    boxed = _last_boxed(text)
+    if boxed is not None:
+        return boxed.strip()
+    if answer_format == "boxed":
+        return None
+    marks = list(_MARK.finditer(text))
+    if not marks:
+        return None
+    rest = text[marks[-1].end() :].lstrip(" \t:=*")
+    span = _SENTENCE_END.split(rest, maxsplit=1)[0].rstrip(" \t.,:*")
+    pieces = list(_split_formulas(span))
+    first = next((p for p in pieces if _MATHEMATICS.search(p[0])), None)
+    return span if first in (None, (span, False)) else _trim_formula(*first)
+
+
+def strip_delimiters(text: str) -> str:
+    r"""Returns a formula without what means nothing: $..$, \(..\), {{..}}, ((..)).
+
+    Equal texts are equal answers, whatever a parser makes of them.
+    """
+    text = re.sub(r"(?<!\\)(?:\$|\\[()\[\]])", "", text)
+    text = " ".join(text.split()).rstrip(" .,").lstrip(" ,")
+    tokens = list(_BRACKET.finditer(text))
+    closing = _match_brackets(tokens)
+    dropped = set()
+    for first, last in closing.items():
+        twice = closing.get(first - 1) == last + 1 and not (
+            text[tokens[first - 1].end() : tokens[first].start()].strip()
+            or text[tokens[last].end() : tokens[last + 1].start()].strip()
+        )
+        if twice and tokens[first - 1][0][-1] == tokens[first][0][-1]:
+            dropped |= {first, last}
+    whole = bool(tokens) and tokens[0].start() == 0 and tokens[-1].end() == len(text)
+    if whole and closing.get(0) == len(tokens) - 1 and "," not in text:
+        dropped |= {0, len(tokens) - 1}
+    kept, start = [], 0
+    for place in sorted(dropped):
+        kept.append(text[start : tokens[place].start()])
+        start = tokens[place].end()
+    return " ".join(" ".join([*kept, text[start:]]).split())
+
+
+def _match_brackets(tokens: list[re.Match[str]]) -> dict[int, int]:
+    """Returns the place of each opening bracket that is closed -> where it is."""
+    opened: list[int] = []
+    closing = {}
+    for place, token in enumerate(tokens):
+        kind = token[0][-1]
+        if token[0] in ("{", "(") or (token[0].startswith("\\left") and kind == "("):
+            opened.append(place)
+        elif token[0] in ("}", ")") or token[0].startswith("\\right"):
+            if opened and tokens[opened[-1]][0][-1] == {"}": "{", ")": "("}[kind]:
+                closing[opened.pop()] = place
+            else:
+                opened.clear()
+    return closing
+
+
+def _split_formulas(text: str) -> Iterator[tuple[str, bool]]:
+    """Yields what stands between prose, and whether a word of it stands before."""
+    start, after_word = 0, False
+    for found in _TOKEN.finditer(text):
+        kind = found.lastgroup
+        if kind in ("formula", "joining") or found[0].lower() in _JOINING_WORDS:
+            continue
+        if text[start : found.start()].strip():
+            yield text[start : found.start()], after_word
+        start, after_word = found.end(), kind != "end"
+    if text[start:].strip():
+        yield text[start:], after_word
+
+
+def _trim_formula(piece: str, after_word: bool) -> str:
+    """Returns a formula without what ties it to the prose; "" for part of a formula."""
+    if result := _calculation_result(piece):
+        return result
+    found = _LEADING_PROSE.match(piece)
+    piece = _TRAILING_PROSE.sub("", piece[found.end() if found else 0 :])
+    emphasis = r"\*+(?=\S)" if after_word else r"[*\s]+"
+    piece = re.sub(f"^{emphasis}", "", piece)
+    if piece.endswith("*") and not piece[-2:-1].isspace():
+        piece = piece.rstrip("*")
+    if piece.startswith("(") and _bracket_imbalance(piece) > 0:
+        piece = piece[1:].lstrip()
+    if piece.endswith(")") and _bracket_imbalance(piece) < 0:
+        piece = piece[:-1].rstrip()
+    if (
+        _LEADING_OPERATOR.match(piece)
+        or _TRAILING_OPERATOR.search(piece)
+        or _bracket_imbalance(piece)
+    ):
+        return ""
+    if after_word and re.match(r"[-+]\s", piece):
+        return ""
+    left, equals, right = piece.rpartition("=")
+    done = equals and re.search("[0-9]", left) and _is_calculation(left)
+    return right.strip() if done else piece
+
+
+def _calculation_result(piece: str) -> str:
+    """Returns the number that a calculation ends in, "" where it ends in none."""
+    left, _, right = piece.rpartition("=")
+    number = _RESULT.fullmatch(right)
+    if number is None or not _is_calculation(left):
+        return ""
+    unit = set(right[number.end(1) :].lower().split())
+    return "" if unit & (VALUE_CHANGING_WORDS - {"times"}) else number[1].strip()
+
+
+def _is_calculation(left: str) -> bool:
+    """Returns whether what stands before "=" is numbers, or the name of the result.
+
+    Of an equation with unknowns, 2x + 3y = 7, the right side is no answer.
+    """
+    plain = _UNITS.sub("", _TIMES.sub("*", left.strip()))
+    return not _SEVERAL.search(left) and bool(
+        _SUM.fullmatch(plain) or re.fullmatch(r"[A-Za-z]\s*", plain)
+    )
+
+
+def _bracket_imbalance(text: str) -> int:
+    """Returns how many brackets, or else braces, open and do not close.
+
+    [1, 2) is an interval, so brackets may close one another.
+    """
+    opened, closed = (sum(map(text.count, kinds)) for kinds in ("([", ")]"))
+    return opened - closed or text.count("{") - text.count("}")
+
+
+def _last_tagged(text: str) -> str | None:
+    """Returns the contents of the last <answer>...</answer>, None without one."""
+    opening, closing = "<answer>", "</answer>"
+    start = text.rfind(opening, 0, max(0, text.rfind(closing)))
+    if start < 0:
+        return None
+    start += len(opening)
+    return text[start : text.index(closing, start)]
+
+
+def _last_boxed(text: str) -> str | None:
+    r"""Returns the contents of the last \boxed{...} whose braces close."""
+    groups: list[int] = []  # where each open box begins, -1 for other open braces
+    first, end = -1, -1
+    for token in re.finditer(r"\\boxed\s*\{|\\.|[{}]", text, re.DOTALL):
+        if token[0] == "{":
+            groups.append(-1)
+        elif token[0].startswith("\\boxed"):
+            groups.append(token.end())
+        elif token[0] == "}" and groups and (start := groups.pop()) > first:
+            first, end = start, token.start()
+    return text[first:end] if first >= 0 else None

@@ -1,0 +1,104 @@
+"""What a verifier is, and how to bring one of your own.
+
+Example (`mine.py` beside the recipe; a problem names it: `verifier="mine:Rounded"`):
+
+    class Rounded(Verifier):
+        def grade(self, problem, completion):
+            answer = extract_answer(completion, problem.answer_format)
+            if not answer:
+                return Verdict(status="incorrect", reason="no final answer")
+            is_close = abs(float(answer) - float(problem.gold)) < 0.5
+            return Verdict(status="correct" if is_close else "incorrect", answer=answer)
+"""
+
+import abc
+import functools
+import re
+from typing import ClassVar
+
+from job_jax.registry import Registry
+from job_jax.schema import ConfigError
+from rlvr_jax.types import Problem, Verdict
+from rlvr_jax.verifiers.answers import extract_marked_answer
+
+VERIFIERS = Registry(
+    "verifier",
+    {
+        "math": "rlvr_jax.verifiers.math:Math",
+        "numeric": "rlvr_jax.verifiers.math:Numeric",
+        "exact": "rlvr_jax.verifiers.exact:Exact",
+        "finite_field": "rlvr_jax.tasks.finite_field.verifier:FiniteFieldVerifier",
+    },
+)
+
+_MAX_CHARACTERS = 16_384  # of a completion's end that are searched for an answer
+_DIGIT = re.compile("[0-9]")
+
+
+class Verifier(abc.ABC):
+    """Grades completions of a problem. Subclass it for a verifier of your own.
+
+    Only `grade` must be written. It should return `unverified` where it cannot tell,
+    and raise nothing: one exception ends the run.
+    """
+
+    # Whether worker processes with a time limit grade for it (mathematics alone).
+    pooled: ClassVar[bool] = False
+    # Whether, with answer_format "any", the answer is all of a completion.
+    reads_whole_text: ClassVar[bool] = False
+
+    @abc.abstractmethod
+    def grade(self, problem: Problem, completion: str) -> Verdict:
+        """Returns whether the completion answers the problem correctly."""
+
+    def state_gold(self, problem: Problem) -> str:
+        """Returns a completion that states the problem's gold as the problem asks.
+
+        The check of golds before a run grades it: it must be correct.
+        """
+        gold = extract_marked_answer(problem.gold) or problem.gold
+        if problem.answer_format == "tagged":
+            return f"<answer>{gold}</answer>"
+        if self.reads_whole_text and problem.answer_format == "any":
+            return problem.gold
+        return f"\\boxed{{{gold}}}"
+
+    def is_well_formed(self, problem: Problem, completion: str) -> bool:
+        """Returns whether an answer stands where `grade` looks, correct or not.
+
+        boxed, tagged: the last complete box or tag holds something; any: something is
+        marked as the answer by a tag, a box, "####" or "answer is".
+        """
+        text = completion[-_MAX_CHARACTERS:]
+        if self.reads_whole_text and problem.answer_format == "any":
+            return bool(text.strip())
+        return bool(extract_marked_answer(text, problem.answer_format))
+
+    def corrupt_gold(self, problem: Problem) -> str:
+        """Returns a gold that is false, the same at every call (a control reward).
+
+        The first digit is one larger, 8 for 9: never 0, which might come to stand
+        under a fraction. A gold without digits becomes 1.
+        """
+        gold = extract_marked_answer(problem.gold) or problem.gold
+        digit = _DIGIT.search(gold)
+        if digit is None:
+            return "1"
+        other = min(int(digit[0]) + 1, 17 - int(digit[0]))
+        return f"{gold[: digit.start()]}{other}{gold[digit.end() :]}"
+
+
+@functools.cache
+def get_verifier(name: str) -> Verifier:
+    """Returns the verifier of that name, ours or "package.module:Class".
+
+    Raises ConfigError where there is none.
+    """
+    verifier_class = VERIFIERS.load(name)
+    is_class = isinstance(verifier_class, type)
+    if not (is_class and issubclass(verifier_class, Verifier)):
+        raise ConfigError(
+            f"verifier {name!r} is no subclass of rlvr_jax.verifiers.base.Verifier; "
+            "derive it from that class"
+        )
+    return verifier_class()

@@ -1,0 +1,127 @@
+"""Answers to grade as JSON lines: what `python -m rlvr_jax.verify` reads and writes.
+
+A line names one of our verifiers only: data that is read must not choose code to run.
+"""
+
+import contextlib
+import difflib
+import json
+import queue
+import threading
+from collections.abc import Iterator
+from typing import Any, BinaryIO, get_args
+
+from job_jax.schema import ConfigError, did_you_mean
+from rlvr_jax.config import VerifierConfig
+from rlvr_jax.types import AnswerFormat, Problem, Verdict
+from rlvr_jax.verifiers.base import VERIFIERS, get_verifier
+from rlvr_jax.verifiers.math import Item, MathVerifier
+
+_ANSWER_FORMATS = get_args(AnswerFormat)
+_FIELDS = ("kind", "gold", "answer", "format")
+_UTF8_BOM = b"\xef\xbb\xbf"  # some editors begin a file of UTF-8 with it
+_MAX_CHUNK_LINES = 256  # if as many are waiting: enough to keep the workers busy
+
+Record = dict[str, Any]
+
+
+def grade_lines(source: BinaryIO, config: VerifierConfig) -> Iterator[Record]:
+    """Yields the object of every line with its verdict and reason, in order."""
+    with MathVerifier(config.workers, config.timeout_s) as pool:
+        for lines in _iter_chunks(source):
+            parsed = [_parse_line(line, number) for number, line in lines]
+            items = [task for _, task in parsed if isinstance(task, Item)]
+            with contextlib.closing(pool.grade_each(items)) as verdicts:
+                for record, task in parsed:
+                    verdict = next(verdicts) if isinstance(task, Item) else task
+                    yield record | {"verdict": verdict.status, "reason": verdict.reason}
+
+
+def _iter_chunks(source: BinaryIO) -> Iterator[list[tuple[int, bytes]]]:
+    """Yields (number, line) of the lines that have arrived, at least one at a time.
+
+    A thread reads on without bound meanwhile, so that a caller who writes all lines
+    before it reads the first verdict is never left waiting.
+    """
+    arrived: queue.SimpleQueue[tuple[int, bytes] | None] = queue.SimpleQueue()
+
+    def read() -> None:
+        for numbered in enumerate(source, start=1):
+            arrived.put(numbered)
+        arrived.put(None)
+
+    threading.Thread(target=read, daemon=True).start()
+    while item := arrived.get():
+        chunk = [item]
+        while (
+            len(chunk) < _MAX_CHUNK_LINES
+            and not arrived.empty()
+            and (item := arrived.get())
+        ):
+            chunk.append(item)
+        yield chunk
+        if item is None:
+            return
+
+
+def _parse_line(line: bytes, number: int) -> tuple[Record, Verdict | Item]:
+    """Returns a line's object and its verdict, or the item that workers must grade."""
+    record: Record = {}
+    try:
+        record = _parse_object(line.removeprefix(_UTF8_BOM) if number == 1 else line)
+        kind = _read_text(record, "kind")
+        gold, answer = _read_text(record, "gold"), _read_text(record, "answer")
+        if kind not in VERIFIERS.names:
+            raise ConfigError(
+                f"unknown kind {kind!r}{did_you_mean(kind, VERIFIERS.names)}"
+            )
+        form: Any = (
+            _read_text(record, "format") if "format" in record else _ANSWER_FORMATS[0]
+        )
+        if form not in _ANSWER_FORMATS:
+            raise ConfigError(
+                f"unknown format {form!r}{did_you_mean(form, _ANSWER_FORMATS)}"
+            )
+    except ConfigError as error:
+        reason = f"line {number}: {error}"
+        return record, Verdict(status="unverified", reason=reason)
+    verifier = get_verifier(kind)
+    if verifier.pooled:
+        return record, Item(gold, answer, form, kind)
+    problem = Problem(
+        id="", prompt="", gold=gold, verifier=kind, source="stdin", answer_format=form
+    )
+    return record, verifier.grade(problem, answer)
+
+
+def _parse_object(line: bytes) -> Record:
+    """Returns the JSON object of a line. Raises ConfigError where there is none."""
+    try:
+        record = json.loads(line.decode(), parse_constant=_reject_constant)
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"not JSON at column {error.colno} ({error.msg})") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"not JSON ({error})") from error
+    if not isinstance(record, dict):
+        raise ConfigError("no JSON object")
+    return record
+
+
+def _reject_constant(name: str) -> None:
+    raise ValueError(f"{name} is none of its numbers")
+
+
+def _read_text(record: Record, field: str) -> str:
+    """Returns the text of a field, a number's too. Raises ConfigError without one."""
+    if field not in record:
+        unknown = [name for name in record if name not in _FIELDS]
+        nearest = difflib.get_close_matches(field, unknown, n=1, cutoff=0.75)
+        names = ", ".join(VERIFIERS.names)
+        hint = f"; the kinds are {names}" if field == "kind" else ""
+        if nearest:
+            hint = f"; did you mean {nearest[0]!r}?"
+        raise ConfigError(f"no field {field!r}{hint}")
+    value = record[field]
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ConfigError(f"{field!r} is neither text nor a number")
+    return str(value)

@@ -1,0 +1,1 @@
+"""Activations on disk and in memory: shards, tokens, pairs."""

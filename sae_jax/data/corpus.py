@@ -1,0 +1,92 @@
+"""Documents of activation shards, encoded block by block for evaluation and export."""
+
+import dataclasses
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from job_jax.schema import ConfigError
+from sae_jax.config import PairsConfig
+from sae_jax.data.shards import ActivationShards
+from sae_jax.data.tokens import Documents, filter_tokens, iter_documents
+from sae_jax.sae import TSAE
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Corpus:
+    """Documents on disk with the mask of tokens that count. Made by `open_corpus`.
+
+    `skipped` counts the tokens left out, by reason.
+    """
+
+    shards: ActivationShards
+    mask: Bool[np.ndarray, " N"]
+    document_ids: Int[np.ndarray, " M"]
+    skipped: dict[str, int]
+
+    def blocks(self) -> Iterator[Documents]:
+        """Yields the documents in blocks of one shape."""
+        return iter_documents(self.shards, self.mask, self.document_ids)
+
+    def encode_blocks(
+        self, tsae: TSAE
+    ) -> Iterator[tuple[Documents, Float[Array, "S T Z"]]]:
+        """Yields the blocks with their latents, 0 where a token does not count."""
+        for block in self.blocks():
+            yield block, _encode(tsae, block.x, block.mask)
+
+    def block_column(self, name: str, block: Documents) -> np.ndarray[Any, Any]:
+        """Returns a column of the data at a block's tokens [S, T]; -1 at padding."""
+        column = self.shards.column(name)
+        return np.where(block.token_index >= 0, column[block.token_index], -1)
+
+    def block_document_ids(self, block: Documents) -> Int[np.ndarray, " S"]:
+        """Returns the document id of each row of a block, -1 for padding."""
+        return self.block_column("sequence", block)[:, 0]
+
+
+def open_corpus(
+    path: str | os.PathLike[str],
+    tsae: TSAE | None,
+    *,
+    roles: Sequence[str] = (),
+    max_documents: int | None = None,
+) -> Corpus:
+    """Returns the first `max_documents` documents of the activations at `path`.
+
+    Tokens of `roles` count (all by default), less those that training leaves out too:
+    special ones, and norms beyond the default ratio to the median. Raises ConfigError
+    where the width is not that of `tsae` (None: any will do) or no token is left.
+    """
+    shards = ActivationShards(path)
+    if tsae is not None and shards.width != tsae.width:
+        raise ConfigError(
+            f"{path}: activations of width {shards.width}, but the autoencoder reads "
+            f"width {tsae.width}; they are of different models or layers"
+        )
+    present = [
+        name
+        for i, name in enumerate(shards.role_names)
+        if (shards.column("role") == i).any()
+    ]
+    config = PairsConfig(roles=tuple(roles or present))
+    usable, skipped = filter_tokens(shards, config)
+    numbers = np.unique(shards.column("sequence"))[:max_documents]
+    if not usable[np.isin(shards.column("sequence"), numbers)].any():
+        raise ConfigError(f"{path}: no token is left; skipped {skipped}")
+    return Corpus(shards=shards, mask=usable, document_ids=numbers, skipped=skipped)
+
+
+@jax.jit
+def _encode(
+    tsae: TSAE, x: Float[Array, "S T D"], mask: Bool[Array, "S T"]
+) -> Float[Array, "S T Z"]:
+    mask_ST1 = mask[:, :, None]
+    return jnp.where(
+        mask_ST1, tsae.encode(jnp.where(mask_ST1, x, jnp.zeros_like(x))), 0.0
+    )

@@ -1,0 +1,281 @@
+"""Batches of pairs: a token's activation x and its positive.
+
+The positive is the token before, or any earlier one, of the same document *and role*.
+A batch is a pure function of (data, config, seed, step), so a resumed run reads exactly
+what the interrupted one would have read.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Mapping
+from typing import Literal, Protocol
+
+import grain
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from job_jax.schema import ConfigError
+from sae_jax.config import PairsConfig
+from sae_jax.data.tokens import (
+    Documents,
+    TokenData,
+    filter_tokens,
+    iter_documents,
+)
+from sae_jax.types import Pairs
+
+# Streams of random numbers under one seed.
+_ORDER, _POSITIVE, _EVAL_SPLIT = range(3)
+_MAX_EVAL_TOKENS = 1 << 16  # held-out tokens that are measured; more say little more
+_PREFETCH = grain.ReadOptions(num_threads=1, prefetch_buffer_size=4)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PositivePairs:
+    """All pairs of some data. Written by `find_positives`, read by `ShuffledPairs`.
+
+    Pair m is the token anchors[m] with one of the `num_candidates[m]` tokens that start
+    at `candidate_start[m]` in `candidates`.
+    """
+
+    anchors: Int[np.ndarray, " M"]
+    candidates: Int[np.ndarray, " K"]
+    candidate_start: Int[np.ndarray, " M"]
+    num_candidates: Int[np.ndarray, " M"]
+
+    def draw_positives(
+        self, pair_B: Int[np.ndarray, " B"], draw_B: Float[np.ndarray, " B"]
+    ) -> Int[np.ndarray, " B"]:
+        """Returns a positive for each of these pairs, by uniform draws from [0, 1)."""
+        choice_B = (draw_B * self.num_candidates[pair_B]).astype(np.int64)
+        return self.candidates[self.candidate_start[pair_B] + choice_B]
+
+
+def find_positives(
+    data: TokenData,
+    mask: Bool[np.ndarray, " N"],
+    *,
+    positive: Literal["previous", "random"],
+) -> PositivePairs:
+    """Returns all pairs of tokens under the mask, within one document and one role.
+
+    With `previous` the positive is the token right before; if that one is masked or of
+    another role, there is no pair. With `random` it is any earlier token under the
+    mask.
+
+    >>> from sae_jax.data.synthetic import make_synthetic_data
+    >>> data = make_synthetic_data(seed=0, width=8, num_sequences=2, length=3)
+    >>> pairs = find_positives(data, np.ones(6, bool), positive="previous")
+    >>> pairs.anchors.tolist(), pairs.candidates.tolist()
+    ([1, 2, 4, 5], [0, 1, 3, 4])
+    """
+    sequence_N, role_N = data.column("sequence"), data.column("role")
+    if positive == "previous":
+        both_n = mask[1:] & mask[:-1]
+        same_n = (sequence_N[1:] == sequence_N[:-1]) & (role_N[1:] == role_N[:-1])
+        anchors_M = np.flatnonzero(both_n & same_n) + 1
+        index_M = np.arange(len(anchors_M))
+        return PositivePairs(
+            anchors=anchors_M,
+            candidates=anchors_M - 1,
+            candidate_start=index_M,
+            num_candidates=np.ones_like(index_M),
+        )
+    tokens_K = np.flatnonzero(mask)
+    # A stable sort keeps the reading order within each document and role.
+    tokens_K = tokens_K[np.lexsort((role_N[tokens_K], sequence_N[tokens_K]))]
+    group_K = np.stack([sequence_N[tokens_K], role_N[tokens_K]])
+    new_K = np.ones(len(tokens_K), bool)
+    new_K[1:] = (group_K[:, 1:] != group_K[:, :-1]).any(axis=0)
+    index_K = np.arange(len(tokens_K))
+    start_K = np.maximum.accumulate(np.where(new_K, index_K, 0))
+    return PositivePairs(
+        anchors=tokens_K[~new_K],
+        candidates=tokens_K,
+        candidate_start=start_K[~new_K],
+        num_candidates=(index_K - start_K)[~new_K],
+    )
+
+
+class PairSource(Protocol):
+    """The source of batches and eval documents that training reads."""
+
+    @property
+    def width(self) -> int:
+        """Returns D."""
+        ...
+
+    @property
+    def data_hash(self) -> str:
+        """Returns the hash that identifies the data."""
+        ...
+
+    @property
+    def skipped(self) -> Mapping[str, int]:
+        """Returns how many tokens were skipped, by reason."""
+        ...
+
+    def iter_batches(self, first: int, total: int) -> Iterator[Pairs]:
+        """Returns the batches of the steps first, ..., total - 1."""
+        ...
+
+    def eval_documents(self) -> Iterator[Documents]:
+        """Returns the documents that no step trains on, for calibration and metrics."""
+        ...
+
+
+class ShuffledPairs:
+    """All pairs of token data, shuffled anew every epoch; `pairs[step]` is a batch.
+
+    A share `eval_fraction` of the documents, at least one, is kept from training.
+    Random reads from shards larger than memory cost about a page per pair.
+
+    >>> from sae_jax.data.synthetic import make_synthetic_data
+    >>> data = make_synthetic_data(seed=0, width=8, num_sequences=20, length=6)
+    >>> pairs = ShuffledPairs(data, PairsConfig(batch_size=4), seed=0)
+    >>> pairs.num_pairs, pairs[0].x.shape  # 19 documents of 5 pairs; one is for eval
+    (95, (4, 8))
+    """
+
+    def __init__(
+        self,
+        data: TokenData,
+        config: PairsConfig,
+        *,
+        seed: int,
+        eval_fraction: float | None = None,
+    ) -> None:
+        share = config.eval_fraction if eval_fraction is None else eval_fraction
+        self._data = data
+        self._config = config
+        self._seed = seed
+        usable_N, skipped = filter_tokens(data, config)
+        sequence_N = data.column("sequence")
+        self._usable_N = usable_N
+        self._eval_M = _choose_eval_documents(sequence_N, share, seed)
+        trained_N = usable_N & ~np.isin(sequence_N, self._eval_M)
+        self._partners = find_positives(data, trained_N, positive=config.positive)
+        trained = int(trained_N.sum())
+        self.skipped = {
+            **skipped,
+            "eval": int(usable_N.sum()) - trained,
+            "no_positive": trained - self.num_pairs,
+        }
+        self._check_sizes(share)
+        self._order = functools.lru_cache(maxsize=2)(self._permutation)
+
+    @property
+    def width(self) -> int:
+        """Returns D."""
+        return self._data.width
+
+    @property
+    def data_hash(self) -> str:
+        """Returns the hash that identifies the data."""
+        return self._data.data_hash
+
+    @property
+    def num_pairs(self) -> int:
+        """Returns the number of pairs in an epoch."""
+        return len(self._partners.anchors)
+
+    def __getitem__(self, step: int) -> Pairs:
+        """Returns the batch of a step."""
+        size = self._config.batch_size
+        index_B = np.arange(step * size, (step + 1) * size)
+        pair_B = np.empty(size, np.int64)
+        for epoch in range(
+            index_B[0] // self.num_pairs, index_B[-1] // self.num_pairs + 1
+        ):
+            in_epoch_B = index_B // self.num_pairs == epoch
+            pair_B[in_epoch_B] = self._order(epoch)[
+                index_B[in_epoch_B] % self.num_pairs
+            ]
+        draw_B = np.random.default_rng([self._seed, _POSITIVE, step]).random(size)
+        return self._read(pair_B, draw_B)
+
+    def iter_batches(self, first: int, total: int) -> Iterator[Pairs]:
+        """Returns the batches of steps first, ..., total - 1, prefetched by grain."""
+        if first == total:
+            return iter(())
+        batches = grain.MapDataset.source(_StepRange(self, first, total))
+        return iter(batches.to_iter_dataset(_PREFETCH))
+
+    def eval_documents(self) -> Iterator[Documents]:
+        """Returns the eval documents once, at most 65,536 tokens of them."""
+        tokens_S = np.bincount(self._data.column("sequence"))[self._eval_M].cumsum()
+        count = max(1, int(np.searchsorted(tokens_S, _MAX_EVAL_TOKENS, side="right")))
+        return iter_documents(self._data, self._usable_N, self._eval_M[:count])
+
+    def _read(
+        self, pair_B: Int[np.ndarray, " B"], draw_B: Float[np.ndarray, " B"]
+    ) -> Pairs:
+        """Returns the activations of some pairs; both ends are read in one pass."""
+        anchor_B = self._partners.anchors[pair_B]
+        partner_B = self._partners.draw_positives(pair_B, draw_B)
+        rows_ED = self._data.rows(np.concatenate([anchor_B, partner_B]))
+        return Pairs(
+            x=rows_ED[: len(anchor_B)],
+            positive=rows_ED[len(anchor_B) :],
+            valid=np.ones(len(anchor_B), bool),
+        )
+
+    def _permutation(self, epoch: int) -> Int[np.ndarray, " M"]:
+        return np.random.default_rng([self._seed, _ORDER, epoch]).permutation(
+            self.num_pairs
+        )
+
+    def _check_sizes(self, share: float) -> None:
+        """Raises ConfigError where the data fill no batch, or hold no eval token."""
+        if self.num_pairs < self._config.batch_size:
+            raise ConfigError(
+                f"pairs.batch_size={self._config.batch_size} exceeds the "
+                f"{self.num_pairs} "
+                f"pairs that pairs.roles={self._config.roles} and the filters leave "
+                f"(left out: {format_counts(self.skipped)}; tokens by role: "
+                f"{format_counts(self._tokens_by_role())}); lower it, or give more data"
+            )
+
+        if share and not self.skipped["eval"]:
+            raise ConfigError(
+                f"pairs.eval_fraction={share} leaves {len(self._eval_M)} documents to "
+                "measure on, and no token of them passes the filters; raise it"
+            )
+
+    def _tokens_by_role(self) -> dict[str, int]:
+        names = self._data.role_names
+        tokens = np.bincount(self._data.column("role"), minlength=len(names))
+        return dict(zip(names, map(int, tokens), strict=True))
+
+
+class _StepRange:
+    """The batches first, ..., total - 1: the random-access source that grain reads."""
+
+    def __init__(self, pairs: ShuffledPairs, first: int, total: int) -> None:
+        self._pairs = pairs
+        self._first = first
+        self._total = total
+
+    def __len__(self) -> int:
+        return self._total - self._first
+
+    def __getitem__(self, index: int) -> Pairs:
+        return self._pairs[self._first + index]
+
+
+def format_counts(values: Mapping[str, int]) -> str:
+    """Returns counts as text.
+
+    >>> format_counts({"role": 12, "special": 3})
+    'role 12, special 3'
+    """
+    return ", ".join(f"{name} {count}" for name, count in values.items()) or "none"
+
+
+def _choose_eval_documents(
+    sequence: Int[np.ndarray, " N"], share: float, seed: int
+) -> Int[np.ndarray, " S"]:
+    """Returns the ids of the eval documents; at least one unless share=0."""
+    present = np.unique(sequence)
+    order = np.random.default_rng([seed, _EVAL_SPLIT]).permutation(present)
+    return order[: int(np.ceil(share * len(present)))]

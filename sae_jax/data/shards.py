@@ -1,0 +1,397 @@
+"""Activations on disk: what a policy writes and `pairs` reads. Format 1.
+
+A data set is one directory. It appears complete or not at all: it is written beside
+its place, as `NAME.partial`, and renamed.
+
+    index.json        what the data are; UTF-8 JSON, see below
+    shard_00000.bin   the tokens; whole sequences, in the order they were added
+    shard_00001.bin   ...
+
+A shard file of n tokens is its columns one after another, without gaps, each in
+row-major little-endian order, so that every column is memory-mapped where it lies:
+
+    sequence      int32 [n]     number of the token's sequence (document), from 0
+    token_id      int32 [n]     what the policy read, or wrote, at this position
+    norm          float32 [n]   Euclidean norm of the row; NaN or infinite: unusable
+    FACTOR        int32 [n]     a column for each name in `factors`, in that order
+    activations   dtype [n, width]
+    role          uint8 [n]     index into `roles`
+    special       uint8 [n]     1: a token such as BOS, to be left out of training
+
+index.json holds exactly
+
+    format        "sae_jax activations 1"
+    width, dtype  of a row; dtype is float32, float16 or bfloat16
+    layer, hook   where in the policy, such as 2 and "blocks.2.hook_resid_post"
+    model         which policy
+    roles         names, such as ["prompt", "response"]
+    factors       names of labels, such as ["step", "direction"]; may be empty
+    tokens, sequences, context_size   totals, and the tokens of the longest sequence
+    data_hash     SHA-256 of the shards' hexadecimal SHA-256, joined: the data's name
+    shards        per file: file, tokens, bytes, sha256
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, BinaryIO, Self
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+from jaxtyping import Bool, Float, Int
+
+from job_jax.schema import ConfigError
+
+FORMAT = "sae_jax activations 1"
+INDEX_FILE = "index.json"
+DTYPES: dict[str, npt.DTypeLike] = {
+    "float32": np.float32,
+    "float16": np.float16,
+    "bfloat16": ml_dtypes.bfloat16,
+}
+
+# Tokens after which a shard is closed: 256 MiB at width 256 in bfloat16.
+_SHARD_TOKENS = 1 << 19
+_HASH_CHUNK = 1 << 24  # bytes
+_RESERVED_COLUMNS = ("sequence", "token_id", "norm", "activations", "role", "special")
+
+
+class ShardError(ConfigError):
+    """Activations that cannot be written or read. One line says where, and the mend."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ShardIndex:
+    """The content of index.json, from `ShardWriter` to `ActivationShards`."""
+
+    format: str = FORMAT
+    width: int
+    dtype: str
+    layer: int
+    hook: str
+    model: str
+    roles: tuple[str, ...]
+    factors: tuple[str, ...]
+    tokens: int = 0
+    sequences: int = 0
+    context_size: int = 0
+    data_hash: str = ""
+    shards: tuple[dict[str, Any], ...] = ()
+
+    def columns(self) -> dict[str, tuple[np.dtype[Any], int]]:
+        """Returns each column's type and entries per token, in the file's order."""
+        int32, uint8 = np.dtype("<i4"), np.dtype("u1")
+        return {
+            "sequence": (int32, 1),
+            "token_id": (int32, 1),
+            "norm": (np.dtype("<f4"), 1),
+            **dict.fromkeys(self.factors, (int32, 1)),
+            "activations": (np.dtype(DTYPES[self.dtype]), self.width),
+            "role": (uint8, 1),
+            "special": (uint8, 1),
+        }
+
+    def token_bytes(self) -> int:
+        """Returns the bytes of one token in a shard file."""
+        return sum(kind.itemsize * count for kind, count in self.columns().values())
+
+
+class ShardWriter:
+    """Writes a data set: use it as a context manager and `add` each sequence.
+
+    The directory appears when the block ends without an exception; otherwise nothing is
+    left of it. A directory that exists is refused. It holds one shard in memory.
+
+    >>> import tempfile
+    >>> x = np.ones((3, 2), np.float32)  # three tokens of width 2
+    >>> with tempfile.TemporaryDirectory() as path:
+    ...     with ShardWriter(
+    ...         f"{path}/data", width=2, layer=0, hook="h", model="m", roles=["user"]
+    ...     ) as writer:
+    ...         writer.add(x, token_ids=np.arange(3), roles=np.zeros(3, int))
+    ...     ActivationShards(f"{path}/data").rows(np.array([2])).tolist()
+    [[1.0, 1.0]]
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        width: int,
+        layer: int,
+        hook: str,
+        model: str,
+        roles: Sequence[str],
+        factors: Sequence[str] = (),
+        dtype: str = "bfloat16",
+        shard_tokens: int = _SHARD_TOKENS,
+    ) -> None:
+        self._directory = pathlib.Path(directory)
+        self._partial = self._directory.with_name(f"{self._directory.name}.partial")
+        self._index = ShardIndex(
+            width=width,
+            dtype=dtype,
+            layer=layer,
+            hook=hook,
+            model=model,
+            roles=tuple(roles),
+            factors=tuple(factors),
+        )
+        _check_names(self._index)
+        self._shard_tokens = shard_tokens
+        self._pending: list[dict[str, np.ndarray[Any, Any]]] = []
+        self._pending_tokens = 0
+        self._sequences = 0
+        self._longest = 0
+        self._shards: list[dict[str, Any]] = []
+
+    def add(
+        self,
+        activations: Float[np.ndarray, "T D"],
+        *,
+        token_ids: Int[np.ndarray, " T"],
+        roles: Int[np.ndarray, " T"],
+        special: Bool[np.ndarray, " T"] | None = None,
+        factors: Mapping[str, Int[np.ndarray, " T"]] | None = None,
+    ) -> None:
+        """Appends one sequence. `roles` are indices; `special` is False by default.
+
+        Raises ShardError where shapes, roles or factors do not fit the data set.
+        """
+        rows = np.asarray(activations)
+        if rows.ndim != 2 or rows.shape[1] != self._index.width:
+            raise self._error(
+                f"has activations of shape {list(rows.shape)}; the data set is of "
+                f"width {self._index.width}"
+            )
+        if (names := set(factors or {})) != set(self._index.factors):
+            raise self._error(
+                f"has the factors {sorted(names)}; the data set has "
+                f"{sorted(self._index.factors)}"
+            )
+        rows = rows.astype(DTYPES[self._index.dtype])
+        columns = {
+            "sequence": np.full(len(rows), self._sequences),
+            "token_id": np.asarray(token_ids),
+            "norm": np.linalg.norm(rows.astype(np.float32), axis=1),
+            **{name: np.asarray(values) for name, values in (factors or {}).items()},
+            "activations": rows,
+            "role": np.asarray(roles),
+            "special": np.zeros(len(rows)) if special is None else np.asarray(special),
+        }
+        self._check_lengths(columns)
+        self._append(columns)
+
+    def _check_lengths(self, columns: dict[str, np.ndarray[Any, Any]]) -> None:
+        tokens = len(columns["activations"])
+        for name, column in columns.items():
+            if name != "activations" and column.shape != (tokens,):
+                raise self._error(
+                    f"has {tokens} rows of activations, but {name} of shape "
+                    f"{list(column.shape)}"
+                )
+        roles, names = columns["role"], self._index.roles
+        wrong = roles[(roles < 0) | (roles >= len(names))]
+        if wrong.size:
+            raise self._error(f"has role {wrong[0]}; there are {[*enumerate(names)]}")
+
+    def _error(self, text: str) -> ShardError:
+        return ShardError(f"sequence {self._sequences} for {self._directory} {text}")
+
+    def _append(self, columns: dict[str, np.ndarray[Any, Any]]) -> None:
+        tokens = len(columns["activations"])
+        self._pending.append(columns)
+        self._pending_tokens += tokens
+        self._sequences += 1
+        self._longest = max(self._longest, tokens)
+        if self._pending_tokens >= self._shard_tokens:
+            self._close_shard()
+
+    def _close_shard(self) -> None:
+        name = f"shard_{len(self._shards):05d}.bin"
+        digest, size = hashlib.sha256(), 0
+        with (self._partial / name).open("wb") as file:
+            for column, (kind, _) in self._index.columns().items():
+                parts = [columns[column] for columns in self._pending]
+                data = np.concatenate(parts).astype(kind).tobytes()
+                file.write(data)
+                digest.update(data)
+                size += len(data)
+        entry = {"file": name, "tokens": self._pending_tokens, "bytes": size}
+        self._shards.append({**entry, "sha256": digest.hexdigest()})
+        self._pending, self._pending_tokens = [], 0
+
+    def __enter__(self) -> Self:
+        """Makes the partial directory, in place of one that a killed writer left."""
+        if self._directory.exists():
+            raise ShardError(f"{self._directory} exists; remove it or name another")
+        shutil.rmtree(self._partial, ignore_errors=True)
+        self._partial.mkdir(parents=True)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Finishes the data set and renames it; after an exception, removes it."""
+        if kind is not None:
+            shutil.rmtree(self._partial)
+            return
+        if self._pending_tokens:
+            self._close_shard()
+        index = dataclasses.replace(
+            self._index,
+            tokens=sum(shard["tokens"] for shard in self._shards),
+            sequences=self._sequences,
+            context_size=self._longest,
+            data_hash=_combined_hash(self._shards),
+            shards=tuple(self._shards),
+        )
+        text = json.dumps(dataclasses.asdict(index), indent=2)
+        (self._partial / INDEX_FILE).write_text(text + "\n")
+        self._partial.rename(self._directory)
+
+
+class ActivationShards:
+    """A data set opened for reading; the activations stay on disk, memory-mapped.
+
+    Opening checks the index and every file's size, and reads no activation. All other
+    columns (14 bytes a token, and 4 per factor) are read into memory at first use.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self._directory = pathlib.Path(directory)
+        self.index = _read_index(self._directory)
+        counts = [shard["tokens"] for shard in self.index.shards]
+        self._starts = np.cumsum([0, *counts])
+        self._maps = [self._memory_map(shard) for shard in self.index.shards]
+
+    @property
+    def width(self) -> int:
+        """Returns D."""
+        return self.index.width
+
+    @property
+    def role_names(self) -> tuple[str, ...]:
+        """Returns the names behind `column("role")`."""
+        return self.index.roles
+
+    @property
+    def data_hash(self) -> str:
+        """Returns the hash that identifies the data: equal bytes, equal hash."""
+        return self.index.data_hash
+
+    def column(self, name: str) -> np.ndarray[Any, Any]:
+        """Returns a column other than the activations, over all tokens: [N]."""
+        if name == "activations" or name not in self.index.columns():
+            others = [c for c in self.index.columns() if c != "activations"]
+            raise ShardError(
+                f"{self._directory} has no column {name!r}; it has {others}"
+            )
+        empty = np.empty(0, self.index.columns()[name][0])
+        return np.concatenate([empty, *(columns[name] for columns in self._maps)])
+
+    def rows(self, tokens: Int[np.ndarray, " B"]) -> Float[np.ndarray, "B D"]:
+        """Returns the activations of these tokens, in float32.
+
+        They are read in the order in which they lie on disk.
+        """
+        order_B = np.argsort(tokens)
+        sorted_B = tokens[order_B]
+        bounds = np.searchsorted(sorted_B, self._starts)
+        rows_BD = np.empty((len(tokens), self.width), np.float32)
+        for shard, columns in enumerate(self._maps):
+            part = slice(bounds[shard], bounds[shard + 1])
+            local = sorted_B[part] - self._starts[shard]
+            rows_BD[order_B[part]] = columns["activations"][local]
+        return rows_BD
+
+    def verify(self) -> None:
+        """Reads every byte. Raises ShardError where one differs from what was written.
+
+        The order of the shards is checked too, through the data set's hash.
+        """
+        for shard in self.index.shards:
+            path = self._directory / shard["file"]
+            with path.open("rb") as file:
+                if _sha256_of_file(file) != shard["sha256"]:
+                    raise ShardError(
+                        f"{path} is damaged: its SHA-256 is not the one in "
+                        f"{INDEX_FILE}; write the data set again"
+                    )
+        if _combined_hash(self.index.shards) != self.index.data_hash:
+            raise ShardError(
+                f"{self._directory / INDEX_FILE}: data_hash is not that of the shards; "
+                "write the data set again"
+            )
+
+    def _memory_map(self, shard: dict[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
+        """Returns the columns of one file, memory-mapped."""
+        path, tokens = self._directory / shard["file"], shard["tokens"]
+        expected = tokens * self.index.token_bytes()
+        size = path.stat().st_size if path.is_file() else None
+        if size is None or not size == expected == shard["bytes"]:
+            state = "is missing" if size is None else f"has {size} bytes"
+            raise ShardError(
+                f"{path} {state} where {tokens} tokens of width {self.width} in "
+                f"{self.index.dtype} take {expected}; copy or write the data set again"
+            )
+        raw = np.asarray(np.memmap(path, mode="r"))
+        columns, start = {}, 0
+        for name, (kind, count) in self.index.columns().items():
+            end = start + tokens * kind.itemsize * count
+            shape = (tokens, count) if name == "activations" else (tokens,)
+            columns[name] = raw[start:end].view(kind).reshape(shape)
+            start = end
+        return columns
+
+
+def _check_names(index: ShardIndex) -> None:
+    if index.dtype not in DTYPES:
+        raise ShardError(f"dtype={index.dtype!r}; it must be one of {list(DTYPES)}")
+    if not 1 <= len(index.roles) <= 256:
+        raise ShardError(f"roles={index.roles}; name between 1 and 256 of them")
+    taken = set(index.factors) & set(_RESERVED_COLUMNS)
+    if taken or len(set(index.factors)) != len(index.factors):
+        raise ShardError(
+            f"factors={index.factors}; names must differ from one another and from the "
+            f"columns {_RESERVED_COLUMNS}"
+        )
+
+
+def _read_index(directory: pathlib.Path) -> ShardIndex:
+    path = directory / INDEX_FILE
+    if not path.is_file():
+        raise ShardError(f"no activations in {directory}: it has no {INDEX_FILE}")
+    try:
+        values = json.loads(path.read_text())
+        if values["format"] != FORMAT:
+            raise ShardError(
+                f"{path} is of format {values['format']!r}, not {FORMAT!r}"
+            )
+        lists = {name: tuple(values[name]) for name in ("roles", "factors", "shards")}
+        index = ShardIndex(**{**values, **lists})
+    except (KeyError, TypeError, json.JSONDecodeError) as error:
+        raise ShardError(f"{path} is not an index of {FORMAT!r}: {error}") from error
+    _check_names(index)
+    return index
+
+
+def _combined_hash(shards: Sequence[Mapping[str, Any]]) -> str:
+    joined = "".join(shard["sha256"] for shard in shards)
+    return hashlib.sha256(joined.encode()).hexdigest()
+
+
+def _sha256_of_file(file: BinaryIO) -> str:
+    digest = hashlib.sha256()
+    while chunk := file.read(_HASH_CHUNK):
+        digest.update(chunk)
+    return digest.hexdigest()

@@ -1,0 +1,121 @@
+"""Synthetic activations with known factors: some persist over tokens, some do not.
+
+    x_t = offset + sum_i on_ti size_ti direction_i + noise
+
+A persistent factor goes on and off as a Markov chain and keeps its size while it is on:
+a topic, a running value. A momentary one is drawn anew at every token: a word.
+Momentary factors are the stronger ones, so an autoencoder too small for all of them
+that minimizes squared error alone prefers those; the contrast prefers what positives
+share.
+"""
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from sae_jax.data.tokens import TokenArrays
+
+PERSISTENT, MOMENTARY = "persistent", "momentary"
+_ON_PROBABILITY = 0.1  # share of tokens at which a factor is on
+_NOISE_STD = 0.05  # of each coordinate
+_OFFSET_STD = 1.0  # of each coordinate: activations have a mean
+
+
+def make_synthetic_data(
+    *,
+    seed: int,
+    width: int = 64,
+    num_sequences: int = 800,
+    length: int = 128,
+    num_persistent: int = 24,
+    num_momentary: int = 72,
+    mean_duration: float = 20.0,
+    momentary_scale: float = 2.0,
+) -> TokenArrays:
+    """Returns documents of activations, determined by the arguments alone.
+
+    `mean_duration` is the mean number of tokens that a persistent factor stays on,
+    `momentary_scale` the size of momentary factors relative to persistent ones. The
+    columns persistent_00, momentary_00, ... say where each factor is on.
+
+    >>> data = make_synthetic_data(seed=0, width=8, num_sequences=3, length=6)
+    >>> data.activations.shape, ground_truth_labels(data, PERSISTENT).shape
+    ((18, 8), (18, 24))
+    """
+    rng = np.random.default_rng(seed)
+    shape = (num_sequences, length)
+    on = {
+        PERSISTENT: _sample_markov_chains(
+            rng, (*shape, num_persistent), mean_duration=mean_duration
+        ),
+        MOMENTARY: rng.random((*shape, num_momentary), np.float32) < _ON_PROBABILITY,
+    }
+    size = {
+        PERSISTENT: _hold_sizes(rng, on[PERSISTENT]),
+        MOMENTARY: momentary_scale * _sample_sizes(rng, on[MOMENTARY].shape),
+    }
+    x = _OFFSET_STD * rng.standard_normal(width, np.float32)
+    x = x + _NOISE_STD * rng.standard_normal((*shape, width), np.float32)
+    columns: dict[str, np.ndarray] = {
+        "sequence": np.repeat(np.arange(num_sequences, dtype=np.int32), length),
+        "role": np.zeros(num_sequences * length, np.uint8),
+        "special": np.zeros(num_sequences * length, np.uint8),
+    }
+    for kind, on_STF in on.items():
+        factors = on_STF.shape[-1]
+        direction = rng.standard_normal((factors, width), np.float32)
+        direction /= np.linalg.norm(direction, axis=1, keepdims=True)
+        x += np.where(on_STF, size[kind], np.float32(0)) @ direction
+        flat = on_STF.reshape(-1, factors).astype(np.int32)
+        columns |= {f"{kind}_{i:02d}": flat[:, i] for i in range(factors)}
+    settings = (
+        seed,
+        width,
+        shape,
+        num_persistent,
+        num_momentary,
+        mean_duration,
+        momentary_scale,
+    )
+    return TokenArrays(
+        activations=x.reshape(-1, width),
+        columns=columns,
+        role_names=("response",),
+        data_hash=f"synthetic{settings}",
+    )
+
+
+def ground_truth_labels(data: TokenArrays, kind: str) -> Bool[np.ndarray, "N Y"]:
+    """Returns where each factor of a kind (PERSISTENT or MOMENTARY) is on."""
+    names = sorted(name for name in data.columns if name.startswith(f"{kind}_"))
+    return np.stack([data.columns[name] > 0 for name in names], axis=1)
+
+
+def _sample_markov_chains(
+    rng: np.random.Generator, shape: tuple[int, int, int], *, mean_duration: float
+) -> Bool[np.ndarray, "S T F"]:
+    """Returns chains that are on at a share _ON_PROBABILITY of tokens."""
+    end = 1.0 / mean_duration
+    begin = end * _ON_PROBABILITY / (1.0 - _ON_PROBABILITY)
+    draws = rng.random(shape, np.float32)
+    on = np.empty(shape, bool)
+    on[:, 0] = draws[:, 0] < _ON_PROBABILITY
+    for t in range(1, shape[1]):
+        on[:, t] = np.where(on[:, t - 1], draws[:, t] >= end, draws[:, t] < begin)
+    return on
+
+
+def _hold_sizes(
+    rng: np.random.Generator, on: Bool[np.ndarray, "S T F"]
+) -> Float[np.ndarray, "S T F"]:
+    """Returns sizes drawn where a factor goes on and kept while it stays on."""
+    size = _sample_sizes(rng, on.shape)
+    for t in range(1, on.shape[1]):
+        stays = on[:, t] & on[:, t - 1]
+        size[:, t] = np.where(stays, size[:, t - 1], size[:, t])
+    return size
+
+
+def _sample_sizes(
+    rng: np.random.Generator, shape: tuple[int, ...]
+) -> Float[np.ndarray, "S T F"]:
+    return rng.uniform(0.5, 1.5, shape).astype(np.float32)

@@ -1,0 +1,165 @@
+"""Tokens with their activations, on disk or in memory, and as whole documents."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from job_jax.schema import ConfigError
+from sae_jax.config import PairsConfig
+
+# Tokens of documents held at once: f of 1024 tokens and 16k latents is 64 MiB.
+_BLOCK = 1024
+
+
+class TokenData(Protocol):
+    """Tokens with their activations: `shards.ActivationShards` or `TokenArrays`.
+
+    Tokens are numbered from 0; those of a document are neighbors, in reading order.
+    """
+
+    @property
+    def width(self) -> int:
+        """Returns D."""
+        ...
+
+    @property
+    def role_names(self) -> tuple[str, ...]:
+        """Returns the names of the roles 0, 1, ..."""
+        ...
+
+    @property
+    def data_hash(self) -> str:
+        """Returns a hash that identifies the data."""
+        ...
+
+    def column(self, name: str) -> np.ndarray[Any, Any]:
+        """Returns `sequence`, `role`, `special`, `norm` or a factor, for all tokens."""
+        ...
+
+    def rows(self, tokens: Int[np.ndarray, " B"]) -> Float[np.ndarray, "B D"]:
+        """Returns the float32 activations of these tokens."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TokenArrays:
+    """Token data in memory. `columns` holds at least `sequence`, `role`, `special`."""
+
+    activations: Float[np.ndarray, "N D"]
+    columns: Mapping[str, np.ndarray[Any, Any]]
+    role_names: tuple[str, ...]
+    data_hash: str
+
+    @property
+    def width(self) -> int:
+        """Returns D."""
+        return self.activations.shape[1]
+
+    def column(self, name: str) -> np.ndarray[Any, Any]:
+        """Returns a column; `norm` is computed."""
+        if name == "norm":
+            return np.linalg.norm(self.activations, axis=1)
+        return self.columns[name]
+
+    def rows(self, tokens: Int[np.ndarray, " B"]) -> Float[np.ndarray, "B D"]:
+        """Returns the float32 activations of these tokens."""
+        return self.activations[tokens].astype(np.float32)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Documents:
+    """Whole documents, padded to one length. Written by `iter_documents`.
+
+    Read by calibration and `quality`. Where `mask` is false, at padding and at filtered
+    tokens, x may hold anything, NaN included.
+    """
+
+    x: Float[np.ndarray, "S T D"]
+    mask: Bool[np.ndarray, "S T"]
+    token_index: Int[np.ndarray, "S T"]  # into the data; -1 at padding
+
+
+def iter_documents(
+    data: TokenData,
+    mask: Bool[np.ndarray, " N"],
+    document_ids: Int[np.ndarray, " M"],
+) -> Iterator[Documents]:
+    """Yields the documents with these ids, in that order, in blocks of one shape.
+
+    A block is about a thousand tokens, or one longer document, so that what reads them
+    compiles once; the last block is filled up with padding. `mask` marks the tokens of
+    the data that count.
+
+    >>> from sae_jax.data.synthetic import make_synthetic_data
+    >>> data = make_synthetic_data(seed=0, width=8, num_sequences=3, length=6)
+    >>> (block,) = iter_documents(data, np.ones(18, bool), np.array([2, 0]))
+    >>> int(block.mask.sum()), block.token_index[0].tolist()
+    (12, [12, 13, 14, 15, 16, 17])
+    """
+    sequence_N = data.column("sequence")
+    first_M = np.searchsorted(sequence_N, document_ids)
+    length_M = np.searchsorted(sequence_N, document_ids, side="right") - first_M
+    longest = int(length_M.max(initial=1))
+    rows = max(1, _BLOCK // longest)
+    position_T = np.arange(longest)
+    for start in range(0, len(document_ids), rows):
+        first_s, length_s = (
+            first_M[start : start + rows],
+            length_M[start : start + rows],
+        )
+        missing = rows - len(first_s)
+        first_S1 = np.pad(first_s, (0, missing))[:, None]
+        inside_ST = position_T < np.pad(length_s, (0, missing))[:, None]
+        token_ST = np.where(inside_ST, first_S1 + position_T, 0)
+        x_STD = data.rows(token_ST.reshape(-1)).reshape(rows, longest, data.width)
+        yield Documents(
+            x=x_STD,
+            mask=inside_ST & mask[token_ST],
+            token_index=np.where(inside_ST, token_ST, -1),
+        )
+
+
+def filter_tokens(
+    data: TokenData, config: PairsConfig
+) -> tuple[Bool[np.ndarray, " N"], dict[str, int]]:
+    """Returns the mask of usable tokens, and how many were skipped for each reason.
+
+    A token is counted under the first reason that holds: its role is not among the
+    config's, it is special, its activation is not finite, or its norm is above
+    `max_norm_ratio` times the median of those left. Raises ConfigError where a role has
+    no tokens, naming the roles that have.
+
+    >>> from sae_jax.data.synthetic import make_synthetic_data
+    >>> data = make_synthetic_data(seed=0, width=8, num_sequences=3, length=6)
+    >>> mask, skipped = filter_tokens(data, PairsConfig())
+    >>> int(mask.sum()), skipped
+    (18, {'role': 0, 'special': 0, 'non_finite': 0, 'high_norm': 0})
+    """
+    role_N, norm_N = data.column("role"), data.column("norm")
+    roles = config.roles
+    present = [n for i, n in enumerate(data.role_names) if (role_N == i).any()]
+    if missing := [name for name in roles if name not in present]:
+        raise ConfigError(
+            f"pairs.roles={roles}: no token has the role {missing[0]!r}; the data have "
+            f"{present}"
+        )
+    role_ids = [data.role_names.index(name) for name in roles]
+    finite_N = np.isfinite(norm_N)
+    usable_N = np.ones(len(role_N), bool)
+    skipped = {}
+
+    def drop(reason: str, out_N: Bool[np.ndarray, " N"]) -> None:
+        skipped[reason] = int((usable_N & out_N).sum())
+        usable_N[out_N] = False
+
+    drop("role", ~np.isin(role_N, role_ids))
+    drop("special", data.column("special").astype(bool))
+    drop("non_finite", ~finite_N)
+    limit = (
+        config.max_norm_ratio * np.median(norm_N[usable_N]) if usable_N.any() else 0.0
+    )
+    drop("high_norm", finite_N & (norm_N > limit))
+    return usable_N, skipped

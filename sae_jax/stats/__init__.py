@@ -1,0 +1,1 @@
+"""Statistics of latents: quality, labels, changes over training, significance."""

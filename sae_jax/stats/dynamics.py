@@ -1,0 +1,406 @@
+"""Feature changes between two checkpoints, read on the same texts.
+
+For one band of texts, mu a feature's mean activation over tokens and nu its firing
+rate, at checkpoint 0 and at checkpoint c:
+
+    strengthened   mu(c) / mu(0) >= 1 + delta
+    suppressed     mu(c) / mu(0) <= 1 - delta
+    emerging       nu(0) < e0  and  nu(c) >= e1
+    unique         strengthened or emerging in this band and in no other
+
+A finding passes its threshold and a test (this part is ours): a feature is tested if it
+fires on enough tokens and prompts at the two checkpoints together, a rule that swapping
+them does not change; its change is tested by sign flips over prompts; a feature that
+misses its threshold has the p-value 1, so that Benjamini-Hochberg controls the false
+discoveries among the findings themselves. `null_counts` says how many findings a run
+has when each prompt's two checkpoints are swapped at random.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from sae_jax.stats.feature_statistics import FeatureTable
+from sae_jax.stats.resample import BootstrapInterval, bootstrap_interval
+from sae_jax.stats.significance import benjamini_hochberg, sign_flip_p_values
+
+CHANGE_KINDS = ("strengthened", "suppressed", "emerging")
+UNIQUE = "unique"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Thresholds:
+    """The thresholds that a change must pass to be a finding."""
+
+    delta: float = 0.2  # least relative change of the mean activation
+    e0: float = 0.001  # firing rate below which a feature is silent
+    e1: float = 0.01  # firing rate from which it has emerged
+    min_fired: int = 30  # tokens it fires on: at 0 for ratios, at 0 and c for tests
+    min_prompts: int = 8  # prompts it fires in, at 0 or c: 8 signs alike have p = 1/128
+    fdr: float = 0.05  # accepted false discovery rate
+
+    def __post_init__(self) -> None:
+        """Refuses thresholds that no feature or every feature could pass."""
+        for sound, complaint in (
+            (0 < self.delta < 1, f"delta={self.delta} must lie in (0, 1)"),
+            (
+                0 < self.e0 <= self.e1 <= 1,
+                f"e0={self.e0} and e1={self.e1} must satisfy 0 < e0 <= e1 <= 1",
+            ),
+            (0 < self.fdr < 1, f"fdr={self.fdr} must lie in (0, 1)"),
+            (self.min_fired >= 1, f"min_fired={self.min_fired} must be 1 or more"),
+            (
+                self.min_prompts >= 1,
+                f"min_prompts={self.min_prompts} must be 1 or more",
+            ),
+        ):
+            if not sound:
+                raise ValueError(complaint)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PairedSums:
+    """Feature sums of the same texts at two checkpoints, one row a prompt.
+
+    Made by `pair_tables`: the sums at checkpoint 0, and what was added since.
+    """
+
+    tokens: Float[np.ndarray, " P"]
+    sum: Float[np.ndarray, "P Z"]
+    sum_change: Float[np.ndarray, "P Z"]
+    fired: Float[np.ndarray, "P Z"]
+    fired_change: Float[np.ndarray, "P Z"]
+
+    @classmethod
+    def concatenate(cls, parts: list[Self]) -> Self:
+        """Returns the prompts of all parts, such as those of several bands."""
+        names = [field.name for field in dataclasses.fields(cls)]
+        return cls(**{n: np.concatenate([vars(p)[n] for p in parts]) for n in names})
+
+    def select_features(self, features: Any) -> Self:
+        """Returns the columns of these features, given by index or by mask."""
+        arrays = {
+            n: a if n == "tokens" else a[:, features] for n, a in vars(self).items()
+        }
+        return type(self)(**arrays)
+
+    def swap_checkpoints(self, swap: Bool[np.ndarray, " P"]) -> Self:
+        """Returns the sums with the two checkpoints of some prompts exchanged."""
+        where, sign = swap[:, None], np.where(swap, -1.0, 1.0)[:, None]
+        return type(self)(
+            tokens=self.tokens,
+            sum=self.sum + where * self.sum_change,
+            sum_change=sign * self.sum_change,
+            fired=self.fired + where * self.fired_change,
+            fired_change=sign * self.fired_change,
+        )
+
+
+def pair_tables(before: FeatureTable, after: FeatureTable) -> PairedSums:
+    """Returns the two tables' rows side by side, prompt by prompt.
+
+    Each table has one row per prompt. Raises ValueError where the prompts or their
+    numbers of tokens differ: then the texts differ, and the comparison means nothing.
+    """
+    row_of = [
+        {row.prompt: i for i, row in enumerate(table.rows)} for table in (before, after)
+    ]
+    for table, index in zip((before, after), row_of, strict=True):
+        if len(index) < len(table.rows):
+            raise ValueError(
+                f"{len(table.rows)} rows for {len(index)} prompts: one row each"
+            )
+    if row_of[0].keys() != row_of[1].keys():
+        apart = sorted(row_of[0].keys() ^ row_of[1].keys())
+        raise ValueError(
+            f"prompts read at one checkpoint and not at the other: {apart[:3]}, "
+            f"{len(apart)} in all"
+        )
+    order = [list(row_of[0].values()), [row_of[1][p] for p in row_of[0]]]
+    old, new = (
+        {n: vars(t.statistics)[n][i] for n in ("tokens", "sum", "nonzero")}
+        for t, i in zip((before, after), order, strict=True)
+    )
+    if (different := np.flatnonzero(old["tokens"] != new["tokens"])).size:
+        at = different[0]
+        raise ValueError(
+            f"prompt {before.rows[order[0][at]].prompt}: {old['tokens'][at]:.0f} "
+            f"tokens at one checkpoint, {new['tokens'][at]:.0f} at the other; the "
+            "texts differ"
+        )
+    return PairedSums(
+        tokens=old["tokens"],
+        sum=old["sum"],
+        sum_change=new["sum"] - old["sum"],
+        fired=old["nonzero"],
+        fired_change=new["nonzero"] - old["nonzero"],
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ChangeEstimate:
+    """Each feature's change on one band's texts; axis 0 is checkpoint 0, then c.
+
+    `prompts` counts those it fires in at either checkpoint. `p_mean` and `p_rate` test
+    the sum and the number of firings; they are 1 where `estimate_changes` skipped them.
+    """
+
+    mean: Float[np.ndarray, "2 Z"]
+    rate: Float[np.ndarray, "2 Z"]
+    fired: Float[np.ndarray, "2 Z"]
+    prompts: Int[np.ndarray, " Z"]
+    p_mean: Float[np.ndarray, " Z"]
+    p_rate: Float[np.ndarray, " Z"]
+
+    @property
+    def ratio(self) -> Float[np.ndarray, " Z"]:
+        """Returns mu(c) / mu(0): infinite from 0, and 1 where both are 0."""
+        return _ratio(self.mean[1], self.mean[0])
+
+    def is_tested(self, thresholds: Thresholds) -> Bool[np.ndarray, " Z"]:
+        """Returns which features fire often enough to be tested."""
+        enough = self.fired.sum(axis=0) >= thresholds.min_fired
+        return enough & (self.prompts >= thresholds.min_prompts)
+
+
+def estimate_changes(
+    texts: PairedSums, *, p_values_for: Bool[np.ndarray, " Z"] | None = None
+) -> ChangeEstimate:
+    """Returns every feature's change, and p-values of `p_values_for` (default: all)."""
+    total = max(texts.tokens.sum(), 1.0)
+    mean, fired = (
+        np.stack([before.sum(axis=0), (before.sum(axis=0) + moved.sum(axis=0))])
+        for before, moved in (
+            (texts.sum, texts.sum_change),
+            (texts.fired, texts.fired_change),
+        )
+    )
+    # A sum of differences need not cancel to the last bit.
+    mean = np.where(fired > 0, np.maximum(mean, 0.0), 0.0) / total
+    seen = (texts.fired > 0) | (texts.fired + texts.fired_change > 0)
+    if p_values_for is None:
+        p_values_for = np.ones(seen.shape[1], bool)
+    p_mean, p_rate = np.ones((2, seen.shape[1]))
+    p_mean[p_values_for] = sign_flip_p_values(texts.sum_change[:, p_values_for])
+    p_rate[p_values_for] = sign_flip_p_values(
+        texts.fired_change[:, p_values_for], integer=True
+    )
+    return ChangeEstimate(
+        mean=mean,
+        rate=fired / total,
+        fired=fired,
+        prompts=seen.sum(axis=0),
+        p_mean=p_mean,
+        p_rate=p_rate,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Findings:
+    """The features of a band that changed, by kind, with adjusted p-values.
+
+    `q_mean` belongs to strengthened and suppressed, `q_rate` to emerging; `num_tested`
+    is the number of features tested.
+    """
+
+    strengthened: Bool[np.ndarray, " Z"]
+    suppressed: Bool[np.ndarray, " Z"]
+    emerging: Bool[np.ndarray, " Z"]
+    q_mean: Float[np.ndarray, " Z"]
+    q_rate: Float[np.ndarray, " Z"]
+    num_tested: int
+
+    @property
+    def gained(self) -> Bool[np.ndarray, " Z"]:
+        """Returns which features are strengthened or emerging."""
+        return self.strengthened | self.emerging
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Returns how many features each kind has."""
+        return {kind: int(vars(self)[kind].sum()) for kind in CHANGE_KINDS}
+
+
+def find_changes(change: ChangeEstimate, thresholds: Thresholds) -> Findings:
+    """Returns the features of a band that pass the thresholds and their tests."""
+    tested = change.is_tested(thresholds)
+    passed = _passes_thresholds(change, thresholds)
+    q_mean = _adjust_p_values(
+        change.p_mean, passed["strengthened"] | passed["suppressed"], tested
+    )
+    q_rate = _adjust_p_values(change.p_rate, passed["emerging"], tested)
+    return Findings(
+        strengthened=passed["strengthened"] & (q_mean <= thresholds.fdr),
+        suppressed=passed["suppressed"] & (q_mean <= thresholds.fdr),
+        emerging=passed["emerging"] & (q_rate <= thresholds.fdr),
+        q_mean=q_mean,
+        q_rate=q_rate,
+        num_tested=int(tested.sum()),
+    )
+
+
+def _passes_thresholds(
+    change: ChangeEstimate, thresholds: Thresholds
+) -> dict[str, Bool[np.ndarray, " Z"]]:
+    """Returns which tested features pass each kind's threshold."""
+    tested = change.is_tested(thresholds)
+    based = tested & (change.fired[0] >= thresholds.min_fired)
+    old, new = change.rate
+    return {
+        "strengthened": based & (change.ratio >= 1 + thresholds.delta),
+        "suppressed": based & (change.ratio <= 1 - thresholds.delta),
+        "emerging": tested & (old < thresholds.e0) & (new >= thresholds.e1),
+    }
+
+
+def _adjust_p_values(
+    p_Z: Float[np.ndarray, " Z"],
+    passed_Z: Bool[np.ndarray, " Z"],
+    tested_Z: Bool[np.ndarray, " Z"],
+) -> Float[np.ndarray, " Z"]:
+    q_Z = np.ones_like(p_Z)
+    q_Z[tested_Z] = benjamini_hochberg(np.where(passed_Z, p_Z, 1.0)[tested_Z])
+    return q_Z
+
+
+def unique_to_group(
+    gained: Mapping[str, Bool[np.ndarray, " Z"]],
+) -> dict[str, Bool[np.ndarray, " Z"]]:
+    """Returns for each band (or run) the features gained there and in no other.
+
+    >>> unique_to_group({"easy": np.array([1, 1]) > 0, "hard": np.array([0, 1]) > 0})
+    {'easy': array([ True, False]), 'hard': array([False, False])}
+    """
+    total = np.sum([*gained.values()], axis=0)
+    return {band: mask & (total == 1) for band, mask in gained.items()}
+
+
+def count_findings(findings: Mapping[str, Findings]) -> dict[str, dict[str, int]]:
+    """Returns the number of findings of every kind in every band, `unique` included."""
+    own = unique_to_group({band: claim.gained for band, claim in findings.items()})
+    return {
+        band: claim.counts | {UNIQUE: int(own[band].sum())}
+        for band, claim in findings.items()
+    }
+
+
+def null_counts(
+    texts: Mapping[str, PairedSums],
+    thresholds: Thresholds,
+    *,
+    num_draws: int,
+    seed: int = 0,
+) -> list[dict[str, dict[str, int]]]:
+    """Returns the counts of findings of `num_draws` runs in which nothing changed.
+
+    Each prompt's two checkpoints are swapped with probability 1/2, from the seed.
+    """
+    rng = np.random.default_rng(seed)
+    no_feature = {
+        band: np.zeros(part.sum.shape[1], bool) for band, part in texts.items()
+    }
+    # Swaps do not change which features are tested: the others can be dropped now.
+    families = [
+        estimate_changes(part, p_values_for=no_feature[band]).is_tested(thresholds)
+        for band, part in texts.items()
+    ]
+    family = np.any(families, axis=0)
+    texts = {band: part.select_features(family) for band, part in texts.items()}
+    found = []
+    for _ in range(num_draws):
+        by_band = {}
+        for band, part in texts.items():
+            swapped = part.swap_checkpoints(rng.random(len(part.tokens)) < 0.5)
+            none = np.zeros(part.sum.shape[1], bool)
+            passed = _passes_thresholds(
+                estimate_changes(swapped, p_values_for=none), thresholds
+            )
+            # Only features that pass a threshold need a p-value.
+            passing = np.any([*passed.values()], axis=0)
+            by_band[band] = find_changes(
+                estimate_changes(swapped, p_values_for=passing), thresholds
+            )
+        found.append(count_findings(by_band))
+    return found
+
+
+def threshold_sensitivity(
+    estimates: Mapping[str, ChangeEstimate], thresholds: Thresholds
+) -> list[tuple[Thresholds, dict[str, dict[str, int]]]]:
+    """Returns the counts at these thresholds, then with each halved and doubled.
+
+    Impossible thresholds (a delta of 1, e0 above e1) are skipped.
+    """
+    table = []
+    variants: list[dict[str, Any]] = [{}] + [
+        {name: factor * vars(thresholds)[name]}
+        for name in ("delta", "e0", "e1")
+        for factor in (0.5, 2.0)
+    ]
+    for variant in variants:
+        try:
+            varied = dataclasses.replace(thresholds, **variant)
+        except ValueError:
+            continue
+        at_cuts = {
+            band: find_changes(change, varied) for band, change in estimates.items()
+        }
+        table.append((varied, count_findings(at_cuts)))
+    return table
+
+
+class ChangeIntervals(NamedTuple):
+    """Bootstrap intervals over prompts; an end is infinite where mu(0) may be 0."""
+
+    ratio: BootstrapInterval
+    rate: BootstrapInterval  # nu(c)
+
+
+def change_intervals(
+    texts: PairedSums, features: Int[np.ndarray, " R"], **options: Any
+) -> ChangeIntervals:
+    """Returns bootstrap intervals of these features' ratios and rates.
+
+    A resample draws a prompt at both checkpoints: the bootstrap is paired. With a
+    single prompt nothing can be excluded: the intervals hold every possible value.
+    `options` are those of `resample.bootstrap_interval`.
+    """
+    part = texts.select_features(features)
+    if len(part.tokens) < 2:
+        none = np.zeros(part.sum.shape[1])
+        before, after = (
+            (part.sum + moved).sum(axis=0) for moved in (0.0, part.sum_change)
+        )
+        fired = (part.fired + part.fired_change).sum(axis=0)
+        return ChangeIntervals(
+            ratio=BootstrapInterval(_ratio(after, before), none, none + np.inf),
+            rate=BootstrapInterval(
+                fired / max(part.tokens.sum(), 1.0), none, none + 1.0
+            ),
+        )
+
+    def ratio(sums: tuple[Any, Any]) -> Float[np.ndarray, " R"]:
+        return np.minimum(_ratio(sums[1], sums[0]), _FINITE_INFINITY)
+
+    def rate(sums: tuple[Any, Any]) -> Float[np.ndarray, " R"]:
+        return sums[0] / max(sums[1], 1.0)
+
+    both = (part.sum, np.maximum(part.sum + part.sum_change, 0.0))
+    ends = bootstrap_interval(ratio, both, **options)
+    found = [np.where(end > _FINITE_INFINITY / 1e3, np.inf, end) for end in ends]
+    fired = (part.fired + part.fired_change, part.tokens)
+    return ChangeIntervals(
+        ratio=BootstrapInterval(*found), rate=bootstrap_interval(rate, fired, **options)
+    )
+
+
+# Stands for infinity where quantiles are interpolated.
+_FINITE_INFINITY = 1e12
+
+
+def _ratio(new: Any, old: Any) -> Float[np.ndarray, " Z"]:
+    safe = np.where(old > 0, old, 1.0)
+    return np.where(old > 0, new / safe, np.where(new > 0, np.inf, 1.0))

@@ -1,0 +1,57 @@
+"""Bootstrap intervals over prompts.
+
+Tokens of one prompt resemble each other, so whole prompts are drawn, with replacement
+(percentile bootstrap). Works on sums per prompt, as `features` keeps them.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from job_jax.resampling import resample_counts
+
+
+class BootstrapInterval(NamedTuple):
+    """A statistic with the lower and upper end of its interval, elementwise."""
+
+    value: Float[np.ndarray, " Z"]
+    low: Float[np.ndarray, " Z"]
+    high: Float[np.ndarray, " Z"]
+
+
+def bootstrap_interval(
+    statistic: Callable[[Any], Float[np.ndarray, " Z"]],
+    by_prompt: Any,
+    *,
+    num_resamples: int = 1000,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> BootstrapInterval:
+    """Returns a statistic of sums over prompts, with its percentile bootstrap interval.
+
+    `by_prompt` is a pytree of NumPy arrays whose first axis is the prompt; `statistic`
+    takes the same pytree summed over it. The result depends on the seed alone.
+
+    >>> sums = {"passed": np.array([3.0, 1.0, 2.0]), "samples": np.full(3, 4.0)}
+    >>> rate = bootstrap_interval(lambda s: s["passed"] / s["samples"], sums)
+    >>> float(rate.value), bool(rate.low <= rate.value <= rate.high)
+    (0.5, True)
+    """
+    leaves = jax.tree.leaves(by_prompt)
+    prompts = len(leaves[0])
+    if prompts < 2:
+        raise ValueError(f"{prompts} prompts: an interval over prompts needs two")
+    weights_RP = resample_counts(prompts, resamples=num_resamples, seed=seed)
+
+    def evaluate(weights: np.ndarray[Any, Any]) -> Float[np.ndarray, " Z"]:
+        return statistic(
+            jax.tree.map(lambda sums: np.tensordot(weights, sums, 1), by_prompt)
+        )
+
+    values = np.stack([evaluate(weights.astype(np.float64)) for weights in weights_RP])
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(values, [tail, 1 - tail], axis=0)
+    return BootstrapInterval(evaluate(np.ones(prompts)), low, high)

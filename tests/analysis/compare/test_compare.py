@@ -1,0 +1,280 @@
+"""Runs side by side: what is paired, what is pooled, and what is said to be missing."""
+
+import gzip
+import json
+
+import pytest
+from run_workdirs import config, make_workdir
+
+from rlvr_jax.analysis.__main__ import main
+from rlvr_jax.analysis.compare.arms import compare_runs
+from rlvr_jax.analysis.compare.text import format_comparison
+
+STATUS = {"r": "correct", "w": "incorrect", "u": "unverified"}
+BEFORE = {"a": "rrrr", "b": "rrww", "c": "wwww", "d": "wwww"}
+
+
+def contender(path, after, *, before=BEFORE, seed=0, types=("t",), **train):
+    """Returns the workdir of a run that answered "rrww" ... to each problem."""
+    make_workdir(path, steps=20, evals=None)
+    record = json.loads((path / "config.json").read_text())
+    record["config"] = config(20) | {"seed": seed}
+    record["config"]["train"] |= train
+    (path / "config.json").write_text(json.dumps(record))
+    for when, answers in (("before", before), ("after", after)):
+        rows = [
+            {
+                "id": name,
+                "type": types[i % len(types)],
+                "verdict": STATUS[letter],
+                "length": 10 * (i + 1),
+            }
+            for i, (name, letters) in enumerate(answers.items())
+            for letter in letters
+        ]
+        file = path / f"rollouts/eval_{when}_000000.jsonl.gz"
+        with gzip.open(file, "wt") as lines:
+            lines.writelines(json.dumps(row) + "\n" for row in rows)
+    k = {"1": {"mean": 0.5, "low": 0.25, "high": 0.75}, "4": {"mean": 1.0}}
+    after_ = {"pass@k": {"1": k["1"]}, "length_mean": 25.0}
+    summary = {
+        "eval": {"after": after_ | {"pass@k": k}},
+        "stages": {"sft": 10.0, "train": 50.0 + seed},
+    }
+    (path / "summary.json").write_text(json.dumps(summary))
+    return str(path)
+
+
+def found(comparison, name="pass@k", cut="all", of="", k=None):
+    """Returns the one measure that is meant."""
+    (one,) = (
+        each
+        for each in comparison["metrics"]
+        if (each["name"], each["grouping"], each["group"], each["k"])
+        == (name, cut, of, k)
+    )
+    return one
+
+
+@pytest.fixture
+def pair(tmp_path):
+    """Two runs that differ in one field, on the same problems."""
+    base = {"a": "rrrr", "b": "rrww", "c": "rwww", "d": "wwww"}
+    other = {"a": "rrrr", "b": "rrrw", "c": "rrww", "d": "rwwu"}
+    return [
+        contender(tmp_path / "plain", base, types=("s", "t")),
+        contender(tmp_path / "other", other, types=("s", "t"), num_epochs=2),
+    ]
+
+
+def test_runs_on_the_same_problems_are_paired_by_problem(pair):
+    comparison = compare_runs(pair)
+    one = found(comparison, k=1)
+    assert one["values"]["plain"]["mean"] == pytest.approx(7 / 16)
+    assert one["values"]["other"]["mean"] == pytest.approx(10 / 16)
+    assert one["values"]["other"]["problems"] == 4
+    # Each problem's difference is 0 or a quarter: no resample goes below 0, whereas
+    # either side alone ranges over most of 0..1.
+    gain = one["differences"]["other"]
+    assert gain["method"] == "problem"
+    assert gain["mean"] == pytest.approx(3 / 16)
+    assert 0 <= gain["low"] < 3 / 16 < gain["high"] <= 0.25
+    assert one["values"]["plain"]["high"] - one["values"]["plain"]["low"] > 0.5
+    # One of four, of problems that had 4, 2, 1, 0 right: 3/4.
+    assert found(comparison, k=4)["values"]["plain"]["mean"] == pytest.approx(3 / 4)
+    assert comparison["notes"] == []
+    assert comparison["arms"][1]["differs"] == ["train.num_epochs: 1 -> 2"]
+
+
+def test_bands_are_of_the_policy_before_rl_and_types_of_the_problems(pair):
+    comparison = compare_runs(pair)
+    hard = found(comparison, cut="band", of="hard", k=1)
+    assert hard["values"]["plain"]["problems"] == 2  # c and d
+    assert hard["values"]["plain"]["mean"] == pytest.approx(1 / 8)
+    assert hard["differences"]["other"]["mean"] == pytest.approx(2 / 8)
+    easy = found(comparison, cut="band", of="easy", k=1)
+    # One problem has no interval.
+    assert easy["values"]["plain"] == {
+        "mean": 1.0,
+        "low": None,
+        "high": None,
+        "runs": 1,
+        "problems": 1,
+    }
+    assert easy["differences"]["other"]["method"] == "none"
+    of_type = found(comparison, cut="type", of="t", k=1)
+    assert of_type["values"]["plain"]["mean"] == pytest.approx(2 / 8)  # b and d
+    length = found(comparison, "completion length")
+    assert length["values"]["plain"]["mean"] == pytest.approx(25)
+    assert (
+        found(comparison, "pass@k before RL", k=1)["differences"]["other"]["mean"] == 0
+    )
+
+
+def test_training_figures_of_single_runs_have_no_interval(pair):
+    comparison = compare_runs(pair)
+    for name in ("reward", "groups without signal", "alarms", "seconds"):
+        difference = found(comparison, name)["differences"]["other"]
+        # The same training rows stand behind both.
+        assert difference == {"mean": 0, "low": None, "high": None, "method": "none"}
+    assert found(comparison, "seconds")["values"]["plain"]["mean"] == 60
+
+
+def test_seeds_are_one_arm_and_paired_by_seed(tmp_path):
+    """Seconds 60, 61, 62 against 60, 61, 62; pass@1 a quarter higher each."""
+    plain, other = (
+        [
+            contender(
+                tmp_path / f"{name}{seed}",
+                {"a": "r" * (seed + more) + "w" * (4 - seed - more)},
+                seed=seed,
+                **changed,
+            )
+            for seed in range(3)
+        ]
+        for name, more, changed in (("plain", 0, {}), ("other", 1, {"num_epochs": 2}))
+    )
+    comparison = compare_runs([plain[0], *other, *plain[1:]])
+    assert [arm["seeds"] for arm in comparison["arms"]] == [[0, 1, 2], [0, 1, 2]]
+    one = found(comparison, k=1)
+    # 0, 1/4, 1/2: std 1/4, and t(2, 0.975) is 4.3027.
+    half = 4.3027 * 0.25 / 3**0.5
+    assert one["values"]["plain0"] == {
+        "mean": pytest.approx(0.25),
+        "low": 0.0,  # 0.25 less 0.62, and no share lies below 0
+        "high": pytest.approx(0.25 + half, abs=1e-4),
+        "runs": 3,
+    }
+    assert one["differences"]["other0"] == {
+        "mean": pytest.approx(0.25),
+        "low": pytest.approx(0.25),
+        "high": pytest.approx(0.25),
+        "method": "seed",
+    }
+
+
+def test_arms_of_other_seeds_are_not_paired(tmp_path):
+    def arm(name, seeds, **changed):
+        return [
+            contender(tmp_path / f"{name}{s}", {"a": "rw"}, seed=s, **changed)
+            for s in seeds
+        ]
+
+    comparison = compare_runs(
+        [*arm("plain", (0, 1)), *arm("other", (2, 4), num_epochs=2)]
+    )
+    seconds = found(comparison, "seconds")["differences"]["other2"]
+    # 62, 64 less 60, 61: variances 2 and 1/2 over 2 runs each.
+    assert seconds["method"] == "welch"
+    assert seconds["mean"] == pytest.approx(2.5)
+    freedom = (1 + 0.25) ** 2 / (1 + 0.25**2)
+    assert freedom == pytest.approx(1.4706, abs=1e-4)
+    assert seconds["high"] - 2.5 > 4.3027 * 1.25**0.5  # wider than two degrees give
+    assert comparison["notes"] == [
+        "other2 and plain0 are not of the same seeds: their differences are unpaired"
+    ]
+    lone = contender(tmp_path / "lone", {"a": "rw"}, num_epochs=3)
+    comparison = compare_runs([lone, f"{tmp_path}/plain0", f"{tmp_path}/plain1"])
+    assert found(comparison, k=1)["differences"]["plain0"]["method"] == "none"
+    assert "lone is one run and plain0 several seeds" in comparison["notes"][0]
+
+
+def test_a_second_run_of_one_config_and_seed_is_no_second_seed(tmp_path):
+    twins = [contender(tmp_path / name, {"a": "rw", "b": "ww"}) for name in "xy"]
+    comparison = compare_runs(twins)
+    assert [arm["label"] for arm in comparison["arms"]] == ["x", "y"]
+    assert "the same config as the baseline" in format_comparison(comparison)
+    assert found(comparison, k=1)["differences"]["y"]["high"] == 0
+
+
+def test_runs_on_other_problems_are_unpaired_and_it_is_said(tmp_path):
+    plain = contender(tmp_path / "plain", {"a": "rr", "b": "ww"})
+    other = contender(
+        tmp_path / "other", {"b": "rr", "e": "rr", "f": "rr"}, num_epochs=2
+    )
+    comparison = compare_runs([plain, other])
+    one = found(comparison, k=1)["differences"]["other"]
+    assert (one["method"], one["mean"]) == ("unpaired", 0.5)
+    assert (one["low"], one["high"]) == (0.0, 1.0)
+    assert comparison["notes"] == [
+        "other was evaluated on other problems than plain (1 of 3 are the same): their "
+        "differences are unpaired"
+    ]
+
+
+def test_unfinished_runs_are_compared_in_what_there_is(tmp_path, pair):
+    young = make_workdir(tmp_path / "young", steps=7, evals=None)
+    comparison = compare_runs([*pair, str(young)])
+    assert comparison["notes"] == [
+        f"{young}: 7 of 120 training steps done",
+        f"{young}: no evaluation after RL",
+    ]
+    assert found(comparison, k=1)["differences"]["young"] is None
+    assert found(comparison, "reward")["differences"]["young"] is not None
+    assert found(comparison, "seconds")["values"]["young"] is None
+
+
+def test_without_rollouts_the_summary_is_quoted_and_no_difference_claimed(tmp_path):
+    plain, other = (
+        contender(tmp_path / name, {"a": "rw", "b": "ww"}, **changed)
+        for name, changed in (("plain", {}), ("other", {"num_epochs": 2}))
+    )
+    (tmp_path / "other/rollouts/eval_after_000000.jsonl.gz").unlink()
+    comparison = compare_runs([plain, other])
+    one = found(comparison, k=1)
+    assert one["values"]["other"] == {"mean": 0.5, "low": 0.25, "high": 0.75, "runs": 1}
+    assert one["differences"]["other"]["low"] is None
+    assert "no rollouts of its evaluation" in comparison["notes"][0]
+
+
+def test_the_baseline_is_chosen_and_how_a_run_is_executed_is_no_difference(
+    tmp_path, pair
+):
+    comparison = compare_runs(pair, baseline=pair[1])
+    assert comparison["baseline"] == "other"
+    assert found(comparison, k=1)["differences"]["plain"]["mean"] == -3 / 16
+    again = tmp_path / "plain/config.json"
+    record = json.loads(again.read_text())
+    record["config"] |= {"seed": 5, "name": "x", "mesh": {"data": 8}}
+    again.write_text(json.dumps(record))
+    first = contender(tmp_path / "first", {"a": "rw"}, seed=0)
+    assert len(compare_runs([pair[0], first])["arms"]) == 1
+
+
+def test_command_prints_a_table_and_writes_json(pair, tmp_path, capsys):
+    out = tmp_path / "out.json"
+    assert main(["compare", *pair, f"--out={out}"]) == 0
+    printed = capsys.readouterr().out
+    assert json.loads(out.read_text()) == compare_runs(pair)
+    assert printed.startswith(f"plain (seed 0, baseline): {pair[0]}\nother (seed 0): ")
+    (row,) = (line for line in printed.splitlines() if line.startswith("pass@1, %"))
+    assert row.split()[2] == "43.8"
+    assert "+18.8 [" in row
+    assert row.endswith("] p")
+    assert "pass@4, hard, %" in printed
+    assert "p: paired by problem" in printed
+    assert "u: " not in printed
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (["{0}"], "compare needs two workdirs or more, each given once"),
+        (["{0}", "{0}/../plain"], "each given once"),
+        (["{0}", "{tmp}/nowhere"], "nowhere is not a directory"),
+        (["{0}", "{tmp}"], "holds no config.json: no run started there"),
+        (["{0}", "{1}", "--baseline={tmp}"], "is none of the workdirs"),
+        (["{0}", "{tmp}/sae"], "is of no run of rlvr_jax: its config has no log, task"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_in_one_line(
+    pair, tmp_path, capsys, more, says
+):
+    (tmp_path / "sae").mkdir()
+    sae = {"config": {"seed": 0, "train": {}}}
+    (tmp_path / "sae/config.json").write_text(json.dumps(sae))
+    arguments = [each.format(*pair, tmp=tmp_path) for each in more]
+    assert main(["compare", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert says in error
+    assert error.count("\n") == 1

@@ -1,0 +1,277 @@
+"""The subcommand `features` and its part of the report, on worlds of known truth."""
+
+import json
+import re
+
+import pytest
+from feature_worlds import World, write_features
+
+from job_jax.metrics import MetricsWriter
+from rlvr_jax.analysis import read_run, write_report
+from rlvr_jax.analysis.features.command import main
+from rlvr_jax.analysis.report.reward_features import probe_sections
+
+EASY = {0: 1.8, 1: 0.4, 2: 1.8}
+PLANTED = World(
+    gain={"easy": EASY, "hard": {2: 1.8}},
+    emerging={"easy": {3: 0.1}, "hard": {3: 0.1, 4: 0.1}},
+)
+# Another training of the same policy on the same texts: 5 and 6 in place of 0 and 2.
+OTHER = World(
+    gain={"easy": {5: 1.8, 6: 1.8}, "hard": {2: 1.8}},
+    emerging={"easy": {3: 0.1}, "hard": {3: 0.1, 4: 0.1}},
+)
+
+
+def workdir(path, world=PLANTED, *, seed=0, band="hard", log_every=50, **written):
+    """Writes a run with a probe: config and what the probe logged."""
+    path.mkdir()
+    config = {
+        "name": path.name,
+        "seed": seed,
+        "task": {"source": "finite_field", "modulus": 7},
+        "train": {"steps": 100, "batch_size": 8, "group_size": 8}
+        | {"curriculum": {"band": band}},
+        "probe": {"max_explained_variance_drop": 0.1, "log_every": log_every},
+    }
+    record = {"config": config, "seed": seed, "device": "1 x cpu"}
+    (path / "config.json").write_text(json.dumps(record))
+    write_features(path, world, seed=seed, **written)
+    return path
+
+
+def found_by(capsys, *arguments):
+    assert main([*map(str, arguments)]) == 0
+    return capsys.readouterr().out
+
+
+def line(output, *start):
+    """Returns the words of the line that starts with these."""
+    rows = [row.split() for row in output.splitlines()]
+    return next(row for row in rows if row[: len(start)] == list(start))
+
+
+def test_the_count_matrix_is_what_was_planted(tmp_path, capsys):
+    output = found_by(capsys, workdir(tmp_path / "run"))
+    assert "step 100 against step 0" in output
+    bare = re.sub(r" \([\d.e-]+\)", "", output)
+    #                                prompts tokens tested str sup eme uni
+    assert line(bare, "easy")[1:] == ["24", "4800", "59", "2", "1", "1", "1"]
+    assert line(bare, "hard")[1:] == ["24", "4800", "60", "1", "0", "2", "1"]
+    assert line(bare, "all")[1:4] == ["48", "9600", "60"]
+    assert line(bare, "all")[-1] == "\u2013"
+    assert "warning" not in output
+
+
+def test_the_record_holds_each_claim_with_its_evidence(tmp_path, capsys):
+    path = workdir(tmp_path / "run")
+    output = found_by(capsys, path)
+    assert output.endswith(f"written: {path}/features/dynamics.json\n")
+    record = json.loads((path / "features/dynamics.json").read_text())
+    assert record["steps"] == [0, 100]
+    assert record["counts"]["easy"]["strengthened"] == 2
+    assert record["thresholds"]["delta"] == 0.2
+    assert len(record["sensitivity"]) == 7
+    rows = {(row["band"], row["feature"]): row for row in record["features"]}
+    first = rows["easy", 0]
+    assert first["kinds"] == ["strengthened", "unique"]
+    assert first["absent_elsewhere"] is True  # hard's interval lies below 1.2
+    value, low, high = first["ratio"]
+    assert 1.2 < low < value < high < 2.4
+    assert first["rollout_ratio"] == pytest.approx(value)  # the same sums, here
+    assert first["reward_weight"] == 0.75
+    assert first["seed_cosine"] == pytest.approx(1.0, abs=1e-6)
+    assert first["q"] < 1e-3
+    woken = rows["hard", 4]
+    assert woken["kinds"] == ["emerging", "unique"]
+    assert woken["ratio"] == [None, None, None]  # from silence
+    assert woken["rate"][0] == 0.0
+    assert woken["rate_interval"][0] < 0.1 < woken["rate_interval"][1]
+    assert rows["easy", 1]["kinds"] == ["suppressed"]
+    assert ("hard", 0) not in rows
+
+
+def test_nothing_is_unique_to_the_only_band(tmp_path, capsys):
+    path = workdir(tmp_path / "run", World(bands=("hard",), gain={"hard": {2: 1.8}}))
+    output = found_by(capsys, path)
+    assert line(output, "hard")[-1] == "\u2013"
+    record = json.loads((path / "features/dynamics.json").read_text())
+    assert [(r["band"], r["kinds"]) for r in record["features"]] == [
+        ("hard", ["strengthened"]),
+        ("all", ["strengthened"]),
+    ]
+
+
+def test_cuts_and_step_are_taken_from_the_command(tmp_path, capsys):
+    path = workdir(tmp_path / "run")
+    strict = found_by(capsys, path, "--delta=0.99", "--step=50")
+    assert "step 50 against step 0" in strict
+    bare = re.sub(r" \([\d.e-]+\)", "", strict)
+    assert line(bare, "easy")[4:] == ["0", "0", "1", "0"]
+
+
+def test_an_autoencoder_that_no_longer_fits_stands_first(tmp_path, capsys):
+    path = workdir(tmp_path / "run", fve=(0.8, 0.75, 0.69))
+    output = found_by(capsys, path)
+    warning = output.index("warning: the autoencoder explains less")
+    assert warning < output.index("strengthened")
+    assert "FVE 0.900 at step 0, 0.790 now" in output
+    steady = found_by(capsys, workdir(tmp_path / "steady", fve=(0.8, 0.75, 0.71)))
+    assert "warning" not in steady
+
+
+def test_completions_count_up_to_the_last_that_were_read(tmp_path, capsys):
+    """The last step has reference texts alone; what completions lost by 50 counts."""
+    path = workdir(tmp_path / "run", fve=(0.8, 0.6, 0.8))
+    file = path / "features/sae_fidelity.jsonl"
+    lines = [json.loads(each) for each in file.read_text().splitlines()]
+    kept = [each for each in lines if (each["step"], each["split"]) != (100, "rollout")]
+    file.write_text("".join(json.dumps(each) + "\n" for each in kept))
+    output = found_by(capsys, path)
+    assert "FVE 0.800 at step 0, 0.600 now (own completions)" in output
+    assert "(reference texts" not in output
+
+
+def test_a_control_direction_is_named(tmp_path):
+    path = workdir(tmp_path / "run")
+    file = path / "sae/selection.json"
+    selection = json.loads(file.read_text())
+    assert not probe_sections(read_run(path))[0].text.startswith(
+        "This run read one raw"
+    )
+    file.write_text(json.dumps(selection | {"control": "direction"}))
+    assert probe_sections(read_run(path))[0].text.startswith("This run read one raw")
+
+
+def test_fidelity_that_nobody_measured_is_said_to_be_unknown(tmp_path, capsys):
+    path = workdir(tmp_path / "run", fve=())
+    assert "nothing says whether the autoencoder still fits" in found_by(capsys, path)
+
+
+def test_runs_own_features_are_those_no_other_training_gained(tmp_path, capsys):
+    hard = workdir(tmp_path / "hard")
+    easy = workdir(tmp_path / "easy", OTHER, band="easy")
+    output = found_by(capsys, hard, easy)
+    # On easy texts: 0, 2, 3 against 5, 6, 3; on hard texts the same three.
+    assert line(output, "hard", "3,")[1:7] == ["3,", "own", "2", "3,", "own", "0"]
+    assert line(output, "easy", "3,")[1:7] == ["3,", "own", "2", "3,", "own", "0"]
+    record = json.loads((easy / "features/dynamics.json").read_text())
+    own = {
+        tuple(g["runs"]): g["unique_features"]["easy"] for g in record["seed_groups"]
+    }
+    assert own == {("hard",): [0, 2], ("easy",): [5, 6]}
+
+
+def test_seeds_share_a_row_and_differ_by_chance_alone(tmp_path, capsys):
+    """Four families of two seeds that are alike: more than one claim is unlikely."""
+    runs = [workdir(tmp_path / f"seed{s}", seed=s) for s in (0, 1)]
+    output = found_by(capsys, *runs)
+    assert line(output, "seed0", "+", "seed1", "3,")[4:7] == ["own", "3", "3,"]
+    apart = re.search(r"differ: easy (\d+), hard (\d+), all (\d+)", output)
+    assert sum(map(int, apart.groups())) <= 1
+
+
+def refused(capsys, *arguments):
+    assert main([*map(str, arguments)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1
+    return error
+
+
+def test_a_run_without_features_names_the_switch(tmp_path, capsys):
+    path = workdir(tmp_path / "run", steps=())
+    assert "probe.log_every" in refused(capsys, path)
+    assert probe_sections(read_run(path)) == []
+
+
+def test_one_step_is_nothing_to_compare(tmp_path, capsys):
+    path = workdir(tmp_path / "run", steps=(0,))
+    assert "step 0 alone" in refused(capsys, path)
+    late = workdir(tmp_path / "late", steps=(50, 100))
+    assert "no features of step 0 (logged: [50, 100])" in refused(capsys, late)
+
+
+def test_a_step_that_was_not_logged_is_named_with_those_that_were(tmp_path, capsys):
+    path = workdir(tmp_path / "run")
+    assert "steps [0, 50, 100], not of 70" in refused(capsys, path, "--step=70")
+
+
+def test_two_dictionaries_are_both_named(tmp_path, capsys):
+    runs = [workdir(tmp_path / str(n), dictionary=n) for n in (0, 1)]
+    error = refused(capsys, *runs)
+    assert all(f"{run} with " in error for run in runs)
+    assert "(60 latents)" in error
+    digests = re.findall(r"with ([0-9a-f]{12})", error)
+    assert len(set(digests)) == 2
+
+
+def test_a_cut_that_makes_no_sense_is_bad_usage(tmp_path, capsys):
+    assert "delta=1.5" in refused(capsys, workdir(tmp_path / "run"), "--delta=1.5")
+
+
+def test_a_run_that_lost_its_autoencoder_says_so(tmp_path, capsys):
+    path = workdir(tmp_path / "run")
+    (path / "sae/sae_weights.safetensors").unlink()
+    assert "sae/sae_weights.safetensors is missing" in refused(capsys, path)
+
+
+def test_the_report_has_the_probes_sections(tmp_path):
+    path = workdir(tmp_path / "run")
+    made = {section.title: section for section in probe_sections(read_run(path))}
+    assert list(made) == [
+        "Reward features",
+        "Feature dynamics",
+        "Features that changed",
+        "Fidelity of the autoencoder",
+    ]
+    reward, counted = made["Reward features"], made["Feature dynamics"]
+    assert [row[0] for row in reward.table.rows] == ["0", "9 (hardly fires)"]
+    assert len(reward.figures) == 3
+    assert set(reward.legend) == {"all", "easy", "hard"}
+    assert [row[0] for row in counted.table.rows] == ["easy", "hard", "all"]
+    assert counted.findings == []
+    assert len(made["Fidelity of the autoencoder"].figures) == 4
+    page = write_report(path).read_text()
+    assert page.index("Reward features") < page.index("Features that changed")
+
+
+def test_level_and_contrast_of_reward_features(tmp_path):
+    """Sums of right are 0.6, of wrong 0.4, of half the tokens each: 1.2 - 0.8 of mu."""
+    path = workdir(tmp_path / "run")
+    reward = probe_sections(read_run(path))[0]
+    of_0 = reward.table.rows[0]
+    assert of_0[1:3] == ("0.750", "1.00")
+    (fixed, own, contrast) = (
+        [float(end) for end in cell.split(" \u2192 ")] for cell in of_0[3:]
+    )
+    assert own == fixed
+    assert contrast == pytest.approx([0.4 * end for end in own], rel=0.01)
+
+
+def test_what_rfgo_did_is_drawn_where_it_was_logged(tmp_path):
+    path = workdir(tmp_path / "run")
+    with MetricsWriter(path) as writer:
+        for step in range(4):
+            values = {"rfgo/corr_reward": 0.3, "rfgo/weight_std": 0.1 + step}
+            writer.write("train", step, values)
+    charts = "".join(probe_sections(read_run(path))[0].figures)
+    assert "Correlation of proxy and outcome" in charts
+    assert "Deviation of token weights" in charts
+    assert "Groups given a proxy reward" not in charts
+
+
+def test_a_report_of_one_logged_step_has_no_dynamics(tmp_path):
+    path = workdir(tmp_path / "run", steps=(0,))
+    titles = [section.title for section in probe_sections(read_run(path))]
+    assert titles == ["Reward features", "Fidelity of the autoencoder"]
+
+
+def test_an_ill_fitting_autoencoder_is_a_finding_of_the_report(tmp_path):
+    path = workdir(tmp_path / "run", fve=(0.8, 0.75, 0.6))
+    made = {section.title: section for section in probe_sections(read_run(path))}
+    findings = made["Feature dynamics"].findings
+    assert len(findings) == 1
+    assert findings[0][1].count("FVE") == 3
+    assert "3 more in dynamics.json" in findings[0][1]  # two splits, three bands
+    assert "FVE 0.900 at step 0, 0.700 now (reference texts" in findings[0][1]

@@ -1,0 +1,251 @@
+"""The report: made from a workdir's files alone, safe with model text, complete."""
+
+import html.parser
+import json
+import math
+import re
+
+import pytest
+from run_workdirs import config, make_workdir
+
+from job_jax.metrics import MetricsWriter
+from rlvr_jax.analysis import NotAWorkdirError, read_run, write_report
+from rlvr_jax.analysis.__main__ import main
+from rlvr_jax.analysis.charts import (
+    AMBER,
+    BLUE,
+    Line,
+    Panel,
+    draw_panel,
+    level_colors,
+    smooth,
+)
+from rlvr_jax.analysis.report.bands import behavior_by_band, pass_by_band
+from rlvr_jax.analysis.report.held_out import pass_curves, strategies
+from rlvr_jax.analysis.report.learning import by_level, cost, doctor_findings, learning
+from rlvr_jax.analysis.report.page import headline
+
+
+class Page(html.parser.HTMLParser):
+    """Headings, ids, and everything that a browser would fetch or run."""
+
+    VOID = frozenset(("meta", "br", "path", "rect", "use"))
+
+    def __init__(self, text):
+        super().__init__()
+        self.headings, self.ids, self.requests, self.open = [], [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        values = dict(attrs)
+        self.ids += [values["id"]] if "id" in values else []
+        for name in ("src", "href", "data", "action"):
+            if not values.get(name, "#").startswith("#"):
+                self.requests.append((tag, values[name]))
+        if tag in ("script", "link", "iframe", "img", "object", "embed", "base"):
+            self.requests.append((tag, ""))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        if tag not in self.VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] in ("h1", "h2"):
+            self.headings.append(data)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    workdir = make_workdir(tmp_path_factory.mktemp("whole"))
+    return workdir, write_report(workdir).read_text(encoding="utf-8")
+
+
+def test_page_has_every_part_of_a_whole_run(whole):
+    assert Page(whole[1]).headings == [
+        "Pass@1 rose from 40\u00a0% to 68\u00a0%",
+        "Learning",
+        "Which difficulties taught it",
+        "Pass@k on held-out problems",
+        "Difficulty",
+        "Difficulty over training",
+        "Signal by difficulty",
+        "Behavior by difficulty",
+        "Accuracy by level and type",
+        "Strategies",
+        "Length, entropy, numerics",
+        "The run doctor",
+        "Supervised fine-tuning",
+        "Time and cost",
+        "What it writes",
+    ]
+
+
+def test_page_needs_nothing_from_outside(whole):
+    page = Page(whole[1])
+    assert page.requests == []
+    assert page.open == []
+    assert "http:" not in whole[1]
+    assert "https:" not in whole[1]
+    assert not re.search(r"url\((?!#)|@import", whole[1])
+
+
+def test_ids_are_unique_and_references_resolve(whole):
+    ids = Page(whole[1]).ids
+    assert len(ids) == len(set(ids))
+    used = re.findall(r'(?:url\(|href=")#([^)"]+)', whole[1])
+    assert set(used) <= set(ids)
+
+
+def test_model_text_is_shown_and_never_run(whole):
+    assert "<script" not in whole[1]
+    assert "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt; &amp; ?" in whole[1]
+
+
+def test_samples_are_of_the_first_and_last_step_two_of_each_verdict(whole):
+    text = whole[1]
+    assert text.count("early words") == 5  # 2 correct, 2 incorrect, 1 unverified
+    assert text.count("alert(") == 5
+    assert "middle words" not in text
+
+
+def test_same_workdir_gives_the_same_page(whole):
+    workdir, text = whole
+    assert write_report(workdir).read_text(encoding="utf-8") == text
+    assert sorted(p.name for p in (workdir / "report").iterdir()) == ["index.html"]
+
+
+def test_lead_says_what_was_done(whole):
+    assert (
+        "A 612k-parameter policy, 120 steps of reinforcement learning with verifiable "
+        "rewards on arithmetic in GF(7), by DAPO: 16 prompts a step, 8 completions "
+        "each. Seed 0, 2 x cpu, 4m52s in all. Measured on 120 held-out problems;"
+        in whole[1]
+    )
+
+
+@pytest.mark.parametrize(
+    ("evals", "words"), [((0.7, 0.3), "fell from"), ((0.5, 0.5), "within the noise")]
+)
+def test_headline_claims_no_more_than_the_intervals_allow(tmp_path, evals, words):
+    run = read_run(make_workdir(tmp_path / "run", steps=2, evals=evals))
+    assert words in headline(run)
+
+
+def test_unfinished_run_gets_a_report_of_what_there_is(tmp_path):
+    workdir = make_workdir(tmp_path / "run", steps=30, evals=None)
+    headings = Page(write_report(workdir).read_text()).headings
+    assert headings[0] == "30 of 120 training steps done"
+    assert "Which difficulties taught it" in headings
+    assert "Pass@k on held-out problems" not in headings
+    assert "Time and cost" not in headings
+
+
+def test_run_that_has_only_begun_gets_a_report(tmp_path):
+    (tmp_path / "config.json").write_text(
+        json.dumps({"config": config(120), "device": "cpu"})
+    )
+    page = Page(write_report(tmp_path).read_text())
+    assert page.headings == ["0 of 120 training steps done"]
+
+
+def test_run_without_strategies_or_levels_leaves_them_out(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    with MetricsWriter(tmp_path) as writer:
+        for step in range(9):
+            writer.write("train", step, {"reward/mean": 0.5})
+    run = read_run(tmp_path)
+    assert by_level(run) is None
+    assert pass_by_band(run) is None
+    assert behavior_by_band(run) is None
+    assert strategies(run) is None
+    assert pass_curves(run) is None
+    assert "Groups" not in learning(run).text
+
+
+def test_doctor_repeats_what_the_run_was_told(tmp_path):
+    sick = doctor_findings(
+        read_run(make_workdir(tmp_path / "a", evals=None, sick_from=40))
+    )
+    assert [heading for heading, _, _ in sick.findings] == ["Step 42: length_collapse"]
+    assert sick.text == ""
+    healthy = doctor_findings(read_run(make_workdir(tmp_path / "b", evals=None)))
+    assert healthy.findings == []
+    assert healthy.text == "Nothing to report in 120 steps."
+
+
+def test_a_run_of_no_rl_has_a_bill_without_a_gap(tmp_path):
+    workdir = make_workdir(tmp_path / "run", steps=2)
+    summary = json.loads((workdir / "summary.json").read_text())
+    summary["logprob_mismatch"] = {"mean": None, "max": None}
+    (workdir / "summary.json").write_text(json.dumps(summary))
+    found = cost(read_run(workdir))
+    assert not any("gap" in name for name, _ in found.table.rows)
+
+
+def test_null_values_are_left_out_of_a_series(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    with MetricsWriter(tmp_path) as writer:
+        for step, value in enumerate((1.0, math.nan, 3.0)):
+            writer.write("train", step, {"a/b": value}, nullable=("a/b",))
+    assert read_run(tmp_path).series("train", "a/b") == ([0, 2], [1.0, 3.0])
+
+
+def test_levels_sort_as_numbers(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    with MetricsWriter(tmp_path) as writer:
+        writer.write("train", 0, {f"level_{n}/pass": 0.5 for n in (10, 2, 1)})
+    found = read_run(tmp_path).match_metrics("train", r"level_(\d+)/pass")
+    assert found == ["1", "2", "10"]
+
+
+def test_command_prints_where_the_report_is(tmp_path, capsys):
+    workdir = make_workdir(tmp_path / "run", steps=2, evals=None)
+    assert main(["report", str(workdir)]) == 0
+    assert capsys.readouterr().out == f"{workdir}/report/index.html\n"
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_command_refuses_a_directory_without_a_run(tmp_path, capsys, exists):
+    path = tmp_path if exists else tmp_path / "nowhere"
+    assert main(["report", str(path)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {path} ")
+    assert error.count("\n") == 1
+    with pytest.raises(NotAWorkdirError, match=re.escape(str(path))):
+        read_run(path)
+
+
+def test_command_names_the_broken_line(tmp_path, capsys):
+    workdir = make_workdir(tmp_path / "run", steps=2, evals=None)
+    (workdir / "metrics.jsonl").write_text("{}}\n")
+    assert main(["report", str(workdir)]) == 1
+    assert "metrics.jsonl:1: not a JSON object" in capsys.readouterr().err
+
+
+def test_smoothing_keeps_constants_and_means_neighbors():
+    assert smooth([0.5] * 100) == [0.5] * 100
+    assert smooth([1.0, 5.0]) == [1.0, 5.0]
+    steep = smooth(range(48))  # windows of 5, cut at the ends
+    assert (steep[0], steep[20], steep[47]) == (1.0, 20.0, 46.0)
+
+
+def test_levels_run_from_cool_to_warm():
+    assert level_colors([3]) == {3: BLUE}
+    colors = level_colors([1, 2, 3, 4, 5, 6, 7])
+    assert (colors[1], colors[7]) == (BLUE, AMBER)
+    assert len(set(colors.values())) == 7
+
+
+def test_labels_are_plain_text_in_charts():
+    panel = Panel(
+        title='$x^2$ <b> "q"', lines=[Line(label="", color=BLUE, x=[0, 1], y=[0, 1])]
+    )
+    svg = draw_panel("a", panel)
+    assert "$x^2$ &lt;b&gt;" in svg
+    assert "<b>" not in svg

@@ -1,0 +1,220 @@
+"""Every field of the config is read by the program: none does nothing.
+
+Two whole runs in this process, one of generated problems and one of files, under
+settings that make the optional paths live; a data set of the hub is opened alone. What
+is read is recorded; a field that nothing reads is a knob that turns nothing.
+"""
+
+import dataclasses
+import json
+import types
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pytest
+from checkpoints import word_config, write_checkpoint
+from recording import knobs, record_reads
+
+from job_jax.config import CheckpointConfig, MeshConfig
+from job_jax.config_io import to_json
+from rlvr_jax.config import (
+    AdvantageConfig,
+    Config,
+    DifficultyConfig,
+    DynamicSamplingConfig,
+    EvalConfig,
+    LogConfig,
+    LoRAConfig,
+    LossConfig,
+    ModelConfig,
+    OptimizerConfig,
+    RFGOConfig,
+    SamplingConfig,
+    SFTConfig,
+    TokenizerConfig,
+    TrainConfig,
+)
+from rlvr_jax.config.difficulty import CURRICULA
+from rlvr_jax.data import Pool
+from rlvr_jax.data.curricula.mixture import Band
+from rlvr_jax.main import main
+from rlvr_jax.probe import FeatureSelectionConfig, ProbeSAEConfig, SAEProbeConfig
+from rlvr_jax.probe.rfgo_state import RFGOState
+from rlvr_jax.run.setup import open_setup
+from rlvr_jax.tasks import (
+    ChainMix,
+    FilesTask,
+    FiniteFieldTask,
+    HubTask,
+    RecordConfig,
+)
+from sae_jax.config import OptimizerConfig as SAEOptimizerConfig
+from sae_jax.config import SAEConfig
+from sae_jax.config import TrainConfig as SAETrainConfig
+
+SAMPLING = SamplingConfig(max_new_tokens=24)
+OPTIMIZER = OptimizerConfig(schedule="cosine")
+DIFFICULTY = DifficultyConfig(num_samples=2, pool_size=8)
+PROBE = SAEProbeConfig(
+    num_problems=8,
+    num_reference_texts=8,
+    log_every=1,
+    sae=ProbeSAEConfig(
+        architecture=SAEConfig(latents=32, k=4),
+        optimizer=SAEOptimizerConfig(warmup_steps=1),
+        train=SAETrainConfig(steps=4, num_seeds=2, threshold_start_step=1),
+        batch_size=32,
+    ),
+    features=FeatureSelectionConfig(
+        method="reason_score", words=("answer",), min_seed_cosine=0.0
+    ),
+)
+RFGO = RFGOConfig(lambda_w=0.5, lambda_p=0.1, correlation_window=1)
+
+
+MODEL = ModelConfig(
+    num_layers=1,
+    hidden_size=16,
+    intermediate_size=16,
+    num_heads=1,
+    num_kv_heads=1,
+    head_dim=8,
+)
+
+
+def config(task, model=MODEL, lora=None, **sections):
+    return Config(
+        task=task,
+        model=model,
+        mesh=MeshConfig(cpu_devices=8),
+        sft=SFTConfig(steps=1, batch_size=8, optimizer=OPTIMIZER),
+        difficulty=DIFFICULTY,
+        curriculum=Band(),
+        dynamic_sampling=DynamicSamplingConfig(max_rounds=1),
+        train=TrainConfig(
+            steps=1,
+            batch_size=8,
+            group_size=2,
+            optimizer=OPTIMIZER,
+            advantage=AdvantageConfig(overhard_advantage="clip"),
+            old_logprobs="trainer",
+            loss=LossConfig(kl_coef=0.1, entropy_coef=0.01, top_entropy_quantile=0.5),
+            lora=lora or LoRAConfig(),
+            rfgo=RFGO,
+            sampling=SAMPLING,
+        ),
+        eval=EvalConfig(
+            num_problems=8,
+            num_samples=2,
+            k=(1, 2),
+            batch_size=8,
+            bootstrap_resamples=20,
+            sampling=SAMPLING,
+        ),
+        checkpoint=CheckpointConfig(every=1),
+        log=LogConfig(rollouts_every=1),
+        prompt_pad_multiple=32,
+        completion_pad_multiple=24,
+        **{"probe": PROBE} | sections,
+    )
+
+
+@pytest.fixture
+def word_problems(tmp_path):
+    path = tmp_path / "words.jsonl"
+    questions = [(a, b) for a in range(4) for b in range(4)]
+    records = [
+        {"question": f"{a}+{b}?", "answer": f"{a}\n#### {a + b}"} for a, b in questions
+    ]
+    path.write_text("\n".join(map(json.dumps, records)))
+    return str(path)
+
+
+@pytest.mark.usefixtures("restored_signals")
+def test_every_field_of_the_config_is_read(
+    tmp_path, monkeypatch, word_problems, capsys
+):
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "programs"))
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    (tmp_path / "hub").mkdir()
+    pack = tmp_path / "pack.json"
+    pack.write_text('{"features": [{"feature_id": 1, "weight": -1}]}')
+    mix = ChainMix(chain_lengths=(1, 2))
+    configs = {
+        "chains": config(
+            FiniteFieldTask(modulus=5, sft=mix, train=mix, eval=mix),
+        ),
+        "words": config(
+            FilesTask(
+                train_path=word_problems,
+                eval_path=word_problems,
+                record=RecordConfig(
+                    chat_template="{% for m in messages %}{{ m.content }} {% endfor %}",
+                    system_prompt="Add.",
+                ),
+            ),
+            model=dataclasses.replace(
+                MODEL,
+                layer_types=("sliding",),
+                sliding_window=8,
+                rope_scaling="llama3",
+                rope_factor=2.0,
+            ),
+            lora=LoRAConfig(rank=1, target_modules=("q_proj",)),
+            tokenizer=TokenizerConfig(kind="sentencepiece", vocab_size=290),
+            probe=dataclasses.replace(
+                PROBE,
+                features=FeatureSelectionConfig(
+                    method="weights_file", weights_file=str(pack)
+                ),
+            ),
+        ),
+    }
+    silent = set()
+    with record_reads() as reads:
+        for name, each in configs.items():
+            record = tmp_path / f"{name}.json"
+            record.write_text(json.dumps({"config": to_json(each)}))
+            code = main([f"--config={record}", f"--workdir={tmp_path / name}"])
+            assert code == 0, capsys.readouterr().err
+        hub = HubTask(path=str(tmp_path / "hub"))
+        for stage, split in (("train", "train"), ("eval", "test")):
+            rows = datasets.Dataset.from_list([{"question": "1?", "answer": "#### 1"}])
+            rows.to_parquet(tmp_path / "hub" / f"{split}.parquet")
+            source = hub.problems(stage, seed=0)
+        # An autoencoder that exists, and latents named by hand.
+        named = FeatureSelectionConfig(method="list", latents=(1,))
+        there = SAEProbeConfig(
+            sae_path=str(tmp_path / "chains" / "sae"), features=named
+        )
+        there.check_before_run(
+            dataclasses.replace(configs["chains"], probe=there), tokenize=str.split
+        )
+        # A proxy that speaks against the outcome, which so short a run may not meet.
+        sums = types.SimpleNamespace(
+            covariance=-1.0,
+            quality_sum_squares=1.0,
+            outcome_sum_squares=1.0,
+            sum_squares=np.ones(1),
+            num_tokens=1.0,
+            proxy_groups=1,
+        )
+        assert RFGOState.init([1.0]).update(sums, 0, RFGO).proxy_off_step == 0
+        # A checkpoint to start from, and the tokenizer in its directory.
+        start = write_checkpoint(tmp_path / "hf")
+        pretrained = word_config(start, Path(word_problems))
+        with open_setup(pretrained, tmp_path / "unused", stages=("train",)).verifier:
+            pass
+        curricula = [CURRICULA.load(name)() for name in CURRICULA.names]
+        for curriculum in curricula:
+            pool = Pool(source, Config(difficulty=DIFFICULTY, curriculum=curriculum))
+            for step in (0, 100):
+                pool.next_batch(pool.initial(), step, 1)
+    for each in (*configs.values(), hub, *curricula):
+        silent |= knobs(each) - reads
+    assert silent == {
+        # Their own sections hand these on.
+        ("ProbeSAEConfig", "eval_fraction"),
+        ("SAEConfig", "group_fractions"),
+    }

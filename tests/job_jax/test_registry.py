@@ -1,0 +1,139 @@
+"""Open choices: classes by name, ours or a user's, with options of their own."""
+
+import dataclasses
+import sys
+
+import pytest
+
+from job_jax.config_io import diff, from_json, iter_alternatives, override, to_json
+from job_jax.registry import OpenSection, Registry
+from job_jax.schema import ConfigError, ConfigSection, PositiveInt, check
+
+SHAPES = Registry("shape", {"disc": f"{__name__}:Disc", "bar": f"{__name__}:Bar"})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Shape(OpenSection):
+    """What is drawn."""
+
+    registry = SHAPES
+    copies: PositiveInt = 1  # shared by all shapes
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Disc(Shape):
+    """A disc."""
+
+    radius: float = 1.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Bar(Shape):
+    """A bar."""
+
+    width: float = 1.0
+    height: float = 2.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(self.height >= self.width, f"height={self.height} < width={self.width}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Drawing(ConfigSection):
+    """A config with an open choice."""
+
+    shape: Shape = dataclasses.field(default_factory=Disc)
+    title: str = ""
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch, tmp_path):
+    """Makes this module importable by its name, and a folder for a user's modules."""
+    monkeypatch.setitem(sys.modules, __name__, sys.modules[Disc.__module__])
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+def test_json_names_the_class_and_brings_it_back():
+    drawing = Drawing(shape=Bar(copies=3, height=4))
+    data = to_json(drawing)
+    assert data["shape"] == {"name": "bar", "copies": 3, "width": 1.0, "height": 4.0}
+    assert from_json(Drawing, data) == drawing
+
+
+def test_an_override_changes_the_class_and_keeps_what_all_classes_share():
+    drawing = Drawing(shape=Disc(radius=5.0, copies=7))
+    changed = override(drawing, {"shape.name": "bar", "shape.width": "1.5"})
+    assert changed.shape == Bar(copies=7, width=1.5)
+    assert override(drawing, {"shape.name": "disc"}) == drawing
+    assert "shape.name: 'disc' -> 'bar'" in diff(drawing, changed)
+
+
+def test_an_option_of_another_class_is_refused_with_the_choice_that_has_it():
+    with pytest.raises(ConfigError, match=r"field of shape\.name=bar; set that"):
+        override(Drawing(), {"shape.width": "2"})
+    with pytest.raises(ConfigError, match=r"unknown shape 'baar'; did you mean 'bar'"):
+        override(Drawing(), {"shape.name": "baar"})
+
+
+def test_options_are_checked_together_under_their_path():
+    with pytest.raises(ConfigError, match=r"^shape\.height=2\.0 < width=3\.0"):
+        override(Drawing(), {"shape.name": "bar", "shape.width": "3"})
+    with pytest.raises(ConfigError, match="copies=0; it must be at least 1"):
+        override(Drawing(), {"shape.copies": "0"})
+
+
+def test_alternatives_are_the_other_registered_classes():
+    assert list(iter_alternatives(Drawing())) == [("shape.", Bar())]
+
+
+def test_a_users_class_is_chosen_by_its_place(importable):
+    (importable / "my_shapes.py").write_text(
+        "import dataclasses\n"
+        f"from {__name__} import Shape\n"
+        "@dataclasses.dataclass(frozen=True, kw_only=True)\n"
+        "class Star(Shape):\n"
+        "    points: int = 5\n"
+    )
+    overrides = {"shape.name": "my_shapes:Star", "shape.points": "6"}
+    drawing = override(Drawing(), overrides)
+    assert drawing.shape.points == 6
+    assert to_json(drawing)["shape"] == {
+        "name": "my_shapes:Star",
+        "copies": 1,
+        "points": 6,
+    }
+    assert from_json(Drawing, to_json(drawing)) == drawing
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("no_such_module:Star", "cannot import no_such_module"),
+        ("fractions:Fracton", "fractions has no 'Fracton'; did you mean 'Fraction'"),
+        ("fractions:Fraction", "is no subclass of"),
+        ("fractions", "unknown shape 'fractions'"),
+        (":Star", "unknown shape ':Star'"),
+    ],
+)
+def test_what_is_no_such_class_is_refused(name, message):
+    with pytest.raises(ConfigError, match=message):
+        override(Drawing(), {"shape.name": name})
+
+
+def test_a_class_that_json_could_not_name_is_refused():
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Local(Shape):
+        pass
+
+    with pytest.raises(ConfigError, match="at the top of a module of its own"):
+        Local()
+
+
+@pytest.mark.parametrize("name", [None, 3])
+def test_json_without_the_name_of_the_class_is_refused(name):
+    data = to_json(Drawing())
+    data["shape"]["name"] = name
+    with pytest.raises(ConfigError, match=r"shape\.name expects the name of a shape"):
+        from_json(Drawing, data)

@@ -1,0 +1,99 @@
+"""The bookkeeping of a stage: what a resumed attempt is given, and what is saved."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from job_jax.command import StoppedError
+from job_jax.config import CheckpointConfig
+from job_jax.metrics import MetricsWriter
+from job_jax.steps import StageSteps, StopSignal
+
+
+def abstract_state():
+    sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    return {"x": jax.ShapeDtypeStruct((1024,), jnp.float32, sharding=sharding)}
+
+
+def never_called():
+    raise AssertionError("a resumed stage must not initialize its state")
+
+
+def attempt(workdir, *, init, stop_after=None, every=2, num_steps=4):
+    """Runs the stage; returns the first and last state and the host states saved."""
+    signal, saved = StopSignal(), []
+    with (
+        MetricsWriter(workdir) as writer,
+        StageSteps(
+            "train",
+            num_steps,
+            directory=workdir / "checkpoints",
+            checkpoint=CheckpointConfig(every=every),
+            progress_every=1,
+            writer=writer,
+            stop_signal=signal,
+        ) as steps,
+    ):
+        first, host = steps.resume_or_init(init, abstract_state)
+        state = first
+        for step in steps:
+            state = {"x": state["x"] + 1}
+            if step == stop_after:
+                signal._requested.set()
+
+            def host_state(step=step):
+                saved.append(step)
+                return {"last": step}
+
+            steps.commit(
+                step,
+                state,
+                {"loss": 0.0},
+                host_state=host_state,
+                displayed=(),
+                tokens=1,
+            )
+    return first, host, state, saved
+
+
+def test_a_resumed_stage_restores_and_never_initializes(tmp_path):
+    with pytest.raises(StoppedError):
+        attempt(
+            tmp_path, init=lambda: {"x": jnp.zeros(1024, jnp.float32)}, stop_after=2
+        )
+    first, host, state, _ = attempt(tmp_path, init=never_called)
+    np.testing.assert_array_equal(first["x"], np.full(1024, 3.0))
+    np.testing.assert_array_equal(state["x"], np.full(1024, 4.0))
+    assert host == {"last": 2}
+
+
+def test_a_resumed_stage_holds_its_state_once(tmp_path):
+    """The bytes that live when the state has been restored are those of one state."""
+    with pytest.raises(StoppedError):
+        attempt(
+            tmp_path, init=lambda: {"x": jnp.zeros(1024, jnp.float32)}, stop_after=2
+        )
+    before = sum(array.nbytes for array in jax.live_arrays())
+    with (
+        MetricsWriter(tmp_path) as writer,
+        StageSteps(
+            "train",
+            4,
+            directory=tmp_path / "checkpoints",
+            checkpoint=CheckpointConfig(),
+            progress_every=1,
+            writer=writer,
+            stop_signal=StopSignal(),
+        ) as steps,
+    ):
+        state, _ = steps.resume_or_init(never_called, abstract_state)
+        held = sum(array.nbytes for array in jax.live_arrays()) - before
+        assert held == state["x"].nbytes
+
+
+def test_host_state_is_made_for_checkpoints_alone(tmp_path):
+    *_, saved = attempt(
+        tmp_path, init=lambda: {"x": jnp.zeros(1024, jnp.float32)}, num_steps=5
+    )
+    assert saved == [1, 3, 4]

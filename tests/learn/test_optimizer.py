@@ -1,0 +1,154 @@
+"""Rounding by chance: right on average, a function of (seed, step, parameter)."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as Spec
+from policies import named
+
+from job_jax.mesh import AXES
+from rlvr_jax.config import OptimizerConfig
+from rlvr_jax.learn.objectives import supervised_objective
+from rlvr_jax.learn.optimizer import cast_like, random_bits, stochastic_round
+from rlvr_jax.learn.update import Updater
+from rlvr_jax.models import param_shardings
+
+ALL_BITS = np.arange(2**16, dtype=np.uint16)
+RATE = 1e-5
+
+
+class Layer(nnx.Module):
+    """All the parameters that an optimizer needs to see: one matrix."""
+
+    def __init__(self):
+        value = np.random.RandomState(0).standard_normal((64, 96)) * 64**-0.5
+        weight = jnp.asarray(value, jnp.bfloat16)
+        self.weight = nnx.Param(weight, axes=("embed", "mlp"))
+
+
+POLICY = Layer()
+
+
+def _rounded(value: float) -> np.ndarray:
+    """Returns what each of the 2^16 possible draws makes of a float32, as float64."""
+    x = jnp.full(2**16, value, jnp.float32)
+    return np.asarray(stochastic_round(x, ALL_BITS).astype(jnp.float32), np.float64)
+
+
+@pytest.mark.parametrize(
+    "value", [0.02, -0.3, 3.14159, 1e-20, -65504.0, 255.99998, 2.0**-126, 1e38]
+)
+def test_the_mean_over_all_draws_is_the_value(value):
+    """And each draw is one of the two neighbors in bfloat16."""
+    rounded, exact = _rounded(value), np.float64(np.float32(value))
+    assert rounded.mean() == exact
+    below, above = np.unique(rounded)[[0, -1]]
+    assert below <= exact <= above
+    assert set(rounded) <= {below, above}
+    assert above - below <= 2.0**-7 * abs(exact)
+
+
+@pytest.mark.parametrize("value", [0.0, -1.5, 256.0, np.inf, -np.inf, np.nan])
+def test_what_bfloat16_can_hold_stays_as_it_is(value):
+    np.testing.assert_array_equal(_rounded(value), np.full(2**16, value))
+
+
+def test_bits_are_even_and_differ_from_step_to_step():
+    """Means of 2^16 draws, of a place along steps too, lie within 5 sigma of 1/2."""
+    starts = jnp.arange(256, dtype=jnp.uint32)
+    bits = jax.vmap(lambda start: random_bits(start, (16, 16)))(starts)
+    share = np.asarray(bits, np.float64).reshape(256, 256) / 2**16
+    sigma = 12**-0.5
+    assert abs(share.mean() - 0.5) < 5 * sigma / 256
+    for axis in (0, 1):
+        assert np.abs(share.mean(axis=axis) - 0.5).max() < 5 * sigma / 16
+        turned = np.roll(share, 1, axis=axis)
+        correlation = np.corrcoef(share.ravel(), turned.ravel())[0, 1]
+        assert abs(correlation) < 5 / 256
+
+
+def test_a_leafs_bits_depend_on_neither_the_mesh_nor_the_other_leaves():
+    chance = {"seed": 3, "step": jnp.int32(5)}
+    tree = {name: jnp.linspace(0.1, 0.9, 4096).reshape(64, 64) for name in ("a", "b")}
+    like = jax.tree.map(lambda x: x.astype(jnp.bfloat16), tree)
+    alone = cast_like({"b": tree["b"]}, {"b": like["b"]}, **chance)
+    devices = np.array(jax.devices()).reshape(4, 2)
+    mesh = Mesh(devices, ("x", "y"), axis_types=(AxisType.Auto,) * 2)
+    layout = NamedSharding(mesh, Spec("x", "y"))
+    for other in ({"seed": 4}, {"step": jnp.int32(6)}):
+        changed = cast_like(tree, like, **(chance | other))
+        assert (np.asarray(changed["b"]) != np.asarray(alone["b"])).any()
+    program = jax.jit(functools.partial(cast_like, **chance), out_shardings=layout)
+    split = program(jax.device_put(tree, layout), like)
+    np.testing.assert_array_equal(split["b"], alone["b"])
+    assert (np.asarray(split["a"]) != np.asarray(split["b"])).any()
+    compiled = program.lower(jax.device_put(tree, layout), like).compile()
+    assert "all-" not in compiled.as_text()
+
+
+@functools.cache
+def _updater() -> Updater:
+    return Updater(
+        nnx.graphdef(POLICY),
+        supervised_objective,
+        optimizer=OptimizerConfig(
+            learning_rate=RATE, warmup_steps=0, clip_norm=1e9, moments_dtype="bfloat16"
+        ),
+        total_steps=10,
+        logits_chunk_size=0,
+        seed=7,
+    )
+
+
+def _stepped(*, steps: int = 2, shape=(1, 1, 1), through_host=False):
+    """Returns parameters, by name, and state after steps with a gradient of ones."""
+    devices = np.array(jax.devices()[: int(np.prod(shape))]).reshape(shape)
+    mesh = Mesh(devices, AXES, axis_types=(AxisType.Auto,) * len(AXES))
+    updater = _updater()
+    layout = param_shardings(POLICY, mesh)
+    with jax.set_mesh(mesh):
+        params = jax.device_put(nnx.state(POLICY), layout)
+        ones = jax.tree.map(lambda p: jnp.ones(p.shape, jnp.float32), params)
+        ones = jax.device_put(ones, layout)
+        state = updater.init(jax.tree.map(jnp.copy, params))
+        for _ in range(steps):
+            if through_host:  # as a checkpoint does
+                layouts = jax.tree.map(lambda x: x.sharding, state)
+                state = jax.device_put(jax.device_get(state), layouts)
+            state, _ = updater._apply(state, ones)
+    return named(state.params), jax.device_get(state)
+
+
+def test_steps_far_below_the_spacing_arrive_on_average():
+    """A gradient of ones moves each weight by -RATE; nearest would move none.
+
+    The spacing of weights near 0.1 is 5e-4: one in fifty moves, by fifty times RATE.
+    """
+    before, (after, state) = named(nnx.state(POLICY)), _stepped(steps=1)
+    moves = np.concatenate(
+        [
+            (after[name].astype(np.float64) - before[name].astype(np.float64)).ravel()
+            for name in before
+        ]
+    )
+    error = np.sqrt((moves**2).sum()) / moves.size
+    assert (moves == 0).mean() > 0.9
+    assert abs(moves.mean() + RATE) < 5 * error < RATE
+    for moment in ("mu", "nu"):
+        found = jax.tree.leaves(optax.tree.get(state.opt_state, moment))
+        assert {leaf.dtype for leaf in found} == {jnp.bfloat16.dtype}
+
+
+@pytest.mark.parametrize(
+    "way", [{"through_host": True}, {"shape": (1, 4, 2)}], ids=["resumed", "sharded"]
+)
+def test_the_same_seed_and_step_round_alike_bit_for_bit(way):
+    expected, found = _stepped()[0], _stepped(**way)[0]
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)

@@ -1,0 +1,238 @@
+"""One rollout batch's optimizer steps: their order, their numbers, their refusals."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from rlvr_jax.config import Config, LossConfig, SamplingConfig, TrainConfig
+from rlvr_jax.learn.batches import batch_from_rollouts
+from rlvr_jax.learn.run_updates import (
+    LogprobMismatchError,
+    StaleRolloutsError,
+    run_updates,
+)
+from rlvr_jax.learn.update import (
+    DivergedError,
+    OptimizerMetrics,
+    TrainState,
+    loss_metrics,
+)
+from rlvr_jax.models.distribution import SamplingParams
+from rlvr_jax.types import LossAux, Prompts, Rollouts
+
+P, G, T = 4, 2, 4
+LENGTHS = np.array([4, 1, 2, 3, 4, 4, 1, 2], np.int32)
+MASK = np.arange(T) < LENGTHS[:, None]
+LOGPROBS = np.where(MASK, np.float32(-1.0), np.float32(0.0))
+ADVANTAGES = np.arange(P * G, dtype=np.float32).reshape(P, G)
+# Every true token's is another: 0.1, 0.2, ... 2.1 in the order they stand.
+ENTROPIES = np.where(MASK, (0.1 * MASK.cumsum().reshape(MASK.shape)), 0.0)
+VERSION = 3
+
+
+class Recorder:
+    """Stands in for an Updater: keeps what it is given, moves logprobs by 0.25 a step.
+
+    Its scorer finds `offset` more than the sampler did.
+    """
+
+    def __init__(self, *, offset: float = 0.0, skipped: tuple[int, ...] = ()):
+        self.steps = []
+        self.offset = offset
+        self.skipped = skipped
+
+    def score(self, params, batch, sampling):
+        moved = batch.old_logprobs + np.float32(self.offset)
+        return np.where(MASK, moved, 0.0), ENTROPIES
+
+    def step(self, state, micro_batches, sampling, *, probe=None):
+        parts, number = list(micro_batches), len(self.steps)
+        self.steps.append(parts)
+        tokens = float(sum(part.lengths.sum() for part in parts))
+        gap = self.offset + 0.25 * number
+        losses = LossAux(
+            loss=float(number),
+            tokens=tokens,
+            scalars={"ratio": tokens, "entropy": 2.0 * tokens / (number + 1)},
+            logprob_mismatch=gap * tokens,
+            logprob_mismatch_max=2 * gap,
+            token_stats=np.full((1, 1, 1), tokens),
+            by_band=np.outer([0, 1, 0, 3], [tokens, number, 1, 0.5 * tokens]),
+        )
+        report = OptimizerMetrics(
+            grad_norm=1.0,
+            learning_rate=0.1,
+            consecutive_nonfinite=int(number in self.skipped),
+        )
+        return dataclasses.replace(state, step=state.step + 1), losses, report
+
+
+def _rollouts() -> Rollouts:
+    prompts = Prompts(
+        tokens=np.ones((P, 2), np.int32),
+        lengths=np.full(P, 2, np.int32),
+        uid=np.arange(P, dtype=np.uint32),
+    )
+    return Rollouts(
+        prompts=prompts,
+        tokens=np.where(MASK, 5, 0).astype(np.int32),
+        lengths=LENGTHS,
+        logprobs=LOGPROBS,
+        finished=np.ones(P * G, bool),
+        weight_version=np.int32(VERSION),
+    )
+
+
+def _optimize(updater: Recorder, *, version: int = VERSION, **train):
+    config = Config(
+        train=TrainConfig(
+            batch_size=P,
+            group_size=G,
+            sampling=SamplingConfig(max_new_tokens=T),
+            **train,
+        ),
+        completion_pad_multiple=1,
+    )
+    return run_updates(
+        config,
+        updater,
+        TrainState(params=None, opt_state=None, step=VERSION, consecutive_nonfinite=0),
+        batch=batch_from_rollouts(_rollouts(), ADVANTAGES),
+        weight_version=np.int32(version),
+        ref_params=None,
+        sampling=SamplingParams.unmodified(),
+        to_device=lambda batch: batch,
+    )
+
+
+def test_each_epoch_passes_every_group_once_a_minibatch_at_a_time():
+    updater = Recorder()
+    result = _optimize(updater, num_minibatches=2, num_epochs=2, grad_accum_steps=2)
+    rows = [[p.advantages.astype(int).tolist() for p in step] for step in updater.steps]
+    # Within a minibatch the group with the shorter longest completion goes first.
+    first, second = [[2, 3], [0, 1]], [[6, 7], [4, 5]]
+    assert rows == [first, second, first, second]
+    assert result.state.step == VERSION + 4
+    for step in updater.steps:
+        assert sum(part.loss_weights.sum() for part in step) == pytest.approx(1.0)
+
+
+def test_metrics_are_means_over_the_steps_and_skips_add_up():
+    metrics = _optimize(Recorder(skipped=(1,)), num_minibatches=4).metrics
+    assert metrics["loss/total"] == pytest.approx((0 + 1 + 2 + 3) / 4)
+    assert metrics["optimizer/skipped"] == 1
+    assert metrics["optimizer/learning_rate"] == pytest.approx(0.1)
+    # Entropy per token by step: 2, 1, 2/3, 1/2. The sampling policy's is the first.
+    assert metrics["loss/entropy"] == pytest.approx(25 / 24)
+    assert metrics["rollout/entropy"] == pytest.approx(2.0)
+
+
+def test_rollouts_of_other_weights_are_refused():
+    updater = Recorder()
+    with pytest.raises(StaleRolloutsError, match="version 2, the update has version 3"):
+        _optimize(updater, version=2)
+    assert not updater.steps
+
+
+@pytest.mark.parametrize("old_logprobs", ["sampler", "trainer"])
+def test_the_gap_is_that_of_the_weights_that_sampled(old_logprobs):
+    """Later minibatches differ because the policy moved: they are not asked."""
+    metrics = _optimize(
+        Recorder(offset=0.125), num_minibatches=4, old_logprobs=old_logprobs
+    ).metrics
+    assert metrics["logprob_mismatch/mean"] == pytest.approx(0.125)
+    largest = {"sampler": 0.25, "trainer": 0.125}[old_logprobs]
+    assert metrics["logprob_mismatch/max"] == pytest.approx(largest)
+
+
+@pytest.mark.parametrize("old_logprobs", ["sampler", "trainer"])
+def test_a_gap_beyond_the_limit_stops_the_run(old_logprobs):
+    with pytest.raises(
+        LogprobMismatchError, match=r"0\.3 nats.*max_logprob_mismatch=0\.2"
+    ):
+        _optimize(
+            Recorder(offset=0.3), max_logprob_mismatch=0.2, old_logprobs=old_logprobs
+        )
+
+
+def test_the_ratio_divides_by_what_the_config_names():
+    for name, expected in (("sampler", -1.0), ("trainer", -0.75)):
+        updater = Recorder(offset=0.25)
+        _optimize(updater, old_logprobs=name)
+        (batch,) = updater.steps[0]
+        assert (batch.old_logprobs[MASK] == expected).all()
+        assert not batch.old_logprobs[~MASK].any()
+
+
+def test_the_forks_of_the_whole_batch_learn_however_it_is_cut():
+    """21 tokens: the four of most entropy, 2.1 .. 1.8, are of the last two rows."""
+    loss = LossConfig(top_entropy_quantile=0.2)
+    for cut in ({}, {"grad_accum_steps": 2}, {"num_minibatches": 2, "num_epochs": 2}):
+        updater = Recorder()
+        result = _optimize(updater, old_logprobs="trainer", loss=loss, **cut)
+        assert result.metrics["top_entropy/fraction"] == pytest.approx(4 / 21)
+        assert result.metrics["top_entropy/threshold"] == pytest.approx(1.8)
+        for step in updater.steps:
+            kept = {
+                (int(part.advantages[row]), int(column))
+                for part in step
+                for row, column in zip(*np.nonzero(part.loss_weights), strict=True)
+            }
+            assert kept <= {(5, 3), (6, 0), (7, 0), (7, 1)}
+            assert all(part.loss_mask is None for part in step)
+        last = updater.steps[-1]
+        weights = np.concatenate([part.loss_weights.ravel() for part in last])
+        np.testing.assert_allclose(weights[weights > 0], np.full(4, 1 / 4))
+
+
+def test_all_tokens_learn_by_default_and_nothing_is_said_of_forks():
+    one, other = Recorder(), Recorder()
+    plain = _optimize(one, old_logprobs="trainer")
+    _optimize(other, old_logprobs="trainer", loss=LossConfig(top_entropy_quantile=1.0))
+    np.testing.assert_array_equal(
+        one.steps[0][0].loss_weights, other.steps[0][0].loss_weights
+    )
+    assert not [name for name in plain.metrics if name.startswith("top_entropy")]
+
+
+def test_a_reference_is_scored_only_where_the_loss_reads_it():
+    for kl_coef, expected in ((0.0, 0.0), (0.1, -0.75)):
+        updater = Recorder(offset=0.25)
+        _optimize(updater, loss=LossConfig(kl_coef=kl_coef))
+        (batch,) = updater.steps[0]
+        assert (batch.ref_logprobs[MASK] == expected).all()
+
+
+def test_too_many_skipped_steps_end_the_run():
+    config = TrainConfig().optimizer
+    with pytest.raises(DivergedError):
+        _optimize(
+            Recorder(skipped=(0,)),
+            optimizer=dataclasses.replace(config, max_consecutive_nonfinite=0),
+        )
+
+
+def test_metrics_are_means_over_tokens():
+    parts = LossAux(
+        loss=0.5,
+        tokens=4.0,
+        scalars={
+            **{"ratio": 4.4, "clip_low": 1.0, "clip_high": 2.0},
+            **{"kl": 0.2, "entropy": 8.0},
+        },
+        logprob_mismatch=1.0,
+        logprob_mismatch_max=1.0,
+        by_band=np.zeros((4, 4)),
+        token_stats=np.zeros((5, 18, 5)),
+    )
+    assert loss_metrics(parts) == pytest.approx(
+        {
+            "loss/total": 0.5,
+            "loss/ratio": 1.1,
+            "loss/clip_low": 0.25,
+            "loss/clip_high": 0.5,
+            "loss/kl": 0.05,
+            "loss/entropy": 2.0,
+        }
+    )

@@ -1,0 +1,230 @@
+"""The run doctor: what it says, when, and that a resumed run hears the same."""
+
+import json
+
+import pytest
+
+from rlvr_jax.metrics.doctor import DoctorState, check_run, check_step
+
+WINDOW = 20
+LIMIT = 0.5
+HEALTHY = {
+    "groups/nonzero_std": 0.6,
+    "groups/all_correct": 0.2,
+    "groups/all_incorrect": 0.2,
+    "groups/truncated": 0.0,
+    "groups/unverified": 0.0,
+    "rollout/length_mean": 40.0,
+    "rollout/entropy": 0.3,
+    "rollout/truncated": 0.05,
+    "verdict/correct": 0.5,
+    "verdict/incorrect": 0.5,
+    "verdict/unverified": 0.0,
+    "behavior/repetition": 0.01,
+    "behavior/bare_answer": 0.05,
+    "behavior/skipped_steps": 0.05,
+    "behavior/forgotten": 0.02,
+    "dynamic_sampling/zero_variance": 0.0,
+    "band_hard/length": 30.0,
+    "logprob_mismatch/mean": 1e-4,
+    "optimizer/skipped": 0.0,
+    "level_4/pass": 0.7,
+    "level_4/nonzero_std": 0.5,
+    "level_4/length": 30.0,
+}
+
+
+def alarms_of(rows, window=WINDOW):
+    records = [{"stage": "train", "step": i, **row} for i, row in enumerate(rows)]
+    return check_run(
+        records,
+        window=window,
+        max_logprob_mismatch=LIMIT,
+        max_explained_variance_drop=0.1,
+    )
+
+
+def sick_from(step, changes, steps=60):
+    return [HEALTHY | (changes if i >= step else {}) for i in range(steps)]
+
+
+def test_healthy_run_raises_nothing():
+    assert alarms_of([HEALTHY] * 100) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "step"),
+    [
+        # The mean of the window crosses 0.10 when 17 of 20 steps have no signal.
+        ({"groups/nonzero_std": 0.0}, "no_signal", 30 + 16),
+        # The latest 5 steps' mean crosses half of 40 at (5 * 40 - 3 * 36) / 5 = 18.4.
+        ({"rollout/length_mean": 4.0}, "length_collapse", 32),
+        ({"level_4/length": 2.0}, "length_collapse", 32),
+        ({"band_hard/length": 2.0}, "length_collapse", 32),
+        # 3 of 5 steps at .5 + .05, 2 at .1: .37, which is .27 more than at the start.
+        ({"behavior/bare_answer": 0.5}, "shortcuts", 32),
+        ({"behavior/skipped_steps": 0.5}, "shortcuts", 32),
+        # 4 of 20 steps at 1 is 0.2 and a bit; 2 of 20 at 1 is 0.1 and a bit.
+        ({"behavior/repetition": 1.0}, "repetition", 33),
+        ({"behavior/forgotten": 1.0}, "forgetting", 31),
+        ({"dynamic_sampling/zero_variance": 0.5}, "dynamic_sampling_short", 30),
+        # ... and a tenth of 0.3 at the fifth step at 0.01.
+        ({"rollout/entropy": 0.01}, "entropy_collapse", 34),
+        ({"logprob_mismatch/mean": 0.26}, "logprob_mismatch", 30),
+        ({"optimizer/skipped": 1.0}, "skipped_steps", 30),
+        # (15 * 0.05 + 5 * 1) / 20 = 0.2875 > 0.25.
+        ({"rollout/truncated": 1.0}, "truncation", 34),
+        # 2 of 20 steps unverified is 10 %, 1 of 20 is not above 5 %.
+        (
+            {"verdict/unverified": 1.0, "verdict/correct": 0, "verdict/incorrect": 0},
+            "unverified",
+            31,
+        ),
+    ],
+)
+def test_each_alarm_is_raised_once_at_the_step_where_it_begins(changes, code, step):
+    (alarm,) = alarms_of(sick_from(30, changes))
+    assert (alarm.code, alarm.step) == (code, step)
+
+
+@pytest.mark.parametrize(
+    ("cause", "advice"),
+    [
+        ("all_correct", "too easy"),
+        ("all_incorrect", "too hard"),
+        ("truncated", "max_new_tokens"),
+        ("unverified", "verifier"),
+    ],
+)
+def test_no_signal_names_shares_by_cause_and_level_and_advises_by_the_main_cause(
+    cause, advice
+):
+    silent = dict.fromkeys([n for n in HEALTHY if n.startswith("groups/")], 0.02)
+    silent |= {"groups/nonzero_std": 0.04, f"groups/{cause}": 0.9}
+    silent |= {"level_4/nonzero_std": 0.04, "level_4/pass": 0.013}
+    (alarm,) = alarms_of([HEALTHY | silent] * WINDOW)
+    assert (alarm.code, alarm.step) == ("no_signal", WINDOW - 1)
+    assert "only 4 % of groups" in alarm.finding
+    assert f"; 90 % {cause.replace('_', ' ')}, 2 % " in alarm.finding
+    assert "level 4 4 % at pass rate 0.01" in alarm.finding
+    assert advice in alarm.advice
+
+
+def test_length_collapse_names_the_level_that_collapses_alone():
+    (alarm,) = alarms_of(sick_from(30, {"level_4/length": 2.0}))
+    # Three of the latest five steps at 2, two at 30.
+    assert "(mean tokens of level 4: 30.0 to 13.2)" in alarm.finding
+
+
+def test_collapse_is_told_by_length_before_accuracy_falls():
+    """The published collapse in shape: 510.7 tokens to 45.7 within 58 steps.
+
+    Length halves by step 14, accuracy starts to fall at step 30.
+    """
+    steps = range(60)
+    lengths = [max(45.7, 510.7 * 0.5 ** (step / 14)) for step in steps]
+    accuracy = [0.5 if step < 30 else 0.5 - 0.01 * (step - 30) for step in steps]
+    rows = [
+        HEALTHY | {"rollout/length_mean": length, "verdict/correct": right}
+        for length, right in zip(lengths, accuracy, strict=True)
+    ]
+    first = alarms_of(rows)[0]
+    assert first.code == "length_collapse"
+    # Half of the first five steps' mean, met by the mean of the latest five.
+    assert 14 <= first.step <= 20
+
+
+def test_windowed_alarms_wait_for_a_full_window():
+    sick = HEALTHY | {"groups/nonzero_std": 0.0, "rollout/truncated": 1.0}
+    assert alarms_of([sick] * (WINDOW - 1)) == []
+
+
+def test_alarm_returns_only_after_a_window_without_it():
+    gap = HEALTHY | {"logprob_mismatch/mean": 0.4}
+    soon = [gap] + [HEALTHY] * (WINDOW - 1) + [gap]
+    late = [gap] + [HEALTHY] * WINDOW + [gap]
+    assert [a.step for a in alarms_of(soon)] == [0]
+    assert [a.step for a in alarms_of(late)] == [0, WINDOW + 1]
+
+
+def test_absent_and_null_values_are_left_out():
+    skipped = {"optimizer/skipped": 1.0, "rollout/entropy": None}
+    (alarm,) = alarms_of([skipped] + [{}] * 50)
+    assert (alarm.code, alarm.step) == ("skipped_steps", 0)
+
+
+@pytest.mark.parametrize("cut", [0, 3, 29, 31, 45, 59])
+def test_resumed_run_raises_the_same_alarms_at_the_same_steps(cut):
+    changes = {"groups/nonzero_std": 0.0, "rollout/length_mean": 4.0}
+    rows = sick_from(30, changes)
+    state, heard = DoctorState(), []
+    for step, row in enumerate(rows):
+        if step == cut:  # what a checkpoint does to it
+            state = DoctorState.from_json(json.loads(json.dumps(state.to_json())))
+        state, alarms = check_step(
+            state,
+            step,
+            row,
+            window=WINDOW,
+            max_logprob_mismatch=LIMIT,
+            max_explained_variance_drop=0.1,
+        )
+        heard += alarms
+    assert heard == alarms_of(rows)
+    assert [a.code for a in heard] == ["length_collapse", "no_signal"]
+
+
+def test_examine_leaves_the_state_it_was_given_alone():
+    state = DoctorState()
+    check_step(
+        state,
+        0,
+        HEALTHY,
+        window=WINDOW,
+        max_logprob_mismatch=LIMIT,
+        max_explained_variance_drop=0.1,
+    )
+    assert state == DoctorState()
+
+
+def test_state_stays_small():
+    state = DoctorState()
+    for step in range(200):
+        state, _ = check_step(
+            state,
+            step,
+            HEALTHY | {f"other/{i}": 1.0 for i in range(100)},
+            window=WINDOW,
+            max_logprob_mismatch=LIMIT,
+            max_explained_variance_drop=0.1,
+        )
+    assert len(state.recent) == WINDOW
+    assert set(state.recent[0]) == set(HEALTHY)
+
+
+def test_window_shorter_than_the_first_steps_still_works():
+    (alarm,) = alarms_of(sick_from(10, {"rollout/length_mean": 4.0}, 20), window=2)
+    assert (alarm.code, alarm.step) == ("length_collapse", 11)
+
+
+def test_alarm_reads_as_one_line():
+    (alarm,) = alarms_of(sick_from(30, {"logprob_mismatch/mean": 0.26}))
+    assert str(alarm) == (
+        "step 30: logprob_mismatch: Sampler and update disagree on log-probabilities "
+        "by "
+        "0.260 nats a token; the run stops at 0.5. Compute in float32, or compare the "
+        "sampler's settings with the update's."
+    )
+
+
+def test_a_policy_that_outgrew_its_dictionary_is_told_of_once():
+    """Measured every few steps only: 0.95 at the start, then 0.86, then 0.80."""
+    fve = {0: 0.95, 10: 0.86, 20: 0.80}
+    rows = [
+        HEALTHY | ({"sae/fve_reference": fve[step]} if step in fve else {})
+        for step in range(25)
+    ]
+    alarms = [a for a in alarms_of(rows) if a.code == "sae_stale"]
+    assert [alarm.step for alarm in alarms] == [20]
+    assert "80 %" in alarms[0].finding
+    assert "95 %" in alarms[0].finding

@@ -1,0 +1,309 @@
+"""Properties of pass@k, maj@k, the bootstrap and the evaluation summary."""
+
+import collections
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+
+from rlvr_jax.metrics.bootstrap import (
+    bootstrap_difference,
+    bootstrap_interval,
+    t_interval,
+    welch_interval,
+)
+from rlvr_jax.metrics.statistics import (
+    ProblemResult,
+    majority_at_k,
+    pass_at_k,
+    summarize_results,
+)
+
+
+@pytest.mark.parametrize(
+    ("n", "c", "k", "expected"),
+    [
+        (1, 0, 1, 0.0),
+        (1, 1, 1, 1.0),
+        (8, 3, 1, 3 / 8),
+        (8, 3, 2, 1 - (5 * 4) / (8 * 7)),
+        (8, 3, 6, 1.0),  # 5 wrong samples cannot fill 6 places
+        (8, 0, 8, 0.0),
+        (8, 8, 3, 1.0),
+        (4, 1, 4, 1.0),
+    ],
+)
+def test_pass_at_k_by_hand(n, c, k, expected):
+    assert pass_at_k(n, c, k) == pytest.approx(expected, abs=1e-15)
+
+
+def test_pass_at_k_equals_the_binomials_for_every_small_case():
+    for n in range(1, 11):
+        for c, k in itertools.product(range(n + 1), range(1, n + 1)):
+            exact = 1 - math.comb(n - c, k) / math.comb(n, k)
+            assert pass_at_k(n, c, k) == pytest.approx(exact, abs=1e-14)
+
+
+def test_pass_at_k_does_not_overflow():
+    # C(100000, 50000) has 30,000 digits; half the samples always hold one of two
+    # right ones, but for 1/4 (less a hair: without replacement).
+    expected = 1 - (50_000 * 49_999) / (100_000 * 99_999)
+    assert pass_at_k(100_000, 2, 50_000) == pytest.approx(expected, rel=1e-9)
+
+
+def test_pass_at_k_broadcasts():
+    curve = pass_at_k(np.array([[4], [4]]), np.array([[1], [2]]), np.array([1, 2, 4]))
+    np.testing.assert_allclose(curve, [[1 / 4, 1 / 2, 1], [1 / 2, 5 / 6, 1]])
+    assert isinstance(pass_at_k(4, 1, 2), float)
+    assert pass_at_k([4, 8], 1, 1).tolist() == [0.25, 0.125]
+
+
+def test_counts_may_be_whole_floats():
+    rewards = np.float32([[1, 0, 0, 0], [1, 1, 0, 0]])
+    found = pass_at_k(4.0, rewards.sum(axis=1), 2)
+    np.testing.assert_allclose(found, [1 / 2, 5 / 6])
+    assert pass_at_k(4.0, np.float64(1), 2.0) == pytest.approx(1 / 2)
+
+
+@pytest.mark.parametrize(
+    ("n", "c", "k", "message"),
+    [
+        (4, 1, 5, "k must lie in 1..n, got n=4, c=1, k=5"),
+        (4, 1, 0, "k must lie in 1..n, got n=4, c=1, k=0"),
+        (4, 5, 1, "c must lie in 0..n, got n=4, c=5, k=1"),
+        (4, -1, 1, "c must lie in 0..n, got n=4, c=-1, k=1"),
+        ([4, 4], [1, 9], 1, "c must lie in 0..n, got n=4, c=9, k=1"),
+        (4, 0.5, 1, "c=0.5 must be whole numbers"),
+        (4, 1, [1.0, np.nan], "must be whole numbers"),
+        (4, "1", 1, "c=1 must be whole numbers"),
+    ],
+)
+def test_pass_at_k_names_impossible_counts(n, c, k, message):
+    with pytest.raises(ValueError, match=message):
+        pass_at_k(n, c, k)
+
+
+def vote(drawn):
+    """Returns the index of the winning sample in an ordered draw, None if nobody wins.
+
+    The definition, spelled out: most votes, ties to the first to occur.
+    """
+    counts = collections.Counter(answer for answer, _ in drawn if answer is not None)
+    best = max(counts.values(), default=0)
+    return next((right for answer, right in drawn if counts[answer] == best > 0), False)
+
+
+ANSWERS = [
+    (["a", "a", "b", "b", "c"], "a"),
+    (["a", "b", "b", "b", "c"], "a"),
+    ([None, None, None, "a", "b"], "a"),
+    ([None, "a", "a", "a", None], "a"),
+    (["a", "b", "c", "d", "e"], "c"),
+    (["b", "b", "b", "b", "b"], "a"),
+    ([None] * 5, "a"),
+]
+
+
+@pytest.mark.parametrize(("answers", "gold"), ANSWERS)
+@pytest.mark.parametrize("k", [1, 2, 3, 4, 5])
+def test_majority_is_the_mean_vote_over_every_ordered_draw(answers, gold, k):
+    samples = [(answer, answer == gold) for answer in answers]
+    votes = [vote(drawn) for drawn in itertools.permutations(samples, k)]
+    rights = [right for _, right in samples]
+    expected = sum(votes) / len(votes)
+    assert majority_at_k(answers, rights, k) == pytest.approx(expected, abs=1e-12)
+
+
+def test_majority_of_one_is_pass_at_one_and_of_all_is_the_usual_vote():
+    answers = ["5", "5", "5", "3", "3", None, "1", "2"]
+    rights = [answer == "5" for answer in answers]
+    assert majority_at_k(answers, rights, 1) == pytest.approx(3 / 8)
+    assert majority_at_k(answers, rights, 8) == 1.0
+
+
+def test_two_spellings_of_a_right_answer_both_win():
+    # 1/2 and 0.5 are different strings, both judged right: either may win.
+    assert majority_at_k(["1/2", "0.5", "3"], [True, True, False], 3) == pytest.approx(
+        2 / 3
+    )
+
+
+@pytest.mark.parametrize("k", [0, 4])
+def test_majority_refuses_more_votes_than_samples(k):
+    with pytest.raises(ValueError, match=f"got n=3, k={k}"):
+        majority_at_k(["a", "b", "c"], [True, False, False], k)
+
+
+def test_bootstrap_of_equal_values_has_no_width():
+    assert bootstrap_interval([0.25] * 9, resamples=50, seed=0) == {
+        "mean": 0.25,
+        "low": 0.25,
+        "high": 0.25,
+    }
+
+
+def test_bootstrap_matches_the_normal_interval_on_many_coins():
+    values = [1.0] * 300 + [0.0] * 700
+    found = bootstrap_interval(values, resamples=4000, seed=1)
+    half_width = 1.96 * math.sqrt(0.3 * 0.7 / 1000)
+    assert found["mean"] == pytest.approx(0.3)
+    assert found["low"] == pytest.approx(0.3 - half_width, abs=0.003)
+    assert found["high"] == pytest.approx(0.3 + half_width, abs=0.003)
+
+
+def test_bootstrap_of_one_problem_knows_no_spread():
+    found = bootstrap_interval([0.5], resamples=10, seed=0)
+    assert found == {"mean": 0.5, "low": 0.5, "high": 0.5}
+
+
+def test_bootstrap_of_a_ratio_weighs_problems_by_their_cases():
+    # 3 right of 4 in one problem, 0 of 1 in another, no case in the third.
+    found = bootstrap_interval(
+        [3, 0, 0], denominators=[4, 1, 0], resamples=2000, seed=0
+    )
+    assert found["mean"] == pytest.approx(3 / 5)
+    # 7 of 27 draws hold the first but not the second, and 7 the reverse.
+    assert (found["low"], found["high"]) == (0.0, 0.75)
+
+
+def test_bootstrap_is_a_function_of_its_seed():
+    values = np.arange(30) / 30
+    first = bootstrap_interval(values, resamples=100, seed=3)
+    assert bootstrap_interval(values, resamples=100, seed=3) == first
+    assert bootstrap_interval(values, resamples=100, seed=4) != first
+
+
+def test_bootstrap_resamples_problems_not_samples():
+    # Two problems, 100 samples each, all right or all wrong: 2 cases, not 200.
+    found = bootstrap_interval(
+        [100, 0], denominators=[100, 100], resamples=2000, seed=0
+    )
+    assert (found["low"], found["high"]) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("values", "per"), [([], None), ([1.0], [0.0]), ([1.0, 2.0], [1.0])]
+)
+def test_bootstrap_refuses_an_undefined_ratio(values, per):
+    with pytest.raises(ValueError, match="one of each per problem"):
+        bootstrap_interval(values, denominators=per, resamples=10, seed=0)
+
+
+def test_unlike_problems_are_resampled_apart():
+    # Means of 2 of {0, 1}: 0, 1/2, 1 with chances 1/4, 1/2, 1/4; two such, apart,
+    # differ by 1 with chance 1/16 either way, so 95 % reach both ends.
+    found = bootstrap_difference([0, 1], [1, 0], resamples=4000, seed=0)
+    assert found == {"mean": 0.0, "low": -1.0, "high": 1.0}
+    # Paired, equal problems leave no doubt.
+    same = bootstrap_interval([0, 0], resamples=100, seed=0)
+    assert (same["low"], same["high"]) == (0.0, 0.0)
+    shifted = bootstrap_difference([3, 3, 3], [1], resamples=50, seed=0)
+    assert shifted == {"mean": 2.0, "low": 2.0, "high": 2.0}
+
+
+def test_students_interval_by_hand():
+    # Mean 2, variance 1, t(2, 0.975) = 4.30265.
+    found = t_interval([1, 2, 3])
+    assert found["mean"] == 2
+    assert found["high"] - 2 == pytest.approx(4.30265 / 3**0.5, abs=1e-5)
+    assert 2 - found["low"] == pytest.approx(found["high"] - 2)
+
+
+def test_welchs_interval_by_hand():
+    # Equal sizes and variances give 2 (n - 1) = 4 degrees: t(4, 0.975) = 2.77645.
+    found = welch_interval([4, 5, 6], [1, 2, 3])
+    assert found["mean"] == 3
+    assert found["high"] - 3 == pytest.approx(2.77645 * (2 / 3) ** 0.5, abs=1e-5)
+    # Where one side does not vary, the other's degrees are left.
+    lone = welch_interval([1, 2, 3], [7, 7])
+    assert lone["high"] - lone["mean"] == pytest.approx(4.30265 / 3**0.5, abs=1e-5)
+    assert welch_interval([1, 1], [2, 2]) == {"mean": -1, "low": -1, "high": -1}
+
+
+@pytest.mark.parametrize(
+    "interval",
+    [
+        lambda: t_interval([1.0]),
+        lambda: welch_interval([1.0, 2.0], [1.0]),
+        lambda: bootstrap_difference([1.0], [], resamples=9, seed=0),
+    ],
+)
+def test_too_few_for_an_interval_are_refused(interval):
+    with pytest.raises(
+        ValueError, match=r"interval needs two runs|at least one problem"
+    ):
+        interval()
+
+
+def result(id, level, type, statuses, strategies=()):
+    n = len(statuses)
+    return ProblemResult(
+        id=id,
+        level=level,
+        type=type,
+        statuses=statuses,
+        answers=tuple("7" if s == "correct" else None for s in statuses),
+        lengths=tuple(range(10, 10 + n)),
+        finished=tuple(s != "unverified" for s in statuses),
+        strategies=strategies,
+    )
+
+
+R, W, U = "correct", "incorrect", "unverified"
+RESULTS = [
+    result("a", 2, "evaluation", (R, R, R, R), ("f", "f", "f", "b")),
+    result("b", 10, "evaluation", (R, W, W, U), ("f", "b", "b", "b")),
+    result("c", 2, "inversion", (R, R, W, W), ("b", "b", "f", "f")),
+]
+
+
+def test_summary_by_hand():
+    summary = summarize_results(RESULTS, k=(1, 4), resamples=200, seed=0)
+    assert (summary["problems"], summary["samples"]) == (3, 12)
+    assert summary["pass@k"]["1"]["mean"] == pytest.approx(7 / 12)
+    assert summary["pass@k"]["4"]["mean"] == pytest.approx(1.0)
+    # The one right sample of b wins its vote: the others abstain.
+    assert summary["maj@k"]["4"]["mean"] == pytest.approx(1.0)
+    assert summary["length_mean"] == 11.5
+    assert summary["truncated"] == summary["unverified"] == pytest.approx(1 / 12)
+    assert list(summary["by_level"]) == ["2", "10"]
+    assert summary["by_level"]["2"]["pass@k"]["1"]["mean"] == pytest.approx(6 / 8)
+    assert summary["by_level"]["10"]["problems"] == 1
+    inversion = summary["by_level_type"]["2"]["inversion"]
+    assert inversion == summary["by_type"]["inversion"]
+    assert inversion["pass@k"]["1"]["mean"] == pytest.approx(1 / 2)
+
+
+def test_summary_of_strategies_by_hand():
+    summary = summarize_results(RESULTS, k=(1,), resamples=200, seed=0)
+    forward = summary["strategies"]["evaluation"]["f"]
+    backward = summary["strategies"]["evaluation"]["b"]
+    assert (forward["n"], backward["n"]) == (4, 4)
+    assert forward["share"]["mean"] == pytest.approx(4 / 8)
+    assert forward["pass"]["mean"] == pytest.approx(4 / 4)
+    assert backward["pass"]["mean"] == pytest.approx(1 / 4)
+    assert summary["strategies"]["inversion"]["f"]["pass"]["mean"] == 0.0
+
+
+def test_summary_without_strategies_has_none():
+    plain = [result("a", 0, "", (R, W)), result("b", 0, "", (W, W))]
+    summary = summarize_results(plain, k=(1, 2), resamples=50, seed=0)
+    assert summary["strategies"] == {}
+    assert summary["pass@k"]["2"]["mean"] == 0.5
+
+
+def test_summary_is_plain_json():
+    summary = summarize_results(RESULTS, k=(1, 2), resamples=50, seed=0)
+    assert json.loads(json.dumps(summary, allow_nan=False)) == summary
+
+
+def test_summary_refuses_one_problem_twice():
+    with pytest.raises(ValueError, match="2 results, 1 ids"):
+        summarize_results([RESULTS[0], RESULTS[0]], k=(1,), resamples=10, seed=0)
+
+
+def test_result_refuses_fields_of_different_sizes():
+    with pytest.raises(ValueError, match=r"problem x: 2 statuses, .* 1 strategies"):
+        result("x", 1, "t", (R, W), ("f",))

@@ -1,0 +1,273 @@
+"""One-line mutants of the program, and the tests that must notice each.
+
+The lines are those on which a run hangs and no shape or type check does: which weights,
+which key, which sign, which row.
+"""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Mutant:
+    """`old`, which stands once in `file`, becomes `new`; one of `tests` must fail."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+    def applied(self, text: str) -> str:
+        """Returns the file's text with the mutant. ValueError unless `old` is once."""
+        if text.count(self.old) != 1:
+            raise ValueError(
+                f"{self.name}: {self.file} holds {text.count(self.old)} times "
+                f"{self.old!r}; bring tests/mutants/table.py up to date"
+            )
+        return text.replace(self.old, self.new)
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.old!r} -> {self.new!r}"
+
+
+def _of(file: str, tests: tuple[str, ...], **lines: tuple[str, str]) -> list[Mutant]:
+    """Returns the mutants of a file, named after it and their keyword."""
+    stem = file.removesuffix(".py").replace("/", ".").removeprefix("rlvr_jax.")
+    return [
+        Mutant(f"{stem}.{name}", file, old, new, tests)
+        for name, (old, new) in lines.items()
+    ]
+
+
+_TRACE = ("tests/integration/test_trace.py",)
+
+MUTANTS = [
+    *_of(
+        "rlvr_jax/rollouts/collect.py",
+        _TRACE,
+        rewards_what_is_incorrect=(
+            '(statuses == "correct")',
+            '(statuses == "incorrect")',
+        ),
+        verifies_all=('(statuses != "unverified")', '(statuses != "none")'),
+        one_key_for_all_steps=(
+            "batch_key(np.uint32(current.num_batches))",
+            "batch_key(np.uint32(0 * current.num_batches))",
+        ),
+        one_batch_for_all_rounds=(
+            "difficulty, num_batches=difficulty.num_batches + len(rounds)",
+            "difficulty, num_batches=difficulty.num_batches",
+        ),
+        pays_for_length=(
+            'reward_PG + parts_PG["overlong"]',
+            'reward_PG - parts_PG["overlong"]',
+        ),
+        guards_the_easy=("prior.mean < hard,", "prior.mean > hard,"),
+        samples_other_weights=(
+            "place_params(state.params)",
+            "place_params(jax.tree.map(lambda x: 0.9 * x, state.params))",
+        ),
+        counts_one_batch=("num_batches=len(rounds),", "num_batches=1,"),
+        learns_of_one_round=(
+            "for sampled in rounds for outcome",
+            "for sampled in rounds[:1] for outcome",
+        ),
+        never_samples_again=(
+            "if num_with_signal >= config.train.batch_size:",
+            "if num_with_signal >= 0:",
+        ),
+        stale_bands=(
+            "difficulty.gather(groups.problem_index.tolist())",
+            "difficulty.gather([0] * len(groups))",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/rollouts/collect.py",
+        ("tests/rollouts/test_collect.py",),
+        shrinks_by_doubt=("(1.0 - prior.cdf(hard))", "prior.cdf(hard)"),
+        shrinks_nothing=(
+            "scale_by_confidence(advantages_PG, confidence_P)",
+            "advantages_PG",
+        ),
+        signal_of_shaped_rewards=(
+            "has_signal(correctness_rewards(*statuses)),",
+            "has_signal(reward_PG),",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/rollouts/groups.py",
+        ("tests/rollouts/test_collect.py", *_TRACE),
+        prefers_the_silent=("key=lambda rp: not rounds", "key=lambda rp: rounds"),
+        counts_the_unverified=(
+            'if graded.verdict.status != "unverified"',
+            'if graded.verdict.status != "none"',
+        ),
+        flags_the_easy=('band == "hard"', 'band == "easy"'),
+        forgets_what_was_never_solved=(
+            "prior.last_pass_rate[p] >= 0.5",
+            "prior.last_pass_rate[p] < 0.5",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/rollouts/graded.py",
+        _TRACE,
+        shifts_verdicts=("verdict=verdicts[b],", "verdict=verdicts[b - 1],"),
+        decodes_past_the_end=(
+            "rollouts.tokens[b, : rollouts.lengths[b]]",
+            "rollouts.tokens[b]",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/rollouts/sample.py",
+        _TRACE,
+        one_key_for_all_streams=(
+            "setup.stream_key(stream)",
+            'setup.stream_key("train")',
+        ),
+    ),
+    *_of(
+        "rlvr_jax/learn/run_updates.py",
+        _TRACE,
+        anchor_that_moves=(
+            "updater.score(ref_params, to_device(batch)",
+            "updater.score(params, to_device(batch)",
+        ),
+        ratio_to_the_anchor=(
+            "updater.score(params, to_device(batch)",
+            "updater.score(ref_params, to_device(batch)",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/stages/sft.py",
+        _TRACE,
+        never_ends_a_solution=(
+            '[*tokenizer.encode(problem.solution or ""), tokenizer.eos_id]',
+            '[*tokenizer.encode(problem.solution or "")]',
+        ),
+        one_batch_of_solutions=(
+            "loader.next_batch(step, rows)",
+            "loader.next_batch(0, rows)",
+        ),
+        learns_of_prompts_alone=(
+            "list(tokenizer.encode_prompt(problem.prompt)),",
+            "list(tokenizer.encode_prompt(problem.prompt))[1:],",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/stages/train.py",
+        _TRACE,
+        stale_difficulty=(
+            "                state.difficulty,",
+            "                trainer.pool.initial(),",
+        ),
+        one_step_for_all=(
+            "                step=step,\n                batch",
+            "                step=0,\n                batch",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/stages/trainer.py",
+        _TRACE,
+        starts_from_nothing=(
+            'lambda: load_stage_params(ctx, "sft")',
+            "lambda: ctx.setup.initial_params()",
+        ),
+        turns_advantages=(
+            "rollouts.groups.rollouts, rollouts.advantages,",
+            "rollouts.groups.rollouts, -rollouts.advantages,",
+        ),
+        evaluates_the_reference=(
+            "merge_frozen(state.device.params)",
+            "merge_frozen(trainer.reference)",
+        ),
+        forgets_estimates=(
+            "difficulty=initial_difficulty(trainer.ctx, trainer.pool),",
+            "difficulty=trainer.pool.initial(),",
+        ),
+        remembers_no_verdicts=(
+            "        difficulty=estimates,",
+            "        difficulty=state.difficulty,",
+        ),
+        remembers_no_scale=("        rfgo=rfgo,", "        rfgo=state.rfgo,"),
+        remembers_no_alarms=(
+            "        doctor=doctor_state,",
+            "        doctor=state.doctor,",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/stages/trainer_state.py",
+        _TRACE,
+        resumes_a_fresh_doctor=(
+            'doctor=DoctorState.from_json(data["doctor"])',
+            "doctor=DoctorState()",
+        ),
+        resumes_no_estimates=(
+            'difficulty.from_json(data["difficulty"])',
+            'difficulty.init_difficulty(data["difficulty"]["size"])',
+        ),
+    ),
+    *_of(
+        "rlvr_jax/stages/difficulty.py",
+        _TRACE,
+        estimates_another_policy=(
+            'load_stage_params(ctx, "sft")',
+            "ctx.setup.initial_params()",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/stages/eval.py",
+        _TRACE,
+        evaluates_one_policy_twice=('("after", "train")', '("after", "sft")'),
+    ),
+    *_of(
+        "rlvr_jax/stages/probe.py",
+        _TRACE,
+        probes_another_policy=(
+            'load_stage_params(ctx, "sft")',
+            "ctx.setup.initial_params()",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/stages/probe_hooks.py",
+        _TRACE,
+        one_shuffle=("jax.random.fold_in(self.key, step)", "self.key"),
+        no_scale=("            rfgo.scale,", "            [1.0] * len(rfgo.scale),"),
+        never_shuffles=("config.probe.shuffles_weights", "False"),
+    ),
+    *_of(
+        "rlvr_jax/probe/rfgo_state.py",
+        ("tests/probe/test_rfgo_state.py",),
+        scale_grows=("(1 - rate) * mean_square_R", "(1 + rate) * mean_square_R"),
+        never_turns_off=("correlation < config.min_correlation:", "correlation < -2:"),
+        anneals_upwards=(
+            "1.0 - step / config.anneal_steps",
+            "step / config.anneal_steps",
+        ),
+        counts_anew=(
+            "self.num_proxy_groups + int(sums.proxy_groups)",
+            "int(sums.proxy_groups)",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/verifiers/math_worker.py",
+        ("tests/verifiers/test_near_misses.py",),
+        any_sign=("if number == gold_number:", "if abs(number) == abs(gold_number):"),
+        either_sign=(
+            "if number == gold_number:",
+            "if number == gold_number or number == -gold_number:",
+        ),
+        any_scale=(
+            "if number == gold_number:",
+            "if number in (gold_number, 10 * gold_number):",
+        ),
+        inverse=(
+            "if number == gold_number:",
+            "if number == gold_number or number * gold_number == 1:",
+        ),
+    ),
+    *_of(
+        "sae_jax/losses.py",
+        ("tests/sae_jax/test_losses.py",),
+        no_bfloat16=("a.astype(dtype), b.astype(dtype)", "a, b"),
+    ),
+]

@@ -1,0 +1,84 @@
+"""Compiled for a slice that is not there: what is counted, refused and reported."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from job_jax.command import UsageError
+from rlvr_jax.config import Config
+from rlvr_jax.plan.compile_only import collective_bytes, compile_report, suggest_shrink
+from rlvr_jax.run.cli import parse
+
+ROOT = Path(__file__).parents[2]
+HLO = """
+  %a = f32[8,4]{1,0} all-reduce(f32[8,4]{1,0} %x), replica_groups={{0,1}}
+  %b = (bf16[2,3]{1,0}, s32[5]{0}) all-gather-start(bf16[1,3]{1,0} %y), dimensions={0}
+  %c = f32[16]{0} add(f32[16]{0} %p, f32[16]{0} %q)
+  %d = pred[] all-reduce(pred[] %r), to_apply=%or
+"""
+
+
+def test_collectives_are_counted_by_their_results():
+    assert collective_bytes(HLO) == 8 * 4 * 4 + (2 * 3 * 2 + 5 * 4) + 1
+
+
+def test_what_does_not_fit_says_what_to_shrink():
+    """The largest part of the tightest phase; a program that failed comes first."""
+    phases = {
+        "sampler": {"parameters": 5, "temporaries": 3},
+        "gradient": {"parameters": 5, "temporaries": 4},
+    }
+    assert suggest_shrink(phases, [], limit=9) is None
+    found = suggest_shrink(phases, [], limit=8)
+    assert (found["phase"], found["part"]) == ("gradient", "parameters")
+    assert "mesh.fsdp" in found["by"]
+    found = suggest_shrink(phases, ["sampler"], limit=9)
+    assert (found["phase"], found["part"]) == ("sampler", "temporaries")
+    assert "train.sampling.max_new_tokens" in found["by"]
+    found = suggest_shrink({"scorer": {"temporaries": 9}}, [], limit=8)
+    assert "train.grad_accum_steps" in found["by"]
+
+
+@pytest.mark.parametrize("topology", ["v5e", "v5e:4", "h100:2x2", "v5e:4x", ""])
+def test_what_is_no_slice_is_refused(topology):
+    with pytest.raises(UsageError, match="such as v5e:4x4"):
+        compile_report(Config(), topology)
+
+
+@pytest.mark.parametrize("flag", ["--compile_only", "--topology=v5e:2x2"])
+def test_one_flag_without_the_other_is_refused(flag):
+    recipe = f"--config={ROOT / 'configs/smoke.py'}"
+    with pytest.raises(UsageError, match="--topology"):
+        parse([recipe, flag])
+
+
+@pytest.mark.exhaustive
+@pytest.mark.skipif(
+    importlib.util.find_spec("libtpu") is None, reason="needs the extra [tpu]"
+)
+@pytest.mark.parametrize(("mesh", "share"), [("data=4", 1), ("fsdp=4", 4)])
+def test_the_smoke_recipe_fits_four_chips(mesh, share):
+    """In a process of its own: this one has eight CPU devices, and no TPU."""
+    ended = subprocess.run(
+        [
+            *(sys.executable, "-m", "rlvr_jax.main", "--config=configs/smoke.py"),
+            *("--compile_only", "--topology=v5e:2x2", f"--config.mesh.{mesh}"),
+        ],
+        cwd=ROOT,
+        env={**os.environ, "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = json.loads(ended.stdout)
+    assert found["fits"] is True
+    assert set(found["programs"]) == {"sampler", "scorer", "gradient", "update"}
+    for phase in found["phases"].values():
+        assert phase["peak_bytes"] >= sum(found["resident_bytes"].values())
+    # 22,240 parameters in float32, every one of which divides over four chips.
+    assert found["resident_bytes"]["parameters"] == 4 * 22_240 // share

@@ -1,0 +1,74 @@
+"""The dry run: a plan for chips that are elsewhere, and what memory by part counts."""
+
+import dataclasses
+import subprocess
+import sys
+
+import jax
+import pytest
+
+from job_jax.config import MeshConfig
+from job_jax.schema import ConfigError
+from rlvr_jax.config import (
+    Config,
+    LossConfig,
+    ModelConfig,
+    PretrainedConfig,
+    SamplingConfig,
+    TrainConfig,
+)
+from rlvr_jax.plan.dry_run import describe
+
+CONFIG = Config(
+    model=ModelConfig(num_layers=1, hidden_size=64, num_heads=2, num_kv_heads=2),
+    pretrained=PretrainedConfig(path="nowhere", vocab_size=128),
+    mesh=MeshConfig(fsdp=4),
+)
+
+
+def parts(text):
+    """Returns the sizes of a plan, in MiB, by part."""
+    lines = [line.split() for line in text.splitlines() if line.endswith(" MiB")]
+    return {" ".join(words[:-2]): float(words[-2]) for words in lines}
+
+
+def test_a_plan_is_for_the_chips_of_the_slice():
+    text = describe(CONFIG, "v5e:2x2")
+    assert "devices     4 chips of v5e:2x2, 15.75 GiB each" in text
+    assert "mesh        data 1 x fsdp 4 x tensor 1" in text
+
+
+def test_memory_is_that_of_one_chip():
+    """A wider mesh holds a smaller share of what it divides."""
+    four, eight = (
+        parts(describe(dataclasses.replace(CONFIG, mesh=MeshConfig(fsdp=n)), topology))
+        for n, topology in ((4, "v5e:2x2"), (8, "v5e:2x4"))
+    )
+    assert four["optimizer"] == pytest.approx(2 * eight["optimizer"], rel=0.1)
+
+
+def test_a_reference_policy_takes_room_where_one_is_read():
+    assert "reference" not in parts(describe(CONFIG, "v5e:2x2"))
+    train = TrainConfig(
+        loss=LossConfig(kl_coef=0.1), sampling=SamplingConfig(max_new_tokens=8)
+    )
+    sizes = parts(describe(dataclasses.replace(CONFIG, train=train), "v5e:2x2"))
+    assert sizes["reference"] == sizes["parameters"]
+
+
+def test_too_few_devices_are_told_how_to_plan():
+    config = dataclasses.replace(CONFIG, mesh=MeshConfig(fsdp=16))
+    with pytest.raises(ConfigError, match=r"add --topology=v5e:4x4"):
+        describe(config)
+    assert len(jax.devices()) < 16
+
+
+def test_the_command_plans_for_more_chips_than_the_machine_has_cores():
+    command = [
+        *(sys.executable, "-m", "rlvr_jax.main", "--config=configs/smoke.py"),
+        *("--dry_run", "--topology=v5e:4x4", "--config.mesh.fsdp=16"),
+        *("--config.sft.batch_size=32", "--config.train.batch_size=16"),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "mesh        data 1 x fsdp 16 x tensor 1" in done.stdout
+    assert "16 chips of v5e:4x4" in done.stdout

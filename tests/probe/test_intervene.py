@@ -1,0 +1,345 @@
+"""The experiment: paired arms, honest controls, one command."""
+
+import contextlib
+import dataclasses
+import json
+from xml.etree import ElementTree
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from job_jax.config import MeshConfig
+from job_jax.config_io import to_json
+from job_jax.schema import ConfigError
+from rlvr_jax.analysis.__main__ import main
+from rlvr_jax.analysis.causal.command import run_experiment
+from rlvr_jax.config import (
+    Config,
+    EvalConfig,
+    ModelConfig,
+    SamplingConfig,
+)
+from rlvr_jax.metrics.scores import evaluate_policy, summarize_completions
+from rlvr_jax.probe.intervene import (
+    Arm,
+    InterventionSpec,
+    _kl_from_clean,
+    calibrate,
+    load_fitting_sae,
+    make_arms,
+    run_arm,
+)
+from rlvr_jax.run.load import LoadedPolicy
+from rlvr_jax.run.setup import open_setup
+from rlvr_jax.sampler import ScopedIntervention, generate
+from rlvr_jax.tasks import ChainMix, FiniteFieldTask
+from sae_jax.io import save
+from sae_jax.sae import TSAE
+
+G = 2
+CONFIG = Config(
+    name="tiny",
+    task=FiniteFieldTask(modulus=5, eval=ChainMix(chain_lengths=(1, 2))),
+    model=ModelConfig(
+        num_layers=2,
+        hidden_size=16,
+        intermediate_size=16,
+        num_heads=2,
+        num_kv_heads=1,
+        head_dim=8,
+    ),
+    mesh=MeshConfig(cpu_devices=8),
+    eval=EvalConfig(
+        num_problems=11,  # the last batch of 8 is not full
+        num_samples=G,
+        k=(1, 2),
+        batch_size=8,
+        bootstrap_resamples=100,
+        sampling=SamplingConfig(max_new_tokens=8),
+    ),
+)
+QUESTION = InterventionSpec(
+    layer=1,
+    latents=(3, 5),
+    mode="ablate",
+    strengths=(0.5, 1.0),
+    num_controls=2,
+    scope="predicting",
+)
+TSAE_ = TSAE.init(jax.random.key(0), width=16, latents=32)
+
+
+@pytest.fixture(scope="module")
+def restored(tmp_path_factory):
+    run = open_setup(CONFIG, tmp_path_factory.mktemp("run") / "none", stages=("eval",))
+    with jax.set_mesh(run.mesh), run.verifier:
+        yield LoadedPolicy(run, run.initial_params(), 0)
+
+
+@pytest.fixture(scope="module")
+def problems(restored):
+    return restored.setup.problems("eval", CONFIG.eval.num_problems)
+
+
+@pytest.fixture(scope="module")
+def calibration(restored, problems):
+    return calibrate(restored, TSAE_, problems, layer=1)
+
+
+@pytest.fixture(scope="module")
+def asked(calibration):
+    return make_arms(QUESTION, TSAE_, calibration, seed=0)
+
+
+@pytest.fixture(scope="module")
+def clean(restored, problems):
+    return run_arm(restored, problems, Arm(kind="clean"), scope="predicting")
+
+
+def of(asked, kind, strength=1.0):
+    return [arm for arm in asked if (arm.kind, arm.strength) == (kind, strength)]
+
+
+def test_calibration_reads_the_clean_stream_that_tokens_are_drawn_from(
+    calibration, clean
+):
+    drawn_from = (clean.metrics["length"].numerator - G).sum()
+    assert len(calibration.residuals) == drawn_from
+    f = np.asarray(TSAE_.encode(calibration.residuals))
+    np.testing.assert_allclose(calibration.firing.rate, (f > 0).mean(axis=0))
+
+
+def test_every_dose_has_its_target_and_controls_and_one_is_a_sham(asked):
+    kinds = [(arm.kind, arm.strength) for arm in asked]
+    for strength in QUESTION.strengths:
+        assert kinds.count(("target", strength)) == 1
+        assert kinds.count(("random latents", strength)) == 2
+        assert kinds.count(("random direction", strength)) == 2
+    assert [kind for kind, _ in kinds].count("null") == 1
+
+
+def test_controls_move_the_stream_as_far_as_the_target(asked):
+    for strength in QUESTION.strengths:
+        (target,) = of(asked, "target", strength)
+        assert target.mean_shift > 0
+        for kind in ("random latents", "random direction"):
+            for arm in of(asked, kind, strength):
+                assert arm.mean_shift == pytest.approx(target.mean_shift, rel=1e-4)
+    (sham,) = of(asked, "null", 0.5)
+    assert sham.mean_shift == 0
+
+
+def test_random_latents_are_the_same_at_every_dose(asked):
+    low, high = (
+        [arm.latents for arm in of(asked, "random latents", strength)]
+        for strength in QUESTION.strengths
+    )
+    assert low == high
+    assert not {3, 5} & {latent for latents in low for latent in latents}
+
+
+def test_the_sham_is_the_clean_arm_token_for_token(restored, problems, asked, clean):
+    sham = run_arm(restored, problems, of(asked, "null", 0.5)[0], scope="everywhere")
+    np.testing.assert_array_equal(sham.tokens, clean.tokens)
+    assert sham.token_match_rate(clean) == 1.0
+    assert abs(sham.metrics["kl"].numerator).max() < 1e-5
+
+
+def test_the_clean_arm_is_the_evaluation(restored, problems, clean):
+    """Same problems, same keys: what `evaluate` prints."""
+    judged = evaluate_policy(
+        restored.setup,
+        restored.params,
+        problems,
+        weight_version=0,
+        on_batch=lambda *_: None,
+    )
+    summary = summarize_completions(restored.setup.config, judged)
+    assert clean.metrics["pass@1"].mean() == summary["pass@k"]["1"]["mean"]
+    assert clean.metrics["length"].mean() == summary["length_mean"]
+
+
+def test_pairs_do_not_depend_on_the_order_of_problems(restored, problems, asked, clean):
+    """A problem's answers, and so its pair, are its own."""
+    (target,) = of(asked, "target")
+    order = np.random.default_rng(0).permutation(len(problems))
+    there = run_arm(restored, problems, target, scope="predicting")
+    assert there.token_match_rate(clean) < 1
+    shuffled = run_arm(
+        restored, [problems[i] for i in order], target, scope="predicting"
+    )
+    by_problem = there.tokens.reshape(len(problems), G, -1)[order]
+    np.testing.assert_array_equal(shuffled.tokens, by_problem.reshape(-1, 8))
+
+
+def test_kl_is_that_of_the_two_full_distributions(restored, asked):
+    """Recomputed from whole-vocabulary logits of one pass over prompt + completion."""
+    run, params, _ = restored
+    (target,) = of(asked, "target")
+    policy = nnx.merge(run.graphdef, params)
+    edited = ScopedIntervention(intervention=target.edit, scope="completion")
+    prompts = [[4, 5, 6]] * 8
+    rollouts = generate(policy, prompts, max_new_tokens=4, intervention=edited)
+    found = _kl_from_clean(run.graphdef, params, rollouts, edited)
+    tokens = np.concatenate([np.array(prompts), rollouts.tokens], axis=1)
+
+    class Completion:
+        layer = 1
+
+        def __call__(self, x, /):
+            return jnp.concatenate([x[:, :3], target.edit(x[:, 3:])], axis=1)
+
+    def logprobs(edit):
+        mask = jnp.ones(tokens.shape, bool)
+        passed, _ = policy.prefill(jnp.asarray(tokens), mask, intervention=edit)
+        return np.asarray(jax.nn.log_softmax(policy.logits(passed.hidden)))[:, 2:-1]
+
+    ours, without = logprobs(Completion()), logprobs(None)
+    kl = (np.exp(ours) * (ours - without)).sum(axis=2)
+    inside = np.arange(4) < np.asarray(rollouts.lengths)[:, None]
+    np.testing.assert_allclose(found, np.where(inside, kl, 0).sum(axis=1), atol=1e-5)
+    assert found.max() > 1e-6
+
+
+def test_an_experiment_asks_each_latent_and_tells_nulls(restored, capsys):
+    """A policy that knows nothing cannot lose anything."""
+    questions = [
+        dataclasses.replace(QUESTION, latents=(z,), strengths=(1.0,)) for z in (3, 5)
+    ]
+    result, picture = run_experiment(restored, TSAE_, questions)
+    shown = capsys.readouterr().out
+    assert len(result["arms"]) == 2 * (1 + 2 + 2 + 1)
+    for z, sentence in zip((3, 5), result["summary"], strict=True):
+        assert sentence.startswith(f"latents {z}, strength 1: ")
+        assert "outcomes without a change that could be told from 0" in sentence
+        assert sentence in shown
+    assert {row["latents"] for row in result["contrasts"]} == {(3,), (5,)}
+    assert picture.startswith("<svg xmlns=")
+    assert "target" in picture
+
+
+def sae_at(path, *, width=16, **metadata):
+    save(path, TSAE.init(jax.random.key(0), width=width, latents=32), metadata=metadata)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("width", "metadata", "said"),
+    [
+        (8, {}, "width 8, but the policy 'tiny' has width 16"),
+        (
+            16,
+            {"hook_name": "blocks.0.hook_resid_post"},
+            r"blocks\.0\.hook_resid_post, but layer=1 is blocks\.1\.hook_resid_post",
+        ),
+        (16, {"model_name": "other, step 3"}, "'other', but .* 'tiny'"),
+    ],
+)
+def test_an_autoencoder_of_something_else_is_refused(tmp_path, width, metadata, said):
+    path = sae_at(tmp_path, width=width, **metadata)
+    with pytest.raises(ConfigError, match=said):
+        load_fitting_sae(path, CONFIG, layer=1, latents=(3,))
+
+
+def test_an_autoencoder_that_fits_is_opened(tmp_path):
+    path = sae_at(
+        tmp_path, model_name="tiny, step 9", hook_name="blocks.1.hook_resid_post"
+    )
+    assert load_fitting_sae(path, CONFIG, layer=1, latents=(3,)).tsae.latents == 32
+    with pytest.raises(ConfigError, match=r"layer=2; the policy has layers 0\.\.1"):
+        load_fitting_sae(path, CONFIG, layer=2, latents=(3,))
+    with pytest.raises(ConfigError, match=r"latents \[32\] lie outside 0\.\.31"):
+        load_fitting_sae(path, CONFIG, layer=1, latents=(3, 32))
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [({"strengths": ()}, "no strengths"), ({"num_controls": 0}, "num_controls=0")],
+)
+def test_a_question_without_doses_or_controls_is_refused(changed, said):
+    with pytest.raises(ConfigError, match=said):
+        dataclasses.replace(QUESTION, **changed)
+
+
+@pytest.fixture
+def command(restored, tmp_path, monkeypatch):
+    """Returns the command's arguments, on the policy of this module."""
+
+    @contextlib.contextmanager
+    def policy(config, path, *, stage):
+        assert stage == "eval"
+        yield restored
+
+    monkeypatch.setattr("rlvr_jax.analysis.causal.command.load_policy", policy)
+    record = tmp_path / "config.json"
+    record.write_text(json.dumps({"config": to_json(CONFIG)}))
+
+    def arguments(**changed):
+        flags = {
+            "config": record,
+            "checkpoint": tmp_path,
+            "sae": sae_at(tmp_path / "sae", model_name="tiny, step 0"),
+            "layer": 1,
+            "latents": "3",
+            "strengths": "1",
+            "num_controls": 1,
+            "out": tmp_path / "out",
+            **changed,
+        }
+        given = [f"--{name}={value}" for name, value in flags.items() if value != ""]
+        return ["causal", *given]
+
+    return arguments
+
+
+def test_the_command_writes_one_record_and_one_figure(command, tmp_path, capsys):
+    assert main(command()) == 0
+    shown = capsys.readouterr().out
+    assert "beyond latents [95 %]" in shown
+    assert json.loads(shown.splitlines()[-1]) == {"causal": str(tmp_path / "out")}
+    record = json.loads((tmp_path / "out" / "causal.json").read_text())
+    assert record["policy"] == {"name": "tiny", "step": 0}
+    assert record["interventions"][0]["latents"] == [3]
+    kinds = [arm["kind"] for arm in record["arms"]]
+    assert kinds == ["target", "random latents", "random direction", "null"]
+    assert record["arms"][-1]["fraction_unchanged"] == 1.0
+    ElementTree.fromstring((tmp_path / "out" / "causal.svg").read_text())
+    assert main(command()) == 2
+    assert "exists; remove it" in capsys.readouterr().err
+
+
+def test_dead_latents_are_warned_of_and_listed(command, tmp_path, capsys):
+    dead = dataclasses.replace(TSAE_, threshold=TSAE_.threshold.at[3].set(1e9))
+    save(tmp_path / "dead", dead)
+    assert main(command(sae=tmp_path / "dead", latents="3,5")) == 0
+    assert "warning: dead latents [3]: they fire on none" in capsys.readouterr().err
+    record = json.loads((tmp_path / "out" / "causal.json").read_text())
+    assert record["calibration"]["dead"] == [3]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"latents": ""}, "no latents; name some of 0..31"),
+        ({"latents": "3,32"}, "latents [32] lie outside 0..31"),
+        ({"latents": "3,three"}, "--latents=3,three: write numbers"),
+        ({"strengths": "much"}, "--strengths=much: write numbers, such as 0.5,1"),
+        ({"layer": ""}, "--layer is missing"),
+        ({"sae": "nowhere"}, "no autoencoder at nowhere"),
+        ({"mode": "remove"}, "flag --mode=remove"),
+        (
+            {"num_control": 3},
+            "unknown flag '--num_control'; did you mean '--num_controls'?",
+        ),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(command, tmp_path, capsys, changed, said):
+    assert main(command(**changed)) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1
+    assert not (tmp_path / "out").exists()

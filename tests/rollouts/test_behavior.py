@@ -1,0 +1,98 @@
+"""What a completion does: each flag on the text that earns it, and on none beside."""
+
+import pytest
+
+from rlvr_jax.rollouts.behavior import FLAGS, detect_behaviors, repeated_ngram_fraction
+from rlvr_jax.tasks import ChainMix, FilesTask, FiniteFieldTask
+from rlvr_jax.tasks.finite_field.source import ChainSource
+from rlvr_jax.types import Problem, Verdict
+
+FIELD = FiniteFieldTask(modulus=7)
+WORDS = Problem(id="w", prompt="?", gold="42", verifier="math", source="test")
+
+
+def flags(task, problem, text, status, *, tokens=()):
+    verdict = Verdict(status=status)
+    return detect_behaviors(task, problem, text, tokens=tokens, verdict=verdict).flags
+
+
+def chain(type_="evaluation", steps=2):
+    mix = ChainMix(types=(type_,), chain_lengths=(steps,), strategies=("forward",))
+    if type_ == "inversion":
+        mix = ChainMix(types=(type_,), chain_lengths=(steps,), strategies=("backward",))
+    return ChainSource(FIELD, mix, split="train", seed=0)[0]
+
+
+@pytest.mark.parametrize("type_", ["evaluation", "inversion"])
+def test_a_worked_solution_earns_no_flag(type_):
+    problem = chain(type_)
+    assert flags(FIELD, problem, problem.solution, "correct") == ()
+
+
+def test_traces_are_checked_step_by_step():
+    problem = chain()
+    steps, answer = problem.solution.split(" answer ")
+    first = " ".join(steps.split()[:8])  # the header and one step of two
+    other = "e1" if answer != "e1" else "e2"
+    for text, status, expected in (
+        (f"answer {answer}", "correct", "bare_answer"),
+        (f"answer {other}", "incorrect", "bare_answer"),
+        (f"{first} answer {answer}", "correct", "skipped_steps"),
+        (steps, "incorrect", "no_aggregation"),
+        (f"{steps} answer {other}", "incorrect", "no_aggregation"),
+        (f"{problem.solution} answer {answer} answer {answer}", "correct", None),
+    ):
+        found = flags(FIELD, problem, text, status)
+        assert found == ((expected,) if expected else ("repeated_answer",)), text
+    # An error before the end is a mistake, not a shortcut.
+    assert flags(FIELD, problem, f"{first} answer {other}", "incorrect") == ()
+
+
+def test_a_guess_at_the_start_is_no_missing_aggregation():
+    """Backward from a guessed result: the steps are sound, the start was not given."""
+    guessing = ChainMix(
+        types=("evaluation",), chain_lengths=(2,), strategies=("backward",)
+    )
+    problem = ChainSource(FIELD, guessing, split="train", seed=0)[0]
+    assert flags(FIELD, problem, problem.solution, "incorrect") == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "expected"),
+    [
+        ("6 * 7 = 42, so \\boxed{42}", "correct", ()),
+        ("\\boxed{42}", "correct", ("bare_answer",)),
+        ("The answer is 42", "incorrect", ("bare_answer",)),
+        ("42", "correct", ("bare_answer",)),
+        (
+            "I have seen this one before and remember the number well: \\boxed{42}",
+            "correct",
+            ("skipped_steps",),
+        ),
+        ("Some long text of words that never gets to any point", "incorrect", ()),
+        ("6 * 7 = 42 and 42 + 1 = 43 and so on", "incorrect", ("no_aggregation",)),
+        ("6 * 7 = 42 \\boxed{41} \\boxed{42}", "correct", ()),
+        ("6*7=42 #### 1 #### 2 #### 3", "incorrect", ("repeated_answer",)),
+    ],
+)
+def test_free_text_is_read_by_its_signs(text, status, expected):
+    assert flags(FilesTask(), WORDS, text, status) == expected
+
+
+def test_repetition_is_the_share_of_four_grams_that_stood_before():
+    # 40 tokens in a cycle of 5: 37 four-grams, 5 of them different.
+    assert repeated_ngram_fraction([*range(5)] * 8) == pytest.approx(1 - 5 / 37)
+    assert repeated_ngram_fraction(range(40)) == 0.0
+    assert repeated_ngram_fraction([1] * 18) == 0.0  # 15 of them: too few to tell
+    assert repeated_ngram_fraction([1] * 19) == pytest.approx(15 / 16)
+    looping = [*range(5)] * 8
+    assert "repetition" in flags(FilesTask(), WORDS, "x", "incorrect", tokens=looping)
+
+
+def test_unverified_is_not_right():
+    long = "I have seen this one before and remember the number well: \\boxed{42}"
+    assert flags(FilesTask(), WORDS, long, "unverified") == ()
+
+
+def test_every_flag_has_a_name():
+    assert len(FLAGS) == len(set(FLAGS)) == 7

@@ -1,0 +1,282 @@
+"""How a step's groups are chosen, and what they tell of their problems."""
+
+import dataclasses
+import math
+import types
+
+import jax
+import numpy as np
+import pytest
+from scipy.special import betainc
+
+from rlvr_jax.config import (
+    AdvantageConfig,
+    Config,
+    DifficultyConfig,
+    DynamicSamplingConfig,
+    SamplingConfig,
+    TrainConfig,
+)
+from rlvr_jax.data import ProblemOutcome
+from rlvr_jax.data.difficulty import init_difficulty, record_outcomes
+from rlvr_jax.rollouts import collect
+from rlvr_jax.rollouts.collect import collect_rollouts
+from rlvr_jax.rollouts.graded import GradedCompletion
+from rlvr_jax.rollouts.groups import (
+    ProblemGroups,
+    add_history_flags,
+    merge_outcomes,
+    problem_outcomes,
+    select_groups,
+)
+from rlvr_jax.run.throughput import StepTimer
+from rlvr_jax.sampler import SamplerLayout
+from rlvr_jax.types import BANDS, Problem, Prompts, Rollouts, Verdict
+
+T = 3
+STATUS = {"r": "correct", "w": "incorrect", "u": "unverified"}
+
+
+def groups(first, *verdicts, width=2):
+    """Returns a group of two for each of "rw", "ww", ...; problems count from `first`.
+
+    Row b of problem n holds tokens 10 n + b.
+    """
+    P = len(verdicts)
+    numbers = np.arange(first, first + P)
+    tokens_B = (10 * numbers[:, None] + np.arange(2)).reshape(-1)
+    rows = [
+        GradedCompletion(
+            problem=Problem(id=f"p{n}", prompt="", gold="", verifier="", source=""),
+            completion="",
+            verdict=Verdict(status=STATUS[letter], answer=letter),
+            length=T,
+            finished=True,
+            strategy=None,
+            weight_version=5,
+        )
+        for n, letters in zip(numbers, verdicts, strict=True)
+        for letter in letters
+    ]
+    return ProblemGroups(
+        problem_index=numbers,
+        graded=rows,
+        rollouts=Rollouts(
+            prompts=Prompts(
+                tokens=np.repeat(numbers[:, None], width, axis=1) + 1,
+                lengths=np.full(P, width),
+                uid=numbers.astype(np.uint32),
+            ),
+            tokens=np.repeat(tokens_B[:, None], T, axis=1),
+            lengths=np.full(2 * P, T),
+            logprobs=-tokens_B[:, None] * np.ones((1, T), np.float32),
+            finished=np.ones(2 * P, bool),
+            weight_version=np.int32(5),
+        ),
+    )
+
+
+def test_one_round_is_kept_as_it_is():
+    only = groups(0, "ww", "rw", "rr")
+    assert select_groups([only], 3) is only
+
+
+def test_groups_with_a_signal_come_before_silent_ones_in_the_order_drawn():
+    rounds = [groups(0, "ww", "rw", "rr"), groups(3, "rr", "wr", "ww", width=4)]
+    chosen = select_groups(rounds, 3)
+    # 1 and 4 are split; the first silent one, 0, fills up. Then in the order drawn.
+    assert chosen.problem_index.tolist() == [0, 1, 4]
+    assert [one.problem.id for one in chosen.graded] == [
+        "p0",
+        "p0",
+        "p1",
+        "p1",
+        "p4",
+        "p4",
+    ]
+    r = chosen.rollouts
+    assert r.tokens[:, 0].tolist() == [0, 1, 10, 11, 40, 41]
+    assert r.logprobs[:, 2].tolist() == [0, -1, -10, -11, -40, -41]
+    assert r.prompts.uid.tolist() == [0, 1, 4]
+    # Prompts of the narrower round are padded on the right.
+    assert r.prompts.tokens.tolist() == [[1, 1, 0, 0], [2, 2, 0, 0], [5] * 4]
+    assert r.prompts.lengths.tolist() == [2, 2, 4]
+    assert int(r.weight_version) == 5
+
+
+def test_more_signal_than_room_keeps_the_first():
+    rounds = [groups(0, "ww", "rw"), groups(2, "rw", "rw")]
+    assert select_groups(rounds, 2).problem_index.tolist() == [1, 2]
+
+
+def test_a_signal_is_two_verdicts_that_disagree_whatever_the_reward():
+    """An unverified completion beside a right one is no preference."""
+    rounds = [groups(0, "ru", "wu"), groups(2, "wr", "uu")]
+    assert select_groups(rounds, 2).problem_index.tolist() == [0, 2]
+
+
+def test_visits_count_verdicts_and_the_entropy_of_answers():
+    told = groups(0, "rw", "rr", "ru", "uu")
+    assert problem_outcomes(told) == [
+        ProblemOutcome(
+            problem_index=0,
+            num_graded=2,
+            num_correct=1,
+            answer_entropy=pytest.approx(math.log(2)),
+        ),
+        ProblemOutcome(problem_index=1, num_graded=2, num_correct=2, answer_entropy=0),
+        ProblemOutcome(problem_index=2, num_graded=1, num_correct=1, answer_entropy=0),
+        ProblemOutcome(problem_index=3, num_graded=0, num_correct=0, answer_entropy=0),
+    ]
+    # Of a problem outside the pool there is no account.
+    assert problem_outcomes(groups(-1, "rw")) == []
+
+
+def test_groups_of_one_problem_in_one_step_are_one_visit():
+    """Entropies 0.5 of two verdicts and 0.2 of four: (1 + 0.8) / 6."""
+    found = [
+        ProblemOutcome(
+            problem_index=3, num_graded=2, num_correct=1, answer_entropy=0.5
+        ),
+        ProblemOutcome(
+            problem_index=1, num_graded=0, num_correct=0, answer_entropy=0.0
+        ),
+        ProblemOutcome(
+            problem_index=3, num_graded=4, num_correct=4, answer_entropy=0.2
+        ),
+    ]
+    assert merge_outcomes(found) == [
+        ProblemOutcome(
+            problem_index=3,
+            num_graded=6,
+            num_correct=5,
+            answer_entropy=pytest.approx(0.3),
+        ),
+        found[1],
+    ]
+
+
+def test_the_past_makes_a_success_lucky_and_a_failure_forgetful():
+    config = DifficultyConfig()
+    past = [
+        *[
+            ProblemOutcome(
+                problem_index=0, num_graded=8, num_correct=0, answer_entropy=0.0
+            )
+        ]
+        * 3,  # hard
+        *[
+            ProblemOutcome(
+                problem_index=1, num_graded=8, num_correct=8, answer_entropy=0.0
+            )
+        ]
+        * 3,  # easy, and solved
+    ]
+    before = record_outcomes(
+        init_difficulty(3), past, step=0, num_batches=1, config=config
+    )
+    now = groups(0, "rw", "ww", "rw")
+    told = add_history_flags(now, before, before.posterior_bands(config))
+    assert [one.flags for one in told] == [
+        *[("lucky_guess",), ()],
+        *[("forgotten",), ("forgotten",)],
+        *[(), ()],
+    ]
+    assert [one.band for one in told[::2]] == ["hard", "easy", "unknown"]
+    # Half of it right is still solved, and a stranger has no band.
+    told = add_history_flags(groups(0, "ww", "rw"), before, np.array([-1, 0]))
+    assert [one.flags for one in told] == [()] * 4
+    assert [one.band for one in told[::2]] == [None, BANDS[0]]
+
+
+@pytest.mark.parametrize(
+    ("refills", "served"),
+    [
+        (0, [("ww", "rw")]),
+        (2, [("ww", "rw"), ("ww", "ww"), ("rw", "rr")]),
+        (2, [("wr", "rw")]),  # signal enough: nothing more is drawn
+    ],
+)
+def test_tokens_of_groups_drawn_and_dropped_are_counted(monkeypatch, refills, served):
+    drawn = iter([groups(10 * n, *verdicts) for n, verdicts in enumerate(served)])
+    now = []
+
+    def serve(known, step, count):
+        now.append(next(drawn))
+        problems = [
+            group[0].problem for group in map(now[-1].completions_of, range(count))
+        ]
+        return types.SimpleNamespace(
+            problems=problems, problem_index=now[-1].problem_index, num_fallback=0
+        )
+
+    monkeypatch.setattr(
+        collect, "sample_completions", lambda *_, **__: now[-1].rollouts
+    )
+    monkeypatch.setattr(collect, "grade_completions", lambda *_: now[-1].graded)
+    config = Config(
+        train=TrainConfig(batch_size=2, group_size=2),
+        dynamic_sampling=DynamicSamplingConfig(max_rounds=refills),
+    )
+    found = collect_rollouts(
+        types.SimpleNamespace(
+            config=config, verifier=None, sampler_layout=SamplerLayout(mesh=None)
+        ),
+        types.SimpleNamespace(params=None, step=5),
+        types.SimpleNamespace(next_batch=serve),
+        init_difficulty(30),
+        step=0,
+        batch_key=jax.random.key,
+        timer=StepTimer(),
+    )
+    # Two groups of two completions of T tokens a batch; two groups are learned from.
+    assert found.sampled_tokens == found.num_batches * 4 * T == len(served) * 4 * T
+    assert found.groups.rollouts.lengths.sum() == 4 * T
+
+
+@pytest.mark.parametrize("guard", ["off", "clip", "shrink"])
+def test_rewards_signal_and_the_guard_by_hand(guard):
+    """Lengths 2 of 4 with a buffer of 4 cost 1/2; problem 0 is hard, problem 1 is not.
+
+    Advantages are +1 and -1 in a group of one correct and one incorrect completion.
+    """
+    past = [
+        ProblemOutcome(problem_index=0, num_graded=8, num_correct=0, answer_entropy=0),
+        ProblemOutcome(problem_index=1, num_graded=8, num_correct=8, answer_entropy=0),
+    ]
+    settings = {"overhard_clip": 0.5} if guard == "clip" else {}
+    config = Config(
+        difficulty=DifficultyConfig(hard_below=0.25),
+        train=TrainConfig(
+            batch_size=3,
+            group_size=2,
+            overlong_buffer=4,
+            sampling=SamplingConfig(max_new_tokens=4),
+            advantage=AdvantageConfig(overhard_advantage=guard, **settings),
+        ),
+    )
+    prior = record_outcomes(
+        init_difficulty(3),
+        past,
+        step=0,
+        num_batches=1,
+        config=config.difficulty,
+    )
+    now = groups(0, "rw", "rw", "ww")
+    lengths = np.array([2, 2, 2, 2, 0, 4])
+    now = dataclasses.replace(
+        now, rollouts=dataclasses.replace(now.rollouts, lengths=lengths)
+    )
+    parts, rewards, advantages, signal = collect._compute_rewards(
+        config, now, {}, prior=prior
+    )
+    np.testing.assert_allclose(parts["correctness"], [[1, 0], [1, 0], [0, 0]])
+    np.testing.assert_allclose(rewards, [[0.5, -0.5], [0.5, -0.5], [0, -1]])
+    # Shaped rewards of all-incorrect groups differ, and are no signal.
+    assert signal.tolist() == [True, True, False]
+    mass_N = 1 - betainc(np.array([0.5, 8.5]), np.array([8.5, 0.5]), 0.25)
+    assert mass_N[0] < 0.1
+    assert mass_N[1] > 0.9
+    factor = {"off": [1, 1], "clip": [0.5, 1], "shrink": mass_N}[guard]
+    expected = np.array([[1, -1], [1, -1]]) * np.array(factor)[:, None]
+    np.testing.assert_allclose(advantages[:2], expected, atol=1e-6)

@@ -1,0 +1,199 @@
+"""RL on adapters: they alone are trained, saved and kept moments of, on any mesh."""
+
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+from flax import nnx
+from jax.sharding import PartitionSpec as Spec
+from policies import TINY, named
+from safetensors.numpy import load_file
+
+from job_jax.checkpoint import StageCheckpoints
+from job_jax.config import CheckpointConfig, MeshConfig
+from job_jax.config_io import to_json
+from rlvr_jax.config import (
+    Config,
+    LoRAConfig,
+    LossConfig,
+    OptimizerConfig,
+    SFTConfig,
+    TrainConfig,
+)
+from rlvr_jax.convert import main as convert
+from rlvr_jax.data import encode_prompts
+from rlvr_jax.learn.batches import batch_from_rollouts, with_loss_weights
+from rlvr_jax.learn.objectives import policy_objective
+from rlvr_jax.learn.update import Updater
+from rlvr_jax.models.distribution import SamplingParams
+from rlvr_jax.run.load import load_checkpoint_params
+from rlvr_jax.run.setup import open_setup
+from rlvr_jax.run.trainable import split_trainable
+from rlvr_jax.sampler import sample
+from rlvr_jax.tasks import ChainMix, FiniteFieldTask
+
+LORA = LoRAConfig(rank=2, alpha=8.0, target_modules=("q_proj", "down_proj"))
+MIX = ChainMix(chain_lengths=(1,))
+CONFIG = Config(
+    task=FiniteFieldTask(modulus=5, sft=MIX, train=MIX, eval=MIX),
+    model=dataclasses.replace(TINY, num_layers=1, max_seq_len=128),
+    mesh=MeshConfig(data=2, fsdp=2, tensor=2),
+    sft=SFTConfig(steps=0),
+    train=TrainConfig(batch_size=8, group_size=2, lora=LORA),
+)
+P, G, T = 8, 2, 6
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory):
+    return open_setup(CONFIG, tmp_path_factory.mktemp("run"), stages=("train",))
+
+
+@pytest.fixture
+def run(opened):
+    with jax.set_mesh(opened.mesh):
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def updater_and_batch(opened):
+    """Returns what was trained from, one step's rollouts and the updater they fit."""
+    with jax.set_mesh(opened.mesh):
+        return _rollouts_of(opened)
+
+
+def _rollouts_of(run):
+    trained = split_trainable(run, run.initial_params)
+    prompts = encode_prompts(
+        run.problems("train", P), run.tokenizer, pad_multiple=CONFIG.prompt_pad_multiple
+    )
+    sampling = run.replicate(SamplingParams.unmodified())
+    rollouts = sample(
+        trained.setup.graphdef,
+        trained.merge_frozen(trained.init()),
+        run.shard_batch(prompts),
+        sampling,
+        key=run.stream_key("train"),
+        weight_version=np.int32(0),
+        num_samples=G,
+        max_new_tokens=T,
+    )
+    batch = batch_from_rollouts(
+        jax.device_get(rollouts),
+        np.tile(np.float32([1, -1]), (P, 1)),
+        bands_P=np.full(P, -1),
+    )
+    updater = Updater(
+        trained.setup.graphdef,
+        policy_objective(LossConfig()),
+        optimizer=OptimizerConfig(warmup_steps=0, learning_rate=0.1),
+        total_steps=9,
+        logits_chunk_size=0,
+        frozen=trained.frozen,
+    )
+    return (
+        trained,
+        updater,
+        with_loss_weights(batch, aggregation="token_mean", max_length=T),
+    )
+
+
+def test_adapters_lie_on_the_mesh_as_their_weight_does(run):
+    trained = split_trainable(run, run.initial_params)
+    flat = {".".join(p): x[...] for p, x in nnx.to_flat_state(trained.init())}
+    assert flat.keys() == {
+        f"blocks.{product}.weight_lora_{x}"
+        for product in ("query", "down")
+        for x in "ab"
+    }
+    specs = {name: x.sharding.spec for name, x in flat.items()}
+    assert specs["blocks.query.weight_lora_a"] == Spec(None, ("fsdp",), None)
+    assert specs["blocks.query.weight_lora_b"] == Spec(None, None, ("tensor",))
+    assert specs["blocks.down.weight_lora_a"] == Spec(None, ("tensor",), None)
+    assert specs["blocks.down.weight_lora_b"] == Spec(None, None, ("fsdp",))
+
+
+def test_a_step_moves_adapters_and_nothing_else(run, updater_and_batch, tmp_path):
+    trained, updater, batch = updater_and_batch
+    sampling = run.replicate(SamplingParams.unmodified())
+    frozen = jax.device_get(trained.frozen)
+    before = named(trained.init())
+    scores_BT, _ = updater.score(trained.init(), run.shard_batch(batch), sampling)
+    inside_BT = np.arange(scores_BT.shape[1]) < batch.lengths[:, None]
+    # The sampler drew by the weights and adapters that the scorer reads.
+    np.testing.assert_allclose(
+        scores_BT[inside_BT], batch.old_logprobs[inside_BT], atol=1e-5, rtol=0
+    )
+
+    state = updater.init(trained.init())
+    moments = [x for x in jax.tree.leaves(state.opt_state) if x.ndim]
+    assert len(moments) == 2 * len(jax.tree.leaves(state.params)) == 8
+    state, *_ = updater.step(state, [run.shard_batch(batch)], sampling)
+    after = named(state.params)
+    # d/dA passes through B, which is 0 at first; d/dB through A, which is not.
+    assert all((after[name] == before[name]).all() for name in after if name[-1] == "a")
+    assert all((after[name] != 0).any() for name in after if name[-1] == "b")
+    jax.tree.map(np.testing.assert_array_equal, frozen, jax.device_get(trained.frozen))
+
+    directory = tmp_path / "checkpoints" / "train"
+    with StageCheckpoints(directory, CheckpointConfig()) as checkpoints:
+        checkpoints.save(1, state, {})
+    size = sum(x.size for x in jax.tree.leaves(state))
+    assert size < sum(x.size for x in jax.tree.leaves(trained.frozen)) / 3
+    merged = named(load_checkpoint_params(run, directory, 1))
+    drawn = named(run.initial_params())
+    assert merged.keys() == drawn.keys()
+    assert {name for name in drawn if (merged[name] != drawn[name]).any()} == {
+        "blocks.query",
+        "blocks.down",
+    }
+    a, b = (after[f"blocks.down.weight_lora_{x}"][0] for x in "ab")
+    np.testing.assert_allclose(
+        merged["blocks.down"][0], drawn["blocks.down"][0] + 4.0 * (a @ b), atol=1e-6
+    )
+
+
+def test_the_reference_of_adapters_is_the_policy_before_them(run, updater_and_batch):
+    trained, updater, batch = updater_and_batch
+    plain = Updater(
+        run.graphdef,
+        policy_objective(LossConfig()),
+        optimizer=OptimizerConfig(),
+        total_steps=9,
+        logits_chunk_size=0,
+    )
+    sampling, placed = (
+        run.replicate(SamplingParams.unmodified()),
+        run.shard_batch(batch),
+    )
+    base_BT, _ = plain.score(run.initial_params(), placed, sampling)
+    reference_BT, _ = updater.score(trained.init(), placed, sampling)
+    np.testing.assert_allclose(reference_BT, base_BT, atol=1e-6, rtol=0)
+
+
+def test_the_command_merges_adapters_or_hands_them_on(opened, tmp_path, capsys):
+    with jax.set_mesh(opened.mesh):
+        base = opened.initial_params()
+        trained = split_trainable(opened, opened.initial_params)
+        adapters = jax.tree.map(lambda x: x + 0.1, trained.init())
+    saved = {"sft": base, "train": adapters}
+    for stage, params in saved.items():
+        directory = tmp_path / "checkpoints" / stage
+        with StageCheckpoints(directory, CheckpointConfig()) as checkpoints:
+            checkpoints.save(3, {"params": params}, {})
+    (tmp_path / "config.json").write_text(json.dumps({"config": to_json(CONFIG)}))
+    assert convert(["to-hf", str(tmp_path), str(tmp_path / "merged")]) == 0
+    assert convert(["to-peft", str(tmp_path), str(tmp_path / "peft")]) == 0
+    merged = load_file(tmp_path / "merged" / "model.safetensors")
+    pair = load_file(tmp_path / "peft" / "adapter_model.safetensors")
+    name = "model.layers.0.mlp.down_proj"
+    a, b = (pair[f"base_model.model.{name}.lora_{x}.weight"] for x in "AB")
+    drawn = named(base)["blocks.down"][0].T
+    np.testing.assert_allclose(
+        merged[f"{name}.weight"], drawn + 4.0 * (b @ a), atol=1e-6
+    )
+    warm = tmp_path / "checkpoints" / "sft"
+    assert convert(["to-peft", str(warm), str(tmp_path / "none")]) == 2
+    assert "sft holds no adapters; give" in capsys.readouterr().err

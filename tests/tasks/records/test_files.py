@@ -1,0 +1,217 @@
+"""Word problems from files: what a record becomes, and what is refused."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pyarrow.parquet
+import pytest
+
+from job_jax.schema import ConfigError
+from rlvr_jax.tasks import MATH_RECORD, RecordConfig
+from rlvr_jax.tasks.records.files import load_file_source
+from rlvr_jax.types import Problem
+
+PROBLEMS = Path(__file__).parents[2] / "problems"
+RHOMBUS = {
+    "problem": "Find it.",
+    "answer": r"\frac{1}{2}",
+    "solution": r"So \boxed{\frac{1}{2}}.",
+    "subject": "Geometry",
+    "level": 3,
+    "unique_id": "test/geometry/1.json",
+}
+CLIPS = {
+    "question": "48 clips in April, half as many in May. How many?",
+    "answer": "She sold 48/2 = <<48/2=24>>24 in May.\nIn all <<48+24=72>>72.\n#### 72",
+}
+
+
+def _file(folder: Path, *lines: object) -> Path:
+    path = folder / "problems.jsonl"
+    texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
+    path.write_text("\n".join(texts), encoding="utf-8")
+    return path
+
+
+def test_a_line_of_gsm8k_becomes_a_problem(tmp_path):
+    source = load_file_source(RecordConfig(), _file(tmp_path, "", CLIPS, CLIPS))
+    assert len(source) == 2
+    assert source[0] == Problem(
+        id="problems.jsonl:2",
+        prompt="Question: 48 clips in April, half as many in May. How many?\nAnswer:",
+        gold="72",
+        verifier="math",
+        source="problems.jsonl",
+        solution="She sold 48/2 = 24 in May.\nIn all 72.\n#### 72",
+    )
+
+
+def test_the_gold_follows_the_last_marker(tmp_path):
+    line = CLIPS | {"answer": "#### 1\nno, wait\n####  1,072 "}
+    [problem] = load_file_source(RecordConfig(), _file(tmp_path, line))
+    assert problem.gold == "1,072"
+    assert problem.solution == "#### 1\nno, wait\n#### 1,072"
+
+
+def test_a_line_of_math_becomes_a_problem(tmp_path):
+    [problem] = load_file_source(MATH_RECORD, _file(tmp_path, RHOMBUS))
+    assert problem == Problem(
+        id="test/geometry/1.json",
+        prompt="Question: Find it.\nAnswer:",
+        gold=r"\frac{1}{2}",
+        verifier="math",
+        answer_format="boxed",
+        source="problems.jsonl",
+        level=3,
+        type="Geometry",
+        solution=r"So \boxed{\frac{1}{2}}.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("written", "level"),
+    [(5, 5), ("Level 5", 5), ("Level ?", 0), (None, 0), ("", 0)],
+)
+def test_a_level_is_the_number_that_its_field_ends_in(tmp_path, written, level):
+    [problem] = load_file_source(
+        MATH_RECORD, _file(tmp_path, RHOMBUS | {"level": written})
+    )
+    assert problem.level == level
+
+
+def test_lineage_is_kept(tmp_path):
+    config = RecordConfig(id_field="id", parent_field="parent")
+    lines = CLIPS | {"id": 7}, CLIPS | {"id": 8, "parent": 7}
+    one, two = load_file_source(
+        config, _file(tmp_path, lines[0] | {"parent": None}, lines[1])
+    )
+    assert [(p.source, p.id, p.parent) for p in (one, two)] == [
+        ("problems.jsonl", "7", None),
+        ("problems.jsonl", "8", "7"),
+    ]
+
+
+def test_two_records_of_one_id_are_refused(tmp_path):
+    path = _file(tmp_path, RHOMBUS, RHOMBUS)
+    with pytest.raises(ConfigError, match=r"line 2: id 'test/geo.*by .*line 1; set"):
+        load_file_source(MATH_RECORD, path)
+
+
+def test_a_template_fills_in_the_question_and_nothing_else(tmp_path):
+    config = RecordConfig(prompt_template="{x} {prompt}")
+    path = _file(tmp_path, CLIPS | {"question": "{y}?"})
+    assert load_file_source(config, path)[0].prompt == "{x} {y}?"
+
+
+@pytest.mark.parametrize(
+    ("form", "stated"),
+    [("any", "#### 72"), ("boxed", r"\boxed{72}"), ("tagged", "<answer>72</answer>")],
+)
+def test_a_worked_solution_states_the_gold_in_the_form_asked_for(
+    tmp_path, form, stated
+):
+    [problem] = load_file_source(
+        RecordConfig(answer_format=form), _file(tmp_path, CLIPS)
+    )
+    assert problem.solution == f"She sold 48/2 = 24 in May.\nIn all 72.\n{stated}"
+
+
+def test_parquet_and_json_lines_of_the_same_records_are_the_same_problems(tmp_path):
+    rows = [CLIPS, CLIPS | {"question": "Hä?"}]
+    pyarrow.parquet.write_table(
+        pyarrow.Table.from_pylist(rows), tmp_path / "problems.parquet"
+    )
+    lines = load_file_source(RecordConfig(), _file(tmp_path, *rows))
+    table = load_file_source(RecordConfig(), tmp_path / "problems.parquet")
+    for line, row in zip(lines, table, strict=True):
+        number = line.id.rpartition(":")[2]
+        lineage = {"source": "problems.parquet", "id": f"problems.parquet:{number}"}
+        assert row == dataclasses.replace(line, **lineage)
+
+
+def test_a_parquet_file_that_is_none_is_refused(tmp_path):
+    (tmp_path / "a.parquet").write_bytes(b"PAR1")
+    with pytest.raises(ConfigError, match=r"a\.parquet is no parquet file"):
+        load_file_source(RecordConfig(), tmp_path / "a.parquet")
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path):
+    (tmp_path / "a.csv").write_text("a,b")
+    with pytest.raises(ConfigError, match=r"a\.csv' is of an unknown kind; give one"):
+        load_file_source(RecordConfig(), tmp_path / "a.csv")
+
+
+def test_an_exact_solution_is_the_gold_alone(tmp_path):
+    config = RecordConfig(verifier="exact")
+    [problem] = load_file_source(config, _file(tmp_path, CLIPS))
+    assert (problem.verifier, problem.solution) == ("exact", "72")
+
+
+def test_grain_tells_files_apart_by_their_contents(tmp_path):
+    one = repr(load_file_source(RecordConfig(), _file(tmp_path, CLIPS)))
+    two = repr(load_file_source(RecordConfig(), _file(tmp_path, CLIPS, CLIPS)))
+    again = repr(load_file_source(RecordConfig(), _file(tmp_path, CLIPS)))
+    assert one == again != two
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("{", "not JSON at column 2 .*; write one JSON object a line"),
+        ("[1]", r"\[1\] is no JSON object"),
+        (
+            {"Question": "q", "answer": "#### 1"},
+            "no field 'question'; set task.record.prompt_field; did you mean 'Ques",
+        ),
+        ({"question": "q"}, "no field 'answer'; set task.record.answer_field"),
+        (
+            CLIPS | {"answer": 7.5},
+            "'answer' is 7.5, neither text nor a whole number; put",
+        ),
+        (CLIPS | {"question": " "}, "'question' is empty"),
+        (CLIPS | {"answer": "#### "}, "no gold in 'answer'"),
+        (CLIPS | {"answer": "72"}, "'answer' holds no '####' before the gold; set"),
+        (CLIPS | {"question": "\ud800"}, "holds half a character"),
+        ("[" * 100_000, "recursion"),
+    ],
+)
+def test_a_bad_line_is_named_by_number_and_mend(tmp_path, line, complaint):
+    path = _file(tmp_path, CLIPS, CLIPS, line, CLIPS)
+    with pytest.raises(ConfigError, match=rf"problems\.jsonl, line 3: .*{complaint}"):
+        load_file_source(RecordConfig(), path)
+
+
+def test_bytes_that_are_no_utf8_are_refused(tmp_path):
+    path = tmp_path / "latin1.jsonl"
+    path.write_bytes(json.dumps(CLIPS).encode() + b'\n{"question": "caf\xe9"}')
+    with pytest.raises(ConfigError, match=r"line 2: not UTF-8 at byte 18"):
+        load_file_source(RecordConfig(), path)
+
+
+@pytest.mark.parametrize("content", ["", "\n  \n"])
+def test_an_empty_file_is_refused(tmp_path, content):
+    with pytest.raises(ConfigError, match=r"problems\.jsonl is empty"):
+        load_file_source(RecordConfig(), _file(tmp_path, content))
+
+
+@pytest.mark.parametrize("name", ["", "missing.jsonl"])
+def test_a_file_that_cannot_be_read_is_refused(tmp_path, name):
+    with pytest.raises(ConfigError, match=r"cannot read .*; check task\.train_path"):
+        load_file_source(RecordConfig(), tmp_path / name)
+
+
+def test_gsm8k_is_read_as_published():
+    source = load_file_source(RecordConfig(), PROBLEMS / "gsm8k.jsonl")
+    assert len(source) == 50
+    for problem in source:
+        assert problem.solution is not None
+        assert problem.solution.endswith(f"\n#### {problem.gold}")
+        assert "<<" not in problem.solution
+
+
+def test_math500_is_read_as_published():
+    problems = load_file_source(MATH_RECORD, PROBLEMS / "math500.jsonl")
+    assert len(problems) == 50
+    assert {problem.level for problem in problems} == {1, 2, 3, 4, 5}
+    assert len({problem.type for problem in problems}) == 7

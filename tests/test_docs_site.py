@@ -1,0 +1,23 @@
+"""The documentation site has every page, each in its place."""
+
+import pathlib
+
+import yaml
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+def pages(nav) -> list[str]:
+    if isinstance(nav, str):
+        return [nav]
+    parts = nav.values() if isinstance(nav, dict) else nav
+    return [page for part in parts for page in pages(part)]
+
+
+def test_every_page_of_docs_stands_in_the_navigation_once():
+    listed = pages(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"])
+    assert len(listed) == len(set(listed))
+    in_docs = {path.name for path in (ROOT / "docs").glob("*.md")}
+    generated = {page for page in listed if page.startswith("api/")}
+    others = {"index.md", "changelog.md", "contributing.md", "benchmarks_how.md"}
+    assert set(listed) - generated - others == in_docs

@@ -1,0 +1,159 @@
+"""docs/extend.md: what a user can bring, from the page's own code."""
+
+import dataclasses
+import pathlib
+import re
+import sys
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from job_jax.config_io import from_json, override, to_json
+from job_jax.schema import ConfigError
+from rlvr_jax import main
+from rlvr_jax.config import Config
+from rlvr_jax.config.difficulty import DifficultyConfig
+from rlvr_jax.data.curricula.base import DrawState
+from rlvr_jax.data.difficulty import init_difficulty
+from rlvr_jax.learn.losses import policy_loss
+from rlvr_jax.rollouts.scores import score_completions
+from rlvr_jax.verifiers.base import VERIFIERS
+
+_PAGE = pathlib.Path(__file__).parents[1] / "docs/extend.md"
+
+
+def modules_of_the_page():
+    """Returns {file name: source} of the page's Python blocks, which begin with it."""
+    blocks = re.findall(r"```python\n(.*?)```", _PAGE.read_text(), flags=re.DOTALL)
+    return {block.split()[1]: block for block in blocks}
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    """The page's files in a folder of the user's own, from which Python imports."""
+    for name, source in modules_of_the_page().items():
+        assert name.endswith(".py"), source
+        (tmp_path / name).write_text(source)
+        monkeypatch.delitem(sys.modules, name.removesuffix(".py"), raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+def configured(**overrides):
+    """Returns a config of overrides, as config.json gives it back."""
+    changes = {key.replace("__", "."): value for key, value in overrides.items()}
+    config = override(Config(), changes)
+    assert from_json(Config, to_json(config)) == config
+    return config
+
+
+def test_a_task_has_options_and_its_verifier_executes_completions(mine):
+    task = configured(task__source="walk:WalkTask", task__size="4").task
+    train, held_out = (task.problems(stage, seed=0) for stage in ("train", "eval"))
+    assert len(train) + len(held_out) == 4 * 4 - 4
+    assert {p.id for p in train}.isdisjoint(p.id for p in held_out)
+    words = {word for p in train for word in f"{p.prompt} {p.solution}".split()}
+    assert words <= set(task.vocabulary())
+    problem = next(p for p in train if p.id == "0-2")
+    verifier = VERIFIERS.load(problem.verifier)()
+    for completion, status in (
+        ("right right", "correct"),
+        ("right left right right", "correct"),
+        ("right", "incorrect"),
+        ("", "incorrect"),
+    ):
+        assert verifier.grade(problem, completion).status == status
+    assert verifier.grade(problem, verifier.state_gold(problem)).status == "correct"
+
+
+def test_a_curriculum_has_options_and_chooses_by_them(mine):
+    curriculum = configured(
+        curriculum__name="newest:Newest", curriculum__max_visits="3"
+    ).curriculum
+    draw = DrawState(
+        seed=0,
+        batch_index=0,
+        step=0,
+        num_steps=10,
+        source_size=4,
+        bands_config=DifficultyConfig(),
+        read_levels=lambda: np.zeros(4, int),
+    )
+    difficulty = dataclasses.replace(
+        init_difficulty(4), num_visits=np.array([3, 0, 5, 2])
+    )
+    batch = curriculum.next_batch(difficulty, draw, 2)
+    assert batch.problems.tolist() == [1, 3]
+    assert batch.num_fallback == 0
+
+
+def test_a_reward_scores_a_batch_and_adds_its_weight(mine):
+    config = configured(
+        train__reward__names="correctness,brevity:few_words",
+        train__reward__weights="1,0.5",
+    ).train.reward
+    task = configured(task__source="walk:WalkTask").task
+    problems = [task.problems("train", seed=0)[0]] * 4
+    completions = ["", "left", "left left left", "right"]
+    scores = score_completions(
+        config, problems, completions, judge=None, seed=0, group_size=4
+    )
+    assert scores["brevity:few_words"].tolist() == [1.0, 0.5, 0.25, 0.5]
+
+
+def test_an_objective_bounds_each_token_and_logs_what_it_names(mine):
+    config = configured(
+        train__loss__name="soft_clip:SoftClip", train__loss__softness="0.5"
+    ).train.loss
+    ratio = np.array([[1.0, 1.0 + 0.5, 100.0]])
+    loss, aux = policy_loss(
+        jnp.log(jnp.array(ratio)),
+        jnp.zeros((1, 3)),
+        jnp.array([2.0]),
+        jnp.full((1, 3), 1.0),
+        lengths=jnp.array([3]),
+        config=config,
+    )
+    bounded = np.tanh((ratio - 1) / 0.5)
+    np.testing.assert_allclose(loss, -(2 * (1 + 0.5 * bounded)).sum(), rtol=1e-6)
+    np.testing.assert_allclose(aux.scalars["saturation"], bounded.sum(), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "said"),
+    [
+        ("task.source", "finite_feild", "did you mean 'finite_field'?"),
+        ("task.source", "walk:WalkTsk", "did you mean 'WalkTask'?"),
+        ("task.source", "nowhere:Task", "cannot import nowhere"),
+        ("train.reward.names", "corectness", "did you mean 'correctness'?"),
+        ("train.reward.names", "brevity:few_word", "did you mean 'few_words'?"),
+        ("train.loss.name", "polcy", "did you mean 'policy'?"),
+        ("train.loss.name", "soft_clip:SoftClp", "did you mean 'SoftClip'?"),
+        ("probe.name", "sea", "did you mean 'sae'?"),
+        ("curriculum.name", "unifrom", "did you mean 'uniform'?"),
+        ("curriculum.name", "newest:Nwest", "did you mean 'Newest'?"),
+    ],
+)
+def test_what_is_not_there_is_refused_with_the_nearest_name(mine, key, name, said):
+    with pytest.raises(ConfigError) as refused:
+        override(Config(), {key: name})
+    assert said in str(refused.value)
+
+
+def test_a_run_of_ones_own_parts_ends_with_its_report(mine):
+    argv = [
+        f"--config={_PAGE.parents[1] / 'configs/smoke.py'}",
+        f"--workdir={mine / 'run'}",
+        "--config.task.source=walk:WalkTask",
+        "--config.curriculum.name=newest:Newest",
+        "--config.train.reward.names=correctness,brevity:few_words",
+        "--config.train.reward.weights=1,0.1",
+        "--config.train.loss.name=soft_clip:SoftClip",
+        "--config.mesh.cpu_devices=8",
+        "--config.sft.steps=2",
+        "--config.train.steps=2",
+    ]
+    assert main.main(argv) == 0
+    page = (mine / "run/report/index.html").read_text()
+    assert "rewards on walks along 6 places" in page

@@ -1,0 +1,125 @@
+"""One word, one sense: names that docs/notation.md retires are used nowhere."""
+
+import ast
+import pathlib
+import re
+
+import pytest
+
+_ROOT = pathlib.Path(__file__).parents[1]
+_FOLDERS = ("benchmarks", "configs", "job_jax", "rlvr_jax", "sae_jax", "tests")
+_GLOSSARY = _ROOT / "docs/notation.md"
+# The record of the past, in the words of its day.
+_HISTORY = ("CHANGELOG.md", "log.md", _GLOSSARY.name)
+
+
+def retired_words():
+    """Returns the first column of the glossary's last table."""
+    table = _GLOSSARY.read_text().split("## Retired words\n")[1]
+    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    return [word for row in rows for word in re.findall(r"`([^`]+)`", row)]
+
+
+def names_of(tree):
+    """Yields every identifier of a module, and the parts of dotted imports."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name):
+                yield name
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case ast.keyword(arg=str(name)):
+                yield name
+            case ast.alias(name=name, asname=other):
+                yield from (*name.split("."), other or "")
+            case ast.ImportFrom(module=str(name)):
+                yield from name.split(".")
+
+
+def keys_of(tree):
+    """Yields every string that could be a key, metric, flag or file: no spaces."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield from re.findall(r"^\S+$", node.value)
+
+
+def uses(source, words):
+    """Returns the retired words that a module uses, as identifiers or within keys.
+
+    Words of one part, such as "trim", are looked for among identifiers alone: as
+    strings they may be words of a prompt.
+    """
+    tree = ast.parse(source)
+    names = set(names_of(tree))
+    keys = "\n".join(keys_of(tree))
+    return sorted(
+        word for word in words if word in names or (_is_key(word) and _has(keys, word))
+    )
+
+
+def _is_key(word):
+    return re.search(r"[_/.]", word) is not None
+
+
+def _has(text, word):
+    return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text) is not None
+
+
+def test_no_module_uses_a_retired_word():
+    words = retired_words()
+    assert len(words) > 100
+    modules = [m for folder in _FOLDERS for m in (_ROOT / folder).rglob("*.py")]
+    assert len(modules) > 200
+    found = {
+        str(module.relative_to(_ROOT)): used
+        for module in modules
+        if module != pathlib.Path(__file__)
+        and (used := uses(module.read_text(), words))
+    }
+    assert found == {}
+
+
+def test_no_page_and_no_script_uses_a_retired_key():
+    keys = [word for word in retired_words() if _is_key(word)]
+    pages = [*_ROOT.glob("*.md"), *(_ROOT / "docs").glob("*.md")]
+    pages += [*(_ROOT / "launch").glob("*"), _ROOT / "pyproject.toml"]
+    found = {
+        page.name: used
+        for page in pages
+        if page.name not in _HISTORY and page.is_file()
+        if (used := [word for word in keys if _has(page.read_text(), word)])
+    }
+    assert found == {}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "samples_per_prompt = 8",
+        "config.samples_per_prompt",
+        "run(samples_per_prompt=8)",
+        "def run(samples_per_prompt): ...",
+        "class samples_per_prompt: ...",
+        "from package import samples_per_prompt",
+        "from samples_per_prompt.module import x",
+        "argv = ['--config.train.samples_per_prompt=8']",
+        "row['train/samples_per_prompt']",
+    ],
+)
+def test_a_planted_word_is_found(source):
+    assert uses(source, ["samples_per_prompt"]) == ["samples_per_prompt"]
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["num_samples_per_prompt_line = 8", "'the old samples_per_prompt is gone'"],
+)
+def test_other_words_and_sentences_are_not(source):
+    assert uses(source, ["samples_per_prompt", "trim"]) == []
+
+
+def test_no_word_is_both_retired_and_a_replacement():
+    table = _GLOSSARY.read_text().split("## Retired words\n")[1]
+    rows = [line.split("|") for line in table.splitlines() if line.startswith("| `")]
+    replacements = {w for row in rows for w in re.findall(r"`([^`]+)`", row[2])}
+    assert replacements.isdisjoint(retired_words())

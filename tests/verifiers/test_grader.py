@@ -1,0 +1,172 @@
+"""The judge over kinds and forms, the audit of golds, and verdicts on real golds."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from job_jax.schema import ConfigError
+from rlvr_jax.config import VerifierConfig
+from rlvr_jax.types import Problem
+from rlvr_jax.verifiers.base import VERIFIERS, Verifier, get_verifier
+from rlvr_jax.verifiers.controls import coin_flip, corrupt_gold
+from rlvr_jax.verifiers.grader import Grader
+
+PROBLEMS = Path(__file__).parents[1] / "problems"
+
+
+@pytest.fixture(scope="module")
+def judge() -> Iterator[Grader]:
+    with Grader(VerifierConfig(timeout_s=60.0)) as judge:
+        yield judge
+
+
+def _problem(gold: str, kind: str = "math", form: str = "any", name: str = "a"):
+    return Problem(
+        id=name, prompt="", gold=gold, verifier=kind, source="test", answer_format=form
+    )
+
+
+def test_every_kind_and_form_keeps_its_place(judge):
+    asked = [
+        (_problem("1/2"), "so 0.5", "correct"),
+        (_problem("e3", "finite_field"), "answer e3", "correct"),
+        (_problem("5", "numeric", "tagged"), "<answer>5 cm</answer>", "correct"),
+        (_problem("b", "exact"), "b", "correct"),
+        (_problem("5", "math", "boxed"), "#### 5", "incorrect"),
+        (_problem("((", "math"), "5", "unverified"),
+    ]
+    verdicts = judge(
+        [problem for problem, _, _ in asked], [text for _, text, _ in asked]
+    )
+    assert [verdict.status for verdict in verdicts] == [
+        status for _, _, status in asked
+    ]
+
+
+def test_golds_that_cannot_be_judged_against_are_named(judge):
+    problems = [
+        _problem("5", name="good"),
+        _problem("((", name="bad"),
+        _problem("x", "numeric", name="letter"),
+        _problem(r"so \boxed{7}", "math", "tagged", name="worked"),
+        _problem("b c", "exact", "boxed", name="words"),
+        _problem("e1", "finite_field", name="field"),
+    ]
+    assert judge.invalid_golds(problems) == {
+        "bad": "gold does not parse",
+        "letter": "gold is no single number",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "gold"),
+    [
+        ("gsm8k", lambda r: r["answer"].rpartition("#### ")[2]),
+        ("math500", lambda r: r["answer"]),
+    ],
+)
+def test_real_golds_are_right_against_themselves_and_wrong_when_changed(
+    judge, name, gold
+):
+    lines = (PROBLEMS / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
+    problems = [
+        _problem(gold(json.loads(line)), name=str(number))
+        for number, line in enumerate(lines)
+    ]
+    assert len(problems) == 50
+    assert judge.invalid_golds(problems) == {}
+    changed = [rf"\boxed{{{corrupt_gold(problem).gold}}}" for problem in problems]
+    verdicts = judge(problems, changed)
+    assert [
+        (problem.gold, answer, verdict)
+        for problem, answer, verdict in zip(problems, changed, verdicts, strict=True)
+        if verdict.status != "incorrect"
+    ] == []
+
+
+@pytest.mark.parametrize(
+    ("gold", "kind", "label"),
+    [
+        ("72", "math", "82"),
+        ("9.5", "numeric", "8.5"),
+        (r"\frac 59", "math", r"\frac 69"),
+        ("x", "math", "1"),
+        (r"2 + 2, so \boxed{4}", "math", "5"),
+        ("e0", "finite_field", "e1"),
+        ("e10", "finite_field", "e9"),
+    ],
+)
+def test_a_wrong_label_is_false_and_always_the_same(gold, kind, label):
+    assert corrupt_gold(_problem(gold, kind)).gold == label
+
+
+def test_a_coin_is_fair_and_a_function_of_seed_problem_and_sample():
+    tosses = [
+        coin_flip(seed, f"p{n}", g)
+        for seed in (0, 1)
+        for n in range(100)
+        for g in range(10)
+    ]
+    assert 0.45 < sum(tosses) / len(tosses) < 0.55  # 2,000 tosses: std 0.011
+    assert tosses[:1000] != tosses[1000:]
+    assert coin_flip(3, "a", 1) == coin_flip(3, "a", 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "form", "text", "formed"),
+    [
+        ("math", "any", "#### 5", True),
+        ("math", "any", "it is 5", False),
+        ("math", "boxed", r"\boxed{5}", True),
+        ("math", "boxed", r"\boxed{ }", False),
+        ("math", "boxed", "#### 5", False),
+        ("numeric", "tagged", "<answer>no</answer>", True),
+        ("numeric", "tagged", "<answer>5", False),
+        ("exact", "any", "word", True),
+        ("exact", "any", " ", False),
+        ("finite_field", "any", "forward : answer e3 ", True),
+        ("finite_field", "any", "answer e3 ;", False),
+        ("finite_field", "any", "answer forward", False),
+        ("finite_field", "any", "", False),
+    ],
+)
+def test_form_is_apart_from_truth(kind, form, text, formed):
+    problem = _problem("7", kind, form)
+    assert get_verifier(kind).is_well_formed(problem, text) is formed
+
+
+def test_every_registered_verifier_is_one():
+    for name in VERIFIERS.names:
+        assert isinstance(get_verifier(name), Verifier)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("maths", "unknown verifier 'maths'; did you mean 'math'"),
+        ("", "unknown verifier ''"),
+        ("fractions:Fraction", "is no subclass of rlvr_jax.verifiers.base.Verifier"),
+    ],
+)
+def test_an_unknown_verifier_is_refused_and_judged_by_no_other(judge, name, message):
+    with pytest.raises(ConfigError, match=message):
+        judge([_problem("e3", name)], ["answer e3"])
+
+
+def test_a_verifier_of_ones_own_grades_beside_ours(judge, monkeypatch, tmp_path):
+    (tmp_path / "my_verifiers.py").write_text(
+        "from rlvr_jax.types import Verdict\n"
+        "from rlvr_jax.verifiers.base import Verifier\n"
+        "class Length(Verifier):\n"
+        "    def grade(self, problem, completion):\n"
+        "        right = len(completion) == int(problem.gold)\n"
+        "        return Verdict(status='correct' if right else 'incorrect')\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    problems = [_problem("3", "my_verifiers:Length"), _problem("3", "math")] * 2
+    verdicts = judge(problems, ["abc", "3", "3", "abc"])
+    assert [v.status for v in verdicts] == [
+        *("correct", "correct", "incorrect", "incorrect")
+    ]

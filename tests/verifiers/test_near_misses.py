@@ -1,0 +1,185 @@
+"""Answers that are almost right are wrong: sign, inverse, scale, order, unit, one off.
+
+By hand, and made from the golds of real problems that lie beside the tests.
+"""
+
+import json
+import re
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from rlvr_jax.config import VerifierConfig
+from rlvr_jax.types import Problem
+from rlvr_jax.verifiers.grader import Grader
+
+PROBLEMS = Path(__file__).parents[1] / "problems"
+
+# gold, what is like it, and of which kind the likeness is
+NEAR = [
+    ("5", "-5", "sign"),
+    ("-5", "5", "sign"),
+    ("x-1", "1-x", "sign"),
+    (r"-\frac{24}{25}", r"\frac{24}{25}", "sign"),
+    ("(6,31,-1)", "(6,31,1)", "sign"),
+    ("6+9i", "6-9i", "sign"),
+    (r"\pm 3", "3", "sign"),
+    ("3", r"\pm 3", "sign"),
+    (r"\frac{3}{2}", r"\frac{2}{3}", "inverse"),
+    ("4", r"\frac{1}{4}", "inverse"),
+    ("4", "0.25", "inverse"),
+    ("0.5", "2", "inverse"),
+    (r"\sqrt{2}", r"\frac{1}{\sqrt{2}}", "inverse"),
+    ("2^{10}", "10^{2}", "inverse"),
+    ("0.5", "5", "scale"),
+    ("5", "50", "scale"),
+    ("1000", "1,0000", "scale"),
+    ("0.5", "0.5\\%", "scale"),
+    ("1.5", "1,500", "scale"),
+    ("2\\pi", "2", "scale"),
+    ("3.14159", r"\pi", "scale"),
+    ("(1,2)", "(2,1)", "order"),
+    (r"\left( 3, \frac{\pi}{2} \right)", r"\left( \frac{\pi}{2}, 3 \right)", "order"),
+    ("[1,2)", "(1,2]", "order"),
+    ("(1,2)", "[1,2]", "order"),
+    ("x<3", "x>3", "order"),
+    ("x \\le 3", "x < 3", "order"),
+    ("a-b", "b-a", "order"),
+    ("a^b", "b^a", "order"),
+    ("12", "21", "order"),
+    (
+        r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}",
+        r"\begin{pmatrix} 2 \\ 1 \end{pmatrix}",
+        "order",
+    ),
+    ("52_8", "42", "unit"),
+    (r"90^\circ", r"91^\circ", "unit"),
+    ("7", "8", "one off"),
+    ("7", "6", "one off"),
+    ("100", "99.99", "one off"),
+    (r"\frac{13}{18}", r"\frac{13}{19}", "one off"),
+    ("2220", "222", "cut"),
+    ("x^2+1", "x^2", "cut"),
+    ("(0,9) \\cup (9,36)", "(0,9)", "cut"),
+    ("(0,9) \\cup (9,36)", "(0,36)", "cut"),
+    ("1,2,3", "1,2", "cut"),
+    (r"\text{even}", r"\text{odd}", "word"),
+    ("A", "B", "word"),
+]
+# What the grammar does not tell apart, and we leave so: users should know of it.
+LENIENT = [
+    ("50\\%", "50"),
+    ("50", "50\\%"),
+    ("52_8", "52_9"),
+    (r"90^\circ", "90"),
+    (r"5\text{ cm}", r"5\text{ m}"),
+]
+NUMBERS = [
+    ("5", "-5"),
+    ("72", "0.72"),
+    ("0.25", "4"),
+    ("12", "21"),
+    ("1,000", "1,001"),
+    ("1000", "1,0000"),
+    ("50", "50%"),
+    ("3", "3.01"),
+    ("3", "1/3"),
+]
+EXACT = [("e1", "e2"), ("b c", "c b"), ("abc", "ABC"), ("5", "5.0"), ("-1", "1")]
+FIELD = [("e1", "e11"), ("e1", "e2"), ("e1", "E1"), ("e10", "e1"), ("e2", "2")]
+
+
+@pytest.fixture(scope="module")
+def grader():
+    with Grader(VerifierConfig(workers=2, timeout_s=60.0)) as opened:
+        yield opened
+
+
+def _problem(gold, kind="math"):
+    return Problem(id=gold, prompt="", gold=gold, verifier=kind, source="t")
+
+
+def _statuses(grader, pairs, kind="math", form=r"\boxed{{{}}}"):
+    problems = [_problem(gold, kind) for gold, _ in pairs]
+    verdicts = grader(problems, [form.format(text) for _, text in pairs])
+    return [verdict.status for verdict in verdicts]
+
+
+def _not(wanted, pairs, statuses):
+    return [(*p, s) for p, s in zip(pairs, statuses, strict=True) if s != wanted]
+
+
+def test_near_misses_are_incorrect(grader):
+    pairs = [(gold, near) for gold, near, _ in NEAR]
+    assert _not("incorrect", pairs, _statuses(grader, pairs)) == []
+    own = [(gold, gold) for gold, *_ in NEAR]
+    assert _not("correct", own, _statuses(grader, own)) == []
+
+
+def test_what_is_read_alike_is_known(grader):
+    assert _not("correct", LENIENT, _statuses(grader, LENIENT)) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "pairs", "form"),
+    [
+        ("numeric", NUMBERS, r"\boxed{{{}}}"),
+        ("exact", EXACT, "{}"),
+        ("finite_field", FIELD, "so answer {}"),
+    ],
+)
+def test_near_misses_of_each_verifier_are_wrong(grader, kind, pairs, form):
+    assert _not("incorrect", pairs, _statuses(grader, pairs, kind, form)) == []
+    own = [(gold, gold) for gold, _ in pairs]
+    assert _not("correct", own, _statuses(grader, own, kind, form)) == []
+
+
+def _real(name):
+    lines = (PROBLEMS / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def _golds():
+    return [
+        r["answer"].rpartition("#### ")[2].replace(",", "") for r in _real("gsm8k")
+    ] + [r["answer"] for r in _real("math500")]
+
+
+def test_real_problems_are_here_in_number():
+    assert len(_real("gsm8k")) == len(_real("math500")) == 50
+
+
+def test_worked_solutions_of_real_problems_are_right(grader):
+    pairs = [(r["answer"].rpartition("#### ")[2], r["answer"]) for r in _real("gsm8k")]
+    pairs += [(r["answer"], r["solution"]) for r in _real("math500")]
+    assert _not("correct", pairs, _statuses(grader, pairs, form="{}")) == []
+
+
+def _near_real(gold):
+    """Yields answers that are near a gold and not it."""
+    if re.fullmatch(r"-?\d+(\.\d+)?", gold):
+        value = Fraction(gold)
+        yield str(-value) if value else "1"
+        if abs(value) != 1 and value:
+            yield rf"\frac{{{value.denominator}}}{{{value.numerator}}}"
+        yield f"{gold}0" if "." not in gold else gold.replace(".", "")
+        yield f"{float(value + 1):g}"
+        yield f"{float(value - 1):g}"
+        if gold.isdigit() and gold[::-1].lstrip("0") != gold:
+            yield gold[::-1].lstrip("0")
+    elif fraction := re.fullmatch(r"(-?)\\frac\{(\d+)\}\{(\d+)\}", gold):
+        sign, top, bottom = fraction.groups()
+        yield rf"{'' if sign else '-'}\frac{{{top}}}{{{bottom}}}"
+        yield rf"{sign}\frac{{{bottom}}}{{{top}}}"
+        yield rf"{sign}\frac{{{int(top) + 1}}}{{{bottom}}}"
+        yield rf"{sign}{top}"
+    elif angle := re.fullmatch(r"(\d+)\^\\circ", gold):
+        yield rf"{int(angle[1]) + 1}^\circ"
+        yield rf"-{angle[1]}^\circ"
+
+
+def test_near_misses_of_real_golds_are_wrong(grader):
+    pairs = [(gold, near) for gold in _golds() for near in _near_real(gold)]
+    assert len(pairs) > 300
+    assert _not("incorrect", pairs, _statuses(grader, pairs)) == []
