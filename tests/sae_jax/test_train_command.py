@@ -116,9 +116,9 @@ def lines(path):
 
 
 def outcome(path):
-    """Returns all that the config decides: metrics, summary and weights."""
+    """Returns all that the config decides: metrics, summary and weights, no times."""
     summary = json.loads((path / "summary.json").read_text())["tsae"]
-    del summary["pairs_per_s"]
+    del summary["pairs_per_s"], summary["seconds"]
     weights = {
         str(file.relative_to(path)): file.read_bytes()
         for file in sorted(path.glob("sae*/**/*.safetensors"))
