@@ -13,42 +13,16 @@ Command:
 Needs the hub or such a folder. Only folders of a few problems were run (the tests).
 """
 
-from rlvr_jax.config import (
-    Config,
-    EvalConfig,
-    LogConfig,
-    ModelConfig,
-    OptimizerConfig,
-    SamplingConfig,
-    SFTConfig,
-    TokenizerConfig,
-    TrainConfig,
-)
+import dataclasses
+from pathlib import Path
+
+from job_jax.command import load_config
+from rlvr_jax.config import Config
 from rlvr_jax.tasks import HubTask
 
 
 def get_config() -> Config:
-    """Returns the recipe."""
-    return Config(
-        name="hub",
-        task=HubTask(path="openai/gsm8k", subset="main"),
-        tokenizer=TokenizerConfig(kind="sentencepiece", vocab_size=512),
-        model=ModelConfig(num_layers=2, max_seq_len=640),
-        sft=SFTConfig(steps=60, batch_size=16),
-        train=TrainConfig(
-            steps=6,
-            batch_size=8,
-            group_size=4,
-            optimizer=OptimizerConfig(learning_rate=1e-4, warmup_steps=2),
-            sampling=SamplingConfig(max_new_tokens=256),
-        ),
-        eval=EvalConfig(
-            num_problems=64,
-            num_samples=4,
-            k=(1, 2, 4),
-            sampling=SamplingConfig(max_new_tokens=256),
-        ),
-        log=LogConfig(rollouts_every=2, progress_every=5, alarm_window=5),
-        prompt_pad_multiple=128,
-        completion_pad_multiple=128,
-    )
+    """Returns the recipe: gsm8k_tiny's, its problems from the hub."""
+    files = load_config(Path(__file__).with_name("gsm8k_tiny.py"), Config)
+    task = HubTask(path="openai/gsm8k", subset="main")
+    return dataclasses.replace(files, name="hub", task=task)

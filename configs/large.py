@@ -9,8 +9,9 @@ completions: one prompt with its group on each four of the 256 chips.
 Commands, with the checkpoint in models/Qwen2.5-Math-7B and MATH in data/math:
     python -m rlvr_jax.main --config=configs/large.py --workdir=runs/large
     python -m rlvr_jax.main --config=configs/large.py --workdir=runs/large \
-        --config.mesh.fsdp=32 --config.mesh.tensor=1 --config.sampler.tensor_parallel=1
-        \ --config.train.grad_accum_steps=2                         # v5p-64: 32 chips
+        --config.mesh.fsdp=32 --config.mesh.tensor=1 \
+        --config.sampler.tensor_parallel=1 \
+        --config.train.grad_accum_steps=2                           # v5p-64: 32 chips
     python -m rlvr_jax.main --config=configs/large.py --compile_only \
         --topology=v5e:16x16
 

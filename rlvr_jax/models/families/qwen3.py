@@ -9,11 +9,10 @@ from rlvr_jax.models.families.base import (
     HFConfig,
     ModelSize,
     common_from_hf,
-    common_to_hf,
     sliding_from_hf,
-    sliding_to_hf,
 )
 from rlvr_jax.models.families.mapping import QK_NORM, ParamMapping, decoder_mapping
+from rlvr_jax.models.families.qwen2 import to_hf
 
 _0_6B = ModelConfig(
     family="qwen3",
@@ -41,18 +40,6 @@ _8B = dataclasses.replace(
 def from_hf(hf: HFConfig) -> dict[str, Any]:
     """Returns the fields of `ModelConfig`."""
     return common_from_hf(hf) | sliding_from_hf(hf) | {"qk_norm": True}
-
-
-def to_hf(config: ModelConfig) -> HFConfig:
-    """Returns config.json."""
-    return (
-        common_to_hf(config)
-        | sliding_to_hf(config)
-        | {
-            "use_sliding_window": config.sliding_window > 0,
-            "max_window_layers": config.num_layers,
-        }
-    )
 
 
 def param_mapping(config: ModelConfig) -> dict[str, ParamMapping]:
