@@ -13,6 +13,8 @@ if [[ "${1:-}" == --all ]]; then
 fi
 bash launch/venv.sh test
 export PATH="$PWD/.venv/bin:$PATH"
+# Dozens of processes start: each would compile every module that it imports anew.
+unset PYTHONDONTWRITEBYTECODE
 # Most of the tests' time is XLA's: programs are kept from one run to the next, and
 # shared by all clones.
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/rlvr_jax/tests"
