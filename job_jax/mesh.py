@@ -1,4 +1,4 @@
-"""The device mesh and the one table that lays logical axes on it."""
+"""The device mesh, and the one table that maps logical axes to its axes."""
 
 import math
 import os
@@ -38,9 +38,9 @@ LOGICAL_AXIS_RULES: dict[str | None, tuple[str, ...]] = {
 def start_jax(config: MeshConfig, *, multi_process: bool = False) -> None:
     """Sets up processes, devices and compilation cache; call before JAX starts.
 
-    JAX_COMPILATION_CACHE_DIR has its say; without it programs are kept under the
-    user's cache directory. Raises ConfigError where the environment asks for `several`
-    processes of a command that runs as one.
+    Compiled programs are kept in JAX_COMPILATION_CACHE_DIR, or without it under the
+    user's cache directory. Raises ConfigError where the environment asks for several
+    processes and the command is not `multi_process`.
     """
     processes.initialize() if multi_process else processes.require_single_process()
     configure_cpu(config)
@@ -92,7 +92,7 @@ def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -
 
 
 def check_axes(mesh: Mesh) -> None:
-    """Raises ConfigError where a mesh that was made elsewhere lacks one of AXES."""
+    """Raises ConfigError if a mesh that a caller made lacks one of AXES."""
     if set(AXES) - set(mesh.axis_names):
         raise ConfigError(
             f"the mesh has the axes {mesh.axis_names}, not {AXES}; make it by "
@@ -101,16 +101,15 @@ def check_axes(mesh: Mesh) -> None:
 
 
 def reshape_mesh(mesh: Mesh, tensor: int, field_name: str) -> Mesh:
-    """Returns the same devices, `tensor` of them a group and the groups in `data`.
+    """Returns a mesh of the same devices with axes (size / tensor, 1, tensor).
 
-    Devices keep their order, so a program may take arrays from either mesh. Raises
-    ConfigError, naming `what`, where they do not come in such groups.
+    Devices keep their order, so a program may take arrays of either mesh. Raises
+    ConfigError, naming `field_name`, if `tensor` does not divide their number.
     """
     if mesh.size % tensor:
         raise ConfigError(
             f"{field_name}={tensor} does not divide the mesh's {mesh.size} devices; "
-            "choose "
-            "one of its divisors"
+            "choose one of its divisors"
         )
     shape = (mesh.size // tensor, 1, tensor)
     return Mesh(mesh.devices.reshape(shape), AXES, axis_types=mesh.axis_types)
@@ -119,31 +118,32 @@ def reshape_mesh(mesh: Mesh, tensor: int, field_name: str) -> Mesh:
 def partition_spec(
     shape: Sequence[int], logical_axes: Sequence[str | None], mesh: Mesh | AbstractMesh
 ) -> Spec:
-    """Returns how an array of this shape with these logical axes lies on the mesh.
+    """Returns how an array of this shape with these logical axes is split on the mesh.
 
-    An axis whose size does not divide over its devices is whole on each of them: two
-    key/value heads on four tensor-parallel devices, say. Raises ValueError on an axis
-    that RULES does not have, and where two would lie on one mesh axis.
+    An axis whose size its devices do not divide is replicated: two key/value heads on
+    four tensor-parallel devices, say. Raises ValueError on an axis that is not in
+    LOGICAL_AXIS_RULES, and if two axes would be split over one mesh axis.
     """
     if unknown := set(logical_axes) - LOGICAL_AXIS_RULES.keys():
         raise ValueError(
-            f"no rule for the logical axes {unknown}; RULES has {[*LOGICAL_AXIS_RULES]}"
+            f"no rule for the logical axes {unknown}; LOGICAL_AXIS_RULES has "
+            f"{[*LOGICAL_AXIS_RULES]}"
         )
     taken = [axis for name in logical_axes for axis in LOGICAL_AXIS_RULES[name]]
     if len(taken) != len(set(taken)):
         raise ValueError(f"logical axes {logical_axes} share a mesh axis: {taken}")
 
-    def lies_on(size: int, name: str | None) -> tuple[str, ...] | None:
+    def mesh_axes(size: int, name: str | None) -> tuple[str, ...] | None:
         parts = _num_shards(name, mesh)
         return LOGICAL_AXIS_RULES[name] if parts > 1 and size % parts == 0 else None
 
-    return Spec(*map(lies_on, shape, logical_axes))
+    return Spec(*map(mesh_axes, shape, logical_axes))
 
 
 def unsharded_axes(
     shape: Sequence[int], logical_axes: Sequence[str | None], mesh: Mesh | AbstractMesh
 ) -> list[str]:
-    """Returns the axes that `partition` leaves whole because they do not divide."""
+    """Returns the axes that `partition_spec` replicates as they do not divide."""
     return [
         f"{name} ({size} over {parts})"
         for size, name in zip(shape, logical_axes, strict=True)
@@ -152,14 +152,14 @@ def unsharded_axes(
 
 
 def _num_shards(name: str | None, mesh: Mesh | AbstractMesh) -> int:
-    """Returns over how many devices a logical axis is to be split."""
+    """Returns the number of devices over which a logical axis is split."""
     return math.prod(mesh.shape[axis] for axis in LOGICAL_AXIS_RULES[name])
 
 
 def with_logical_constraint(x: jax.Array, *logical_axes: str | None) -> jax.Array:
-    """Returns x laid out by its logical axes on the current mesh, if there is one.
+    """Returns x split by its logical axes on the current mesh, if there is one.
 
-    No axes at all: x is whole on every device.
+    Without axes x is replicated.
     """
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty:
@@ -169,19 +169,20 @@ def with_logical_constraint(x: jax.Array, *logical_axes: str | None) -> jax.Arra
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
-    """Returns the layout of arrays whose first axis is the batch (P or B)."""
+    """Returns the sharding of arrays whose first axis is the batch (P or B)."""
     return NamedSharding(mesh, Spec(LOGICAL_AXIS_RULES["batch"]))
 
 
 def replicated_sharding(mesh: Mesh) -> NamedSharding:
-    """Returns the layout of arrays that every device holds whole."""
+    """Returns the sharding of arrays that every device holds whole."""
     return NamedSharding(mesh, Spec())
 
 
 def output_shapes(program: Any, *args: Any, **static: Any) -> Any:
     """Returns the shapes, dtypes and shardings of a jitted program's results.
 
-    It is compiled and not run: nothing is allocated. Arguments may be shapes as well.
+    It is compiled and not run; nothing is allocated. Arguments may be
+    ShapeDtypeStructs.
     """
     lowered = program.lower(*args, **static)
     return jax.tree.map(
@@ -192,7 +193,7 @@ def output_shapes(program: Any, *args: Any, **static: Any) -> Any:
 
 
 def check_batch(rows: int, mesh: Mesh, field_name: str) -> None:
-    """Raises ConfigError where `rows` of `what` do not divide over the batch axes."""
+    """Raises ConfigError if the data x fsdp devices do not divide `rows`."""
     parts = mesh.shape["data"] * mesh.shape["fsdp"]
     if rows % parts:
         raise ConfigError(

@@ -1,9 +1,9 @@
 """One run as several processes: how they start, agree, and end together.
 
-Every process runs the same program on the same host values; a device program spans the
-devices of all. What one process alone can know (its share of the verdicts, a signal, a
-file that the first one reads) is exchanged as JSON before any of them goes on. With one
-process everything here is free.
+Every process runs the same program on the same host values; a compiled program spans
+the devices of all processes. What only one process knows (its share of the verdicts, a
+signal, a file that process 0 reads) is exchanged as JSON before any of them goes on.
+With one process every function here returns at once.
 """
 
 import contextlib
@@ -49,7 +49,7 @@ _exit_lock = threading.Lock()
 
 @dataclasses.dataclass(frozen=True)
 class _ProcessSpec:
-    coordinator: str | None = None  # what is None, JAX finds out by itself
+    coordinator: str | None = None  # JAX detects what is None
     num_processes: int | None = None
     process_id: int | None = None
 
@@ -57,27 +57,27 @@ class _ProcessSpec:
 def initialize() -> None:
     """Joins the other processes, if there are any; call before JAX starts.
 
-    The environment tells: ENVIRONMENT, all three, or else what JAX detects of a
-    cluster. Raises ConfigError.
+    They are found by the environment variables ENV_VARS, all three, or else by what JAX
+    detects of a cluster. Raises ConfigError.
     """
-    place = _spec_from_env() or (_ProcessSpec() if _in_cluster() else None)
-    if place is None or jax.distributed.is_initialized():
+    spec = _spec_from_env() or (_ProcessSpec() if _in_cluster() else None)
+    if spec is None or jax.distributed.is_initialized():
         return
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.config.update("jax_enable_preemption_service", False)  # SIGTERM is ours
     _handle_aborts()
     try:
         jax.distributed.initialize(
-            place.coordinator,
-            place.num_processes,
-            place.process_id,
+            spec.coordinator,
+            spec.num_processes,
+            spec.process_id,
             heartbeat_timeout_seconds=_HEARTBEAT_S,
             shutdown_timeout_seconds=_NO_TIMEOUT_MS // 1000,
         )
     except RuntimeError as error:
         raise ConfigError(
-            f"process {place.process_id} cannot join the others by way of "
-            f"{place.coordinator or 'what the cluster tells'}: "
+            f"process {spec.process_id} cannot join the others through "
+            f"{spec.coordinator or 'the coordinator of the cluster'}: "
             f"{str(error).splitlines()[0]}; is another run using that port?"
         ) from error
     _peer_monitor.start()
@@ -103,7 +103,7 @@ def process_index() -> int:
 
 
 def is_primary() -> bool:
-    """Returns whether this is process 0, which alone writes files and speaks."""
+    """Returns whether this is process 0, which alone writes files and prints."""
     return process_index() == 0
 
 
@@ -113,50 +113,52 @@ def local_process_count() -> int:
 
 
 def all_gather_json(value: Value) -> list[Value]:
-    """Returns the value of every process, in their order; all call it together.
+    """Returns the value of every process, by process number; all call it together.
 
-    Values are plain JSON. The first process gathers them and hands out the whole.
+    Values are plain JSON. Process 0 gathers them and sends the list to the others.
     """
     if process_count() == 1:
         return [value]
     store, turn = _store(), next(_turn_counter)
-    at = f"rlvr/exchange/{turn}"
-    store.key_value_set_bytes(f"{at}/{process_index()}", _compress(value))
+    prefix = f"rlvr/exchange/{turn}"
+    store.key_value_set_bytes(f"{prefix}/{process_index()}", _compress(value))
     if is_primary():
-        keys = [f"{at}/{each}" for each in range(process_count())]
-        found = [store.blocking_key_value_get_bytes(k, _NO_TIMEOUT_MS) for k in keys]
-        whole = [_decompress(each) for each in found]
-        store.key_value_set_bytes(f"{at}/all", _compress(whole))
-        # Who has come to this turn has read the one before.
+        keys = [f"{prefix}/{each}" for each in range(process_count())]
+        parts = [store.blocking_key_value_get_bytes(k, _NO_TIMEOUT_MS) for k in keys]
+        values = [_decompress(part) for part in parts]
+        store.key_value_set_bytes(f"{prefix}/all", _compress(values))
+        # A process that calls this again has read the exchange before.
         store.key_value_delete(f"rlvr/exchange/{turn - 1}/")
-        return whole
-    return _decompress(store.blocking_key_value_get_bytes(f"{at}/all", _NO_TIMEOUT_MS))
+        return values
+    return _decompress(
+        store.blocking_key_value_get_bytes(f"{prefix}/all", _NO_TIMEOUT_MS)
+    )
 
 
 def broadcast(read: Callable[[], Value]) -> Value:
-    """Returns what the first process reads: files are seen alike by all."""
+    """Returns what process 0 reads, so that all processes see a file alike."""
     return all_gather_json(read() if is_primary() else None)[0]  # type: ignore[return-value]
 
 
 def map_across_processes(
     items: Sequence[Item], work: Callable[[Sequence[Item]], list[Value]]
 ) -> list[Value]:
-    """Returns `work(items)`, one value an item, of which each process does its share.
+    """Returns `work(items)`, one value per item, computed by all processes together.
 
-    Values are plain JSON.
+    Each process works on a contiguous part of the items. Values are plain JSON.
     """
     if process_count() == 1:
         return work(items)
-    cuts = [
-        len(items) * each // process_count()
-        for each in (process_index(), process_index() + 1)
-    ]
-    parts = all_gather_json(work(items[cuts[0] : cuts[1]]))
+    start, end = (
+        len(items) * number // process_count()
+        for number in (process_index(), process_index() + 1)
+    )
+    parts = all_gather_json(work(items[start:end]))
     return [value for part in parts for value in part]
 
 
 def barrier() -> None:
-    """Returns once every process has come here."""
+    """Returns once every process has called it."""
     all_gather_json(None)
 
 
@@ -174,8 +176,8 @@ def assert_equal_across(request: Mapping[str, Any]) -> None:
 def device_put(tree: Any, sharding: Sharding) -> Any:
     """Returns the arrays on the devices of all processes.
 
-    Each process hands over the shards of its own devices alone; what it holds of the
-    others' rows is not looked at.
+    Each process transfers the shards of its own devices only; the rest of its values is
+    ignored.
     """
     if process_count() == 1:
         return jax.device_put(tree, sharding)
@@ -190,30 +192,31 @@ def device_put(tree: Any, sharding: Sharding) -> Any:
 
 
 def device_get(tree: Tree) -> Tree:
-    """Returns the arrays whole, in NumPy, in every process; all call it together."""
+    """Returns whole NumPy arrays in every process; all call it together."""
     if process_count() == 1:
         return jax.device_get(tree)
     leaves, structure = jax.tree.flatten(tree)
-    apart = {
+    remote = {  # leaves with shards on other processes' devices
         i: leaf
         for i, leaf in enumerate(leaves)
         if isinstance(leaf, jax.Array)
         and not (leaf.is_fully_addressable or leaf.is_fully_replicated)
     }
-    if apart:
-        laid_out = next(iter(apart.values())).sharding
-        assert isinstance(laid_out, NamedSharding)
-        whole = NamedSharding(laid_out.mesh, PartitionSpec())
-        found = jax.jit(_identity, out_shardings=whole)(list(apart.values()))
-        for i, leaf in zip(apart, found, strict=True):
+    if remote:
+        sharding = next(iter(remote.values())).sharding
+        assert isinstance(sharding, NamedSharding)
+        replicated = NamedSharding(sharding.mesh, PartitionSpec())
+        gather = jax.jit(_identity, out_shardings=replicated)
+        for i, leaf in zip(remote, gather(list(remote.values())), strict=True):
             leaves[i] = leaf
     return jax.tree.unflatten(structure, jax.device_get(leaves))
 
 
 def shutdown(code: int, cause: str, *, failed: bool) -> int:
-    """Returns the exit code, once all processes have come to the end.
+    """Returns the exit code `code` once all processes have called it.
 
-    One that has failed waits for nobody: it tells the others why, and they end too.
+    A process that has failed waits for none: it tells the others the cause, and they
+    exit with its code.
     """
     if not jax.distributed.is_initialized():
         return code
@@ -225,15 +228,17 @@ def shutdown(code: int, cause: str, *, failed: bool) -> int:
         jax.distributed.shutdown()
         _handle_aborts(False)
         return code
-    _exit_lock.acquire()  # for good: what the others tell no longer matters
-    with contextlib.suppress(Exception):  # another one was first, or the store is gone
-        told = {"process": process_index(), "code": code, "cause": cause}
-        _store().key_value_set(_FAILURE_KEY, json.dumps(told))
+    _exit_lock.acquire()  # never released: what the others report no longer matters
+    with contextlib.suppress(
+        Exception
+    ):  # another process was first, or the store is gone
+        failure = {"process": process_index(), "code": code, "cause": cause}
+        _store().key_value_set(_FAILURE_KEY, json.dumps(failure))
     return _exit(code)
 
 
 def peer_failure(error: BaseException) -> str | None:
-    """Returns one line on an error that another process's death has caused, or None."""
+    """Returns an error line if another process's death caused this error, else None."""
     if process_count() == 1:
         return None
     text = str(error).splitlines()[0][:200] if str(error) else ""
@@ -261,16 +266,16 @@ def _decompress(data: bytes) -> Any:
 
 
 def _spec_from_env() -> _ProcessSpec | None:
-    """Returns this process's place as ENVIRONMENT tells it; None for one process."""
-    told = {name: os.environ[name] for name in ENV_VARS if name in os.environ}
-    if not told:
+    """Returns what ENV_VARS say of this process; None if it is the only one."""
+    given = {name: os.environ[name] for name in ENV_VARS if name in os.environ}
+    if not given:
         return None
-    if missing := [name for name in ENV_VARS if name not in told]:
+    if missing := [name for name in ENV_VARS if name not in given]:
         raise ConfigError(
-            f"{', '.join(told)} set but not {', '.join(missing)}; set all three for "
+            f"{', '.join(given)} set but not {', '.join(missing)}; set all three for "
             "several processes, none for one"
         )
-    coordinator, count, index = (told[name] for name in ENV_VARS)
+    coordinator, count, index = (given[name] for name in ENV_VARS)
     if not count.isdigit() or not index.isdigit() or int(index) >= int(count):
         raise ConfigError(
             f"JAX_PROCESS_ID={index!r} of JAX_NUM_PROCESSES={count!r}; processes are "
@@ -287,7 +292,7 @@ def _spec_from_env() -> _ProcessSpec | None:
 
 
 def _in_cluster() -> bool:
-    """Returns whether JAX knows of a cluster's job with more than one process."""
+    """Returns whether JAX detects a cluster's job of more than one process."""
     if any(name in os.environ for name in ENV_VARS):
         return False
     known = [each for each in ClusterEnv._cluster_types if not each.opt_in_only_method]
@@ -296,22 +301,23 @@ def _in_cluster() -> bool:
 
 
 def _exit_on_peer_failure() -> None:
-    """Ends this process, once another one has told why it has failed."""
+    """Ends this process when another one reports that it has failed, and why."""
     try:
-        told = json.loads(_store().blocking_key_value_get(_FAILURE_KEY, _NO_TIMEOUT_MS))
+        text = _store().blocking_key_value_get(_FAILURE_KEY, _NO_TIMEOUT_MS)
     except Exception:  # the store is gone: JAX ends this process by itself
         return
-    if told is None or not _exit_lock.acquire(blocking=False):
+    failure = json.loads(text)  # None where all have ended well
+    if failure is None or not _exit_lock.acquire(blocking=False):
         return
-    cause = told["cause"].removeprefix("error: ")
-    print(f"error: process {told['process']} has failed: {cause}", file=sys.stderr)
-    _exit(told["code"])
+    cause = failure["cause"].removeprefix("error: ")
+    print(f"error: process {failure['process']} has failed: {cause}", file=sys.stderr)
+    _exit(failure["code"])
 
 
 def _exit(code: int) -> Any:
-    """Ends the process without the goodbyes that wait for the others.
+    """Ends the process without JAX's shutdown, which would wait for the others.
 
-    The first one stays until they have read the cause: the store lives in it.
+    Process 0, which holds the store, stays until the others have read the cause.
     """
     with contextlib.suppress(Exception):
         store, deadline = _store(), time.monotonic() + _EXIT_GRACE_S

@@ -1,9 +1,9 @@
 """What a config section is: frozen, typed, bounded, and checked when it is made.
 
-A package's `config` declares its sections and every default; this module is the
-rule they obey. A field's annotation says all there is to check about its value alone:
-a type, and where there is one a bound (`Annotated[int, Bound(...)]`). What concerns
-several fields at once stands in the section's own `__post_init__`.
+A package's `config` declares its sections and every default; this module says what a
+section is. A field's annotation holds all there is to check about its value alone: a
+type, and for some fields a constraint (`PositiveInt`). What concerns several fields at
+once stands in the section's own `__post_init__`.
 """
 
 import dataclasses
@@ -16,14 +16,14 @@ from typing import Annotated, Any, Literal, Self, get_args, get_origin
 class ConfigError(ValueError):
     """A configuration that cannot run. The message names the value and the mend.
 
-    It begins with the field as its own section knows it ("learning_rate=-1.0; ..."),
-    so that whoever knows the section's path ("train.optimizer.") can put it in front.
+    It begins with the field's name within its section ("learning_rate=-1.0; ..."), so
+    that a caller who knows the section's path ("train.optimizer.") can put it in front.
     """
 
 
 @dataclasses.dataclass(frozen=True)
 class Constraint:
-    """Which values of its type a field accepts; `text` completes "it must ..."."""
+    """Which values of its type a field accepts; `requirement` ends "it must ..."."""
 
     requirement: str
     accepts: Callable[[Any], bool]
@@ -40,12 +40,12 @@ UnitInterval = Annotated[float, Constraint("lie within [0, 1]", lambda x: 0 <= x
 class ConfigSection:
     """Base of every config dataclass.
 
-    Values are brought to one form, so that equal configs have equal JSON: a list
-    becomes the tuple, and a whole number the float, that its field asks for.
+    Values are converted to the type of their field, so that equal configs have equal
+    JSON: a list becomes a tuple, and a whole number a float.
     """
 
     def __new__(cls, **values: Any) -> Self:
-        """Refuses a key that is no field, naming the nearest one."""
+        """Raises ConfigError on a key that is no field; it names the nearest one."""
         names = [field.name for field in dataclasses.fields(cls)]
         for key in values:
             if key not in names:
@@ -55,22 +55,22 @@ class ConfigSection:
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        """Refuses values of another type than declared, or out of bounds."""
+        """Raises ConfigError on values of another type or out of bounds."""
         for field in dataclasses.fields(self):
-            kind, bound = split_annotation(field.type)
+            kind, constraint = split_annotation(field.type)
             value = _canonicalize(vars(self)[field.name], kind)
             if not _is_instance(value, kind):
                 raise ConfigError(
                     f"{field.name} expects {type_with_article(kind)}, got {value!r}"
                 )
-            if bound and not bound.accepts(value):
+            if constraint and not constraint.accepts(value):
                 raise ConfigError(
-                    f"{field.name}={value!r}; it must {bound.requirement}"
+                    f"{field.name}={value!r}; it must {constraint.requirement}"
                 )
             object.__setattr__(self, field.name, value)
 
     def tags(self) -> dict[str, str]:
-        """Returns what stands beside the fields in JSON: the name of an open choice."""
+        """Returns what JSON holds beside the fields: the name that a user chose by."""
         return {}
 
 
@@ -81,10 +81,10 @@ def check(condition: bool, message: str) -> None:
 
 
 def split_annotation(kind: Any) -> tuple[Any, Constraint | None]:
-    """Returns a field's type without its bound, and the bound, if it has one."""
+    """Returns a field's type without its constraint, and the constraint or None."""
     if get_origin(kind) is Annotated:
-        base, bound = get_args(kind)
-        return base, bound
+        base, constraint = get_args(kind)
+        return base, constraint
     return kind, None
 
 

@@ -1,4 +1,4 @@
-"""What every stage of a run needs, opened once: mesh, tokenizer, policy, judge."""
+"""What every stage of a run needs, opened once: mesh, tokenizer, policy, verifier."""
 
 import dataclasses
 import pathlib
@@ -58,14 +58,14 @@ class RunSetup:
     verifier: Grader
     sources: dict[Stage, FilteredSource]
     too_long: dict[Stage, int]
-    invalid_golds: dict[Stage, dict[str, str]]  # id -> why its gold cannot be judged by
+    invalid_golds: dict[Stage, dict[str, str]]  # problem id -> why it is unreadable
 
     def initial_params(self) -> Any:
         """Returns the parameters that a run starts from, laid out on the mesh.
 
-        Those of config.pretrained, in the model's param_dtype, or freshly drawn ones, a
-        function of the config's seed. Every device reads or draws its own shards; no
-        host ever holds the whole.
+        They are those of config.pretrained, in the model's param_dtype, or random ones
+        by the config's seed. Every device reads or draws its own shards; no host ever
+        holds all of them.
         """
         start, dtype = self.config.pretrained.path, self.config.model.param_dtype
         if start:
@@ -86,13 +86,13 @@ class RunSetup:
         return jax.jit(draw, out_shardings=self.params_shardings())()
 
     def abstract_params(self) -> Any:
-        """Returns the parameters' shapes, types and layout."""
+        """Returns the parameters' shapes, dtypes and shardings."""
         policy = _abstract_policy(self.config, self.tokenizer)
         return abstract_params(policy, self.mesh)
 
     @property
     def vocab_size(self) -> int:
-        """Returns V, the embedding's rows: those of the checkpoint, or one a token."""
+        """Returns V, the embedding's rows: as in the checkpoint, or one per token."""
         return _num_embedding_rows(self.config, self.tokenizer)
 
     def params_shardings(self) -> Any:
@@ -116,9 +116,9 @@ class RunSetup:
         max_new_tokens: int,
         intervention: ScopedIntervention | None = None,
     ) -> Rollouts:
-        """Returns what `sampler.sample` returns, on the sampler's own mesh.
+        """Returns the rollouts that `sampler.sample` draws on the sampler's own mesh.
 
-        `weights` are parameters as `sampler_layout.place_params` places them.
+        `weights` are parameters that `sampler_layout.place_params` returned.
         """
         layout = self.sampler_layout
         with jax.set_mesh(layout.mesh):
@@ -139,7 +139,7 @@ class RunSetup:
         return device_put(tree, replicated_sharding(self.mesh))
 
     def stream_key(self, stream: str) -> jax.Array:
-        """Returns the key of one stream of random numbers, apart from all others."""
+        """Returns the random key of one purpose, independent of the others."""
         number = {
             "train": 0,
             "eval": 1,
@@ -156,7 +156,7 @@ class RunSetup:
         return [source[i] for i in range(min(count, len(source)))]
 
     def dropped_report(self) -> list[str]:
-        """Returns lines on the problems that stages go without, and why."""
+        """Returns lines that say which problems were left out of a stage, and why."""
         lines = []
         for stage, golds in self.invalid_golds.items():
             if golds:
@@ -184,11 +184,11 @@ def open_setup(
     stages: Sequence[Stage] = PROBLEM_STAGES,
     mesh: Mesh | None = None,
 ) -> RunSetup:
-    """Returns the run, with data, lengths and batches of `stages` checked.
+    """Opens the run and returns it, with data, lengths and batches of `stages` checked.
 
-    Of a checkpoint to start from config.json is read, the weights are not. A tokenizer
-    that has to be learned is read from `tokenizer_path`, or else learned from
-    the train problems and written there. Raises ConfigError.
+    Of a pretrained checkpoint config.json is read, the weights are not. A tokenizer
+    that the recipe trains is read from `tokenizer_path`, or else trained on the train
+    problems and written there. Raises ConfigError.
     """
     mesh = mesh or make_mesh(config.mesh)
     check_divisible(config.model, mesh, "mesh.tensor")
@@ -238,9 +238,9 @@ def open_setup(
 def _filter_by_gold(
     sources: Mapping[Stage, ProblemSource], verifier: Grader
 ) -> tuple[dict[Stage, ProblemSource], dict[Stage, dict[str, str]]]:
-    """Returns the sources without problems of invalid golds, and those golds.
+    """Returns the sources without problems whose golds are invalid, and those golds.
 
-    Stage sft reads no golds.
+    Stage sft reads no golds. Raises ConfigError if a stage keeps no problem.
     """
     valid = dict(sources)
     invalid_golds: dict[Stage, dict[str, str]] = {}
@@ -264,7 +264,7 @@ def _filter_by_gold(
 def _max_lengths(config: Config, stage: Stage) -> tuple[int, int | None]:
     """Returns the tokens of the longest prompt and, for sft, worked solution.
 
-    Worked solutions get the room that completions will have in RL.
+    A worked solution may be as long as a completion in RL.
     """
     sampling = config.eval.sampling if stage == "eval" else config.train.sampling
     room = sampling.max_new_tokens
@@ -272,7 +272,7 @@ def _max_lengths(config: Config, stage: Stage) -> tuple[int, int | None]:
 
 
 def _resolve_chat_template(config: Config) -> Task:
-    """Returns the task, the tokenizer's chat template in place of its name."""
+    """Returns the task, with the tokenizer's chat template if it asks for that."""
     task = config.task
     if not task.needs_tokenizer_template:
         return task
@@ -282,7 +282,7 @@ def _resolve_chat_template(config: Config) -> Task:
 def _open_tokenizer(
     config: Config, sources: Mapping[Stage, ProblemSource], path: pathlib.Path
 ) -> Tokenizer:
-    """Returns the tokenizer; one that has to be learned is kept at `path`.
+    """Returns the tokenizer; one that the recipe trains is kept at `path`.
 
     Raises ConfigError where the model has no rows for all of its tokens.
     """
