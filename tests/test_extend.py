@@ -79,6 +79,7 @@ def test_a_curriculum_has_options_and_chooses_by_them(mine):
         source_size=4,
         bands_config=DifficultyConfig(),
         read_levels=lambda: np.zeros(4, int),
+        asked=np.zeros(4, bool),
     )
     difficulty = dataclasses.replace(
         init_difficulty(4), num_visits=np.array([3, 0, 5, 2])

@@ -108,6 +108,14 @@ class Difficulty:
         return (self.forgetting_events > 0) & (self.last_pass_rate < _SOLVED_PASS_RATE)
 
     @property
+    def seldom_judged(self) -> Bool[np.ndarray, " N"]:
+        """Returns which problems were visited more often without a verdict than with.
+
+        Their posterior stands still at what it was, whatever the policy has become.
+        """
+        return 2 * self.num_graded_visits < self.num_visits
+
+    @property
     def pass_variance(self) -> Float[np.ndarray, " N"]:
         """Returns the variance of the share correct over a problem's visits."""
         count_N = np.maximum(self.num_graded_visits, 1)

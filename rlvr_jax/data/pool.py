@@ -7,6 +7,7 @@ source than that; a problem outside the pool has the index -1.
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import grain
@@ -63,17 +64,20 @@ class Pool:
         step: int,
         batch_size: int,
         *,
+        asked: Sequence[int] = (),
         shard: grain.sharding.ShardOptions | None = None,
     ) -> ProblemBatch:
         """Returns the problems of the next batch: all of it, or one process's rows.
 
-        They depend on the arguments alone. Where the curriculum ignores difficulty,
+        They depend on the arguments alone; `asked` are the problems, within the pool,
+        of the step's batches before this one. Where the curriculum ignores difficulty,
         the batches after it are read meanwhile.
         """
 
         def read(batch_index: int) -> ProblemBatch:
             now = dataclasses.replace(difficulty, num_batches=batch_index)
-            return self._read(self.next_indices(now, step, batch_size), shard)
+            indices = self.next_indices(now, step, batch_size, asked=asked)
+            return self._read(indices, shard)
 
         if not self._curriculum.ignores_difficulty:
             return read(difficulty.num_batches)
@@ -81,7 +85,12 @@ class Pool:
         return ahead[difficulty.num_batches]
 
     def next_indices(
-        self, difficulty: Difficulty, step: int, batch_size: int
+        self,
+        difficulty: Difficulty,
+        step: int,
+        batch_size: int,
+        *,
+        asked: Sequence[int] = (),
     ) -> BatchIndices:
         """Returns where in the source the next batch's problems stand."""
         draw = DrawState(
@@ -92,6 +101,7 @@ class Pool:
             source_size=self._source_size,
             bands_config=self._config.difficulty,
             read_levels=lambda: self._levels,
+            asked=np.isin(np.arange(self.size), np.array(asked, int)),
         )
         return self._curriculum.next_batch(difficulty, draw, batch_size)
 

@@ -84,7 +84,8 @@ def collect_rollouts(
         current = dataclasses.replace(
             difficulty, num_batches=difficulty.num_batches + len(rounds)
         )
-        batch = pool.next_batch(current, step, config.train.batch_size)
+        asked = [index for groups in rounds for index in groups.problem_index.tolist()]
+        batch = pool.next_batch(current, step, config.train.batch_size, asked=asked)
         num_fallback += batch.num_fallback
         rollouts = sample_completions(
             setup,

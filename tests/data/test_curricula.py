@@ -90,13 +90,17 @@ def at(state, draws):
     return dataclasses.replace(state, num_batches=draws)
 
 
-def run(pool, state, steps, *, shard=None, rng_seed=1):
+def run(pool, state, steps, *, shard=None, rng_seed=1, rounds=1):
     """Returns what each step serves, and the state after, its rollouts simulated."""
     served = []
     for step in steps:
-        whole = pool.next_indices(state, step, COUNT)
-        mine = pool.next_batch(state, step, COUNT, shard=shard)
-        served.append([problem.id for problem in mine.problems])
+        asked, mine = [], []
+        for number in range(rounds):
+            now = at(state, state.num_batches + number)
+            where = {"asked": tuple(asked)}
+            mine += pool.next_batch(now, step, COUNT, shard=shard, **where).problems
+            asked += pool.next_indices(now, step, COUNT, **where).problems.tolist()
+        served.append([problem.id for problem in mine])
         chance = np.random.default_rng((rng_seed, step))
         visits = [
             ProblemOutcome(
@@ -105,10 +109,10 @@ def run(pool, state, steps, *, shard=None, rng_seed=1):
                 num_correct=int(chance.integers(9)),
                 answer_entropy=0.0,
             )
-            for i in whole.problems
+            for i in asked
         ]
         state = record_outcomes(
-            state, visits, step=step, num_batches=1, config=DifficultyConfig()
+            state, visits, step=step, num_batches=rounds, config=DifficultyConfig()
         )
     return served, state
 
@@ -117,15 +121,19 @@ def flat(served):
     return [name for step in served for name in step]
 
 
+@pytest.mark.parametrize("rounds", [1, 3])
 @pytest.mark.parametrize("name", CURRICULA)
-def test_a_run_cut_in_mid_epoch_goes_on_with_the_same_problems(name):
-    whole, _ = run(pool(name, **CURRICULA[name]), RAMP, range(STEPS))
-    before, state = run(pool(name, **CURRICULA[name]), RAMP, range(3))
+def test_a_run_cut_in_mid_epoch_goes_on_with_the_same_problems(name, rounds):
+    def steps(state, numbers):
+        return run(pool(name, **CURRICULA[name]), state, numbers, rounds=rounds)
+
+    whole, _ = steps(RAMP, range(STEPS))
+    before, state = steps(RAMP, range(3))
     # Another process, another pool, a state from the checkpoint's JSON.
     state = from_json(json.loads(json.dumps(state.to_json())))
-    after, _ = run(pool(name, **CURRICULA[name]), state, range(3, STEPS))
+    after, _ = steps(state, range(3, STEPS))
     assert before + after == whole
-    assert all(len(step) == COUNT for step in whole)
+    assert all(len(step) == rounds * COUNT for step in whole)
 
 
 @pytest.mark.parametrize("name", CURRICULA)
@@ -228,6 +236,101 @@ def test_a_bucket_with_nobody_in_it_falls_back_on_the_pool_and_says_so():
     order = pool("band", band="hard").next_indices(known([0.5] * SIZE), 0, COUNT)
     assert order.num_fallback == COUNT
     assert len(set(order.problems)) == COUNT
+
+
+@pytest.mark.parametrize("bands", [("easy", "medium"), ("hard", "medium", "easy")])
+def test_an_empty_band_is_filled_up_from_what_the_batch_has_not_asked(bands):
+    """All 40 problems are medium: the rows of the others are no medium row again."""
+    mixed = pool("mixture", bands=bands)
+    state = known([0.5] * SIZE)
+    for n in range(50):
+        order = mixed.next_indices(at(state, n), 0, 16)
+        assert len(set(order.problems)) == 16
+        assert order.num_fallback in {8} if len(bands) == 2 else {10, 11}
+
+
+def test_the_few_of_a_band_are_asked_again_before_any_of_another_band():
+    """Ten hard problems in rounds of eight: the other two, then six of the eight."""
+    state = known([0.0] * 10 + [0.5] * 30)
+    hard = pool("band", band="hard")
+    first = hard.next_indices(state, 0, COUNT).problems.tolist()
+    second = hard.next_indices(at(state, 1), 0, COUNT, asked=first)
+    assert set(range(10)) - set(first) == set(second.problems[:2])
+    assert set(second.problems[2:]) < set(first)
+    assert len(set(second.problems)) == COUNT
+    assert second.num_fallback == 0
+
+
+def test_a_lost_problem_is_replayed_once_a_step():
+    state = record_outcomes(
+        known([1.0] * SIZE),
+        [outcome(i, 1) for i in (3, 5)],
+        step=0,
+        num_batches=1,
+        config=DifficultyConfig(),
+    )
+    first = pool("replay").next_indices(state, 1, COUNT).problems.tolist()
+    assert set(first[:2]) == {3, 5}
+    second = pool("replay").next_indices(at(state, 2), 1, COUNT, asked=first)
+    assert not set(second.problems) & set(first)
+
+
+CAPTURED = [
+    ("target", {}),
+    ("filter", {"min_pass_rate": 0.4, "max_pass_rate": 0.6}),
+    ("variance", {}),
+    ("vcrl", {"late_threshold": 0.9}),
+]
+
+
+@pytest.mark.parametrize("judged_once", [False, True])
+@pytest.mark.parametrize(("name", "options"), CAPTURED, ids=lambda x: str(x)[:8])
+def test_problems_that_are_never_judged_do_not_take_the_rows(
+    name, options, judged_once
+):
+    """20 of 256 are 8 % of the pool; pass rates are even over [0, 1].
+
+    Their posterior mean stays 1/2 all the same where they were judged once, at 4 of 8.
+    """
+    silent, size = range(20), 256
+    source = SOURCE * 7
+    rates = np.random.default_rng(1).uniform(size=size)
+    served = pool(name, source[:size], difficulty={"pool_size": size}, **options)
+    state, rows = init_difficulty(size), []
+    if judged_once:
+        state = known([0.5] * 20, size=size)
+    for step in range(60):
+        batch = served.next_indices(state, step, 16).problems.tolist()
+        rows += [i in silent for i in batch] if step >= 40 else []
+        chance = np.random.default_rng((2, step))
+        found = [
+            ProblemOutcome(
+                problem_index=i,
+                num_graded=0 if i in silent else 8,
+                num_correct=0 if i in silent else int(chance.binomial(8, rates[i])),
+                answer_entropy=0.0,
+            )
+            for i in batch
+        ]
+        state = record_outcomes(
+            state, found, step=step, num_batches=1, config=DifficultyConfig()
+        )
+    assert np.mean(rows) < 0.08
+
+
+def test_a_problem_judged_at_last_is_a_favorite_again():
+    """Two visits without a verdict, then two with: its mean of 1/2 counts."""
+    state, config = known([0.0] * 39), DifficultyConfig()
+    close = pool("target", uniform_fraction=0.0)
+    assert close.next_indices(state, 0, 1).problems.tolist() == [39]  # never tried
+    silent = ProblemOutcome(
+        problem_index=39, num_graded=0, num_correct=0, answer_entropy=0.0
+    )
+    for found, chosen in ((silent, False), (outcome(39, 4), True)):
+        state = record_outcomes(
+            state, [found] * 2, step=0, num_batches=1, config=config
+        )
+        assert (39 in close.next_indices(state, 0, COUNT).problems) == chosen
 
 
 def test_a_mixture_keeps_its_shares():
@@ -445,7 +548,7 @@ def newest(monkeypatch, tmp_path):
         "    def next_batch(self, difficulty, draw, batch_size):\n"
         "        eligible = difficulty.num_visits < self.max_visits\n"
         "        return pick_least_visited(difficulty, eligible, batch_size, "
-        "draw.rng)\n"
+        "draw)\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
 
@@ -479,7 +582,7 @@ def test_a_users_curriculum_is_chosen_by_its_place(newest):
                 "band_weights": (1, 1, 3),
                 "difficulty_source": "online",
             },
-            "c7acda5a19ac",
+            "a36752e695cb",
         ),
         ("easy_to_hard", {}, "f1a9dcb01cf8"),
         ("easy_to_hard", {"window_fraction": 0.25}, "eb6442151dca"),

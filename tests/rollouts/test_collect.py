@@ -17,8 +17,9 @@ from rlvr_jax.config import (
     SamplingConfig,
     TrainConfig,
 )
-from rlvr_jax.data import ProblemOutcome
-from rlvr_jax.data.difficulty import init_difficulty, record_outcomes
+from rlvr_jax.config.difficulty import CURRICULA
+from rlvr_jax.data import Pool, ProblemOutcome
+from rlvr_jax.data.difficulty import INITIAL_STEP, init_difficulty, record_outcomes
 from rlvr_jax.rollouts import collect
 from rlvr_jax.rollouts.collect import collect_rollouts
 from rlvr_jax.rollouts.graded import GradedCompletion
@@ -201,7 +202,8 @@ def test_tokens_of_groups_drawn_and_dropped_are_counted(monkeypatch, refills, se
     drawn = iter([groups(10 * n, *verdicts) for n, verdicts in enumerate(served)])
     now = []
 
-    def serve(known, step, count):
+    def serve(known, step, count, *, asked):
+        assert asked == [i for before in now for i in before.problem_index.tolist()]
         now.append(next(drawn))
         problems = [
             group[0].problem for group in map(now[-1].completions_of, range(count))
@@ -232,6 +234,59 @@ def test_tokens_of_groups_drawn_and_dropped_are_counted(monkeypatch, refills, se
     # Two groups of two completions of T tokens a batch; two groups are learned from.
     assert found.sampled_tokens == found.num_batches * 4 * T == len(served) * 4 * T
     assert found.groups.rollouts.lengths.sum() == 4 * T
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("target", {"target_pass_rate": 0.5}),
+        ("target", {"target_pass_rate": 0.25, "uniform_fraction": 0.0}),
+        ("band", {"band": "medium"}),
+        ("filter", {"uniform_fraction": 0.0}),
+        ("mixture", {"bands": ("medium", "hard")}),
+        ("easy_to_hard", {"window_fraction": 0.8}),
+        ("variance", {}),
+        ("vcrl", {}),
+        ("replay", {}),
+    ],
+)
+def test_a_step_asks_no_problem_twice_while_others_are_left(monkeypatch, name, options):
+    """Three batches of 8 of 40 medium problems, at the end of an epoch.
+
+    All but 8 have been visited once more: least visited first would ask these 8, and
+    then any 8 of all.
+    """
+    once = [
+        ProblemOutcome(problem_index=i, num_graded=8, num_correct=3, answer_entropy=0)
+        for i in range(40)
+    ]
+    state = init_difficulty(40)
+    for step, found in ((INITIAL_STEP, once), (0, once[8:])):
+        state = record_outcomes(
+            state, found, step=step, num_batches=1, config=DifficultyConfig()
+        )
+    config = Config(
+        train=TrainConfig(batch_size=8, group_size=2),
+        difficulty=DifficultyConfig(num_samples=8),
+        dynamic_sampling=DynamicSamplingConfig(max_rounds=2),
+        curriculum=CURRICULA.load(name)(**options),
+    )
+    silent = groups(0, *["ww"] * 8)
+    monkeypatch.setattr(collect, "sample_completions", lambda *_, **__: silent.rollouts)
+    monkeypatch.setattr(collect, "grade_completions", lambda *_: silent.graded)
+    found = collect_rollouts(
+        types.SimpleNamespace(
+            config=config, verifier=None, sampler_layout=SamplerLayout(mesh=None)
+        ),
+        types.SimpleNamespace(params=None, step=5),
+        Pool([one.problem for one in groups(0, *["w"] * 40).graded], config),
+        state,
+        step=1,
+        batch_key=jax.random.key,
+        timer=StepTimer(),
+    )
+    assert found.num_batches == 3
+    assert [outcome.num_graded for outcome in found.outcomes] == [2] * 24
 
 
 @pytest.mark.parametrize("guard", ["off", "clip", "shrink"])

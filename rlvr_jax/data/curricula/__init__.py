@@ -4,6 +4,7 @@ from rlvr_jax.data.curricula.base import (
     BatchIndices,
     Curriculum,
     DrawState,
+    move_last,
     pick_least_visited,
     sample_without_replacement,
 )
@@ -12,6 +13,7 @@ __all__ = [
     "BatchIndices",
     "Curriculum",
     "DrawState",
+    "move_last",
     "pick_least_visited",
     "sample_without_replacement",
 ]

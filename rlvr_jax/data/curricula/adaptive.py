@@ -48,7 +48,7 @@ class EpsilonUniform(Curriculum):
         others_N[chosen.problems] = False
         # A generator of its own, since `pick_problems` has used the draw's.
         rng = np.random.default_rng((draw.seed, 0xE4, draw.batch_index))
-        uniform = pick_least_visited(difficulty, others_N, num_uniform, rng)
+        uniform = pick_least_visited(difficulty, others_N, num_uniform, draw, rng=rng)
         return BatchIndices(
             problems=np.concatenate([chosen.problems, uniform.problems]),
             num_fallback=chosen.num_fallback,

@@ -13,7 +13,7 @@ Example (`mine.py` beside the recipe, `--config.curriculum.name=mine:Newest`):
 
         def next_batch(self, difficulty, draw, batch_size):
             eligible_N = difficulty.num_visits < self.max_visits
-            return pick_least_visited(difficulty, eligible_N, batch_size, draw.rng)
+            return pick_least_visited(difficulty, eligible_N, batch_size, draw)
 """
 
 import abc
@@ -63,6 +63,7 @@ class DrawState:
     source_size: int  # problems in the source; the pool may be its beginning only
     bands_config: DifficultyConfig  # where the bands are cut
     read_levels: Callable[[], Int[np.ndarray, " N"]]  # Problem.level over the pool
+    asked: Bool[np.ndarray, " N"]  # by an earlier batch of this step
 
     @property
     def rng(self) -> np.random.Generator:
@@ -92,24 +93,38 @@ def pick_least_visited(
     difficulty: Difficulty,
     eligible_N: Bool[np.ndarray, " N"],
     batch_size: int,
-    rng: np.random.Generator,
+    draw: DrawState,
+    *,
+    rng: np.random.Generator | None = None,
 ) -> BatchIndices:
     """Returns eligible problems, those visited least first and ties at random.
 
-    This walks through the eligible problems in epochs without keeping a position. No
-    problem stands in the batch twice unless fewer than `batch_size` are eligible. If
-    none is eligible, all problems of the pool are, and every row counts as fallback.
+    This walks through the eligible problems in epochs without keeping a position. What
+    the step has asked comes after all other eligible problems. No problem stands in the
+    batch twice unless fewer than `batch_size` are eligible. If none is eligible, all
+    problems of the pool are, and every row counts as fallback. Ties are drawn by `rng`,
+    the draw's unless given.
     """
     any_eligible = bool(eligible_N.any())
     candidates = (
         np.flatnonzero(eligible_N) if any_eligible else np.arange(difficulty.size)
     )
-    ties = rng.permutation(len(candidates))
-    order = np.lexsort((ties, difficulty.num_visits[candidates]))
+    ties = (rng or draw.rng).permutation(len(candidates))
+    ranked = candidates[np.lexsort((ties, difficulty.num_visits[candidates]))]
     return BatchIndices(
-        problems=repeat_to_size(candidates[order], batch_size),
+        problems=repeat_to_size(move_last(ranked, draw.asked), batch_size),
         num_fallback=0 if any_eligible else batch_size,
     )
+
+
+def move_last(
+    ranked: Int[np.ndarray, " P"], is_last_N: Bool[np.ndarray, " N"]
+) -> Int[np.ndarray, " P"]:
+    """Returns a ranking of problems with the marked ones behind all others.
+
+    Within both parts the order stays.
+    """
+    return ranked[np.argsort(is_last_N[ranked], kind="stable")]
 
 
 def sample_without_replacement(

@@ -42,4 +42,4 @@ class EasyToHard(Curriculum):
         start = round(min(progress, 1.0) * (size - width))
         inside_N = np.zeros(size, bool)
         inside_N[rank_N[start : start + width]] = True
-        return pick_least_visited(difficulty, inside_N, batch_size, draw.rng)
+        return pick_least_visited(difficulty, inside_N, batch_size, draw)

@@ -10,10 +10,10 @@ from rlvr_jax.data.difficulty import Difficulty
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PassRateFilter(EpsilonUniform):
-    """Problems whose posterior mean lies within bounds, and those never graded.
+    """Problems whose posterior mean lies within bounds, and those never tried.
 
     Online difficulty filtering (https://arxiv.org/abs/2504.03380), by what is known
-    before the step.
+    before the step. Where most visits brought no verdict, the mean is no evidence.
     """
 
     min_pass_rate: UnitInterval = 0.2
@@ -34,5 +34,5 @@ class PassRateFilter(EpsilonUniform):
         """Returns problems within the bounds, those visited least first."""
         mean_N = difficulty.mean
         inside_N = (self.min_pass_rate <= mean_N) & (mean_N <= self.max_pass_rate)
-        eligible_N = inside_N | (difficulty.num_graded_visits == 0)
-        return pick_least_visited(difficulty, eligible_N, batch_size, draw.rng)
+        eligible_N = inside_N & ~difficulty.seldom_judged | (difficulty.num_visits == 0)
+        return pick_least_visited(difficulty, eligible_N, batch_size, draw)

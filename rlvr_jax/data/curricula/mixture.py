@@ -67,7 +67,7 @@ class Band(BandCurriculum):
         rng = draw.rng
         rng.random()  # what Mixture spends on rounding: one band is a mixture of one
         return pick_least_visited(
-            difficulty, band_N == BANDS.index(self.band), batch_size, rng
+            difficulty, band_N == BANDS.index(self.band), batch_size, draw, rng=rng
         )
 
 
@@ -76,7 +76,8 @@ class Mixture(BandCurriculum):
     """Fixed shares of the batch from several bands.
 
     A share that is no whole number of rows is rounded up or down at random, so that it
-    is met on average.
+    is met on average. The rows of a band that nobody is in come from the rest of the
+    pool.
     """
 
     bands: Annotated[tuple[BandName, ...], NON_EMPTY] = ("easy", "medium")
@@ -100,7 +101,7 @@ class Mixture(BandCurriculum):
     def next_batch(
         self, difficulty: Difficulty, draw: DrawState, batch_size: int
     ) -> BatchIndices:
-        """Returns each band's rows, band after band."""
+        """Returns each band's rows, band after band, then those of empty bands."""
         band_N = self._problem_bands(difficulty, draw.bands_config)
         rng = draw.rng
         weights = np.array(self.band_weights or (1.0,) * len(self.bands))
@@ -108,11 +109,18 @@ class Mixture(BandCurriculum):
         # One random shift for all bounds: every count is its share, rounded up or down.
         bounds = np.floor(ends * batch_size + rng.random())
         counts = np.diff(bounds, prepend=0.0).astype(int)
-        parts = [
-            pick_least_visited(difficulty, band_N == BANDS.index(band), int(count), rng)
-            for band, count in zip(self.bands, counts, strict=True)
-        ]
+        chosen, num_fallback = np.zeros(0, int), 0
+        for band, count in zip(self.bands, counts.tolist(), strict=True):
+            member_N = band_N == BANDS.index(band)
+            if not member_N.any():
+                num_fallback += count
+                continue
+            rows = pick_least_visited(difficulty, member_N, count, draw, rng=rng)
+            chosen = np.concatenate([chosen, rows.problems])
+        others_N = np.ones(difficulty.size, bool)
+        others_N[chosen] = False
+        rest = pick_least_visited(difficulty, others_N, num_fallback, draw, rng=rng)
         return BatchIndices(
-            problems=np.concatenate([part.problems for part in parts]),
-            num_fallback=sum(part.num_fallback for part in parts),
+            problems=np.concatenate([chosen, rest.problems]),
+            num_fallback=num_fallback,
         )

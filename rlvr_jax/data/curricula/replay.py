@@ -18,7 +18,8 @@ from rlvr_jax.data.difficulty import Difficulty
 class Replay(Curriculum):
     """Reserves rows for problems solved once and lost since, if there are any.
 
-    The other rows are drawn from the rest of the pool.
+    The other rows are drawn from the rest of the pool, and so are all rows once the
+    step has asked every lost problem.
     """
 
     replay_fraction: UnitInterval = 0.25  # of the batch, at most
@@ -28,11 +29,13 @@ class Replay(Curriculum):
     ) -> BatchIndices:
         """Returns the forgotten problems, then others."""
         rng = draw.rng
-        forgotten = np.flatnonzero(difficulty.is_forgotten)
+        forgotten = np.flatnonzero(difficulty.is_forgotten & ~draw.asked)
         replayed = rng.permutation(forgotten)[: int(self.replay_fraction * batch_size)]
         others_N = np.ones(difficulty.size, bool)
         others_N[replayed] = False
-        rest = pick_least_visited(difficulty, others_N, batch_size - len(replayed), rng)
+        rest = pick_least_visited(
+            difficulty, others_N, batch_size - len(replayed), draw, rng=rng
+        )
         return BatchIndices(
             problems=np.concatenate([replayed, rest.problems]),
             num_fallback=rest.num_fallback,

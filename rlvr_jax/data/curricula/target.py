@@ -12,7 +12,11 @@ from rlvr_jax.data.difficulty import Difficulty
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TargetPassRate(EpsilonUniform):
-    """The problems whose posterior mean is closest to a pass rate; ties at random."""
+    """The problems whose posterior mean is closest to a pass rate; ties at random.
+
+    Those that hardly any visit brought a verdict of come last: their mean stays the
+    prior's, which is no sign that they lie close.
+    """
 
     target_pass_rate: UnitInterval = 0.5
 
@@ -22,6 +26,5 @@ class TargetPassRate(EpsilonUniform):
         """Returns the `batch_size` closest problems."""
         ties_N = draw.rng.permutation(difficulty.size)
         distance_N = np.abs(difficulty.mean - self.target_pass_rate)
-        return BatchIndices(
-            problems=repeat_to_size(np.lexsort((ties_N, distance_N)), batch_size)
-        )
+        ranked = np.lexsort((ties_N, distance_N, difficulty.seldom_judged, draw.asked))
+        return BatchIndices(problems=repeat_to_size(ranked, batch_size))

@@ -6,6 +6,7 @@ from rlvr_jax.data.curricula.adaptive import EpsilonUniform
 from rlvr_jax.data.curricula.base import (
     BatchIndices,
     DrawState,
+    move_last,
     repeat_to_size,
     sample_without_replacement,
 )
@@ -18,12 +19,14 @@ class Variance(EpsilonUniform):
 
     The learning signal of a group is bounded below by p (1 - p) / (2 beta^2)
     (https://arxiv.org/abs/2504.03380). A problem never tried has its share by the
-    prior. Draws are without replacement: each is proportional among what is left.
+    prior; one that hardly any visit brought a verdict of is drawn last. Draws are
+    without replacement: each is proportional among what is left.
     """
 
     def pick_problems(
         self, difficulty: Difficulty, draw: DrawState, batch_size: int
     ) -> BatchIndices:
         """Returns `batch_size` draws."""
-        order = sample_without_replacement(difficulty.learning_signal, draw.rng)
-        return BatchIndices(problems=repeat_to_size(order, batch_size))
+        drawn = sample_without_replacement(difficulty.learning_signal, draw.rng)
+        ranked = move_last(move_last(drawn, difficulty.seldom_judged), draw.asked)
+        return BatchIndices(problems=repeat_to_size(ranked, batch_size))

@@ -9,6 +9,7 @@ from rlvr_jax.data.curricula.adaptive import EpsilonUniform
 from rlvr_jax.data.curricula.base import (
     BatchIndices,
     DrawState,
+    move_last,
     repeat_to_size,
     sample_without_replacement,
 )
@@ -25,7 +26,8 @@ class VCRL(EpsilonUniform):
     Deviations:
       1. A problem is judged by its score so far (a moving average with momentum
          `difficulty.variance_momentum`), not by this step's completions, so none is
-         sampled to be thrown away. One never tried is asked.
+         sampled to be thrown away. One never tried is asked, one that hardly any
+         visit brought a verdict of is not.
       2. The bank is every problem at or above the threshold, drawn from in proportion
          to its score; the paper's pops the highest.
     """
@@ -41,14 +43,17 @@ class VCRL(EpsilonUniform):
         rng = draw.rng
         is_early = draw.step < self.early_steps
         threshold = self.early_threshold if is_early else self.late_threshold
-        score_N = difficulty.vcrl_score
-        candidates = repeat_to_size(rng.permutation(difficulty.size), batch_size)
-        too_low = score_N[candidates] < threshold  # False where the score is NaN
+        score_N, seldom_judged_N = difficulty.vcrl_score, difficulty.seldom_judged
+        shuffled = move_last(rng.permutation(difficulty.size), draw.asked)
+        candidates = repeat_to_size(shuffled, batch_size)
+        # A comparison with NaN, the score of a problem never tried, is False.
+        too_low = (score_N < threshold)[candidates] | seldom_judged_N[candidates]
         varied, dropped = candidates[~too_low], candidates[too_low]
-        in_bank_N = score_N >= threshold
+        in_bank_N = (score_N >= threshold) & ~seldom_judged_N
         in_bank_N[varied] = False
         bank = np.flatnonzero(in_bank_N)
         bank = bank[sample_without_replacement(score_N[bank], rng)]
+        bank = move_last(bank, draw.asked)
         room = batch_size - len(varied)
         replacements = np.concatenate([bank, dropped])[:room]
         return BatchIndices(
