@@ -110,6 +110,11 @@ def abstract_batch(
     return jax.eval_shape(make)
 
 
+def shuffle_groups(batch: Batch, rng: np.random.Generator) -> Batch:
+    """Returns the batch with its groups in a random order, all their samples along."""
+    return take_groups(batch, rng.permutation(len(batch.prompt_lengths)))
+
+
 def split_minibatches(batch: Batch, num_minibatches: int) -> Iterator[Batch]:
     """Yields `count` equal parts of a batch, whole groups in the order they stand."""
     P = len(batch.prompt_lengths)

@@ -1,7 +1,7 @@
 """One rollout batch -> optimizer steps and their diagnostics."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ from job_jax.processes import device_get
 from rlvr_jax.config import Config, TrainConfig
 from rlvr_jax.learn.batches import (
     mask_low_entropy_tokens,
+    shuffle_groups,
     split_micro_batches,
     split_minibatches,
     with_loss_weights,
@@ -85,7 +86,10 @@ def run_updates(
     )
     done: list[Any] = []
     for epoch in range(train.num_epochs):
-        for minibatch in split_minibatches(batch, train.num_minibatches):
+        minibatches = _cut_minibatches(
+            batch, train.num_minibatches, seed=(config.seed, version, epoch)
+        )
+        for minibatch in minibatches:
             whole = with_loss_weights(
                 minibatch,
                 aggregation=train.loss.aggregation,
@@ -116,6 +120,19 @@ def run_updates(
         feature_sums=_sum_all([losses.feature_sums for losses in once]),
         latent_sums=_sum_all([losses.latent_sums for losses in once]),
     )
+
+
+def _cut_minibatches(
+    batch: Batch, num_minibatches: int, *, seed: tuple[int, ...]
+) -> Iterator[Batch]:
+    """Yields the minibatches of an epoch, cut at random where there are several.
+
+    Curricula serve band after band: in their order one optimizer step would see easy
+    problems only, and the next only hard ones.
+    """
+    if num_minibatches > 1:
+        batch = shuffle_groups(batch, np.random.default_rng(seed))
+    return split_minibatches(batch, num_minibatches)
 
 
 def _add_scores(

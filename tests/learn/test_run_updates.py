@@ -84,8 +84,16 @@ def _rollouts() -> Rollouts:
     )
 
 
-def _optimize(updater: Recorder, *, version: int = VERSION, **train):
+def _optimize(
+    updater: Recorder,
+    *,
+    version: int = VERSION,
+    state_version: int | None = None,
+    seed: int = 0,
+    **train,
+):
     config = Config(
+        seed=seed,
         train=TrainConfig(
             batch_size=P,
             group_size=G,
@@ -97,7 +105,12 @@ def _optimize(updater: Recorder, *, version: int = VERSION, **train):
     return run_updates(
         config,
         updater,
-        TrainState(params=None, opt_state=None, step=VERSION, consecutive_nonfinite=0),
+        TrainState(
+            params=None,
+            opt_state=None,
+            step=version if state_version is None else state_version,
+            consecutive_nonfinite=0,
+        ),
         batch=batch_from_rollouts(_rollouts(), ADVANTAGES),
         weight_version=np.int32(version),
         ref_params=None,
@@ -111,11 +124,59 @@ def test_each_epoch_passes_every_group_once_a_minibatch_at_a_time():
     result = _optimize(updater, num_minibatches=2, num_epochs=2, grad_accum_steps=2)
     rows = [[p.advantages.astype(int).tolist() for p in step] for step in updater.steps]
     # Within a minibatch the group with the shorter longest completion goes first.
-    first, second = [[2, 3], [0, 1]], [[6, 7], [4, 5]]
-    assert rows == [first, second, first, second]
+    for epoch in (rows[:2], rows[2:]):
+        assert sorted(row for step in epoch for part in step for row in part) == [
+            *range(P * G)
+        ]
+    longest = {0: 4, 2: 3, 4: 4, 6: 2}  # by the group's first row
+    for step in rows:
+        lengths = [longest[row] for part in step for row in part[::G]]
+        assert lengths == sorted(lengths)
     assert result.state.step == VERSION + 4
     for step in updater.steps:
         assert sum(part.loss_weights.sum() for part in step) == pytest.approx(1.0)
+
+
+def _groups_by_step(version=VERSION, **config):
+    updater = Recorder()
+    _optimize(updater, version=version, **config)
+    return [
+        [int(row) // G for part in step for row in part.advantages[::G]]
+        for step in updater.steps
+    ]
+
+
+def test_minibatches_are_cut_at_random_not_in_the_order_of_the_curriculum():
+    """Groups 0 and 1 are of one band, 2 and 3 of another: a step sees of both.
+
+    Two of four groups at random are of two bands in 2 of 3 cases.
+    """
+    cuts = [
+        _groups_by_step(version, seed=seed, num_minibatches=2)
+        for version in range(20)
+        for seed in range(10)
+    ]
+    mixed = [len({group // 2 for group in step}) == 2 for step, _ in cuts]
+    assert np.mean(mixed) == pytest.approx(2 / 3, abs=0.1)
+    assert all(sorted(first + second) == [0, 1, 2, 3] for first, second in cuts)
+
+
+def test_a_cut_is_a_function_of_seed_step_and_epoch():
+    """A resumed run makes the same; another seed, step or epoch another."""
+    settings = {"num_minibatches": 4, "num_epochs": 6}
+    found = {
+        (seed, version): _groups_by_step(version, seed=seed, **settings)
+        for seed in (0, 1)
+        for version in (3, 4)
+    }
+    assert found[0, 3] == _groups_by_step(3, seed=0, **settings)
+    assert len({str(steps) for steps in found.values()}) == 4
+    epochs = np.reshape(found[0, 3], (6, 4))
+    assert len({str(epoch) for epoch in epochs}) > 1
+
+
+def test_one_minibatch_stays_in_the_order_in_which_it_was_sampled():
+    assert _groups_by_step(num_epochs=2) == [[0, 1, 2, 3]] * 2
 
 
 def test_metrics_are_means_over_the_steps_and_skips_add_up():
@@ -131,7 +192,7 @@ def test_metrics_are_means_over_the_steps_and_skips_add_up():
 def test_rollouts_of_other_weights_are_refused():
     updater = Recorder()
     with pytest.raises(StaleRolloutsError, match="version 2, the update has version 3"):
-        _optimize(updater, version=2)
+        _optimize(updater, version=2, state_version=3)
     assert not updater.steps
 
 
@@ -181,9 +242,9 @@ def test_the_forks_of_the_whole_batch_learn_however_it_is_cut():
             }
             assert kept <= {(5, 3), (6, 0), (7, 0), (7, 1)}
             assert all(part.loss_mask is None for part in step)
-        last = updater.steps[-1]
-        weights = np.concatenate([part.loss_weights.ravel() for part in last])
-        np.testing.assert_allclose(weights[weights > 0], np.full(4, 1 / 4))
+            weights = np.concatenate([part.loss_weights.ravel() for part in step])
+            forks = weights[weights > 0]
+            np.testing.assert_allclose(forks * len(forks), np.ones(len(forks)))
 
 
 def test_all_tokens_learn_by_default_and_nothing_is_said_of_forks():
