@@ -106,7 +106,7 @@ def test_a_value_of_another_type_is_refused(section, values, message):
         (
             ChainMix,
             {"chain_length_weights": (1.0,)},
-            "chain_length_weights has 1 entries for 4 chain_lengths",
+            "chain_length_weights has 1 entries for 4 chain_lengths; give one",
         ),
         (
             ChainMix,

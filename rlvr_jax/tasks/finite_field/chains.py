@@ -40,7 +40,7 @@ class Chain:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Question:
-    """What a prompt states: one chain, or two in a composition.
+    """What a prompt states: one chain, or several in a composition.
 
     `symbols[v]` is the numeral that stands for value v; there are `modulus` of them.
     """
@@ -130,6 +130,17 @@ def invert_question(question: Question, values: Sequence[Sequence[int]]) -> Ques
     return dataclasses.replace(question, chains=tuple(chains))
 
 
+def split_words(words: Sequence[str], separator: str) -> list[list[str]]:
+    """Returns the words between the separators: one list more than there are those."""
+    parts: list[list[str]] = [[]]
+    for word in words:
+        if word == separator:
+            parts.append([])
+        else:
+            parts[-1].append(word)
+    return parts
+
+
 def write_prompt(question: Question) -> str:
     """Returns the prompt, its words separated by single spaces.
 
@@ -181,12 +192,11 @@ def _parse_question(words: list[str], modulus: int) -> Question:
     value_of = {symbol: value for value, symbol in enumerate(symbols)}
     parts = [rest]
     if task == "compose":
-        cut = rest.index("then")
-        parts = [rest[:cut], rest[cut + 1 :]]
+        parts = split_words(rest, "then")
     chains = tuple(_parse_chain(part, value_of) for part in parts)
     carried = [chain.input_value is None for chain in chains]
     if task == "compose":
-        expected = carried == [False, True]
+        expected = len(chains) > 1 and carried == [False] + [True] * (len(chains) - 1)
     else:
         kind = {"evaluate": "evaluation", "invert": "inversion"}[task]
         expected = carried == [False] and chains[0].kind == kind

@@ -1,10 +1,17 @@
 """Which finite-field problems a stage sees."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from job_jax.config import NON_EMPTY, PositiveFraction
-from job_jax.schema import ConfigSection, Constraint, UnitInterval, check
+from job_jax.schema import (
+    ConfigSection,
+    Constraint,
+    NonNegativeInt,
+    UnitInterval,
+    check,
+)
 
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31)
 
@@ -17,7 +24,9 @@ Strategy = Literal["forward", "backward"]
 class ChainMix(ConfigSection):
     """Which finite-field problems a stage sees."""
 
+    num_problems: NonNegativeInt = 0  # that exist, repeated by epochs; 0: without end
     types: Annotated[tuple[ProblemType, ...], NON_EMPTY] = ("evaluation", "inversion")
+    type_weights: tuple[float, ...] = ()  # share of each type; () is uniform
     chain_lengths: Annotated[
         tuple[int, ...],
         Constraint(
@@ -26,6 +35,13 @@ class ChainMix(ConfigSection):
         ),
     ] = (2, 3, 4, 5)
     chain_length_weights: tuple[float, ...] = ()  # share of each length; () is uniform
+    composition_parts: Annotated[
+        tuple[int, ...],
+        Constraint(
+            "hold at least one number of chains, each within 2..5",
+            lambda parts: bool(parts) and all(2 <= n <= 5 for n in parts),
+        ),
+    ] = (2,)  # chains of a composition, as often each
     operand_decay: PositiveFraction = (
         1.0  # operand n+1 is this often drawn for one n; 1: alike
     )
@@ -33,22 +49,29 @@ class ChainMix(ConfigSection):
     inverted_fraction: UnitInterval = 0.0  # of problems asked the other way round
 
     def __post_init__(self) -> None:
-        """Refuses weights that do not fit the lengths, and too short compositions."""
+        """Refuses weights that do not fit their values, and too short compositions."""
         super().__post_init__()
-        weights = self.chain_length_weights
+        parts = max(self.composition_parts)
         check(
-            "composition" not in self.types or min(self.chain_lengths) > 1,
+            "composition" not in self.types or min(self.chain_lengths) >= parts,
             f"chain_lengths={self.chain_lengths} with types={self.types}; a "
-            "composition splits its "
-            "steps between two chains, give lengths within 2..20",
+            f"composition splits its steps over {parts} chains, give lengths within "
+            f"{parts}..20",
         )
-        check(
-            len(weights) in (0, len(self.chain_lengths)),
-            f"chain_length_weights has {len(weights)} entries for "
-            f"{len(self.chain_lengths)} chain_lengths; "
-            "give one weight a length, or none",
-        )
-        check(
-            not weights or (min(weights) >= 0 and sum(weights) > 0),
-            f"chain_length_weights={weights}; weights are >= 0 and not all 0",
-        )
+        _check_weights("chain_length", self.chain_length_weights, self.chain_lengths)
+        _check_weights("type", self.type_weights, self.types)
+
+
+def _check_weights(
+    name: str, weights: Sequence[float], values: Sequence[object]
+) -> None:
+    """Raises ConfigError unless there are no weights, or one for each value."""
+    check(
+        len(weights) in (0, len(values)),
+        f"{name}_weights has {len(weights)} entries for {len(values)} {name}s; "
+        f"give one weight per {name}, or none",
+    )
+    check(
+        not weights or (min(weights) >= 0 and sum(weights) > 0),
+        f"{name}_weights={weights}; weights are >= 0 and not all 0",
+    )

@@ -86,12 +86,9 @@ class ChainSource:
         )
         weights = mix.chain_length_weights or (1.0,) * len(mix.chain_lengths)
         self._cum_weights = tuple(itertools.accumulate(weights))
-        # Mixes that differ only in worked solutions, or in the inverted fraction, have
-        # one id and so draw the same questions.
-        drawn_from = repr(
-            (config.symbols, mix.types, mix.chain_lengths, weights, mix.operand_decay)
-        )
-        tag = hashlib.blake2b(drawn_from.encode(), digest_size=4).hexdigest()
+        tag = hashlib.blake2b(
+            repr(_drawn_from(config, mix, weights)).encode(), digest_size=4
+        ).hexdigest()
         self._id = f"gf{config.modulus}-{tag}-{split}-{seed}"
         lengths = [n for n, w in zip(mix.chain_lengths, weights, strict=True) if w > 0]
         for type_, steps in itertools.product(mix.types, lengths):
@@ -106,8 +103,8 @@ class ChainSource:
         )
 
     def __len__(self) -> int:
-        """Returns the number of indices, far more than any run will read."""
-        return 2**31 - 1
+        """Returns how many problems there are: without end, more than any run reads."""
+        return self._mix.num_problems or 2**31 - 1
 
     def __getitem__(self, index: int) -> Problem:
         """Returns problem `index`; IndexError outside 0 .. len - 1."""
@@ -115,7 +112,7 @@ class ChainSource:
             raise IndexError(f"problem {index} lies outside 0..{len(self) - 1}")
         name = f"{self._id}-{index}"
         rng = random.Random(name)  # seeded by SHA-512 of the text, in every process
-        type_ = rng.choice(self._mix.types)
+        type_ = self._sample_type(rng)
         steps = rng.choices(self._mix.chain_lengths, cum_weights=self._cum_weights)[0]
         question, values = self._sample_question(rng, type_, steps)
         # Drawn last, so that the question does not depend on it.
@@ -140,6 +137,10 @@ class ChainSource:
             type=type_,
             solution=write_trace(question, values, strategy=strategy),
         )
+
+    def _sample_type(self, rng: random.Random) -> ProblemType:
+        types, weights = self._mix.types, self._mix.type_weights
+        return rng.choices(types, weights)[0] if weights else rng.choice(types)
 
     def _sample_question(
         self, rng: random.Random, type_: ProblemType, steps: int
@@ -176,12 +177,38 @@ class ChainSource:
         input_value = rng.randrange(self._config.modulus)
         if type_ != "composition":
             return (Chain(kind=type_, input_value=input_value, steps=tuple(drawn)),)
-        cut = rng.randrange(1, steps)
-        first, second = rng.choices(_CHAIN_KINDS, k=2)
-        return (
-            Chain(kind=first, input_value=input_value, steps=tuple(drawn[:cut])),
-            Chain(kind=second, input_value=None, steps=tuple(drawn[cut:])),
+        counts = self._mix.composition_parts
+        parts = counts[0] if len(counts) == 1 else rng.choice(counts)
+        starts = [0, *sorted(rng.sample(range(1, steps), parts - 1)), steps]
+        kinds = rng.choices(_CHAIN_KINDS, k=parts)
+        return tuple(
+            Chain(
+                kind=kind,
+                input_value=None if start else input_value,
+                steps=tuple(drawn[start:end]),
+            )
+            for kind, (start, end) in zip(
+                kinds, itertools.pairwise(starts), strict=True
+            )
         )
+
+
+def _drawn_from(
+    config: "FiniteFieldTask", mix: ChainMix, weights: Sequence[float]
+) -> tuple[object, ...]:
+    """Returns what decides which questions are drawn, and so stands in their ids.
+
+    Worked solutions, the inverted fraction and the number of problems have no say.
+    """
+    drawn_from: tuple[object, ...] = (
+        *(config.symbols, mix.types, mix.chain_lengths, weights, mix.operand_decay),
+    )
+    # Only where they change a draw: problems without them keep their ids.
+    if mix.type_weights:
+        drawn_from += (mix.type_weights,)
+    if "composition" in mix.types and mix.composition_parts != (2,):
+        drawn_from += (mix.composition_parts,)
+    return drawn_from
 
 
 def _assign_split(question: Question, values: Sequence[Sequence[int]]) -> Split:

@@ -21,6 +21,7 @@ from rlvr_jax.tasks.finite_field.chains import (
     apply_operation,
     chain_answer,
     parse_prompt,
+    split_words,
 )
 from rlvr_jax.tasks.finite_field.mix import Strategy
 
@@ -39,7 +40,7 @@ _DIRECT_STRATEGY = {
 class TraceReport:
     """What a completion wrote. Made by `parse_trace`, read by the task.
 
-    `strategy` is "mixed" where the two parts of a composition differ and "none" where
+    `strategy` is "mixed" where the parts of a composition differ and "none" where
     no part begins like a trace. `step_correct` says of each written step whether it
     restates the prompt's step (undone, if backward) and the value written before it
     (the first step: any), from which its own follows. So a step after a slip can be
@@ -112,7 +113,7 @@ def parse_trace(prompt: str, completion: str, *, modulus: int) -> TraceReport:
     question = parse_prompt(prompt, modulus=modulus)
     words = completion.split()
     value_of = {symbol: value for value, symbol in enumerate(question.symbols)}
-    written = [_parse_part(part, value_of) for part in _split_words(words, "then")]
+    written = [_parse_part(part, value_of) for part in split_words(words, "then")]
     chains = question.chains
 
     steps: list[bool] = []
@@ -157,7 +158,7 @@ def label_words(words: Sequence[str], symbols: Sequence[str]) -> dict[str, list[
     value_of = {symbol: value for value, symbol in enumerate(symbols)}
     found = {name: [UNKNOWN] * len(words) for name in FACTORS}
     start = 0
-    for part_words in _split_words(list(words), "then"):
+    for part_words in split_words(words, "then"):
         end = start + len(part_words)
         if part := _parse_part(part_words, value_of):
             found["direction"][start:end] = [part.strategy == "backward"] * (
@@ -183,16 +184,6 @@ def _expected_steps(chain: Chain, strategy: Strategy) -> Sequence[Step]:
     if strategy == "forward":
         return chain.steps
     return [step._replace(op=INVERSE_OP[step.op]) for step in reversed(chain.steps)]
-
-
-def _split_words(words: list[str], separator: str) -> list[list[str]]:
-    parts: list[list[str]] = [[]]
-    for word in words:
-        if word == separator:
-            parts.append([])
-        else:
-            parts[-1].append(word)
-    return parts
 
 
 def _parse_part(words: list[str], value_of: dict[str, int]) -> _TracePart | None:
@@ -265,5 +256,5 @@ def _overall_strategy(
 
 def _parse_answer(words: list[str]) -> str | None:
     """Returns the word after the last `answer`, None without one."""
-    after = _split_words(words, "answer")[1:]
+    after = split_words(words, "answer")[1:]
     return after[-1][0] if after and after[-1] else None

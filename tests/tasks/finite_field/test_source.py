@@ -123,6 +123,46 @@ def test_a_composition_splits_its_steps_and_draws_both_kinds():
     assert seen == {(a, b, *cut) for a in kinds for b in kinds for cut in cuts}
 
 
+def test_a_composition_of_two_to_five_chains_is_answered_by_brute_force():
+    problems = source(
+        types=("composition",), chain_lengths=(5, 8), composition_parts=(2, 3, 4, 5)
+    )
+    counts = collections.Counter()
+    for index in range(400):
+        problem = problems[index]
+        question = parse_prompt(problem.prompt, modulus=7)
+        assert write_prompt(question) == problem.prompt
+        assert brute_force_answers(problem.prompt, 7) == [problem.gold]
+        assert sum(len(chain.steps) for chain in question.chains) == problem.level
+        given = [chain.input_value is not None for chain in question.chains]
+        assert given == [True] + [False] * (len(given) - 1)
+        report = parse_trace(problem.prompt, problem.solution, modulus=7)
+        assert (report.complete, report.first_error) == (True, None)
+        assert report.answer == problem.gold
+        counts[len(question.chains)] += 1
+    assert set(counts) == {2, 3, 4, 5}
+    assert all(within(count, 400, 1 / 4) for count in counts.values())
+
+
+def test_a_composition_needs_a_step_for_each_of_its_chains():
+    mix = {"types": ("composition",), "composition_parts": (2, 4)}
+    with pytest.raises(
+        ConfigError, match=r"over 4 chains, give lengths within 4\.\.20"
+    ):
+        ChainMix(chain_lengths=(3, 4), **mix)
+    assert ChainMix(chain_lengths=(4,), **mix).composition_parts == (2, 4)
+    with pytest.raises(ConfigError, match=r"composition_parts=\(6,\); it must hold"):
+        ChainMix(composition_parts=(6,))
+
+
+def test_a_bounded_source_has_the_first_problems_of_the_endless_one():
+    bounded, endless = source(num_problems=20), source()
+    assert len(bounded) == 20
+    assert [bounded[i] for i in range(20)] == [endless[i] for i in range(20)]
+    with pytest.raises(IndexError, match=r"20 lies outside 0\.\.19"):
+        bounded[20]
+
+
 def chain_content(prompt: str, modulus: int) -> tuple:
     """What a question asks, less its labels and its symbols."""
     question = parse_prompt(prompt, modulus=modulus)
@@ -263,6 +303,9 @@ def test_lengths_types_and_strategies_come_in_their_shares():
         assert within(levels[level], draws, share)
     types = collections.Counter(problem.type for problem in seen)
     assert all(within(types[type_], draws, 1 / 3) for type_ in TYPES)
+    weighted = source(types=TYPES[:2], type_weights=(0.9, 0.1))
+    types = collections.Counter(weighted[index].type for index in range(draws))
+    assert within(types["evaluation"], draws, 0.9)
     forward = sum(problem.solution.startswith("forward") for problem in seen)
     assert within(forward, draws, 1 / 2)
     golds = collections.Counter(problem.gold for problem in seen)

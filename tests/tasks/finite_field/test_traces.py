@@ -342,6 +342,7 @@ def test_minus_undoes_plus_and_division_undoes_multiplication(modulus):
         "invert : e3 k + e2 = ?",
         "compose : e3 k + e2 = ?",
         "compose : e3 k + e2 = ? then e3 l + e2 = ?",
+        "compose : e3 k + e2 = ? then ! l + e2 = ? then e1 m + e2 = ?",
         "compute : e3 k + e2 = ?",
         "map e0 e1 ; evaluate : e3 k + e2 = ?",
         "map e0 e1 e2 e3 e4 e5 e6 evaluate : e3 k + e2 = ?",
