@@ -84,7 +84,7 @@ def rollout_metrics(
             metrics |= {
                 f"band_{band}/{name}": value for name, value in band_metrics.items()
             }
-    return metrics | _type_metrics(graded)
+    return metrics | _type_metrics(groups)
 
 
 def _band_metrics(
@@ -185,10 +185,11 @@ def _groups_by_cause(
     return {f"groups/{name}": causes[name] / len(groups) for name in _CAUSES}
 
 
-def _type_metrics(graded: Sequence[GradedCompletion]) -> dict[str, float]:
+def _type_metrics(groups: Sequence[Sequence[GradedCompletion]]) -> dict[str, float]:
     metrics = {}
-    for name in sorted({completion.problem.type for completion in graded} - {""}):
-        rows = [completion for completion in graded if completion.problem.type == name]
+    for name in sorted({group[0].problem.type for group in groups} - {""}):
+        of_type = [group for group in groups if group[0].problem.type == name]
+        rows = [completion for group in of_type for completion in group]
         metrics[f"type_{name}/pass"] = _fraction(
             _is_correct(completion) for completion in rows
         )
@@ -202,7 +203,21 @@ def _type_metrics(graded: Sequence[GradedCompletion]) -> dict[str, float]:
             metrics[f"strategy_{name}/{strategy}_pass"] = _fraction(
                 _is_correct(completion) for completion in used
             )
+        if any(completion.strategy for completion in rows):
+            metrics[f"strategy_{name}/entropy"] = float(
+                np.mean([_strategy_entropy(group) for group in of_type])
+            )
     return metrics
+
+
+def _strategy_entropy(group: Sequence[GradedCompletion]) -> float:
+    """Returns the entropy, in nats, of the strategies in one problem's completions.
+
+    0: all of one strategy; at most the logarithm of their number.
+    """
+    counts = collections.Counter(completion.strategy for completion in group)
+    shares = np.array([*counts.values()]) / len(group)
+    return float(-(shares * np.log(shares)).sum())
 
 
 def _is_correct(completion: GradedCompletion) -> bool:

@@ -1,5 +1,7 @@
 """Telemetry of a step: numbers worked out by hand on three groups of two."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -69,6 +71,9 @@ def test_levels_and_types_get_their_own_numbers():
     assert found["strategy_inversion/forward_pass"] == 0
     assert found["strategy_inversion/backward_pass"] == 1
     assert "strategy_evaluation/backward" not in found
+    # One of two goes forward, the other backward; and two that go the same way.
+    assert found["strategy_inversion/entropy"] == pytest.approx(math.log(2))
+    assert found["strategy_evaluation/entropy"] == 0
 
 
 @pytest.mark.parametrize(
