@@ -31,7 +31,7 @@ Mode = Literal["ablate", "clamp", "scale", "add"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 
 _BLOCK = 1024  # tokens whose latents exist at once
-_NUM_CANDIDATES = 16  # nearest in firing rate, from which a control is drawn
+_NUM_CANDIDATES = 16  # nearest in firing rate, from which few controls are drawn
 _MAX_TRIES = 100  # to draw a set that was not drawn before
 
 
@@ -234,9 +234,9 @@ def rate_matched_latents(
 ) -> list[tuple[int, ...]]:
     """Returns `num_draws` different random sets of latents that fire as often as these.
 
-    Each set holds one latent per target, drawn from the 16 latents nearest to it in log
-    firing rate: no target, no latent that never fires, and none twice. Raises
-    ConfigError where there are not so many such sets.
+    Each set holds one latent per target, drawn from the latents nearest to it in log
+    firing rate (16, or `num_draws` if that is more): no target, no latent that never
+    fires, and none twice. Raises ConfigError where there are not so many such sets.
 
     >>> rate = np.array([0.5, 0.5, 0.1, 0.0])
     >>> rate_matched_latents(rate, [0], num_draws=2, seed=0)
@@ -255,7 +255,8 @@ def rate_matched_latents(
         free, chosen = alive, []
         for latent in latents:
             distance = np.abs(log_rate[free] - log_rate[latent])
-            nearest = free[np.argsort(distance, kind="stable")[:_NUM_CANDIDATES]]
+            order = np.argsort(distance, kind="stable")
+            nearest = free[order[: max(_NUM_CANDIDATES, num_draws)]]
             chosen.append(int(rng.choice(nearest)))
             free = free[free != chosen[-1]]
         return tuple(chosen)

@@ -1,9 +1,10 @@
-"""Intervals and tests over problems and over runs. NumPy and SciPy only.
+"""Intervals and tests over problems, runs and draws. NumPy and SciPy only.
 
 Samples of one problem resemble each other, so an interval within one run resamples
-*problems* (percentile bootstrap), never single samples. Over runs of other seeds it is
-Student's t of the runs' means. Reference:
+*problems* (percentile bootstrap), never single samples. Over runs of other seeds, and
+over draws of random controls, it is Student's t. References:
   McNemar  https://doi.org/10.1007/BF02295996  (here its exact form, a binomial test)
+  maxT     Westfall and Young, Resampling-Based Multiple Testing, Wiley 1993
 """
 
 import dataclasses
@@ -134,7 +135,8 @@ class RatioStatistic:
 
     def mean(self) -> float:
         """Returns the ratio, NaN where the denominators are all 0."""
-        return float(self.resampled(np.ones((1, len(self.numerator))))[0])
+        under = self.denominator.sum()
+        return float(self.numerator.sum() / under) if under > 0 else math.nan
 
     def resampled(self, counts_RN: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
         """Returns the ratio of each resample, NaN where its denominators are all 0."""
@@ -155,32 +157,72 @@ class Difference:
 
 
 def ratio_difference(
-    ratio: RatioStatistic,
-    others: Sequence[RatioStatistic],
-    counts_RN: npt.NDArray[np.int64],
+    ratio: RatioStatistic, other: RatioStatistic, counts_RN: npt.NDArray[np.int64]
 ) -> Difference:
-    """Returns a ratio minus the mean of the same ratio in other arms.
+    """Returns a ratio minus the same ratio in another arm.
 
-    Percentile bootstrap over problems, with the same `resample_counts` for all arms. p
+    Percentile bootstrap over problems, with the same `resample_counts` for both arms. p
     is that of a normal with the bootstrap's standard error, so it can be smaller than
     1 / resamples. All NaN where an arm has no case of the ratio.
     """
-
-    def difference(counts: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-        return ratio.resampled(counts) - np.mean(
-            [other.resampled(counts) for other in others], axis=0
-        )
-
-    mean = float(difference(np.ones((1, len(ratio.numerator))))[0])
-    difference_R = difference(counts_RN)
+    mean = ratio.mean() - other.mean()
+    difference_R = ratio.resampled(counts_RN) - other.resampled(counts_RN)
     difference_R = difference_R[np.isfinite(difference_R)]
     if np.isnan(mean) or len(difference_R) == 0:
-        return Difference(mean=np.nan, low=np.nan, high=np.nan, p=1.0)
+        return _UNKNOWN
     low, high = np.quantile(difference_R, [0.025, 0.975])
     # Rounding leaves this much of a difference that is the same in every resample.
     error = max(float(difference_R.std()), 1e-12)
     p = float(2 * stats.norm.sf(abs(mean) / error)) if abs(mean) > 1e-12 else 1.0
     return Difference(mean=mean, low=float(low), high=float(high), p=p)
+
+
+_UNKNOWN = Difference(mean=math.nan, low=math.nan, high=math.nan, p=1.0)
+
+
+def draw_difference(value: float, draws: npt.ArrayLike) -> Difference:
+    """Returns a value minus the mean of d draws that it may be one more of.
+
+    Student's t between draws, of variance s^2 (1 + 1/d): the interval covers a further
+    draw's difference, and p asks whether the value is one. All NaN with p = 1 where a
+    value is NaN or there are fewer than two draws.
+
+    >>> difference = draw_difference(4.0, [0.0, 1.0, 2.0])  # 3 / sqrt(4/3), 2 dof
+    >>> round(difference.mean, 3), round(difference.p, 3)
+    (3.0, 0.122)
+    """
+    draw_R = np.asarray(draws, np.float64)
+    mean = float(value - draw_R.mean()) if draw_R.size else math.nan
+    if len(draw_R) < 2 or np.isnan(mean):
+        return _UNKNOWN
+    error = math.sqrt(draw_R.var(ddof=1) * (1 + 1 / len(draw_R)))
+    interval = _student_interval(mean, error, len(draw_R) - 1, 0.95)
+    t = abs(mean) / max(error, 1e-12)
+    p = float(2 * stats.t.sf(t, len(draw_R) - 1)) if abs(mean) > 1e-12 else 1.0
+    return Difference(p=p, **interval)
+
+
+def max_rank_p_values(values: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Returns for each of M statistics how rarely a row is as far out as row 0, [M].
+
+    `values` [A, M] has A rows that are exchangeable where nothing sets row 0 apart. A
+    row's distance is the largest, over the statistics, of |value - mean| / std of all
+    rows; p is the share of rows whose distance reaches that of row 0 in the statistic.
+    Whatever the distribution, and however statistics depend on one another, one of the
+    M p-values is at most alpha in at most a share alpha of cases (Westfall and Young,
+    1993, single-step maxT). A statistic with a NaN has p = 1.
+
+    >>> max_rank_p_values([[5.0, 0.0], [1.0, 2.0], [2.0, 1.0], [0.0, 1.0]]).tolist()
+    [0.25, 1.0]
+    """
+    value_AM = np.asarray(values, np.float64)
+    known_M = np.isfinite(value_AM).all(axis=0)
+    off_AM = np.where(known_M, value_AM, 0.0)
+    off_AM = np.abs(off_AM - off_AM.mean(axis=0))
+    std_M = np.sqrt((off_AM**2).mean(axis=0))
+    distance_AM = np.where(std_M > 1e-12, off_AM / np.maximum(std_M, 1e-12), 0.0)
+    reaches_AM = distance_AM.max(axis=1)[:, None] >= distance_AM[0] - 1e-9
+    return reaches_AM.mean(axis=0)
 
 
 def mcnemar(

@@ -3,8 +3,8 @@
 Every arm answers the same held-out problems with the same sampling keys: the policy as
 it is (clean), with the latents edited (target), and the controls: random latents that
 fire as often and move the stream as far, a random direction that moves every token
-exactly as far, and a null edit that moves nothing. A target that does no more than its
-controls is no cause, however large its effect.
+exactly as far, and a null edit that moves nothing and must give the clean completions.
+A target that does no more than its controls is no cause, however large its effect.
 """
 
 import dataclasses
@@ -54,7 +54,9 @@ __all__ = [
     "Calibration",
     "InterventionSpec",
     "Kind",
+    "NullEditError",
     "calibrate",
+    "check_null_edit",
     "load_fitting_sae",
     "make_arms",
     "run_arm",
@@ -65,6 +67,10 @@ CONTROLS: tuple[Kind, ...] = ("random latents", "random direction")
 
 # Clean completion tokens that firing rates and distances are measured on.
 _CALIBRATION_TOKENS = 32_768
+
+
+class NullEditError(RuntimeError):
+    """The edit of gain 0 changed completions: no arm's effect can be trusted."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -107,7 +113,7 @@ class Arm:
 class ArmResult:
     """How an arm answered. `correct` is [N, G]; `tokens` [B, T] are its completions.
 
-    `metrics` are those of `intervention_metrics`, and "kl": KL(arm || clean) in nats
+    `graded` are the same as text, in the same order. `metrics` are those of `intervention_metrics`, and "kl": KL(arm || clean) in nats
     per token on the arm's own completions, from all logits at temperature 1.
     """
 
@@ -115,6 +121,7 @@ class ArmResult:
     metrics: dict[str, RatioStatistic]
     correct: np.ndarray
     tokens: np.ndarray
+    graded: tuple[GradedCompletion, ...] = ()
 
     def token_match_rate(self, other: "ArmResult") -> float:
         """Returns the share of completions that are the other's, token for token."""
@@ -179,7 +186,7 @@ def calibrate(
 def make_arms(
     spec: InterventionSpec, tsae: TSAE, calibration: Calibration, *, seed: int
 ) -> list[Arm]:
-    """Returns every edited arm: each strength's target and controls, and one null edit.
+    """Returns every edited arm: one null edit, each strength's target and controls.
 
     Random latents and directions are drawn once and serve all strengths.
     """
@@ -204,16 +211,15 @@ def make_arms(
     arms = []
     for strength in spec.strengths:
         target = make_edit(spec.latents, strength)
-        edits: list[tuple[Kind, int, tuple[int, ...], LatentEdit]] = [
-            ("target", 0, spec.latents, target)
-        ]
+        edits: list[tuple[Kind, int, tuple[int, ...], LatentEdit]] = []
+        if strength == spec.strengths[0]:
+            edits.append(("null", 0, spec.latents, target.with_scale(0.0)))
+        edits.append(("target", 0, spec.latents, target))
         for index, latents in enumerate(sets):
             other = match_shift(make_edit(latents, strength), target, residuals)
             edits.append(("random latents", index, latents, other))
         for index, direction in enumerate(directions):
             edits.append(("random direction", index, (), target.toward(direction)))
-        if strength == spec.strengths[0]:
-            edits.append(("null", 0, spec.latents, target.with_scale(0.0)))
         arms += [
             Arm(
                 kind=kind,
@@ -262,7 +268,22 @@ def run_arm(
         },
         correct=correctness(graded, G),
         tokens=np.concatenate(tokens),
+        graded=tuple(graded),
     )
+
+
+def check_null_edit(null: ArmResult, clean: ArmResult) -> None:
+    """Raises NullEditError unless an edit of gain 0 left every completion as it was."""
+    differs_B = (null.tokens != clean.tokens).any(axis=1)
+    if differs_B.any():
+        first = int(np.flatnonzero(differs_B)[0])
+        raise NullEditError(
+            f"the null edit of latents {list(null.arm.latents)}, of gain 0, changed "
+            f"{int(differs_B.sum())} of {len(differs_B)} completions (the first is "
+            f"number {first}): editing alone changes what is sampled, so no effect is "
+            "the latents'; compute in float32 (model.compute_dtype=float32), or mend "
+            "the intervention"
+        )
 
 
 def _sample_batches(

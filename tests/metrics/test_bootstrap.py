@@ -2,10 +2,13 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from job_jax.resampling import resample_counts
 from rlvr_jax.metrics.bootstrap import (
     RatioStatistic,
+    draw_difference,
+    max_rank_p_values,
     mcnemar,
     ratio_difference,
 )
@@ -40,36 +43,66 @@ def test_mcnemar_does_not_depend_on_the_order_of_pairs():
 def test_a_shift_common_to_all_problems_has_no_spread():
     """The pairing takes away what problems differ in."""
     base = RNG.normal(size=N) * 100
-    found = ratio_difference(ratio(base + 0.5), [ratio(base)], DRAWS)
+    found = ratio_difference(ratio(base + 0.5), ratio(base), DRAWS)
     assert (found.low, found.mean, found.high) == pytest.approx((0.5, 0.5, 0.5))
     assert found.p < 1e-6
 
 
 def test_no_difference_is_no_difference():
     base = ratio(RNG.normal(size=N))
-    found = ratio_difference(base, [base, base], DRAWS)
+    found = ratio_difference(base, base, DRAWS)
     assert (found.mean, found.low, found.high, found.p) == (0.0, 0.0, 0.0, 1.0)
 
 
 def test_an_interval_is_as_wide_as_the_normal_says():
     """Standard error s / sqrt(N); 95 % is 1.96 of them either way."""
     change = RNG.normal(size=N)
-    found = ratio_difference(ratio(change), [ratio(np.zeros(N))], DRAWS)
+    found = ratio_difference(ratio(change), ratio(np.zeros(N)), DRAWS)
     error = change.std() / np.sqrt(N)
     assert found.high - found.low == pytest.approx(2 * 1.96 * error, rel=0.07)
     assert found.mean == pytest.approx(change.mean())
 
 
-def test_controls_are_meant_over_their_draws():
-    target, low, high = (ratio(np.full(N, v)) for v in (0.9, 0.2, 0.4))
-    assert ratio_difference(target, [low, high], DRAWS).mean == pytest.approx(0.6)
-
-
 def test_a_figure_without_a_case_tells_nothing():
     empty = ratio(np.zeros(N), np.zeros(N))
-    found = ratio_difference(ratio(np.ones(N)), [empty], DRAWS)
+    found = ratio_difference(ratio(np.ones(N)), empty, DRAWS)
     assert np.isnan(found.mean)
     assert found.p == 1.0
+
+
+def test_a_value_among_draws_is_students_t_of_a_sample_of_one():
+    """SciPy's test with equal variances, whose pooled variance is the draws'."""
+    draws = RNG.normal(2.0, 3.0, size=20)
+    found = draw_difference(9.0, draws)
+    assert found.p == pytest.approx(stats.ttest_ind([9.0], draws).pvalue)
+    interval = stats.ttest_ind([9.0], draws).confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
+
+
+@pytest.mark.parametrize(
+    ("value", "draws"), [(np.nan, [1, 2, 3]), (1.0, [1.0, np.nan, 2.0]), (1.0, [2.0])]
+)
+def test_what_cannot_be_compared_with_draws_is_not_told_apart(value, draws):
+    assert draw_difference(value, draws).p == 1.0
+
+
+def test_a_value_equal_to_draws_that_are_all_equal_is_not_told_apart():
+    assert draw_difference(0.5, [0.5] * 20).p == 1.0
+    assert draw_difference(0.6, [0.5] * 20).p < 1e-12
+
+
+def test_rank_p_values_are_those_of_counting_row_by_row():
+    """SciPy's z-scores; a constant statistic and one with a NaN never stand out."""
+    values = RNG.normal(size=(21, 6))
+    values[:, 4], values[3, 5] = 0.7, np.nan
+    values[0, 1] = 9.0
+    z = np.nan_to_num(np.abs(stats.zscore(values[:, :4], axis=0)))
+    counted = [
+        sum(max(row) >= z[0, column] for row in z.tolist()) / 21 for column in range(4)
+    ]
+    found = max_rank_p_values(values)
+    assert found.tolist() == [*counted, 1.0, 1.0]
+    assert found[1] == 1 / 21
 
 
 def test_a_ratio_weighs_problems_by_their_cases():

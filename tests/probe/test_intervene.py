@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import gzip
 import json
 from xml.etree import ElementTree
 
@@ -36,6 +37,7 @@ from rlvr_jax.run.load import LoadedPolicy
 from rlvr_jax.run.setup import open_setup
 from rlvr_jax.sampler import ScopedIntervention, generate
 from rlvr_jax.tasks import ChainMix, FiniteFieldTask
+from sae_jax.edits import LatentEdit
 from sae_jax.io import save
 from sae_jax.sae import TSAE
 
@@ -204,12 +206,12 @@ def test_kl_is_that_of_the_two_full_distributions(restored, asked):
     assert found.max() > 1e-6
 
 
-def test_an_experiment_asks_each_latent_and_tells_nulls(restored, capsys):
+def test_an_experiment_asks_each_latent_and_tells_nulls(restored, tmp_path, capsys):
     """A policy that knows nothing cannot lose anything."""
     questions = [
         dataclasses.replace(QUESTION, latents=(z,), strengths=(1.0,)) for z in (3, 5)
     ]
-    result, picture = run_experiment(restored, TSAE_, questions)
+    result, picture = run_experiment(restored, TSAE_, questions, directory=tmp_path)
     shown = capsys.readouterr().out
     assert len(result["arms"]) == 2 * (1 + 2 + 2 + 1)
     for z, sentence in zip((3, 5), result["summary"], strict=True):
@@ -304,11 +306,56 @@ def test_the_command_writes_one_record_and_one_figure(command, tmp_path, capsys)
     assert record["policy"] == {"name": "tiny", "step": 0}
     assert record["interventions"][0]["latents"] == [3]
     kinds = [arm["kind"] for arm in record["arms"]]
-    assert kinds == ["target", "random latents", "random direction", "null"]
-    assert record["arms"][-1]["fraction_unchanged"] == 1.0
+    assert kinds == ["null", "target", "random latents", "random direction"]
+    assert record["arms"][0]["fraction_unchanged"] == 1.0
     ElementTree.fromstring((tmp_path / "out" / "causal.svg").read_text())
     assert main(command()) == 2
     assert "exists; remove it" in capsys.readouterr().err
+
+
+def test_the_completions_of_every_arm_are_kept(command, tmp_path, restored, problems):
+    assert main(command()) == 0
+    files = sorted((tmp_path / "out" / "completions").iterdir())
+    assert [file.name for file in files] == [
+        f"arm_{i:04d}.jsonl.gz" for i in range(5)
+    ]
+    arms = [
+        [json.loads(line) for line in gzip.open(file, "rt").read().splitlines()]
+        for file in files
+    ]
+    assert [rows[0]["arm"] for rows in arms] == [
+        *("clean", "null", "target", "random latents", "random direction")
+    ]
+    clean, null, target, *_ = ([row["completion"] for row in rows] for rows in arms)
+    assert clean == null != target
+    answers = evaluate_policy(
+        restored.setup,
+        restored.params,
+        problems,
+        weight_version=0,
+        on_batch=lambda *_: None,
+    )
+    assert clean == [answer.completion for answer in answers]
+
+
+def test_a_null_edit_that_changes_a_completion_ends_the_command(
+    command, tmp_path, capsys, monkeypatch
+):
+    """Gain 0 that is not: nothing is claimed, one line says what was changed."""
+    scaled = LatentEdit.with_scale
+    monkeypatch.setattr(
+        LatentEdit, "with_scale", lambda edit, scale: scaled(edit, scale or 30.0)
+    )
+    assert main(command()) == 1
+    *_, error = capsys.readouterr().err.splitlines()
+    assert error.startswith("error: the null edit of latents [3], of gain 0, changed ")
+    assert f" of {11 * G} completions" in error
+    assert not (tmp_path / "out" / "causal.json").exists()
+
+
+def test_too_few_controls_for_a_claim_are_said_before_the_work(command, capsys):
+    assert main(command()) == 0
+    assert "--num_controls=1 can show no specific effect" in capsys.readouterr().err
 
 
 def test_dead_latents_are_warned_of_and_listed(command, tmp_path, capsys):

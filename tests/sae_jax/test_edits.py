@@ -114,14 +114,21 @@ def test_a_control_that_moves_nothing_is_left_alone():
 def test_controls_fire_as_often_and_are_neither_targets_nor_dead():
     rate = np.concatenate([np.zeros(20), np.geomspace(1e-3, 0.5, 180)])
     targets = (60, 150, 199)
-    sets = rate_matched_latents(rate, targets, num_draws=50, seed=0)
-    assert len(set(map(frozenset, sets))) == 50
+    sets = rate_matched_latents(rate, targets, num_draws=16, seed=0)
+    assert len(set(map(frozenset, sets))) == 16
     for drawn in sets:
         assert len(set(drawn)) == 3
         assert not set(drawn) & set(targets)
         # 16 candidates around a target, fewer on one side at the edge, 3.5 % apart.
         ratio = rate[list(drawn)] / rate[list(targets)]
         assert (np.abs(np.log(ratio)) < 19 * np.log(1.0354)).all()
+
+
+def test_one_latent_has_as_many_controls_as_are_asked_for():
+    """More than 16: then the nearest so many, each of them once."""
+    rate = np.geomspace(1e-3, 0.5, 180)
+    sets = rate_matched_latents(rate, (90,), num_draws=40, seed=0)
+    assert {latent for (latent,) in sets} == {*range(70, 90), *range(91, 111)}
 
 
 def test_controls_are_a_function_of_the_seed():

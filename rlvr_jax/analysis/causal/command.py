@@ -1,5 +1,7 @@
 """The subcommand `causal`: latents edited while a checkpoint answers."""
 
+import dataclasses
+import gzip
 import json
 import sys
 from collections.abc import Sequence
@@ -10,8 +12,14 @@ from absl import flags
 
 from job_jax.checkpoint import CheckpointReadError
 from job_jax.command import UsageError, define_config_flags, parse_command, run_command
+from job_jax.files import write_atomically
 from job_jax.metrics import Progress
-from rlvr_jax.analysis.causal.contrasts import arm_row, compute_contrasts, contrast_row
+from rlvr_jax.analysis.causal.contrasts import (
+    MIN_DRAWS,
+    arm_row,
+    compute_contrasts,
+    contrast_row,
+)
 from rlvr_jax.analysis.causal.summary import (
     describe_effects,
     draw_figure,
@@ -26,12 +34,17 @@ from rlvr_jax.probe.intervene import (
     ArmResult,
     Calibration,
     InterventionSpec,
+    NullEditError,
     calibrate,
+    check_null_edit,
     load_fitting_sae,
     make_arms,
     run_arm,
 )
 from rlvr_jax.run.load import LoadedPolicy, load_policy
+from rlvr_jax.types import Problem
+
+COMPLETIONS_DIR = "completions"
 
 # Strengths used where none are given. The unit is explained in sae_jax/edits.py.
 _DEFAULT_STRENGTHS = {
@@ -49,7 +62,8 @@ Answers the held-out problems of a config (eval.*) with latents of an autoencode
 in the residual stream after a layer, and with controls: random latents matched in
 firing rate and in the distance they move the stream, random directions, a null edit.
 All arms share problems and sampling keys. Prints one table, a sentence for each
-strength, and what was written: DIR/causal.json and DIR/causal.svg.
+strength, and what was written: DIR/causal.json, DIR/causal.svg, and the completions of
+every arm in DIR/completions/.
 
 --config and --checkpoint are read as rlvr_jax.evaluate reads them; how to read the
 table is told in docs/causal.md.
@@ -58,7 +72,8 @@ table is told in docs/causal.md.
 
 def main(argv: Sequence[str]) -> int:
     """Returns the exit code: 0 done, 1 failed, 2 bad usage or config."""
-    return run_command(lambda: _run_command(argv), (CheckpointReadError, OSError))
+    errors = (CheckpointReadError, NullEditError, OSError)
+    return run_command(lambda: _run_command(argv), errors)
 
 
 def _define_flags() -> flags.FlagValues:
@@ -87,7 +102,11 @@ def _define_flags() -> flags.FlagValues:
         flag_values=values,
     )
     flags.DEFINE_integer(
-        "num_controls", 5, "of random latents, and of directions", 1, flag_values=values
+        "num_controls",
+        20,
+        f"of random latents, and of directions; {MIN_DRAWS} or more for a claim",
+        1,
+        flag_values=values,
     )
     flags.DEFINE_enum(
         "scope",
@@ -128,8 +147,7 @@ def _run_command(argv: Sequence[str]) -> None:
         record = load_fitting_sae(
             values.sae, config, layer=values.layer, latents=latents
         )
-        result, picture = run_experiment(loaded, record.tsae, specs)
-    out.mkdir(parents=True)
+        result, picture = run_experiment(loaded, record.tsae, specs, directory=out)
     about = {
         "sae": {"path": values.sae, **record.metadata},
         "policy": {"name": config.name, "step": loaded.step},
@@ -141,12 +159,17 @@ def _run_command(argv: Sequence[str]) -> None:
 
 
 def run_experiment(
-    loaded: LoadedPolicy, tsae: Any, specs: Sequence[InterventionSpec]
+    loaded: LoadedPolicy,
+    tsae: Any,
+    specs: Sequence[InterventionSpec],
+    *,
+    directory: Path,
 ) -> tuple[dict[str, Any], str]:
     """Runs all interventions; returns their record, and the figure of the first.
 
-    Prints the table and its sentences. False discovery is controlled over all
-    interventions together.
+    Prints the table and its sentences, and writes each arm's completions below
+    `directory` as it ends. False discovery is controlled over all interventions
+    together. Raises NullEditError where an edit of gain 0 changes a completion.
     """
     config = loaded.setup.config
     problems = loaded.setup.problems("eval", config.eval.num_problems)
@@ -156,15 +179,11 @@ def run_experiment(
         for i, spec in enumerate(specs)
         for arm in make_arms(spec, tsae, calibration, seed=config.seed + i)
     ]
-    for warning in _dead_latent_warnings(specs, calibration):
+    for warning in _warnings(specs, calibration):
         print(warning, file=sys.stderr)
-    progress = Progress("causal", len(arms) + 1, every=1)
-    results: list[ArmResult] = []
-    for arm in (Arm(kind="clean"), *arms):
-        results.append(run_arm(loaded, problems, arm, scope=specs[0].scope))
-        progress.update(len(results), {}, tokens=int((results[-1].tokens > 0).sum()))
-    progress.close()
-    clean, *edited = results
+    clean, *edited = _run_arms(
+        loaded, problems, arms, scope=specs[0].scope, directory=directory
+    )
     contrasts = compute_contrasts(
         clean, edited, resamples=config.eval.bootstrap_resamples, seed=config.seed
     )
@@ -188,17 +207,59 @@ def run_experiment(
     }, draw_figure(contrasts, title=title, mode=first.mode)
 
 
-def _dead_latent_warnings(
+def _run_arms(
+    loaded: LoadedPolicy,
+    problems: Sequence[Problem],
+    arms: Sequence[Arm],
+    *,
+    scope: str,
+    directory: Path,
+) -> list[ArmResult]:
+    """Returns how the clean arm and then these answer; null edits are checked."""
+    progress = Progress("causal", len(arms) + 1, every=1)
+    results: list[ArmResult] = []
+    for number, arm in enumerate((Arm(kind="clean"), *arms)):
+        result = run_arm(loaded, problems, arm, scope=scope)
+        _write_completions(directory, number, result)
+        # Texts are on disk: what the contrasts need takes little memory.
+        results.append(dataclasses.replace(result, graded=()))
+        if arm.kind == "null":
+            check_null_edit(result, results[0])
+        progress.update(number + 1, {}, tokens=int((result.tokens > 0).sum()))
+    progress.close()
+    return results
+
+
+def _write_completions(directory: Path, number: int, result: ArmResult) -> None:
+    """Writes an arm's completions, a JSON line each, to completions/arm_NNNN.jsonl.gz.
+
+    Arm 0 is the clean one; arm i + 1 is arms[i] of causal.json.
+    """
+    file = directory / COMPLETIONS_DIR / f"arm_{number:04d}.jsonl.gz"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    arm = result.arm
+    about = {"arm": arm.kind, "strength": arm.strength, "draw": arm.control_index}
+    with write_atomically(file) as partial, gzip.open(partial, "wt") as lines:
+        for completion in result.graded:
+            row = about | completion.to_json("eval", completion.weight_version)
+            lines.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+def _warnings(
     specs: Sequence[InterventionSpec], calibration: Calibration
 ) -> list[str]:
-    """Returns a warning that names the latents which fire on no clean token, if any."""
+    """Returns what to say of dead latents, and of too few controls, before the work."""
     latents = dict.fromkeys(i for spec in specs for i in spec.latents)
     dead = calibration.firing.select_dead(tuple(latents))
+    num_controls = specs[0].num_controls
     return [
         f"warning: dead latents {list(dead)}: they fire on none of "
         f"{len(calibration.residuals)} clean tokens; to ablate or scale them does "
         "nothing, and clamp and add have no unit"
-    ] * bool(dead)
+    ] * bool(dead) + [
+        f"warning: --num_controls={num_controls} can show no specific effect: the "
+        f"smallest rank p is 1/{num_controls + 1}; draw {MIN_DRAWS} or more"
+    ] * (num_controls < MIN_DRAWS)
 
 
 def _calibration_record(

@@ -1,10 +1,19 @@
 """What interventions did beyond their controls: effects, intervals, verdicts.
 
-A target has a specific effect on an outcome where (1) the interval of its change from
-clean excludes 0; (2) it differs from the mean of the random latents and from that of
-the random directions, the larger of the two p below 0.05 after Benjamini-Hochberg
-over all contrasts of the command; and (3) no single control went as far in the same
-direction. Rule and thresholds are ours.
+Any two latents do different things, and enough problems show it: so the unit is the
+latent, and a target is compared with `num_controls` draws of random latents and as many
+of random directions. A target has a specific effect on an outcome where
+
+1. the interval of its change from clean, over problems, excludes 0;
+2. it is farther from clean than the mean of either kind of control, the same way;
+3. q < 0.05: the largest of three p-values, of (1) and of Student's t between the draws
+   of either kind, after Benjamini-Hochberg over all contrasts of the command;
+4. rank p <= 0.05: among the target and its draws of either kind, at most so large a
+   share is as far out in any outcome at any strength (`max_rank_p_values`).
+
+(4) alone bounds the share of targets that get a claim by luck, whatever the draws'
+distribution; (3) holds the false discoveries of many targets. Rule and thresholds are
+ours.
 """
 
 import dataclasses
@@ -17,6 +26,8 @@ from job_jax.resampling import resample_counts
 from rlvr_jax.metrics.bootstrap import (
     Difference,
     RatioStatistic,
+    draw_difference,
+    max_rank_p_values,
     mcnemar,
     ratio_difference,
 )
@@ -24,16 +35,18 @@ from rlvr_jax.probe.intervene import CONTROLS, ArmResult, Kind
 from sae_jax.stats.significance import benjamini_hochberg
 
 SPECIFIC, NONSPECIFIC, NO_EFFECT = "specific", "nonspecific", "none"
-_MAX_Q = 0.05
+_MAX_Q = _MAX_RANK_P = 0.05
+MIN_DRAWS = round(1 / _MAX_RANK_P) - 1  # fewer leave no rank p of 0.05 or less
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Contrast:
     """One outcome under one strength of one set of latents.
 
-    Made by `compute_contrasts`. `effect` is against clean, `beyond_controls` against
-    the mean of each kind of control, whose single effects are in `control_effects`.
-    `q` is p after Benjamini-Hochberg over all contrasts.
+    Made by `compute_contrasts`. `effect` is the change from clean with its interval
+    over problems; `beyond_controls` is how far that is from the mean of each kind of
+    control, with its interval over draws, whose single effects are in
+    `control_effects`. `q` and `rank_p` are those of the module's rule.
     """
 
     latents: tuple[int, ...]
@@ -44,26 +57,28 @@ class Contrast:
     beyond_controls: dict[Kind, Difference]
     control_effects: dict[Kind, list[float]]
     q: float = 1.0
+    rank_p: float = 1.0
 
     @property
     def p(self) -> float:
-        """Returns the larger p of the two comparisons with controls."""
-        return max(difference.p for difference in self.beyond_controls.values())
+        """Returns the largest p of the change from clean and both comparisons."""
+        return max(each.p for each in (self.effect, *self.beyond_controls.values()))
 
     @property
-    def exceeds_every_control(self) -> bool:
-        """Returns whether no control went as far in the same direction."""
-        sign = np.sign(self.effect.mean)
-        effects = np.concatenate([self.control_effects[kind] for kind in CONTROLS])
-        return bool((sign * effects < abs(self.effect.mean)).all())
+    def is_farther(self) -> bool:
+        """Returns whether either kind of control moves less on average, the same way."""
+        return all(
+            self.effect.mean * beyond.mean > 0
+            for beyond in self.beyond_controls.values()
+        )
 
     @property
     def verdict(self) -> str:
         """Returns NO_EFFECT if the interval holds 0, else SPECIFIC or NONSPECIFIC."""
-        if self.effect.low <= 0 <= self.effect.high:
+        if not (self.effect.low > 0 or self.effect.high < 0):
             return NO_EFFECT
-        is_specific = self.q < _MAX_Q and self.exceeds_every_control
-        return SPECIFIC if is_specific else NONSPECIFIC
+        is_rare = self.q < _MAX_Q and self.rank_p <= _MAX_RANK_P
+        return SPECIFIC if is_rare and self.is_farther else NONSPECIFIC
 
 
 def compute_contrasts(
@@ -75,48 +90,76 @@ def compute_contrasts(
     are the same in all arms of a strength have no contrast.
     """
     counts_RN = resample_counts(len(clean.correct), resamples=resamples, seed=seed)
+    contrasts = [
+        contrast
+        for at, target in enumerate(edited_arms)
+        if target.arm.kind == "target"
+        for contrast in _contrast_strength(
+            clean, _arms_of_strength(edited_arms, at), counts_RN
+        )
+    ]
+    q_values = benjamini_hochberg(np.array([contrast.p for contrast in contrasts]))
+    rank_p = _rank_p_values(contrasts)
+    return [
+        dataclasses.replace(contrast, q=float(q), rank_p=rank)
+        for contrast, q, rank in zip(contrasts, q_values, rank_p, strict=True)
+    ]
+
+
+def _contrast_strength(
+    clean: ArmResult, arms: Sequence[ArmResult], counts_RN: np.ndarray
+) -> list[Contrast]:
+    """Returns the contrasts of a target, the first of the arms, and its controls."""
     zeros = np.zeros(len(clean.correct))
     no_cases = RatioStatistic(numerator=zeros, denominator=zeros)
-    contrasts = []
-    for at, target in enumerate(edited_arms):
-        if target.arm.kind != "target":
+    target, contrasts = arms[0], []
+    for outcome, before in clean.metrics.items():
+        ratios = [arm.metrics.get(outcome, no_cases) for arm in arms]
+        if all(_same_ratio(before, ratio) for ratio in ratios):
             continue
-        arms = _arms_of_strength(edited_arms, at)
-        for outcome, before in clean.metrics.items():
-            after = target.metrics.get(outcome, no_cases)
-            controls = {
-                kind: [
-                    arm.metrics.get(outcome, no_cases)
-                    for arm in arms
-                    if arm.arm.kind == kind
-                ]
-                for kind in CONTROLS
-            }
-            ratios = [after, *(ratio for group in controls.values() for ratio in group)]
-            if all(_same_ratio(before, ratio) for ratio in ratios):
-                continue
-            contrasts.append(
-                Contrast(
-                    latents=target.arm.latents,
-                    strength=target.arm.strength,
-                    outcome=outcome,
-                    clean_mean=before.mean(),
-                    effect=ratio_difference(after, [before], counts_RN),
-                    beyond_controls={
-                        kind: ratio_difference(after, group, counts_RN)
-                        for kind, group in controls.items()
-                    },
-                    control_effects={
-                        kind: [ratio.mean() - before.mean() for ratio in group]
-                        for kind, group in controls.items()
-                    },
-                )
+        effect = ratio_difference(ratios[0], before, counts_RN)
+        clean_mean = before.mean()
+        controls = {
+            kind: [
+                ratio.mean() - clean_mean
+                for arm, ratio in zip(arms, ratios, strict=True)
+                if arm.arm.kind == kind
+            ]
+            for kind in CONTROLS
+        }
+        contrasts.append(
+            Contrast(
+                latents=target.arm.latents,
+                strength=target.arm.strength,
+                outcome=outcome,
+                clean_mean=clean_mean,
+                effect=effect,
+                beyond_controls={
+                    kind: draw_difference(effect.mean, effects)
+                    for kind, effects in controls.items()
+                },
+                control_effects=controls,
             )
-    q_values = benjamini_hochberg(np.array([contrast.p for contrast in contrasts]))
-    return [
-        dataclasses.replace(contrast, q=float(q))
-        for contrast, q in zip(contrasts, q_values, strict=True)
-    ]
+        )
+    return contrasts
+
+
+def _rank_p_values(contrasts: Sequence[Contrast]) -> list[float]:
+    """Returns each contrast's rank p, the larger of the two kinds of control.
+
+    Over all outcomes and strengths of a target, whose draws are the same throughout.
+    """
+    rank_p = np.zeros(len(contrasts))
+    for latents in {contrast.latents for contrast in contrasts}:
+        at = [i for i, contrast in enumerate(contrasts) if contrast.latents == latents]
+        for kind in CONTROLS:
+            effects_MA = [
+                [contrasts[i].effect.mean, *contrasts[i].control_effects[kind]]
+                for i in at
+            ]
+            of_kind = max_rank_p_values(np.transpose(effects_MA))
+            rank_p[at] = np.maximum(rank_p[at], of_kind)
+    return rank_p.tolist()
 
 
 def _arms_of_strength(edited_arms: Sequence[ArmResult], at: int) -> list[ArmResult]:
@@ -153,6 +196,6 @@ def contrast_row(contrast: Contrast) -> dict[str, Any]:
     """Returns a contrast as JSON."""
     return dataclasses.asdict(contrast) | {
         "p": contrast.p,
-        "exceeds_every_control": contrast.exceeds_every_control,
+        "is_farther": contrast.is_farther,
         "verdict": contrast.verdict,
     }

@@ -24,14 +24,18 @@ _COLORS: dict[Kind, str] = {
 }
 _HEAD = (
     *("latents", "strength", "outcome", "clean", "change [95 %]"),
-    *("random latents", "directions", "beyond latents [95 %]", "q", "effect"),
+    *("random latents", "directions", "beyond latents [95 %]", "q", "rank p", "effect"),
 )
 # The strength that changes nothing, where the mode has one.
 _NEUTRAL_STRENGTH = {"ablate": 0.0, "scale": 1.0, "add": 0.0}
 
 
 def format_table(contrasts: Sequence[Contrast]) -> str:
-    """Returns the contrasts as a text table; ranges are over a kind's controls."""
+    """Returns the contrasts as a text table.
+
+    Ranges are over a kind's draws. The change's interval is over problems, that of
+    `beyond latents`, over draws: where it holds 0, another draw may do as much.
+    """
     rows = [
         (
             format_latents(contrast.latents),
@@ -42,6 +46,7 @@ def format_table(contrasts: Sequence[Contrast]) -> str:
             *(_format_range(contrast.control_effects[kind]) for kind in CONTROLS),
             _format_difference(contrast.beyond_controls["random latents"]),
             f"{contrast.q:.2g}",
+            f"{contrast.rank_p:.2g}",
             contrast.verdict,
         )
         for contrast in contrasts

@@ -1,0 +1,121 @@
+"""Latents that do no more than other latents are rarely called causes.
+
+Each arm's effect on an outcome is its own latent's: a draw from one distribution for
+the target and for its controls, which thousands of problems would measure without
+error. By the problems alone any two latents differ.
+"""
+
+import sys
+
+import numpy as np
+import pytest
+
+from rlvr_jax.analysis.causal.contrasts import NONSPECIFIC, SPECIFIC, compute_contrasts
+from rlvr_jax.metrics.bootstrap import RatioStatistic
+from rlvr_jax.probe.intervene import Arm, ArmResult
+
+N, OUTCOMES, DRAWS = 32, 12, 20
+
+
+def normal(rng, shape):
+    return rng.normal(size=shape)
+
+
+def heavy(rng, shape):
+    """Student's t with two degrees of freedom: a few latents matter, most do not."""
+    return rng.standard_t(2, size=shape)
+
+
+def skewed(rng, shape):
+    """Whatever is edited, the outcome falls, of some latents very much."""
+    return -rng.lognormal(sigma=1.5, size=shape)
+
+
+def one_fate(rng, shape):
+    """All outcomes of an arm fall together."""
+    return rng.normal(size=(shape[0], 1)) + 0.3 * rng.normal(size=shape)
+
+
+def run_arm(arm, effects, clean, rng):
+    """Returns an arm whose outcomes are those of `clean`, moved, with some noise."""
+    metrics = {
+        f"outcome {i}": RatioStatistic(
+            numerator=clean[:, i] + effect + 0.02 * rng.normal(size=len(clean)),
+            denominator=np.ones(len(clean)),
+        )
+        for i, effect in enumerate(effects)
+    }
+    tokens = np.zeros((len(clean), 1), np.int32)
+    correct = np.ones((len(clean), 1), bool)
+    return ArmResult(arm=arm, metrics=metrics, correct=correct, tokens=tokens)
+
+
+def experiment(draw, *, causes=(0.0,), strengths=(1.0,), rng):
+    """Returns the contrasts of a target a cause, by which its first outcome moves."""
+    clean = rng.normal(size=(N, OUTCOMES))
+    results = []
+    for target, cause in enumerate(causes):
+        size = 1 + 2 * DRAWS
+        effects = 0.1 * draw(rng, (size, OUTCOMES))
+        effects[-DRAWS:] *= 0.1  # random directions do less than any latent
+        effects[0, 0] += cause
+        kinds = ["target"] + ["random latents"] * DRAWS + ["random direction"] * DRAWS
+        for strength in strengths:
+            for i, kind in enumerate(kinds):
+                arm = Arm(
+                    kind=kind,
+                    strength=strength,
+                    control_index=(i - 1) % DRAWS,
+                    latents=(target,) if kind == "target" else (),
+                )
+                results.append(run_arm(arm, strength * effects[i], clean, rng))
+    nothing = run_arm(Arm(kind="clean"), np.zeros(OUTCOMES), clean, rng)
+    return compute_contrasts(nothing, results, resamples=100, seed=0)
+
+
+def specific(contrasts):
+    return {(c.latents[0], c.outcome) for c in contrasts if c.verdict == SPECIFIC}
+
+
+def false_positive_rate(draw, *, experiments):
+    """Returns the share of targets without a cause of which any outcome is claimed."""
+    rng = np.random.default_rng(0)
+    found = [bool(specific(experiment(draw, rng=rng))) for _ in range(experiments)]
+    return np.mean(found)
+
+
+@pytest.mark.parametrize("draw", [normal, heavy, skewed, one_fate])
+def test_a_latent_like_any_other_is_hardly_ever_a_cause(draw):
+    """Nominal 5 %, whatever the latents' effects are like: exact by the ranks."""
+    assert false_positive_rate(draw, experiments=1000) <= 0.06
+
+
+@pytest.mark.parametrize("draw", [normal, skewed])
+def test_few_of_forty_latents_like_any_other_are_causes(draw):
+    """At 5 % four or fewer of 40 are, 95 times of 100; by problems alone, most are."""
+    assert false_positive_rate(draw, experiments=40) <= 4 / 40
+
+
+def test_a_cause_is_found_and_no_other_outcome_with_it():
+    rng = np.random.default_rng(0)
+    found = [specific(experiment(normal, causes=[-0.8], rng=rng)) for _ in range(10)]
+    assert sum((0, "outcome 0") in each for each in found) >= 9
+    assert sum(len(each) for each in found) <= 11
+
+
+def test_of_many_latents_asked_together_those_found_are_the_causes():
+    """Eight latents at two strengths, 192 contrasts: only the third is a cause."""
+    rng = np.random.default_rng(0)
+    causes = [-1.2 if latent == 2 else 0.0 for latent in range(8)]
+    found = experiment(normal, causes=causes, strengths=(0.5, 1.0), rng=rng)
+    assert specific(found) == {(2, "outcome 0")}
+
+
+def test_too_few_draws_claim_nothing(monkeypatch):
+    """Among 18 and itself, the farthest has a rank p of 1/19."""
+    monkeypatch.setattr(sys.modules[__name__], "DRAWS", 18)
+    rng = np.random.default_rng(0)
+    (contrast, *_) = experiment(normal, causes=[-9.0], rng=rng)
+    assert contrast.q < 1e-6
+    assert contrast.rank_p == pytest.approx(1 / 19)
+    assert contrast.verdict == NONSPECIFIC
