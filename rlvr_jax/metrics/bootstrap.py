@@ -9,7 +9,6 @@ over draws of random controls, it is Student's t. References:
 
 import dataclasses
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np

@@ -113,8 +113,9 @@ class Arm:
 class ArmResult:
     """How an arm answered. `correct` is [N, G]; `tokens` [B, T] are its completions.
 
-    `graded` are the same as text, in the same order. `metrics` are those of `intervention_metrics`, and "kl": KL(arm || clean) in nats
-    per token on the arm's own completions, from all logits at temperature 1.
+    `graded` are the same as text, in the same order. `metrics` are those of
+    `intervention_metrics`, and "kl": KL(arm || clean) in nats per token on the arm's
+    own completions, from all logits at temperature 1.
     """
 
     arm: Arm

@@ -316,11 +316,9 @@ def test_the_command_writes_one_record_and_one_figure(command, tmp_path, capsys)
 def test_the_completions_of_every_arm_are_kept(command, tmp_path, restored, problems):
     assert main(command()) == 0
     files = sorted((tmp_path / "out" / "completions").iterdir())
-    assert [file.name for file in files] == [
-        f"arm_{i:04d}.jsonl.gz" for i in range(5)
-    ]
+    assert [file.name for file in files] == [f"arm_{i:04d}.jsonl.gz" for i in range(5)]
     arms = [
-        [json.loads(line) for line in gzip.open(file, "rt").read().splitlines()]
+        [json.loads(line) for line in gzip.decompress(file.read_bytes()).splitlines()]
         for file in files
     ]
     assert [rows[0]["arm"] for rows in arms] == [

@@ -245,9 +245,7 @@ def _write_completions(directory: Path, number: int, result: ArmResult) -> None:
             lines.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
-def _warnings(
-    specs: Sequence[InterventionSpec], calibration: Calibration
-) -> list[str]:
+def _warnings(specs: Sequence[InterventionSpec], calibration: Calibration) -> list[str]:
     """Returns what to say of dead latents, and of too few controls, before the work."""
     latents = dict.fromkeys(i for spec in specs for i in spec.latents)
     dead = calibration.firing.select_dead(tuple(latents))

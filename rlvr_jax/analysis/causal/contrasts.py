@@ -66,7 +66,7 @@ class Contrast:
 
     @property
     def is_farther(self) -> bool:
-        """Returns whether either kind of control moves less on average, the same way."""
+        """Returns whether the effect goes beyond the mean of both kinds of control."""
         return all(
             self.effect.mean * beyond.mean > 0
             for beyond in self.beyond_controls.values()
