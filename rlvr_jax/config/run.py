@@ -206,6 +206,9 @@ class EvalConfig(ConfigSection):
         0  # RL steps between evaluations while training; 0: only at the ends
     )
     batch_size: PositiveInt = 64  # problems sampled at once
+    num_gold_problems: NonNegativeInt = (
+        0  # seen ones whose worked gold is scored, beside fresh ones; 0: off
+    )
     bootstrap_resamples: PositiveInt = 1000  # resamples behind each 95 % interval
     sampling: SamplingConfig = SamplingConfig()
 

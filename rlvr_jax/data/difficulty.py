@@ -9,10 +9,12 @@ decay, and k_v of n_v graded completions correct at visit v of V,
 is the posterior under Jeffreys' prior. A jump in ability is thus forgotten at the rate
 d^visits: with d = 0.7 a sixth of it is left after five. The decay is our choice.
 
-Evidence that is thin is no evidence: a problem's band is the one that holds at least
-`min_posterior_mass` of the posterior's mass, and `unknown` where none does. No success
-in 8 is unknown (mass 0.70 below 1/16), no success in 16 is hard (0.85). The initial
-band, in contrast, is cut by the plain share of successes before RL.
+There are two bands. The initial band is a fact of the samples before RL, cut by their
+plain pass rate: with 8 samples and the default cuts the Easy@8, Medium@8 and Hard@8 of
+https://arxiv.org/abs/2605.28388. The posterior band is what is believed now: the one
+that holds at least `min_posterior_mass` of the posterior's mass, and `unknown` where
+none does. No success in 8 is unknown (mass 0.70 below 1/16), no success in 16 is hard
+(0.85). Telemetry, RFGO and alarms are cut by `telemetry_bands`.
 
 The estimates are a pure function of the visits. They live on the host, and a checkpoint
 holds them as plain JSON.
@@ -20,7 +22,7 @@ holds them as plain JSON.
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,8 +32,8 @@ from scipy.special import betainc
 from rlvr_jax.config import DifficultyConfig
 from rlvr_jax.types import BANDS
 
-_PRIOR_COUNT = 0.5  # pseudo-counts of correct and of incorrect completions
-_SOLVED_PASS_RATE = 0.5  # a visit with at least this share correct solves the problem
+PRIOR_COUNT = 0.5  # pseudo-counts of correct and of incorrect completions
+SOLVED_PASS_RATE = 0.5  # a visit with at least this share correct solves the problem
 _COUNT_FIELDS = (
     *("attempts", "correct", "initial_attempts", "initial_correct"),
     *("num_visits", "forgetting_events", "num_graded_visits"),
@@ -91,21 +93,21 @@ class Difficulty:
     @property
     def mean(self) -> Float[np.ndarray, " N"]:
         """Returns the posterior's mean pass rate, 1/2 before any evidence."""
-        return (self.discounted_correct + _PRIOR_COUNT) / (
-            self.discounted_correct + self.discounted_incorrect + 2 * _PRIOR_COUNT
+        return (self.discounted_correct + PRIOR_COUNT) / (
+            self.discounted_correct + self.discounted_incorrect + 2 * PRIOR_COUNT
         )
 
     @property
     def learning_signal(self) -> Float[np.ndarray, " N"]:
         """Returns the posterior's mean of p (1 - p), a group's learning signal."""
-        a_N = self.discounted_correct + _PRIOR_COUNT
-        b_N = self.discounted_incorrect + _PRIOR_COUNT
+        a_N = self.discounted_correct + PRIOR_COUNT
+        b_N = self.discounted_incorrect + PRIOR_COUNT
         return a_N * b_N / ((a_N + b_N) * (a_N + b_N + 1))
 
     @property
     def is_forgotten(self) -> Bool[np.ndarray, " N"]:
         """Returns which problems were solved once and were not at their last visit."""
-        return (self.forgetting_events > 0) & (self.last_pass_rate < _SOLVED_PASS_RATE)
+        return (self.forgetting_events > 0) & (self.last_pass_rate < SOLVED_PASS_RATE)
 
     @property
     def seldom_judged(self) -> Bool[np.ndarray, " N"]:
@@ -124,8 +126,8 @@ class Difficulty:
     def cdf(self, pass_rate: float) -> Float[np.ndarray, " N"]:
         """Returns the posterior's mass below a pass rate."""
         return betainc(
-            self.discounted_correct + _PRIOR_COUNT,
-            self.discounted_incorrect + _PRIOR_COUNT,
+            self.discounted_correct + PRIOR_COUNT,
+            self.discounted_incorrect + PRIOR_COUNT,
             pass_rate,
         )
 
@@ -140,6 +142,17 @@ class Difficulty:
     def initial_bands(self, config: DifficultyConfig) -> Int[np.ndarray, " N"]:
         """Returns each problem's band by its pass rate before RL, an index of BANDS."""
         return assign_bands(self.initial_correct, self.initial_attempts, config)
+
+    def telemetry_bands(self, config: DifficultyConfig) -> Int[np.ndarray, " N"]:
+        """Returns the bands that telemetry, RFGO and alarms are cut by.
+
+        The initial band, and the posterior band of a problem not sampled before RL.
+        """
+        return np.where(
+            self.initial_attempts > 0,
+            self.initial_bands(config),
+            self.posterior_bands(config),
+        )
 
     def gather(self, problem_index: Sequence[int]) -> "Difficulty":
         """Returns the estimates of the problems at these indices.
@@ -166,7 +179,7 @@ class Difficulty:
             "size": self.size,
             "num_batches": self.num_batches,
             "problem": visited.tolist(),
-            **{name: _nan_to_none(column.tolist()) for name, column in columns.items()},
+            **{name: nan_to_none(column.tolist()) for name, column in columns.items()},
             "history": [
                 [list(visit) for visit in self.history.get(i, ())]
                 for i in visited.tolist()
@@ -183,7 +196,7 @@ def assign_bands(
 
     Without a graded completion it is unknown.
     """
-    return _band_index(_divide_or_nan(num_correct, num_graded), config)
+    return bands_of_pass_rates(_divide_or_nan(num_correct, num_graded), config)
 
 
 def init_difficulty(size: int) -> Difficulty:
@@ -245,7 +258,7 @@ def record_outcomes(
             "sum_p": p,
             "sum_p2": p * p,
             "num_graded_visits": 1,
-            "forgetting_events": int(previous_p >= _SOLVED_PASS_RATE > p),
+            "forgetting_events": int(previous_p >= SOLVED_PASS_RATE > p),
         }
         if step == INITIAL_STEP:
             increments |= {"initial_attempts": n, "initial_correct": k}
@@ -275,99 +288,7 @@ def group_variance_score(n: int, k: int) -> float:
     return k * (n - k) / (n * (n - 1)) / largest
 
 
-def difficulty_rows(
-    state: Difficulty,
-    problem_ids: Sequence[str],
-    levels: Sequence[int],
-    *,
-    config: DifficultyConfig,
-) -> Iterator[dict[str, Any]]:
-    """Yields a line of difficulty.jsonl for each problem that was ever visited.
-
-    Beside the posterior stand difficulty scores from the literature, so that they can
-    be compared with what was learned: EL2N as 1 - pass rate before RL (of a binary
-    reward it is the error), forgetting events (null where a problem was never solved,
-    which counts as infinitely many), variance of accuracy over visits, level (steps of
-    a chain), entropy of the answers. Length is not among them: it follows closeness to
-    the training distribution.
-    """
-    posterior_N = state.posterior_bands(config)
-    initial_N = state.initial_bands(config)
-    mean_N, variance_N = state.mean, state.pass_variance
-    for i in np.flatnonzero(state.num_visits).tolist():
-        first = int(state.initial_attempts[i])
-        solved = state.last_pass_rate[i] >= _SOLVED_PASS_RATE
-        ever_solved = solved or state.forgetting_events[i] > 0
-        yield {
-            "id": problem_ids[i],
-            "n": int(state.attempts[i]),
-            "c": int(state.correct[i]),
-            "posterior": {
-                "alpha": float(state.discounted_correct[i]) + _PRIOR_COUNT,
-                "beta": float(state.discounted_incorrect[i]) + _PRIOR_COUNT,
-                "mean": float(mean_N[i]),
-            },
-            "band": BANDS[posterior_N[i]],
-            "initial": {
-                "n": first,
-                "c": int(state.initial_correct[i]),
-                "band": BANDS[initial_N[i]],
-            },
-            "visits": int(state.num_visits[i]),
-            "scores": {
-                "el2n": 1 - state.initial_correct[i] / first if first else None,
-                "forgetting": int(state.forgetting_events[i]) if ever_solved else None,
-                "pass_variance": float(variance_N[i]),
-                "level": levels[i],
-                "answer_entropy": _nan_to_none([float(state.answer_entropy[i])])[0],
-            },
-            "history": [list(visit) for visit in state.history.get(i, ())],
-        }
-
-
-def summarize_initial_bands(
-    state: Difficulty, config: DifficultyConfig
-) -> dict[str, Any]:
-    """Returns how many problems each initial band holds, for summary.json."""
-    counts = np.bincount(state.initial_bands(config), minlength=len(BANDS)).tolist()
-    return {
-        "num_samples": config.num_samples,
-        "problems": state.size,
-        "bands": dict(zip(BANDS, counts, strict=True)),
-    }
-
-
-def difficulty_metrics(state: Difficulty, config: DifficultyConfig) -> dict[str, float]:
-    """Returns metrics of the pool: its shares by band, and how many changed band.
-
-    `changed_band` is the share of problems estimated before RL whose posterior mean by
-    now lies in another band; absent where none was estimated. Before any problem of
-    the pool was visited there are no metrics.
-    """
-    if not state.num_visits.any():
-        return {}
-    bands_N = state.posterior_bands(config)
-    metrics = {
-        f"difficulty/{band}": float((bands_N == i).mean())
-        for i, band in enumerate(BANDS)
-    }
-    graded_N, initial_N = state.num_graded_visits > 0, state.initial_attempts > 0
-    if graded_N.any():
-        metrics["difficulty/mean"] = float(state.mean[graded_N].mean())
-    if initial_N.any():
-        now_N = _band_index(state.mean, config)
-        then_N = _band_index(
-            _posterior_mean(state.initial_correct, state.initial_attempts), config
-        )
-        metrics["difficulty/changed_band"] = float((now_N != then_N)[initial_N].mean())
-    return metrics
-
-
-def _posterior_mean(correct: np.ndarray, attempts: np.ndarray) -> np.ndarray:
-    return (correct + _PRIOR_COUNT) / (attempts + 2 * _PRIOR_COUNT)
-
-
-def _band_index(pass_rate: np.ndarray, config: DifficultyConfig) -> np.ndarray:
+def bands_of_pass_rates(pass_rate: np.ndarray, config: DifficultyConfig) -> np.ndarray:
     """Returns the band that each pass rate lies in, unknown where it is NaN."""
     return np.select(
         [
@@ -388,6 +309,6 @@ def _array_fields(state: Difficulty) -> list[tuple[str, np.ndarray]]:
     return [(k, v) for k, v in vars(state).items() if isinstance(v, np.ndarray)]
 
 
-def _nan_to_none(values: list[Any]) -> list[Any]:
+def nan_to_none(values: list[Any]) -> list[Any]:
     """Returns the values with None for NaN, which JSON cannot say."""
     return [None if math.isnan(value) else value for value in values]

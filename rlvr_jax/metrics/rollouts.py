@@ -12,9 +12,14 @@ from rlvr_jax.metrics import doctor
 from rlvr_jax.metrics.statistics import pass_at_k
 from rlvr_jax.rollouts.behavior import FLAGS
 from rlvr_jax.rollouts.graded import GradedCompletion
-from rlvr_jax.types import BANDS
+from rlvr_jax.types import BANDS, Band
 
 _STATUSES = ("correct", "incorrect", "unverified")
+_MIN_MASS = 1e-9
+_LUCKY_FLAGS = {
+    "wrong_steps": {"bare_answer", "skipped_steps"},
+    "guessed_start": {"guessed_start"},
+}
 _CAUSES = ("nonzero_std", "all_correct", "all_incorrect", "truncated", "unverified")
 
 
@@ -30,8 +35,11 @@ def rollout_metrics(
 
     Bands, levels, types and strategies that the step did not meet are absent, and so is
     pass@k where no group has k verdicts. `has_signal_P` says which groups hold correct
-    and incorrect completions, whatever the shaped reward; a band is that of the problem
-    before the step.
+    and incorrect completions, whatever the shaped reward. `band_BAND/` is cut by the
+    bands of telemetry (before RL), `posterior_BAND/` by what was believed before the
+    step. `.../wrong_steps_mass` and `.../guessed_start_mass` are the shares of the
+    advantage mass that right completions have whose steps do not show the answer, where
+    a task checks steps: see `lucky_masses`.
     """
     P, G = rewards_PG.shape
     groups = [graded[p * G : (p + 1) * G] for p in range(P)]
@@ -53,38 +61,114 @@ def rollout_metrics(
         **_pass_curve(groups, k),
         **_flag_rates(graded),
     }
-    mass_P = np.abs(advantages_PG).sum(axis=1)
-    total_mass = max(float(mass_P.sum()), 1e-9)
+    signal = {"has_signal_P": has_signal_P, "mass_PG": np.abs(advantages_PG)}
+    metrics |= _level_metrics(groups, **signal)
+    metrics |= _metrics_by_band(groups, rewards_PG, **signal, k=k)
+    metrics |= _metrics_by_posterior(groups, **signal)
+    lucky = lucky_masses(graded, np.abs(advantages_PG).reshape(-1))
+    metrics |= {f"lucky/{name}": value for name, value in lucky.items()}
+    return metrics | _type_metrics(groups)
+
+
+def lucky_masses(
+    graded: Sequence[GradedCompletion], mass_B: np.ndarray
+) -> dict[str, float]:
+    """Returns shares of the advantage mass on right answers that steps do not show.
+
+    `wrong_steps_mass`: a step is wrong or missing, or no step is written.
+    `guessed_start_mass`: the steps are right and begin with a guess of what is asked.
+    Nothing where the task does not tell what a completion did (`Task.behavior`), or
+    without any mass.
+    """
+    if mass_B.sum() == 0 or any(completion.strategy is None for completion in graded):
+        return {}
+    return {
+        f"{name}_mass": float(
+            mass_B[
+                [_is_correct(c) and not flags.isdisjoint(c.flags) for c in graded]
+            ].sum()
+            / mass_B.sum()
+        )
+        for name, flags in _LUCKY_FLAGS.items()
+    }
+
+
+def _level_metrics(
+    groups: Sequence[Sequence[GradedCompletion]],
+    *,
+    has_signal_P: np.ndarray,
+    mass_PG: np.ndarray,
+) -> dict[str, float]:
+    """Returns pass rate, signal, length and advantage mass of each level."""
+    metrics: dict[str, float] = {}
     for level in sorted({group[0].problem.level for group in groups}):
         at_P = np.array([group[0].problem.level == level for group in groups])
-        rows = [
-            completion for completion in graded if completion.problem.level == level
-        ]
+        rows = _flatten(groups, at_P)
         metrics |= {
-            f"level_{level}/pass": _fraction(
-                _is_correct(completion) for completion in rows
-            ),
+            f"level_{level}/pass": _fraction(map(_is_correct, rows)),
             f"level_{level}/nonzero_std": float(has_signal_P[at_P].mean()),
-            f"level_{level}/length": float(
-                np.mean([completion.length for completion in rows])
-            ),
-            f"level_{level}/advantage_mass": float(mass_P[at_P].sum()) / total_mass,
+            f"level_{level}/length": float(np.mean([c.length for c in rows])),
+            f"level_{level}/advantage_mass": _mass_fraction(mass_PG, at_P),
         }
-    for band in BANDS:
-        at_P = np.array([group[0].band == band for group in groups])
-        if at_P.any():
-            band_metrics = _band_metrics(
-                [group for group, at in zip(groups, at_P, strict=True) if at],
-                rewards_PG[at_P],
-                has_signal_P[at_P],
-                k=k,
-            )
-            band_metrics["share"] = float(at_P.mean())
-            band_metrics["advantage_mass"] = float(mass_P[at_P].sum()) / total_mass
-            metrics |= {
-                f"band_{band}/{name}": value for name, value in band_metrics.items()
-            }
-    return metrics | _type_metrics(groups)
+    return metrics
+
+
+def _metrics_by_band(
+    groups: Sequence[Sequence[GradedCompletion]],
+    rewards_PG: np.ndarray,
+    *,
+    has_signal_P: np.ndarray,
+    mass_PG: np.ndarray,
+    k: Sequence[int],
+) -> dict[str, float]:
+    """Returns what the step's groups did, by the bands that telemetry is cut by."""
+    metrics: dict[str, float] = {}
+    for band, at_P in _split_by_band([group[0].band for group in groups]):
+        among = [group for group, at in zip(groups, at_P, strict=True) if at]
+        values = _band_metrics(among, rewards_PG[at_P], has_signal_P[at_P], k=k)
+        values |= lucky_masses(_flatten(groups, at_P), mass_PG[at_P].reshape(-1))
+        values["share"] = float(at_P.mean())
+        values["advantage_mass"] = _mass_fraction(mass_PG, at_P)
+        metrics |= {f"band_{band}/{name}": value for name, value in values.items()}
+    return metrics
+
+
+def _metrics_by_posterior(
+    groups: Sequence[Sequence[GradedCompletion]],
+    *,
+    has_signal_P: np.ndarray,
+    mass_PG: np.ndarray,
+) -> dict[str, float]:
+    """Returns the same in short, by what was believed of the problems by then."""
+    metrics: dict[str, float] = {}
+    bands = [group[0].posterior_band for group in groups]
+    for band, at_P in _split_by_band(bands):
+        rows = _flatten(groups, at_P)
+        metrics |= {
+            f"posterior_{band}/share": float(at_P.mean()),
+            f"posterior_{band}/pass": _fraction(map(_is_correct, rows)),
+            f"posterior_{band}/nonzero_std": float(has_signal_P[at_P].mean()),
+            f"posterior_{band}/advantage_mass": _mass_fraction(mass_PG, at_P),
+        }
+    return metrics
+
+
+def _split_by_band(
+    band_of_group: Sequence[Band | None],
+) -> list[tuple[Band, np.ndarray]]:
+    """Returns the bands that were met, each with a mask [P] of its groups."""
+    masks = [(band, np.array([b == band for b in band_of_group])) for band in BANDS]
+    return [(band, at_P) for band, at_P in masks if at_P.any()]
+
+
+def _flatten(
+    groups: Sequence[Sequence[GradedCompletion]], at_P: np.ndarray
+) -> list[GradedCompletion]:
+    return [c for group, at in zip(groups, at_P, strict=True) if at for c in group]
+
+
+def _mass_fraction(mass_PG: np.ndarray, at_P: np.ndarray) -> float:
+    return float(mass_PG[at_P].sum()) / max(float(mass_PG.sum()), _MIN_MASS)
 
 
 def _band_metrics(
@@ -186,7 +270,7 @@ def _groups_by_cause(
 
 
 def _type_metrics(groups: Sequence[Sequence[GradedCompletion]]) -> dict[str, float]:
-    metrics = {}
+    metrics: dict[str, float] = {}
     for name in sorted({group[0].problem.type for group in groups} - {""}):
         of_type = [group for group in groups if group[0].problem.type == name]
         rows = [completion for group in of_type for completion in group]

@@ -7,11 +7,15 @@ it, by band, over the steps. From the completion alone:
     repeated_answer it states an answer more than twice
     bare_answer     an answer and no working
     skipped_steps   right, without the steps that lead there
+    guessed_start   right by right steps that begin with a guess of the answer
     no_aggregation  the working is there, the answer is not drawn from it
 
 From what was known of the problem before:
 
-    lucky_guess     right, on a problem whose band was hard
+    lucky_guess     right, on a problem that was hard before RL, as long as its
+                    posterior has not settled on another band
+    first_success   right, on a problem that was hard before RL and never solved since:
+                    possibly luck, whatever comes after
     forgotten       wrong, on a problem solved at its last visit and not at this one
 
 The names are those of https://arxiv.org/abs/2605.28388, the detectors ours. In the
@@ -31,8 +35,10 @@ FLAGS = (
     "repeated_answer",
     "bare_answer",
     "skipped_steps",
+    "guessed_start",
     "no_aggregation",
     "lucky_guess",
+    "first_success",
     "forgotten",
 )
 

@@ -42,9 +42,10 @@ class RolloutBatch:
 
     Written by `collect_rollouts`, read by the loop. `has_signal` says which groups hold
     correct and incorrect completions, whatever the shaped reward. `bands` are the
-    problems' difficulty bands before the step (an index into BANDS, -1 outside the
-    pool). `outcomes` and `sampled_tokens` count every group sampled; `groups` and all
-    arrays only those selected to learn from.
+    problems' bands that telemetry is cut by (`Difficulty.telemetry_bands` before the
+    step, indices into BANDS, -1 outside the pool). `outcomes` and `sampled_tokens`
+    count every group sampled; `groups` and all arrays only those selected to learn
+    from.
     """
 
     groups: ProblemGroups
@@ -109,11 +110,12 @@ def collect_rollouts(
             break
     groups = select_groups(rounds, config.train.batch_size)
     prior = difficulty.gather(groups.problem_index.tolist())
-    bands_P = np.where(
-        groups.problem_index >= 0, prior.posterior_bands(config.difficulty), -1
+    bands_P, posterior_P = (
+        np.where(groups.problem_index >= 0, find_bands(config.difficulty), -1)
+        for find_bands in (prior.telemetry_bands, prior.posterior_bands)
     )
     groups = dataclasses.replace(
-        groups, graded=add_history_flags(groups, prior, bands_P)
+        groups, graded=add_history_flags(groups, prior, bands_P, posterior_P)
     )
     raw_scores = _raw_scores(setup, groups)
     parts, rewards_PG, advantages_PG, has_signal_P = _compute_rewards(

@@ -24,7 +24,9 @@ class GradedCompletion:
     strategy: str | None
     weight_version: int
     flags: tuple[str, ...] = ()  # of behavior.FLAGS
-    band: Band | None = None  # the problem's before the step; None outside training
+    # The problem's before the step; None outside training and outside the pool.
+    band: Band | None = None  # by which telemetry is cut: before RL
+    posterior_band: Band | None = None
 
     def to_json(self, stage: str, step: int) -> dict[str, Any]:
         """Returns the completion as a line of rollouts/."""
@@ -44,6 +46,7 @@ class GradedCompletion:
             "weight_version": self.weight_version,
             **({"strategy": self.strategy} if self.strategy else {}),
             **({"band": self.band} if self.band else {}),
+            **({"posterior_band": self.posterior_band} if self.posterior_band else {}),
             **({"flags": list(self.flags)} if self.flags else {}),
         }
 

@@ -142,26 +142,45 @@ def merge_outcomes(outcomes: Sequence[ProblemOutcome]) -> list[ProblemOutcome]:
 
 
 def add_history_flags(
-    groups: ProblemGroups, prior: Difficulty, bands_P: Int[np.ndarray, " P"]
+    groups: ProblemGroups,
+    prior: Difficulty,
+    bands_P: Int[np.ndarray, " P"],
+    posterior_P: Int[np.ndarray, " P"],
 ) -> list[GradedCompletion]:
-    """Returns the completions with their problem's band, `lucky_guess`, `forgotten`.
+    """Returns the completions with their problem's bands and what the past says.
 
-    `prior` is what was known of these P problems before the step, `bands_P` their bands
-    then (an index into BANDS, -1 for none).
+    `prior` is what was known of these P problems before the step; `bands_P` are their
+    telemetry bands and `posterior_P` their posterior bands then (indices into BANDS, -1
+    for none). The flags: `lucky_guess`, `first_success`, `forgotten`.
     """
     flagged = []
-    for p, index in enumerate(bands_P.tolist()):
+    for p in range(len(groups)):
         group = groups.completions_of(p)
-        band = BANDS[index] if index >= 0 else None
+        band, posterior = (
+            BANDS[index] if index >= 0 else None
+            for index in (bands_P[p], posterior_P[p])
+        )
         num_correct = sum(graded.verdict.status == "correct" for graded in group)
         num_verified = sum(graded.verdict.status != "unverified" for graded in group)
         was_solved = prior.last_pass_rate[p] >= 0.5
         is_lost = was_solved and num_verified > 0 and num_correct < 0.5 * num_verified
-        for graded in group:
-            status, flags = graded.verdict.status, graded.flags
-            if status == "correct" and band == "hard":
-                flags += ("lucky_guess",)
-            if status == "incorrect" and is_lost:
-                flags += ("forgotten",)
-            flagged.append(dataclasses.replace(graded, flags=flags, band=band))
+        of_success = {
+            # Once the posterior has settled on another band, success is no luck.
+            "lucky_guess": band == "hard" and posterior in ("hard", "unknown"),
+            "first_success": band == "hard" and prior.correct[p] == 0,
+        }
+        added = {
+            "correct": tuple(flag for flag, holds in of_success.items() if holds),
+            "incorrect": ("forgotten",) if is_lost else (),
+            "unverified": (),
+        }
+        flagged += [
+            dataclasses.replace(
+                graded,
+                flags=graded.flags + added[graded.verdict.status],
+                band=band,
+                posterior_band=posterior,
+            )
+            for graded in group
+        ]
     return flagged

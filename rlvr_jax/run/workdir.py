@@ -70,6 +70,14 @@ class Workdir(job_jax.workdir.Workdir):
             for row in rows:
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
+    def read_difficulty(self) -> list[dict[str, Any]]:
+        """Returns the lines of difficulty.jsonl; none before it was written."""
+        file = self.path / DIFFICULTY_FILE
+        if not file.exists():
+            return []
+        with file.open(encoding="utf-8") as lines:
+            return [json.loads(line) for line in lines]
+
     def read_rollouts(self, stage: str, step: int) -> list[dict[str, Any]]:
         """Returns the completions saved at one step; none where none were."""
         name = rollouts_file(self.path, stage, step)

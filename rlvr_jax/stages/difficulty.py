@@ -8,6 +8,7 @@ import numpy as np
 from job_jax.checkpoint import StageCheckpoints
 from rlvr_jax.config import Config
 from rlvr_jax.data import Difficulty, Pool, ProblemOutcome, difficulty
+from rlvr_jax.data.difficulty_summary import difficulty_rows, summarize_initial_bands
 from rlvr_jax.rollouts.graded import grade_completions
 from rlvr_jax.rollouts.groups import ProblemGroups, problem_outcomes
 from rlvr_jax.rollouts.sample import sample_completions
@@ -67,7 +68,7 @@ def estimate_difficulty(ctx: RunContext) -> None:
     ctx.update_summary(
         {
             "stages": {"difficulty": steps.seconds},
-            "difficulty": difficulty.summarize_initial_bands(estimates, config),
+            "difficulty": summarize_initial_bands(estimates, config),
         }
     )
 
@@ -108,7 +109,7 @@ def update_difficulty(
 def write_difficulty(ctx: RunContext, pool: Pool, estimates: Difficulty) -> None:
     """Writes difficulty.jsonl: a line for each problem that was ever sampled."""
     ctx.workdir.write_difficulty(
-        difficulty.difficulty_rows(
+        difficulty_rows(
             estimates,
             pool.problem_ids(),
             pool.levels(),

@@ -3,6 +3,7 @@
 problems -> completions -> verdicts -> rewards -> advantages -> optimizer steps
 """
 
+from rlvr_jax.data.difficulty_summary import count_band_moves
 from rlvr_jax.rollouts.collect import collect_rollouts
 from rlvr_jax.run import throughput
 from rlvr_jax.run.throughput import StepTimer
@@ -70,4 +71,11 @@ def train(ctx: RunContext) -> None:
         vocab_size=setup.vocab_size,
         frozen=bool(trainer.trainable.frozen),
     )
-    ctx.update_summary({"stages": {"train": steps.seconds}, "throughput": rates})
+    moves = count_band_moves(state.difficulty, setup.config.difficulty)
+    ctx.update_summary(
+        {
+            "stages": {"train": steps.seconds},
+            "throughput": rates,
+            **({"difficulty": {"posterior_by_initial": moves}} if moves else {}),
+        }
+    )

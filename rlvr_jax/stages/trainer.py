@@ -9,7 +9,8 @@ import jax
 import numpy as np
 
 from job_jax.steps import StageSteps
-from rlvr_jax.data import Pool, difficulty
+from rlvr_jax.data import Pool
+from rlvr_jax.data.difficulty_summary import difficulty_metrics
 from rlvr_jax.learn.batches import batch_from_rollouts
 from rlvr_jax.learn.objectives import policy_objective
 from rlvr_jax.learn.run_updates import UpdateResult, run_updates
@@ -194,7 +195,7 @@ def next_state(
         **update.metrics,
         **_rollout_metrics(rollouts, k=config.eval.k),
         **probe_metrics,
-        **difficulty.difficulty_metrics(estimates, config.difficulty),
+        **difficulty_metrics(estimates, config.difficulty),
     }
     doctor_state, alarms = doctor.check_step(
         state.doctor,

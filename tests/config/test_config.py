@@ -105,6 +105,16 @@ def test_a_value_of_another_type_is_refused(section, values, message):
         ),
         (
             ChainMix,
+            {"direct_lengths": (2, 9)},
+            "direct_lengths=(2, 9) with chain_lengths=(2, 3, 4, 5)",
+        ),
+        (
+            ChainMix,
+            {"types": ("composition",), "direct_lengths": (2,)},
+            "direct_lengths=(2,) with chain_lengths=(2, 3, 4, 5) and types=('comp",
+        ),
+        (
+            ChainMix,
             {"chain_length_weights": (1.0,)},
             "chain_length_weights has 1 entries for 4 chain_lengths; give one",
         ),

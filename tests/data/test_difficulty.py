@@ -5,22 +5,30 @@ import math
 
 import numpy as np
 import pytest
+from scipy.stats import beta
 
 from rlvr_jax.config import DifficultyConfig
 from rlvr_jax.data.difficulty import (
     BANDS,
     INITIAL_STEP,
     ProblemOutcome,
-    difficulty_metrics,
-    difficulty_rows,
     from_json,
     group_variance_score,
     init_difficulty,
     record_outcomes,
+)
+from rlvr_jax.data.difficulty_summary import (
+    count_band_moves,
+    difficulty_metrics,
+    difficulty_rows,
     summarize_initial_bands,
 )
 
 CONFIG = DifficultyConfig()
+
+
+def names(bands):
+    return [BANDS[band] for band in bands]
 
 
 def visit(problem, right, judged=8, entropy=0.0):
@@ -105,6 +113,41 @@ def test_buckets_take_the_policy_before_rl_at_its_word():
     assert difficulty_metrics(later, CONFIG)[
         "difficulty/changed_band"
     ] == pytest.approx(1 / 3)
+
+
+def test_telemetry_takes_the_first_samples_at_their_word():
+    """Of 0 and of 8 right in 8 the posterior says too little, Hard@8 and Easy@8 not."""
+    before = after(visit(0, 0), visit(1, 8), visit(2, 3), step=INITIAL_STEP)
+    # Mass below 1/16 of Beta(1/2, 17/2), from SciPy; above 15/16 of its mirror.
+    assert beta(0.5, 8.5).cdf(1 / 16) == pytest.approx(0.698, abs=5e-4)
+    assert names(before.posterior_bands(CONFIG)) == [
+        *("unknown", "unknown", "medium", "unknown")
+    ]
+    assert names(before.telemetry_bands(CONFIG)) == [
+        *("hard", "easy", "medium", "unknown")
+    ]
+    # RL moves what is believed, and what was true before it stays true.
+    learned = record_outcomes(
+        before, [visit(0, 8)] * 10, step=0, num_batches=1, config=CONFIG
+    )
+    assert names(learned.telemetry_bands(CONFIG))[0] == "hard"
+    assert names(learned.posterior_bands(CONFIG))[0] == "easy"
+    assert count_band_moves(learned, CONFIG) == {
+        "easy": {"easy": 0, "medium": 0, "hard": 0, "unknown": 1},
+        "medium": {"easy": 0, "medium": 1, "hard": 0, "unknown": 0},
+        "hard": {"easy": 1, "medium": 0, "hard": 0, "unknown": 0},
+    }
+    metrics = difficulty_metrics(learned, CONFIG)
+    assert metrics["difficulty/initial_hard"] == metrics["difficulty/easy"] == 0.25
+
+
+def test_without_samples_before_rl_telemetry_has_the_posterior():
+    state = after(visit(0, 0, judged=16), visit(1, 4), step=0)
+    assert names(state.telemetry_bands(CONFIG)) == [
+        *("hard", "medium", "unknown", "unknown")
+    ]
+    assert count_band_moves(state, CONFIG) == {}
+    assert "difficulty/initial_hard" not in difficulty_metrics(state, CONFIG)
 
 
 @pytest.mark.parametrize(("before", "now"), [(0.02, 0.9), (0.95, 0.05), (0.3, 0.7)])
@@ -222,12 +265,11 @@ def test_a_line_of_the_file_says_it_all():
             "alpha": 0.5 + 0.7 * 2 + 6,
             "beta": 0.5 + 0.7 * 6 + 2,
             "mean": pytest.approx(7.9 / 14.6),
+            "band": "medium",
         },
-        "band": "medium",
         "initial": {"n": 8, "c": 2, "band": "medium"},
         "visits": 2,
         "scores": {
-            "el2n": 0.75,
             "forgetting": 0,
             "pass_variance": pytest.approx(0.0625),  # of 1/4 and 3/4
             "level": 5,

@@ -523,6 +523,9 @@ def _same(one, other):
 def test_bands_of_the_completions_are_those_before_the_step(whole):
     workdir, trace = whole
     posteriors = Posteriors(trace)
+    text = (workdir / "difficulty.jsonl").read_text()
+    lines = map(json.loads, text.splitlines())
+    before_rl = {line["id"]: line["initial"] for line in lines}
     for step, events in enumerate(trace.stage("train")):
         rows = completions(workdir, f"train_{step:06}.jsonl.gz")
         groups = _learned_from(_drawn(events))
@@ -530,8 +533,20 @@ def test_bands_of_the_completions_are_those_before_the_step(whole):
         assert [r["verdict"] for r in rows] == [s for _, g, *_ in groups for s in g]
         for row in rows[::G]:
             right, wrong = posteriors.counts[row["id"]]
-            assert row["band"] == _band(right, wrong)
+            assert row["posterior_band"] == _band(right, wrong)
+            initial = before_rl[row["id"]]
+            if initial["n"]:
+                expected = _initial_band(initial["c"] / initial["n"])
+                assert row["band"] == initial["band"] == expected
+            else:  # nothing was verified before RL
+                assert row["band"] == row["posterior_band"]
         posteriors.after(_drawn(events))
+
+
+def _initial_band(pass_rate):
+    if pass_rate < HARD:
+        return "hard"
+    return "easy" if pass_rate > 0.9375 else "medium"
 
 
 def _band(right, wrong):

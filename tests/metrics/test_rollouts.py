@@ -15,10 +15,11 @@ def judged(
     *,
     level: int = 1,
     type_: str = "evaluation",
-    strategy: str = "forward",
+    strategy: str | None = "forward",
     finished: bool = True,
     length: int = 10,
     band: str | None = None,
+    posterior: str | None = None,
     flags: tuple[str, ...] = (),
 ) -> GradedCompletion:
     return GradedCompletion(
@@ -33,6 +34,7 @@ def judged(
         weight_version=0,
         flags=flags,
         band=band,
+        posterior_band=posterior,
     )
 
 
@@ -144,3 +146,51 @@ def test_pass_at_k_leaves_out_groups_with_too_few_verdicts():
     # c / n of 1/2 and 0/1; two verdicts in the first group only, one of them right.
     assert found["rollout/pass@1"] == 0.25
     assert found["rollout/pass@2"] == 1.0
+
+
+def test_what_was_believed_stands_beside_what_was_true_before_rl():
+    known = {"band": "hard", "posterior": "unknown"}
+    found = metrics(
+        [judged("correct", **known), judged("incorrect", **known)],
+        [judged("correct", band="hard", posterior="medium")] * 2,
+        advantages=[[1, -1], [0, 0]],
+    )
+    assert found["band_hard/share"] == 1
+    assert found["band_hard/pass"] == 0.75
+    assert "band_unknown/pass" not in found
+    assert found["posterior_unknown/share"] == found["posterior_medium/share"] == 0.5
+    assert found["posterior_unknown/pass"] == 0.5
+    assert found["posterior_unknown/nonzero_std"] == 1
+    assert found["posterior_unknown/advantage_mass"] == 1
+    assert found["posterior_medium/pass"] == 1
+    assert found["posterior_medium/advantage_mass"] == 0
+
+
+def test_lucky_mass_is_that_of_right_answers_whose_steps_are_wrong():
+    """|A| is 3 + 1 + 1 + 1 on hard problems, of which 3 on a success without steps."""
+    hard, medium = {"band": "hard"}, {"band": "medium"}
+    wrong_steps = {"flags": ("skipped_steps",)}
+    group = [
+        judged("correct", **hard, **wrong_steps),
+        *[judged("incorrect", **hard, flags=("bare_answer",))] * 3,
+    ]
+    other = [
+        judged("correct", **medium, flags=("guessed_start",)),
+        judged("correct", **medium, flags=("bare_answer",)),
+        *[judged("incorrect", **medium)] * 2,
+    ]
+    found = metrics(group, other, advantages=[[3, -1, -1, -1], [1, 1, -1, -1]])
+    assert found["band_hard/wrong_steps_mass"] == pytest.approx(3 / 6)
+    assert found["band_hard/guessed_start_mass"] == 0
+    assert found["band_medium/wrong_steps_mass"] == pytest.approx(1 / 4)
+    assert found["band_medium/guessed_start_mass"] == pytest.approx(1 / 4)
+    assert found["lucky/wrong_steps_mass"] == pytest.approx(4 / 10)
+    # Nobody can tell luck where steps are not read, nor where nothing was taught.
+    text = [judged("correct", strategy=None), judged("incorrect", strategy=None)]
+    assert not any("mass" in name for name in lucky(text, [1, -1]))
+    assert not any("mass" in name for name in lucky(group, [0, 0, 0, 0]))
+
+
+def lucky(group: list[GradedCompletion], advantages: list[float]) -> dict[str, float]:
+    found = metrics(group, advantages=[advantages])
+    return {name: value for name, value in found.items() if "lucky/" in name}

@@ -55,6 +55,8 @@ def test_a_guess_at_the_start_is_no_missing_aggregation():
     )
     problem = ChainSource(FIELD, guessing, split="train", seed=0)[0]
     assert flags(FIELD, problem, problem.solution, "incorrect") == ()
+    # A guess that comes true is a success all the same, and luck.
+    assert flags(FIELD, problem, problem.solution, "correct") == ("guessed_start",)
 
 
 @pytest.mark.parametrize(
@@ -95,4 +97,4 @@ def test_unverified_is_not_right():
 
 
 def test_every_flag_has_a_name():
-    assert len(FLAGS) == len(set(FLAGS)) == 7
+    assert len(FLAGS) == len(set(FLAGS)) == 9

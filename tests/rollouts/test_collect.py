@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import pathlib
 import types
 
 import jax
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from scipy.special import betainc
 
+from job_jax.command import load_config
 from rlvr_jax.config import (
     AdvantageConfig,
     Config,
@@ -177,17 +179,54 @@ def test_the_past_makes_a_success_lucky_and_a_failure_forgetful():
         init_difficulty(3), past, step=0, num_batches=1, config=config
     )
     now = groups(0, "rw", "ww", "rw")
-    told = add_history_flags(now, before, before.posterior_bands(config))
+    bands = before.telemetry_bands(config)
+    told = add_history_flags(now, before, bands, before.posterior_bands(config))
     assert [one.flags for one in told] == [
-        *[("lucky_guess",), ()],
+        *[("lucky_guess", "first_success"), ()],
         *[("forgotten",), ("forgotten",)],
         *[(), ()],
     ]
     assert [one.band for one in told[::2]] == ["hard", "easy", "unknown"]
     # Half of it right is still solved, and a stranger has no band.
-    told = add_history_flags(groups(0, "ww", "rw"), before, np.array([-1, 0]))
+    strangers = np.array([-1, 0])
+    told = add_history_flags(groups(0, "ww", "rw"), before, strangers, strangers)
     assert [one.flags for one in told] == [()] * 4
     assert [one.band for one in told[::2]] == [None, BANDS[0]]
+
+
+@pytest.mark.parametrize("recipe", ["medium", "large"])
+def test_a_success_where_none_of_eight_samples_had_one_is_flagged(recipe):
+    """0 of 8 before RL is Hard@8, though its posterior is unknown."""
+    path = pathlib.Path(__file__).parents[2] / "configs" / f"{recipe}.py"
+    config = load_config(path, Config).difficulty
+    assert config.num_samples == 8
+
+    def tried(state, correct, *, step):
+        outcome = ProblemOutcome(
+            problem_index=0, num_graded=8, num_correct=correct, answer_entropy=0.0
+        )
+        return record_outcomes(
+            state, [outcome], step=step, num_batches=1, config=config
+        )
+
+    def flagged(state):
+        bands = state.telemetry_bands(config), state.posterior_bands(config)
+        told = add_history_flags(groups(0, "rw"), state, *bands)
+        return [(one.flags, one.band, one.posterior_band) for one in told]
+
+    hard = tried(init_difficulty(1), 0, step=INITIAL_STEP)
+    first = ("lucky_guess", "first_success")
+    assert flagged(hard) == [(first, "hard", "unknown"), ((), "hard", "unknown")]
+    # One success later it is no first one, and still no proof of ability.
+    once = tried(hard, 1, step=0)
+    assert flagged(once)[0] == (("lucky_guess",), "hard", "unknown")
+    # Solved again and again, success is no luck any more.
+    learned = tried(tried(hard, 6, step=0), 6, step=1)
+    assert flagged(learned)[0] == ((), "hard", "medium")
+    bands = np.array([BANDS.index("hard")]), np.array([BANDS.index("unknown")])
+    row = add_history_flags(groups(0, "rw"), hard, *bands)[0].to_json("train", 3)
+    assert (row["band"], row["posterior_band"]) == ("hard", "unknown")
+    assert row["flags"] == list(first)
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,7 @@ class ChainMix(ConfigSection):
         1.0  # operand n+1 is this often drawn for one n; 1: alike
     )
     strategies: Annotated[tuple[Strategy, ...], NON_EMPTY] = ("forward", "backward")
+    direct_lengths: tuple[int, ...] = ()  # whose worked solutions never begin by guess
     inverted_fraction: UnitInterval = 0.0  # of problems asked the other way round
 
     def __post_init__(self) -> None:
@@ -57,6 +58,13 @@ class ChainMix(ConfigSection):
             f"chain_lengths={self.chain_lengths} with types={self.types}; a "
             f"composition splits its steps over {parts} chains, give lengths within "
             f"{parts}..20",
+        )
+        check(
+            set(self.direct_lengths) <= set(self.chain_lengths)
+            and not (self.direct_lengths and "composition" in self.types),
+            f"direct_lengths={self.direct_lengths} with chain_lengths="
+            f"{self.chain_lengths} and types={self.types}; name lengths among these, "
+            "and ask no compositions: their chains may need different strategies",
         )
         _check_weights("chain_length", self.chain_length_weights, self.chain_lengths)
         _check_weights("type", self.type_weights, self.types)

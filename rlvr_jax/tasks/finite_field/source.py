@@ -27,7 +27,7 @@ from rlvr_jax.tasks.finite_field.chains import (
     write_prompt,
 )
 from rlvr_jax.tasks.finite_field.mix import ChainMix, ProblemType
-from rlvr_jax.tasks.finite_field.traces import write_trace
+from rlvr_jax.tasks.finite_field.traces import DIRECT_STRATEGY, write_trace
 from rlvr_jax.types import Problem
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ class ChainSource:
         mix = self._mix
         return (
             f"ChainSource({self._id}, strategies={mix.strategies}, "
+            f"direct_lengths={mix.direct_lengths}, "
             f"inverted_fraction={mix.inverted_fraction})"
         )
 
@@ -126,6 +127,8 @@ class ChainSource:
             )
             values = solve(question)
             type_ = _INVERTED_TYPE[type_]
+        if steps in self._mix.direct_lengths:
+            strategy = DIRECT_STRATEGY[type_]
         return Problem(
             id=name,
             parent=parent,

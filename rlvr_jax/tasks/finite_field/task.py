@@ -59,6 +59,7 @@ class FiniteFieldTask(Task):
         flags = {
             "bare_answer": is_bare,
             "skipped_steps": is_correct and not is_sound and not is_bare,
+            "guessed_start": is_correct and is_sound and not trace.consistent_start,
             # The steps arrive at the correct answer, and it is not what is stated.
             "no_aggregation": is_sound and trace.consistent_start and not is_correct,
             "repeated_answer": completion.split().count("answer") > _MAX_ANSWERS,

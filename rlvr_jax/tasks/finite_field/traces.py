@@ -30,10 +30,11 @@ UNKNOWN = -1
 
 _HEADER_WORDS = 2  # `forward :`
 _STEP_WORDS = 6  # label, running value, operation, operand, `=`, new value
-_DIRECT_STRATEGY = {
+# What only calculates from the given end; the other strategy begins with a guess.
+DIRECT_STRATEGY: dict[str, Strategy] = {
     "evaluation": "forward",
     "inversion": "backward",
-}  # the other guesses
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -232,7 +233,7 @@ def _starts_from(
     """Returns whether a part starts from `input_value`; None after an earlier False."""
     return (
         part is not None
-        and part.strategy == _DIRECT_STRATEGY[chain.kind]
+        and part.strategy == DIRECT_STRATEGY[chain.kind]
         and part.start == input_value
     )
 
@@ -241,7 +242,7 @@ def _part_answer(part: _TracePart | None, chain: Chain) -> int | None:
     """Returns the answer of a part by its own values, None if it has none."""
     if part is None or not part.steps:
         return None
-    if part.strategy == _DIRECT_STRATEGY[chain.kind]:
+    if part.strategy == DIRECT_STRATEGY[chain.kind]:
         return part.steps[-1].value_after
     return part.start
 

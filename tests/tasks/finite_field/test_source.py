@@ -281,6 +281,27 @@ def test_strategies_change_the_worked_solution_and_not_the_question():
         assert one.solution != other.solution
 
 
+def test_direct_lengths_are_worked_from_the_end_that_is_given():
+    """Evaluations forward, inversions backward; other lengths by a coin toss."""
+    both = ("evaluation", "inversion")
+    plain = source(types=both, chain_lengths=(2, 3, 6))
+    direct = source(types=both, chain_lengths=(2, 3, 6), direct_lengths=(2, 3))
+    long = {"evaluation": set(), "inversion": set()}
+    for index in range(200):
+        one, other = plain[index], direct[index]
+        assert (one.id, one.prompt, one.gold) == (other.id, other.prompt, other.gold)
+        strategy = other.solution.split()[0]
+        if other.level == 6:
+            assert one.solution == other.solution
+            long[other.type].add(strategy)
+        else:
+            expected = {"evaluation": "forward", "inversion": "backward"}
+            assert strategy == expected[other.type]
+            report = parse_trace(other.prompt, other.solution, modulus=7)
+            assert report.consistent_start
+    assert all(len(strategies) == 2 for strategies in long.values())
+
+
 def test_an_id_names_one_question_over_mixes():
     one, other = source(chain_lengths=(2, 3)), source(chain_lengths=(2, 4))
     assert {one[i].id for i in range(50)}.isdisjoint(other[i].id for i in range(50))

@@ -1,0 +1,137 @@
+"""Memorization: what is likelier, the worked gold of a seen problem or of a fresh one.
+
+    perplexity(problems) = exp(mean over problems of the gold's mean -log pi(token))
+    ratio                = perplexity(fresh) / perplexity(seen)
+
+Each seen problem is paired with a held-out one of its type whose gold is as long, so
+that neither length nor type explains a difference. A policy that has learned the task
+has a ratio of 1; above it, it knows these problems. The pairing and the ratio are ours.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from flax import nnx
+from jaxtyping import Float
+
+from job_jax.processes import device_get
+from rlvr_jax.data import encode_prompts
+from rlvr_jax.learn.batches import batch_from_solutions
+from rlvr_jax.learn.logprobs import token_scores
+from rlvr_jax.metrics.bootstrap import bootstrap_interval
+from rlvr_jax.models.distribution import SamplingParams
+from rlvr_jax.run.setup import RunSetup
+from rlvr_jax.tokenizer import pad_rows
+from rlvr_jax.types import Batch, Problem, length_mask
+
+_MAX_LENGTH_DIFFERENCE = 0.1  # of the longer gold, within a pair
+
+
+def summarize_memorization(
+    setup: RunSetup, params: Any, seen: Sequence[Problem], fresh: Sequence[Problem]
+) -> dict[str, Any] | None:
+    """Returns both perplexities and their ratio with a 95 % interval over the pairs.
+
+    None where no seen problem with a worked gold finds a partner.
+    """
+    pairs = pair_by_length(
+        *(
+            [(p, len(_gold_tokens(setup, p))) for p in side if p.solution]
+            for side in (seen, fresh)
+        )
+    )
+    if not pairs:
+        return None
+    seen_N, fresh_N = (
+        gold_nll(setup, params, side) for side in zip(*pairs, strict=True)
+    )
+    config = setup.config.eval
+    gap = bootstrap_interval(
+        fresh_N - seen_N, resamples=config.bootstrap_resamples, seed=setup.config.seed
+    )
+    return {
+        "problems": len(pairs),
+        "perplexity_seen": float(np.exp(seen_N.mean())),
+        "perplexity_fresh": float(np.exp(fresh_N.mean())),
+        "ratio": {name: float(np.exp(value)) for name, value in gap.items()},
+    }
+
+
+def pair_by_length(
+    seen: Sequence[tuple[Problem, int]], fresh: Sequence[tuple[Problem, int]]
+) -> list[tuple[Problem, Problem]]:
+    """Returns (seen, fresh) problems of one type and nearly one length, each once.
+
+    Problems stand beside the lengths of their golds. In the order of `seen`, each takes
+    the free one closest in length; if that differs by over a tenth it stays alone.
+    """
+    free = list(fresh)
+    pairs = []
+    for problem, length in seen:
+        partners = [other for other in free if other[0].type == problem.type]
+        if not partners:
+            continue
+        best = min(partners, key=lambda other: abs(other[1] - length))
+        if abs(best[1] - length) <= _MAX_LENGTH_DIFFERENCE * max(best[1], length):
+            free.remove(best)
+            pairs.append((problem, best[0]))
+    return pairs
+
+
+def gold_nll(
+    setup: RunSetup, params: Any, problems: Sequence[Problem]
+) -> Float[np.ndarray, " N"]:
+    """Returns -log pi(token), in nats, averaged over each worked gold's tokens.
+
+    End-of-sequence is the last of them; pi is the policy at temperature 1.
+    """
+    config, size = setup.config, setup.config.eval.batch_size
+    num_missing = -len(problems) % size
+    filled = [*problems, *[problems[0]] * num_missing]
+    prompts = encode_prompts(
+        filled, setup.tokenizer, pad_multiple=config.prompt_pad_multiple
+    )
+    tokens_BT, lengths_B = pad_rows(
+        [_gold_tokens(setup, problem) for problem in filled],
+        pad_multiple=config.completion_pad_multiple,
+    )
+    whole = batch_from_solutions(prompts, tokens_BT, lengths_B)
+    sampling = setup.replicate(SamplingParams.unmodified())
+    parts = []
+    for start in range(0, len(filled), size):
+        rows = slice(start, start + size)
+        batch = setup.shard_batch(jax.tree.map(lambda array: array[rows], whole))  # noqa: B023
+        logprobs_BT = device_get(
+            _gold_logprobs(
+                setup.graphdef,
+                params,
+                batch,
+                sampling,
+                logits_chunk_size=config.train.logits_chunk_size,
+            )
+        )
+        mask_BT = length_mask(lengths_B[rows], logprobs_BT.shape[1])
+        parts.append(-logprobs_BT.mean(axis=1, where=mask_BT, dtype=np.float64))
+    return np.concatenate(parts)[: len(problems)]
+
+
+@functools.partial(jax.jit, static_argnames=("graphdef", "logits_chunk_size"))
+def _gold_logprobs(
+    graphdef: Any,
+    params: Any,
+    batch: Batch,
+    sampling: SamplingParams,
+    *,
+    logits_chunk_size: int,
+) -> jax.Array:
+    policy = nnx.merge(graphdef, params)
+    scores = token_scores(policy, batch, sampling, logits_chunk_size=logits_chunk_size)
+    return scores.logprobs
+
+
+def _gold_tokens(setup: RunSetup, problem: Problem) -> list[int]:
+    tokenizer = setup.tokenizer
+    return [*tokenizer.encode(problem.solution or ""), tokenizer.eos_id]

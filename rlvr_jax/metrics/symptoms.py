@@ -1,0 +1,314 @@
+"""What the run doctor looks for in the metrics of training steps: one check each.
+
+A check yields (code, finding, advice) where its condition holds, else nothing. It sees
+the first few steps, the latest window, or both.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+StepMetrics = Mapping[str, float]
+
+_LEVEL = re.compile(r"level_(\d+)/(pass|nonzero_std|length)")
+_BAND = re.compile(r"band_(\w+)/length")
+_NAMES = frozenset(
+    {
+        "groups/nonzero_std",
+        "groups/all_correct",
+        "groups/all_incorrect",
+        "groups/truncated",
+        "groups/unverified",
+        "rollout/length_mean",
+        "rollout/entropy",
+        "rollout/truncated",
+        "verdict/correct",
+        "verdict/incorrect",
+        "verdict/unverified",
+        "behavior/repetition",
+        "behavior/bare_answer",
+        "behavior/skipped_steps",
+        "behavior/forgotten",
+        "dynamic_sampling/zero_variance",
+        "logprob_mismatch/mean",
+        "optimizer/skipped",
+        "sae/fve_reference",
+    }
+)
+
+# Below this share of groups with a signal, a step's gradient is mostly noise.
+_MIN_SIGNAL = 0.10
+# Length and entropy are compared between the first and the latest few steps: one step
+# is noisy, and a whole window sees a collapse too late.
+FEW_STEPS = 5
+_LENGTH_COLLAPSE = 0.5  # of the first steps' mean
+_ENTROPY_COLLAPSE = 0.1  # of the first steps' mean
+_MISMATCH_NEAR_LIMIT = 0.5  # of the limit that stops the run
+_MAX_UNVERIFIED = 0.05  # of completions
+_MAX_SHORTCUT_RISE = 0.2  # of completions, beyond the first steps' share
+
+
+_ADVICE_BY_CAUSE = {
+    "all_correct": "The problems are too easy by now: train on higher levels, or leave "
+    "out what is mastered.",
+    "all_incorrect": "The problems are too hard: train on lower levels, lengthen the "
+    "warm start, or draw more samples per prompt.",
+    "truncated": "Completions end before they answer: raise "
+    "train.sampling.max_new_tokens.",
+    "unverified": "The verifier could not judge them: read the reasons in rollouts/, "
+    "and check the golds and verifier.timeout_s.",
+}
+
+
+class _HighFraction(NamedTuple):
+    """A fraction of completions whose mean over a window is to stay below `limit`."""
+
+    code: str
+    metric: str
+    limit: float
+    finding: str  # {steps} is the window
+    advice: str
+
+
+_HIGH_FRACTIONS = (
+    _HighFraction(
+        "truncation",
+        "rollout/truncated",
+        0.25,
+        "ran into the length limit over the last {steps} steps and could not finish.",
+        "Raise train.sampling.max_new_tokens, or see in rollouts/ whether they repeat "
+        "themselves.",
+    ),
+    _HighFraction(
+        "repetition",
+        "behavior/repetition",
+        0.2,
+        "repeat themselves over the last {steps} steps.",
+        "Lower train.optimizer.learning_rate, or punish length with "
+        "train.overlong_buffer.",
+    ),
+    _HighFraction(
+        "forgetting",
+        "behavior/forgotten",
+        0.1,
+        "over the last {steps} steps are wrong on problems that were solved when last "
+        "asked.",
+        "Lower train.optimizer.learning_rate, or set curriculum.name=replay.",
+    ),
+)
+
+_Findings = Iterator[tuple[str, str, str]]
+
+
+def is_read(name: str) -> bool:
+    """Returns whether a check reads the metric of this name."""
+    return bool(name in _NAMES or _LEVEL.fullmatch(name) or _BAND.fullmatch(name))
+
+
+def find_symptoms(
+    first: Sequence[StepMetrics],
+    recent: Sequence[StepMetrics],
+    *,
+    num_steps: int,
+    window: int,
+    max_logprob_mismatch: float,
+    max_explained_variance_drop: float,
+) -> list[tuple[str, str, str]]:
+    """Returns (code, finding, advice) of all that holds after the last of `recent`.
+
+    `first` and `recent` are the first few and the latest steps, of `num_steps` so far.
+    """
+    row, few = recent[-1], min(FEW_STEPS, window)
+    found = [*_skipped_updates(recent), *_logprob_mismatch(row, max_logprob_mismatch)]
+    found += _sae_stale(first, row, max_explained_variance_drop)
+    if num_steps >= window:
+        found += [*_no_signal(recent), *_unverified(recent), *_high_fractions(recent)]
+        found += _dynamic_sampling_short(recent)
+    if num_steps >= 2 * few:
+        latest = recent[-few:]
+        found += [
+            *_length_collapse(first, latest),
+            *_shortcuts(first, latest),
+            *_entropy_collapse(first, latest),
+        ]
+    return found
+
+
+def _mean(rows: Sequence[StepMetrics], name: str) -> float | None:
+    values = [row[name] for row in rows if name in row]
+    return sum(values) / len(values) if values else None
+
+
+def _levels(rows: Sequence[StepMetrics]) -> list[int]:
+    matches = [_LEVEL.fullmatch(name) for row in rows for name in row]
+    return sorted({int(match[1]) for match in matches if match})
+
+
+def _bands(rows: Sequence[StepMetrics]) -> list[str]:
+    matches = [_BAND.fullmatch(name) for row in rows for name in row]
+    return sorted({match[1] for match in matches if match})
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _no_signal(recent: Sequence[StepMetrics]) -> _Findings:
+    split = _mean(recent, "groups/nonzero_std")
+    if split is None or split >= _MIN_SIGNAL:
+        return
+    shares = {c: _mean(recent, f"groups/{c}") or 0.0 for c in _ADVICE_BY_CAUSE}
+    causes = ", ".join(
+        f"{_percent(share)} {cause.replace('_', ' ')}"
+        for cause, share in sorted(shares.items(), key=lambda item: -item[1])
+        if share > 0
+    )
+    levels = "; ".join(
+        f"level {level} {_percent(level_split)} at pass rate {level_pass:.2f}"
+        for level in _levels(recent)
+        if (level_split := _mean(recent, f"level_{level}/nonzero_std")) is not None
+        and (level_pass := _mean(recent, f"level_{level}/pass")) is not None
+    )
+    finding = (
+        f"No learning signal: over the last {len(recent)} steps only "
+        f"{_percent(split)} of groups had completions of different reward; {causes}."
+    )
+    if levels:
+        finding += f" Groups with signal: {levels}."
+    yield "no_signal", finding, _ADVICE_BY_CAUSE[max(shares, key=shares.__getitem__)]
+
+
+def _length_collapse(
+    first: Sequence[StepMetrics], latest: Sequence[StepMetrics]
+) -> _Findings:
+    names = {"completions": "rollout/length_mean"} | {
+        f"level {level}": f"level_{level}/length" for level in _levels(latest)
+    }
+    names |= {f"band {band}": f"band_{band}/length" for band in _bands(latest)}
+    fallen = []
+    for where, name in names.items():
+        before, now = _mean(first, name), _mean(latest, name)
+        if before is not None and now is not None and now < _LENGTH_COLLAPSE * before:
+            fallen.append(f"{where}: {before:.1f} to {now:.1f}")
+    if not fallen:
+        return
+    yield (
+        "length_collapse",
+        "Completions are less than half as long as at the start (mean tokens of "
+        + ", ".join(fallen)
+        + ").",
+        "Accuracy tends to fall next: see in rollouts/ whether short answers earn "
+        "the reward without the steps.",
+    )
+
+
+def _entropy_collapse(
+    first: Sequence[StepMetrics], latest: Sequence[StepMetrics]
+) -> _Findings:
+    before = _mean(first, "rollout/entropy")
+    now = _mean(latest, "rollout/entropy")
+    if before is None or now is None or now >= _ENTROPY_COLLAPSE * before:
+        return
+    yield (
+        "entropy_collapse",
+        f"Entropy fell from {before:.3f} to {now:.3f} nats a token: the policy "
+        "hardly explores any more.",
+        "Lower train.optimizer.learning_rate, raise train.loss.clip_high or set "
+        "train.loss.entropy_coef.",
+    )
+
+
+def _logprob_mismatch(row: StepMetrics, limit: float) -> _Findings:
+    gap = row.get("logprob_mismatch/mean", 0.0)
+    if gap <= _MISMATCH_NEAR_LIMIT * limit:
+        return
+    yield (
+        "logprob_mismatch",
+        f"Sampler and update disagree on log-probabilities by {gap:.3f} nats a "
+        f"token; the run stops at {limit:g}.",
+        "Compute in float32, or compare the sampler's settings with the update's.",
+    )
+
+
+def _sae_stale(
+    first: Sequence[StepMetrics], row: StepMetrics, limit: float
+) -> _Findings:
+    name = "sae/fve_reference"
+    before, now = _mean(first, name), row.get(name)
+    if before is None or now is None or before - now <= limit:
+        return
+    yield (
+        "sae_stale",
+        f"The frozen autoencoder explains {_percent(now)} of the stream's variance, "
+        f"{_percent(before)} at the start: the policy has moved away from it.",
+        "Trust its features less from here on; train another on the newest checkpoint "
+        "(docs/features.md).",
+    )
+
+
+def _skipped_updates(recent: Sequence[StepMetrics]) -> _Findings:
+    count = sum(row.get("optimizer/skipped", 0.0) for row in recent)
+    if count == 0:
+        return
+    yield (
+        "skipped_steps",
+        f"Optimizer updates skipped within the last {len(recent)} steps: {count:g}; "
+        "their gradient was not finite.",
+        "Lower train.optimizer.learning_rate; the run stops at "
+        "train.optimizer.max_consecutive_nonfinite in a row.",
+    )
+
+
+def _unverified(recent: Sequence[StepMetrics]) -> _Findings:
+    means = [
+        _mean(recent, f"verdict/{s}") or 0.0
+        for s in ("correct", "incorrect", "unverified")
+    ]
+    if sum(means) == 0 or means[2] / sum(means) <= _MAX_UNVERIFIED:
+        return
+    yield (
+        "unverified",
+        f"{_percent(means[2] / sum(means))} of completions could not be "
+        f"judged over the last {len(recent)} steps.",
+        "Read the reasons in rollouts/; check the golds and verifier.timeout_s.",
+    )
+
+
+def _shortcuts(
+    first: Sequence[StepMetrics], latest: Sequence[StepMetrics]
+) -> _Findings:
+    names = ("behavior/bare_answer", "behavior/skipped_steps")
+    before, now = (
+        sum(_mean(rows, n) or 0.0 for n in names) for rows in (first, latest)
+    )
+    if now - before <= _MAX_SHORTCUT_RISE:
+        return
+    yield (
+        "shortcuts",
+        f"{_percent(now)} of completions answer without the steps, "
+        f"{_percent(before)} at the start.",
+        "A right answer pays however it was found, and accuracy tends to fall next: "
+        "leave out the problems that reward it (curriculum.name), or guard against "
+        "luck (train.advantage.overhard_advantage).",
+    )
+
+
+def _high_fractions(recent: Sequence[StepMetrics]) -> _Findings:
+    for rule in _HIGH_FRACTIONS:
+        fraction = _mean(recent, rule.metric)
+        if fraction is not None and fraction > rule.limit:
+            finding = f"{_percent(fraction)} of completions {rule.finding}"
+            yield rule.code, finding.format(steps=len(recent)), rule.advice
+
+
+def _dynamic_sampling_short(recent: Sequence[StepMetrics]) -> _Findings:
+    share = _mean(recent, "dynamic_sampling/zero_variance") or 0.0
+    if share == 0.0:
+        return
+    yield (
+        "dynamic_sampling_short",
+        f"After all refills {_percent(share)} of groups over the last {len(recent)} "
+        "steps still held no signal; the run goes on with them.",
+        "Raise dynamic_sampling.max_rounds, or choose a curriculum that asks what the "
+        "policy can half do.",
+    )
