@@ -25,7 +25,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from job_jax.schema import ConfigError
-from sae_jax.sae import TSAE
+from sae_jax.sae import TSAE, matmul_float32
 
 Mode = Literal["ablate", "clamp", "scale", "add"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -66,7 +66,8 @@ class LatentEdit:
             for array in (self.latent_scale, self.latent_shift, self.direction)
         )
         f = self.columns.encode(x)
-        delta = self.scale * ((scale * f + shift - f) @ self.columns.decoder)
+        change = scale * f + shift - f
+        delta = self.scale * matmul_float32(change, self.columns.decoder)
         distance = jnp.linalg.norm(delta, axis=-1, keepdims=True)
         return jnp.where(self.use_direction, distance * direction, delta)
 

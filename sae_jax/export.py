@@ -52,7 +52,8 @@ def _run_command(argv: Sequence[str]) -> None:
     record = load_record(values.sae)
     tsae = record.tsae
     if values.format == "saelens":
-        save(out, tsae, metadata=record.metadata)
+        stated = {"hook_name": values.hook_name} if values.hook_name else {}
+        save(out, tsae, metadata=record.metadata | stated)
         print(f"{tsae.latents} latents of width {tsae.width}: {out}")
         return
     corpus = corpus_from_flags(record, values)
@@ -133,6 +134,13 @@ def _define_flags() -> flags.FlagValues:
     flags.DEFINE_string("out", None, "the directory to write", flag_values=values)
     flags.DEFINE_string(
         "name", "tsae", "neuronpedia: source set; mechreward: pack", flag_values=values
+    )
+    flags.DEFINE_string(
+        "hook_name",
+        None,
+        "saelens: what it reads, where its files do not say, such as "
+        "blocks.2.hook_resid_post",
+        flag_values=values,
     )
     flags.DEFINE_string(
         "vocabulary",

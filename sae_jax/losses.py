@@ -27,7 +27,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from sae_jax.config import Dtype, LossConfig, SAEConfig
-from sae_jax.sae import TSAE
+from sae_jax.sae import TSAE, matmul_float32
 from sae_jax.sparsity import apply_threshold, batch_threshold, row_thresholds
 from sae_jax.types import LossAux, Pairs
 
@@ -190,12 +190,15 @@ def matmul(
 ) -> Float[Array, "*N B Z"]:
     """Returns the product a b in float32; its operands are cast to `dtype`.
 
-    So are the operands of the gradient's products.
+    So are the operands of the gradient's products. Float32 operands are not rounded any
+    further on any device.
 
     >>> a = jnp.array([[1.0 + 2**-10]])  # bfloat16 rounds it to 1
     >>> matmul(a, a, "bfloat16").dtype, float(matmul(a, a, "bfloat16")[0, 0])
     (dtype('float32'), 1.0)
     """
+    if dtype == "float32":
+        return matmul_float32(a.astype(dtype), b.astype(dtype))
     return jnp.matmul(
         a.astype(dtype), b.astype(dtype), preferred_element_type=jnp.float32
     )

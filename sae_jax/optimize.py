@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Int
 from job_jax.mesh import with_logical_constraint
 from sae_jax.config import Config, LossConfig, OptimizerConfig, TrainConfig
 from sae_jax.losses import tsae_loss
-from sae_jax.sae import TSAE, normalize_rows
+from sae_jax.sae import TSAE, matmul_float32, normalize_rows
 from sae_jax.types import LossAux, Pairs, StepMetrics
 
 _MEDIAN_STEPS = 100
@@ -229,7 +229,7 @@ def geometric_median(x_BD: Float[Array, " B D"], valid_B: Array) -> Float[Array,
         guess_D, _, count = carry
         distance_B = jnp.linalg.norm(x_BD - guess_D[None], axis=1)
         weight_B = jnp.where(valid_B, 1.0 / jnp.maximum(distance_B, 1e-12), 0.0)
-        new_D = (weight_B / jnp.maximum(weight_B.sum(), 1e-12)) @ x_BD
+        new_D = matmul_float32(weight_B / jnp.maximum(weight_B.sum(), 1e-12), x_BD)
         return new_D, jnp.linalg.norm(new_D - guess_D), count + 1
 
     def unfinished(carry: tuple[Array, Array, Array]) -> Array:

@@ -111,7 +111,7 @@ class TSAE:
             jnp.expand_dims(b, tuple(range(x.ndim - 1)))
             for b in (self.decoder_bias, self.encoder_bias)
         )
-        return (x.astype(jnp.float32) - bias) @ self.encoder + encoder_bias
+        return matmul_float32(x.astype(jnp.float32) - bias, self.encoder) + encoder_bias
 
     def encode(self, x: Float[Array, "*B D"]) -> Float[Array, "*B Z"]:
         """Returns the latents of raw activations, sparse by threshold (or by top k)."""
@@ -135,7 +135,7 @@ class TSAE:
                 "must hold one latent a row"
             )
         bias = jnp.expand_dims(self.decoder_bias, tuple(range(f.ndim - 1)))
-        return f @ self.decoder + bias
+        return matmul_float32(f, self.decoder) + bias
 
     def fold_scale(self, scale: Float[Array, ""] | float) -> Self:
         """Returns the autoencoder that reads x where this one reads scale * x.
@@ -165,6 +165,17 @@ class TSAE:
     def to_host(self) -> Self:
         """Returns the same autoencoder with NumPy arrays."""
         return jax.tree.map(np.asarray, jax.device_get(self))
+
+
+def matmul_float32(
+    a: Float[Array, "*B D"], b: Float[Array, "*N D Z"]
+) -> Float[Array, "*B Z"]:
+    """Returns a b of float32 arrays, in full float32 on every device.
+
+    A product would otherwise round its operands to bfloat16 on a TPU and to TF32 on a
+    GPU.
+    """
+    return jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)
 
 
 def normalize_rows(rows: Float[Array, " Z D"]) -> Float[Array, " Z D"]:

@@ -1,5 +1,6 @@
 """Checks that an autoencoder fits the policy and the layer it is to read."""
 
+import re
 from pathlib import Path
 
 from job_jax.schema import ConfigError
@@ -33,7 +34,8 @@ def check_sae_fits(
 ) -> None:
     """Raises ConfigError if an autoencoder is of another width, layer or model.
 
-    The message names both. What the autoencoder's metadata leave out is not checked.
+    The message names both. An autoencoder that does not say its layer is refused too;
+    one that does not say its model is taken for one of this policy.
     """
     tsae, metadata = record.tsae, record.metadata
     if tsae.width != config.model.hidden_size:
@@ -42,12 +44,19 @@ def check_sae_fits(
             f"{config.name!r} has width {config.model.hidden_size}; use an autoencoder "
             "of this model"
         )
-    hook = str(metadata.get("hook_name") or "")
-    hooks_of_layer = (f"blocks.{layer}.hook_resid_post", f"model.layers.{layer}")
-    if hook and hook not in hooks_of_layer:
+    hook = str(metadata.get("hook_name") or metadata.get("hf_hook_name") or "")
+    name = f"blocks.{layer}.hook_resid_post"
+    if not hook:
         raise ConfigError(
-            f"{sae_path} was trained on {hook}, but layer={layer} is "
-            f"{hooks_of_layer[0]}; choose that layer, or another autoencoder"
+            f"{sae_path} ({record.format}) does not say which layer it was trained on, "
+            f"so it cannot be read at layer={layer}; if it is {name}, state it: "
+            f"python -m sae_jax.export --sae={sae_path} --format=saelens "
+            f"--hook_name={name} --out=DIR"
+        )
+    if _stream_layer(hook) != layer:
+        raise ConfigError(
+            f"{sae_path} was trained on {hook}, but layer={layer} is {name}; choose "
+            "that layer, or another autoencoder"
         )
     other = str(metadata.get("model_name") or "").split(", step ", maxsplit=1)[0]
     if other and other != model_name:
@@ -56,3 +65,14 @@ def check_sae_fits(
             f"{model_name!r}; use an autoencoder of this model, or set "
             f"probe.sae_model_name={other!r} if they are the same"
         )
+
+
+def _stream_layer(hook: str) -> int | None:
+    """Returns after which layer a hook reads the residual stream; None: it does not.
+
+    What goes into a block is what came out of the one before.
+    """
+    if found := re.fullmatch(r"blocks\.(\d+)\.hook_resid_(post|pre)", hook):
+        return int(found[1]) - (found[2] == "pre")
+    found = re.fullmatch(r"(?:model\.)?layers\.(\d+)", hook)
+    return int(found[1]) if found else None

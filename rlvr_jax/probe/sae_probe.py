@@ -38,7 +38,7 @@ from rlvr_jax.probe.latent_stats import (
 from rlvr_jax.probe.protocol import Probe
 from rlvr_jax.probe.reference_texts import ReferenceTexts
 from rlvr_jax.types import BANDS, Array
-from sae_jax.sae import TSAE
+from sae_jax.sae import TSAE, matmul_float32
 from sae_jax.stats.feature_statistics import FeatureTable, RowKey
 
 FEATURES_DIR, FIDELITY_FILE = "features", "sae_fidelity.jsonl"
@@ -80,7 +80,7 @@ class LatentReader:
 
     def features(self, residual: Float[Array, "B T D"], /) -> Float[Array, "B T R"]:
         """Returns the features of each token."""
-        pre_BTR = (residual - self.center[None, None]) @ self.encoder
+        pre_BTR = matmul_float32(residual - self.center[None, None], self.encoder)
         pre_BTR = pre_BTR + self.bias[None, None]
         return jnp.where(pre_BTR > self.threshold[None, None], pre_BTR, 0.0)
 

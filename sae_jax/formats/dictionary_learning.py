@@ -44,7 +44,7 @@ def read(path: Path) -> SAERecord:
     trainer = _trainer_config(path)
     dict_class = trainer.get("dict_class", "")
     names = set(tensors)
-    metadata: dict[str, Any] = {"dictionary_learning": trainer} if trainer else {}
+    metadata = _read_metadata(trainer)
     if names == _MATRYOSHKA:
         sizes = [int(size) for size in tensors["group_sizes"]]
         tsae = _from_matrices(
@@ -78,6 +78,21 @@ def read(path: Path) -> SAERecord:
 def _trainer_config(path: Path) -> Mapping[str, Any]:
     config = path.with_name(CONFIG_FILE)
     return read_json(config).get("trainer", {}) if config.is_file() else {}
+
+
+def _read_metadata(trainer: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what the trainer's config says, and the hook and model it names.
+
+    `submodule_name` is such as "resid_post_layer_8"; without one it is the residual
+    stream after `layer`.
+    """
+    metadata: dict[str, Any] = {"dictionary_learning": trainer} if trainer else {}
+    if (layer := trainer.get("layer")) is not None:
+        site = str(trainer.get("submodule_name") or "resid_post").split("_layer_")[0]
+        metadata["hook_name"] = f"blocks.{layer}.hook_{site}"
+    if model := trainer.get("lm_name"):
+        metadata["model_name"] = model
+    return metadata
 
 
 def _from_matrices(path: Path, tensors: Mapping[str, Any], **options: Any) -> Any:

@@ -23,7 +23,8 @@ class SAERecord:
     """An autoencoder read from disk, with its metadata and the name of its format.
 
     `metadata` is what the files say beside the weights: `group_sizes`, `k`,
-    `model_name`, `hook_name`, whatever their writer knew.
+    `model_name`, `hook_name`, whatever their writer knew. `hook_name` is there wherever
+    files or the path tell it, such as "blocks.2.hook_resid_post".
     """
 
     tsae: TSAE

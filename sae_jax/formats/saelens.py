@@ -115,7 +115,7 @@ def read(directory: Path) -> SAERecord:
     weights = directory / WEIGHTS_FILE
     tensors = read_safetensors(weights)
     require_tensors(tensors, _TENSORS_BY_ARCHITECTURE[architecture], weights)
-    metadata = dict(config.get("metadata", {}))
+    metadata = _read_metadata(config)
     tsae = build_tsae(
         weights,
         encoder=tensors["W_enc"],
@@ -128,3 +128,13 @@ def read(directory: Path) -> SAERecord:
         top_k=config["k"] if architecture == "topk" else None,
     )
     return SAERecord(tsae=tsae, metadata=metadata, format="saelens")
+
+
+def _read_metadata(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the metadata; before version 6 they stood in the config itself."""
+    older = {
+        "model_name": config.get("model_name"),
+        "hook_name": config.get("hook_name") or config.get("hook_point"),
+    }
+    known = {name: value for name, value in older.items() if value}
+    return known | dict(config.get("metadata") or {})

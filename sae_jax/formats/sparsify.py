@@ -1,9 +1,11 @@
 """sparsify: `sae.safetensors` beside `cfg.json`; a token keeps its k largest latents.
 
 https://github.com/EleutherAI/sparsify. Transcoders, skip connections and the `groupmax`
-activation are other models and are refused.
+activation are other models and are refused. The directory is named after the module
+whose output is encoded, such as layers.5.
 """
 
+import re
 from pathlib import Path
 
 from sae_jax.formats.files import read_json, read_safetensors
@@ -37,4 +39,8 @@ def read(directory: Path) -> SAERecord:
         subtract_decoder_bias=True,
         top_k=config["k"],
     )
-    return SAERecord(tsae=tsae, metadata={"k": config["k"]}, format="sparsify")
+    metadata = {"k": config["k"]}
+    hook = directory.resolve().name
+    if re.match(r"(model\.)?layers\.\d+", hook):
+        metadata["hook_name"] = hook
+    return SAERecord(tsae=tsae, metadata=metadata, format="sparsify")

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from sae_jax.sae import TSAE
+from sae_jax.sae import TSAE, matmul_float32
 
 LATENT_GROUPS = ("high", "low", "all")
 # Firing rates by half decades of tokens, below 1e-6 to 1; the first bin is "never".
@@ -250,7 +250,7 @@ def match_decoders(
     back = np.full(len(b), -np.inf, np.float32)
     back_partner = np.zeros(len(b), np.int64)
     for start in range(0, len(a), _BLOCK_ROWS):
-        block = np.asarray(a[start : start + _BLOCK_ROWS] @ b.T)
+        block = np.asarray(matmul_float32(a[start : start + _BLOCK_ROWS], b.T))
         partner.append(block.argmax(axis=1))
         cosine.append(block.max(axis=1))
         best = block.max(axis=0)

@@ -234,7 +234,9 @@ def test_a_dry_run_writes_nothing(tmp_path, capsys):
 def probe_at(path, *, width=16, layer=0, model="smoke, step 0", top_k=None):
     """Returns the overrides of a run that reads an autoencoder written here."""
     tsae = TSAE.init(jax.random.key(0), width=width, latents=24)
-    metadata = {"hook_name": f"blocks.{layer}.hook_resid_post", "model_name": model}
+    metadata = {"model_name": model}
+    if layer is not None:
+        metadata["hook_name"] = f"blocks.{layer}.hook_resid_post"
     io.save(path, dataclasses.replace(tsae, top_k=top_k), metadata=metadata)
     return overrides(probe__name="sae", probe__sae_path=path)
 
@@ -244,6 +246,7 @@ def probe_at(path, *, width=16, layer=0, model="smoke, step 0", top_k=None):
     [
         ({"width": 8}, "width 8, but the policy 'smoke' has width 16"),
         ({"layer": 1}, "blocks.1.hook_resid_post, but layer=0 is blocks.0.hook"),
+        ({"layer": None}, "does not say which layer it was trained on, so it cannot"),
         ({"model": "other"}, "the model 'other', but the policy is 'smoke'"),
         ({"top_k": 4}, "keeps each token's 4 largest latents"),
     ],

@@ -38,6 +38,7 @@ from rlvr_jax.run.setup import open_setup
 from rlvr_jax.sampler import ScopedIntervention, generate
 from rlvr_jax.tasks import ChainMix, FiniteFieldTask
 from sae_jax.edits import LatentEdit
+from sae_jax.export import main as export_main
 from sae_jax.io import save
 from sae_jax.sae import TSAE
 
@@ -223,9 +224,84 @@ def test_an_experiment_asks_each_latent_and_tells_nulls(restored, tmp_path, caps
     assert "target" in picture
 
 
-def sae_at(path, *, width=16, **metadata):
-    save(path, TSAE.init(jax.random.key(0), width=width, latents=32), metadata=metadata)
+def sae_at(path, *, width=16, hook_name="blocks.1.hook_resid_post", **metadata):
+    tsae = TSAE.init(jax.random.key(0), width=width, latents=32)
+    save(path, tsae, metadata=metadata | {"hook_name": hook_name})
     return str(path)
+
+
+def foreign_at(path, **config):
+    """Writes an autoencoder as SAELens did before version 6, without metadata."""
+    sae_at(path)
+    written = json.loads((path / "cfg.json").read_text())
+    del written["metadata"]
+    (path / "cfg.json").write_text(json.dumps(written | config))
+    return str(path)
+
+
+def gemma_scope_at(folder):
+    folder.mkdir(parents=True)
+    tsae = TSAE.init(jax.random.key(0), width=16, latents=32)
+    names = {"W_enc": "encoder", "b_enc": "encoder_bias", "W_dec": "decoder"}
+    names |= {"b_dec": "decoder_bias", "threshold": "threshold"}
+    arrays = {name: np.asarray(vars(tsae)[ours]) for name, ours in names.items()}
+    np.savez(folder / "params.npz", **arrays)
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("folder", "said"),
+    [
+        ("layer_1/width_32/average_l0_9", None),
+        ("layer_0/width_32/average_l0_9", r"blocks\.0\.hook_resid_post, but layer=1"),
+        ("layer_11/width_32", r"blocks\.11\.hook_resid_post, but layer=1 is"),
+        ("gemma-scope-2b-pt-mlp/layer_1/width_32", r"blocks\.1\.hook_mlp_out, but"),
+        ("somewhere", r"does not say which layer.*--hook_name=blocks\.1\.hook_resid_p"),
+    ],
+)
+def test_gemma_scope_is_of_the_layer_that_its_release_names(tmp_path, folder, said):
+    path = gemma_scope_at(tmp_path / folder)
+    if said is None:
+        assert load_fitting_sae(path, CONFIG, layer=1, latents=(3,)).tsae.latents == 32
+        return
+    with pytest.raises(ConfigError, match=said):
+        load_fitting_sae(path, CONFIG, layer=1, latents=(3,))
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"hook_name": "blocks.1.hook_resid_post"}, None),
+        ({"hook_name": "blocks.2.hook_resid_pre"}, None),  # what layer 1 gives
+        ({"hook_point": "blocks.1.hook_resid_pre"}, "blocks.1.hook_resid_pre, but"),
+        ({"hook_name": "blocks.1.hook_mlp_out"}, "blocks.1.hook_mlp_out, but layer=1"),
+        ({}, "does not say which layer it was trained on"),
+        (
+            {"hook_name": "blocks.1.hook_resid_post", "model_name": "gpt2"},
+            "the model 'gpt2', but the policy is 'tiny'",
+        ),
+    ],
+)
+def test_an_older_saelens_directory_is_held_to_its_layer(tmp_path, config, said):
+    path = foreign_at(tmp_path / "old", **config)
+    if said is None:
+        assert load_fitting_sae(path, CONFIG, layer=1, latents=(3,)).tsae.latents == 32
+        return
+    with pytest.raises(ConfigError, match=said):
+        load_fitting_sae(path, CONFIG, layer=1, latents=(3,))
+
+
+def test_a_layer_that_files_do_not_tell_is_stated_once(tmp_path):
+    """What the refusal says to do makes it readable."""
+    path = gemma_scope_at(tmp_path / "somewhere")
+    stated = "--hook_name=blocks.1.hook_resid_post"
+    out = tmp_path / "stated"
+    assert (
+        export_main([f"--sae={path}", "--format=saelens", stated, f"--out={out}"]) == 0
+    )
+    assert load_fitting_sae(str(out), CONFIG, layer=1, latents=(3,)).tsae.latents == 32
+    with pytest.raises(ConfigError, match="layer=0 is"):
+        load_fitting_sae(str(out), CONFIG, layer=0, latents=(3,))
 
 
 @pytest.mark.parametrize(
@@ -358,7 +434,8 @@ def test_too_few_controls_for_a_claim_are_said_before_the_work(command, capsys):
 
 def test_dead_latents_are_warned_of_and_listed(command, tmp_path, capsys):
     dead = dataclasses.replace(TSAE_, threshold=TSAE_.threshold.at[3].set(1e9))
-    save(tmp_path / "dead", dead)
+    hook = {"hook_name": "blocks.1.hook_resid_post"}
+    save(tmp_path / "dead", dead, metadata=hook)
     assert main(command(sae=tmp_path / "dead", latents="3,5")) == 0
     assert "warning: dead latents [3]: they fire on none" in capsys.readouterr().err
     record = json.loads((tmp_path / "out" / "causal.json").read_text())

@@ -45,6 +45,7 @@ def test_a_temporal_file_keeps_its_groups_and_k():
     assert record.tsae.group_sizes == (2, 4)
     assert record.metadata["k"] == 2
     assert record.metadata["dictionary_learning"]["layer"] == 1
+    assert record.metadata["hook_name"] == "blocks.1.hook_resid_post"
 
 
 def test_the_class_tells_top_k_from_batch_top_k():
@@ -190,9 +191,11 @@ def sparsify(directory: pathlib.Path, **changes: object) -> None:
 
 def test_sparsify_keeps_the_k_largest_of_each_token(tmp_path):
     """With x = (3, 0), less b_dec (2, 1): pre = (4+1, -3+2, 5+3) = (5, -1, 8)."""
-    sparsify(tmp_path)
-    record = load_record(tmp_path)
+    (tmp_path / "layers.5").mkdir()
+    sparsify(tmp_path / "layers.5")
+    record = load_record(tmp_path / "layers.5")
     assert record.format == "sparsify"
+    assert record.metadata["hook_name"] == "layers.5"
     x = np.array([[3, 0], [1, -1]], np.float32)  # the second: pre = b_enc = (1, 2, 3)
     np.testing.assert_array_equal(record.tsae.encode(x), [[0, 0, 8], [0, 0, 3]])
 
