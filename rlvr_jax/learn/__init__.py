@@ -6,6 +6,7 @@ from rlvr_jax.learn.rewards import (
     combine_rewards,
     confidence_rewards,
     correctness_rewards,
+    judged_completions,
     overlong_penalty,
     reward_parts,
 )
@@ -18,6 +19,7 @@ __all__ = [
     "correctness_rewards",
     "group_advantages",
     "has_signal",
+    "judged_completions",
     "overlong_penalty",
     "policy_loss",
     "reward_parts",

@@ -1,7 +1,10 @@
 """A completion's advantage: its reward measured against its siblings'.
 
 Every prompt is answered G times, and what counts is not how well a completion did but
-how much better than the others on the same prompt. References:
+how much better than the others on the same prompt. A completion that nobody could
+judge is no sibling: a group's mean, std and size are those of its judged members.
+
+References:
   GRPO     https://arxiv.org/abs/2402.03300  group mean, divided by the group's std
   Dr. GRPO https://arxiv.org/abs/2503.20783  group mean, no division
   RLOO     https://arxiv.org/abs/2402.14740  mean of the other G - 1
@@ -17,36 +20,45 @@ from rlvr_jax.learn.arrays import ArrayLike, as_array, check_finite, choose
 _MIN_STD = 1e-6
 
 
-def has_signal(rewards: ArrayLike) -> Bool[Array, " P"]:
+def has_signal(
+    rewards: ArrayLike, judged: ArrayLike | None = None
+) -> Bool[Array, " P"]:
     """Returns which groups have a learning signal: their rewards' std exceeds 1e-6.
 
     The others, the zero-variance groups, say nothing about which completion was better.
-    Rewards are [P, G], of any kind of number or bool. Raises ValueError on another
-    shape and on NaN or infinity; while tracing, such a group counts as split.
+    Rewards are [P, G], of any kind of number or bool; where `judged` is False they are
+    not looked at. Raises ValueError on another shape and on NaN or infinity; while
+    tracing, such a group counts as split.
 
     Example:
         >>> has_signal([[1, 0], [1, 1]]).tolist()
         [True, False]
     """
-    return _has_signal(_subtract_first(_as_rewards(rewards)))
+    reward_PG = _as_rewards(rewards)
+    judged_PG = _as_judged(judged, reward_PG)
+    centered_PG = _center(_subtract_first(reward_PG, judged_PG), judged_PG)
+    return _has_signal(centered_PG, judged_PG)
 
 
 def group_advantages(
     rewards: ArrayLike,
+    judged: ArrayLike | None = None,
     *,
     baseline: str = "group_mean",
     normalize: str = "group",
 ) -> Float[Array, " P G"]:
     """Returns (reward - baseline) / scale, and exact zeros for a group not split.
 
-    Rewards are [P, G], of any kind of number or bool. `baseline` is group_mean or
+    Rewards are [P, G], of any kind of number or bool. Where `judged` is False (by
+    default nowhere) the advantage is 0, and the reward has no say in any mean or std: G
+    is the number of judged completions of a group. `baseline` is group_mean or
     rloo, `normalize` group, batch or none. The leave-one-out baseline is
     the mean of the other G - 1 rewards, so that
 
         r_i - mean_{j != i} r_j = G / (G - 1) * (r_i - mean_j r_j).
 
-    `batch` is the std of all P * G rewards about their common mean. A group of one
-    is never split, so it is silent under every setting.
+    `batch` is the std of the whole batch's rewards about their common mean. A group of
+    one is never split, so it is silent under every setting.
 
     Raises ValueError on another shape or setting, and on NaN or infinity; while
     tracing, these make their group's advantages NaN (and by batch all of them).
@@ -61,28 +73,33 @@ def group_advantages(
         >>> print(group_advantages([[1, 0, 0, 0], [1, 1, 1, 1]]).round(2))
         [[ 1.73 -0.58 -0.58 -0.58]
          [ 0.    0.    0.    0.  ]]
+        >>> group_advantages([[1, 0, 0.5]], [[True, True, False]]).tolist()
+        [[1.0, -1.0, 0.0]]
     """
     reward_PG = _as_rewards(rewards)
-    first_PG = _subtract_first(reward_PG)
-    centered_PG = first_PG - first_PG.mean(axis=1, keepdims=True)
-    group_size = reward_PG.shape[1]
+    judged_PG = _as_judged(judged, reward_PG)
+    centered_PG = _center(_subtract_first(reward_PG, judged_PG), judged_PG)
+    size_P1 = _count(judged_PG)
     stretch = choose(
         "baseline",
         baseline,
-        {"group_mean": 1.0, "rloo": group_size / max(group_size - 1, 1)},
+        {
+            "group_mean": jnp.ones_like(size_P1),
+            "rloo": size_P1 / jnp.maximum(size_P1 - 1.0, 1.0),
+        },
     )
     unit = choose(
         "normalize",
         normalize,
         {
-            "group": first_PG.std(axis=1, keepdims=True),
-            "batch": reward_PG.std(),
-            "none": jnp.ones_like(reward_PG[:, :1]),
+            "group": _std(centered_PG, judged_PG),
+            "batch": reward_PG.std(where=judged_PG),
+            "none": jnp.ones_like(size_P1),
         },
     )
-    split_P1 = _has_signal(first_PG)[:, None]
+    split_P1 = _has_signal(centered_PG, judged_PG)[:, None]
     scaled_PG = stretch * centered_PG / jnp.where(split_P1, unit, 1.0)
-    return jnp.where(split_P1, scaled_PG, 0.0)
+    return jnp.where(split_P1 & judged_PG, scaled_PG, 0.0)
 
 
 def clip_group_advantages(
@@ -132,15 +149,57 @@ def _as_rewards(rewards: ArrayLike) -> Float[Array, " P G"]:
     return reward_PG
 
 
-def _has_signal(first: Float[Array, " P G"]) -> Bool[Array, " P"]:
-    # So that NaN is split: a reward that is none must not pass for a silent group.
-    return ~(first.std(axis=1) <= _MIN_STD)
+def _as_judged(
+    judged: ArrayLike | None, rewards: Float[Array, " P G"]
+) -> Bool[Array, " P G"]:
+    """Returns which completions are judged, all of them by default."""
+    if judged is None:
+        return jnp.ones(rewards.shape, bool)
+    sizes = dict(zip("PG", rewards.shape, strict=True))
+    return as_array("judged", judged, "P G", dtype=bool, sizes=sizes)
 
 
-def _subtract_first(rewards: Float[Array, " P G"]) -> Float[Array, " P G"]:
+def _subtract_first(
+    rewards: Float[Array, " P G"], judged: Bool[Array, " P G"]
+) -> Float[Array, " P G"]:
     """Returns rewards counted from their group's first: equal ones give exact zeros.
 
     Mean and std of the raw rewards round at the rewards' own magnitude: the std of
     sixteen rewards of 1000.7 comes out as 6e-5, well above any sensible threshold.
     """
-    return rewards - rewards[:, :1]
+    first_P1 = jnp.argmax(judged, axis=1, keepdims=True)
+    return rewards - jnp.take_along_axis(rewards, first_P1, axis=1)
+
+
+def _center(
+    rewards: Float[Array, " P G"], judged: Bool[Array, " P G"]
+) -> Float[Array, " P G"]:
+    """Returns rewards less their group's mean, 0 where not judged."""
+    return jnp.where(judged, rewards - _mean(rewards, judged), 0.0)
+
+
+def _has_signal(
+    centered: Float[Array, " P G"], judged: Bool[Array, " P G"]
+) -> Bool[Array, " P"]:
+    # So that NaN is split: a reward that is none must not pass for a silent group.
+    return ~(_std(centered, judged)[:, 0] <= _MIN_STD)
+
+
+def _std(
+    centered: Float[Array, " P G"], judged: Bool[Array, " P G"]
+) -> Float[Array, " P 1"]:
+    return jnp.sqrt(_mean(jnp.square(centered), judged))
+
+
+def _mean(
+    values: Float[Array, " P G"], judged: Bool[Array, " P G"]
+) -> Float[Array, " P 1"]:
+    """Returns each group's mean over its judged members, 0 where there is none."""
+    total_P1 = jnp.where(judged, values, 0.0).sum(axis=1, keepdims=True)
+    return total_P1 / _count(judged)
+
+
+def _count(judged: Bool[Array, " P G"]) -> Float[Array, " P 1"]:
+    """Returns how many of each group are judged, at least 1."""
+    count_P1 = jnp.maximum(judged.sum(axis=1, keepdims=True), 1)
+    return count_P1.astype(jnp.float32)

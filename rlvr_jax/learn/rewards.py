@@ -12,6 +12,9 @@ from jaxtyping import Array, Bool, Float, Int
 
 from rlvr_jax.config import RewardConfig
 
+_READ_VERDICTS = ("correctness", "confidence")  # parts made of the step's verdicts
+_GRADE = ("wrong_label",)  # parts that are verdicts of their own, NaN if unverified
+
 
 def correctness_rewards(
     correct: Bool[Array, " P G"], verified: Bool[Array, " P G"]
@@ -62,6 +65,37 @@ def _mean_where_unverified(
     )
     mean_P1 = reward_PG.sum(axis=1, keepdims=True) / count_P1
     return jnp.where(verified_PG, reward_PG, mean_P1)
+
+
+def judged_completions(
+    verified: Bool[Array, " P G"],
+    raw_scores: Mapping[str, Float[Array, " P G"]],
+    *,
+    config: RewardConfig,
+) -> Bool[Array, " P G"]:
+    """Returns which completions have a reward of their own, not their siblings' mean.
+
+    What is not verified is not judged where a part reads verdicts: correctness,
+    confidence or, by its corrupted golds, wrong_label. Other parts alone, such as a
+    reward of your own, judge all completions that one of them has a score for (ours).
+    Arguments are those of `reward_parts`.
+
+    Example:
+        >>> verified = jnp.array([[True, False]])
+        >>> config = RewardConfig(names=("correctness", "format"), weights=(1.0, 0.5))
+        >>> judged_completions(
+        ...     verified, {"format": jnp.array([[1.0, 1.0]])}, config=config
+        ... ).tolist()
+        [[True, False]]
+    """
+    judged = {
+        name: verified if name in _READ_VERDICTS else ~jnp.isnan(raw_scores[name])
+        for name in config.names
+    }
+    by_verdict = [judged[name] for name in (*_READ_VERDICTS, *_GRADE) if name in judged]
+    if by_verdict:
+        return jnp.stack(by_verdict).all(axis=0)
+    return jnp.stack(list(judged.values())).any(axis=0)
 
 
 def reward_parts(

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -17,6 +17,7 @@ from rlvr_jax.learn import (
     correctness_rewards,
     group_advantages,
     has_signal,
+    judged_completions,
     overlong_penalty,
     reward_parts,
 )
@@ -36,12 +37,23 @@ from rlvr_jax.run.setup import RunSetup
 from rlvr_jax.run.throughput import StepTimer
 
 
+class Rewards(NamedTuple):
+    """What a step's completions earn; the fields are those of `RolloutBatch`."""
+
+    reward_parts: dict[str, Any]
+    rewards: Any
+    judged: Any
+    advantages: Any
+    has_signal: Any
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RolloutBatch:
     """What a step learns from, on the host, and what it reports.
 
-    Written by `collect_rollouts`, read by the loop. `has_signal` says which groups hold
-    correct and incorrect completions, whatever the shaped reward. `bands` are the
+    Written by `collect_rollouts`, read by the loop. What is not `judged` (by
+    `learn.judged_completions`) has an advantage of 0. `has_signal` says which groups
+    hold correct and incorrect completions, whatever the shaped reward. `bands` are the
     problems' bands that telemetry is cut by (`Difficulty.telemetry_bands` before the
     step, indices into BANDS, -1 outside the pool). `outcomes` and `sampled_tokens`
     count every group sampled; `groups` and all arrays only those selected to learn
@@ -51,6 +63,7 @@ class RolloutBatch:
     groups: ProblemGroups
     reward_parts: dict[str, Float[np.ndarray, " P G"]]
     rewards: Float[np.ndarray, " P G"]
+    judged: Bool[np.ndarray, " P G"]
     advantages: Float[np.ndarray, " P G"]
     has_signal: Bool[np.ndarray, " P"]
     bands: Int[np.ndarray, " P"]
@@ -79,6 +92,58 @@ def collect_rollouts(
     weights = setup.sampler_layout.place_params(state.params)
     if setup.sampler_layout.reshard is not None:
         timer.lap("reshard")
+    rounds, num_fallback = _sample_rounds(
+        setup,
+        weights,
+        pool,
+        difficulty,
+        step=step,
+        weight_version=state.step,
+        batch_key=batch_key,
+        timer=timer,
+    )
+    groups = select_groups(rounds, config.train.batch_size)
+    prior = difficulty.gather(groups.problem_index.tolist())
+    bands_P, posterior_P = (
+        np.where(groups.problem_index >= 0, find_bands(config.difficulty), -1)
+        for find_bands in (prior.telemetry_bands, prior.posterior_bands)
+    )
+    groups = dataclasses.replace(
+        groups, graded=add_history_flags(groups, prior, bands_P, posterior_P)
+    )
+    raw_scores = _raw_scores(setup, groups)
+    rewards = _compute_rewards(config, groups, raw_scores, prior=prior)
+    timer.lap("verify")
+    return RolloutBatch(
+        groups=groups,
+        **rewards._asdict(),
+        bands=bands_P,
+        outcomes=merge_outcomes(
+            [outcome for sampled in rounds for outcome in problem_outcomes(sampled)]
+        ),
+        num_batches=len(rounds),
+        sampled_tokens=sum(int(sampled.rollouts.lengths.sum()) for sampled in rounds),
+        metrics={
+            "curriculum/fallback": num_fallback / sum(map(len, rounds)),
+            **confidence_metrics(raw_scores, [g.verdict for g in groups.graded]),
+            **_collection_metrics(setup, groups, rounds=len(rounds)),
+        },
+    )
+
+
+def _sample_rounds(
+    setup: RunSetup,
+    weights: Any,
+    pool: Pool,
+    difficulty: Difficulty,
+    *,
+    step: int,
+    weight_version: Any,
+    batch_key: Callable[[np.uint32], jax.Array],
+    timer: StepTimer,
+) -> tuple[list[ProblemGroups], int]:
+    """Returns the step's groups, batch by batch, and how many rows were a fallback."""
+    config = setup.config
     rounds: list[ProblemGroups] = []
     num_fallback = 0
     while len(rounds) <= config.dynamic_sampling.max_rounds:
@@ -95,7 +160,7 @@ def collect_rollouts(
             sampling=config.train.sampling,
             num_samples=config.train.group_size,
             key=batch_key(np.uint32(current.num_batches)),
-            weight_version=state.step,
+            weight_version=weight_version,
         )
         timer.lap("rollout")
         graded = grade_completions(setup, batch.problems, rollouts)
@@ -108,38 +173,7 @@ def collect_rollouts(
         num_with_signal = sum(groups.count_with_signal() for groups in rounds)
         if num_with_signal >= config.train.batch_size:
             break
-    groups = select_groups(rounds, config.train.batch_size)
-    prior = difficulty.gather(groups.problem_index.tolist())
-    bands_P, posterior_P = (
-        np.where(groups.problem_index >= 0, find_bands(config.difficulty), -1)
-        for find_bands in (prior.telemetry_bands, prior.posterior_bands)
-    )
-    groups = dataclasses.replace(
-        groups, graded=add_history_flags(groups, prior, bands_P, posterior_P)
-    )
-    raw_scores = _raw_scores(setup, groups)
-    parts, rewards_PG, advantages_PG, has_signal_P = _compute_rewards(
-        config, groups, raw_scores, prior=prior
-    )
-    timer.lap("verify")
-    return RolloutBatch(
-        groups=groups,
-        reward_parts=parts,
-        rewards=rewards_PG,
-        advantages=advantages_PG,
-        has_signal=has_signal_P,
-        bands=bands_P,
-        outcomes=merge_outcomes(
-            [outcome for sampled in rounds for outcome in problem_outcomes(sampled)]
-        ),
-        num_batches=len(rounds),
-        sampled_tokens=sum(int(sampled.rollouts.lengths.sum()) for sampled in rounds),
-        metrics={
-            "curriculum/fallback": num_fallback / sum(map(len, rounds)),
-            **confidence_metrics(raw_scores, [g.verdict for g in groups.graded]),
-            **_collection_metrics(setup, groups, rounds=len(rounds)),
-        },
-    )
+    return rounds, num_fallback
 
 
 def _collection_metrics(
@@ -176,8 +210,8 @@ def _compute_rewards(
     raw_scores: Mapping[str, np.ndarray],
     *,
     prior: Difficulty,
-) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray, np.ndarray]:
-    """Returns rewards by part, rewards, advantages [P, G], and who has a signal [P]."""
+) -> Rewards:
+    """Returns what the groups earn, in NumPy; `prior` is what was known before."""
     P = len(groups)
     hard = config.difficulty.hard_below
     return device_get(
@@ -212,8 +246,8 @@ def _rewards_and_advantages(
     confidence_P: Any,
     *,
     config: TrainConfig,
-) -> tuple[dict[str, jax.Array], jax.Array, jax.Array, jax.Array]:
-    """Returns rewards by part, rewards, advantages [P, G], and who has a signal [P]."""
+) -> Rewards:
+    """Returns what the groups earn; a jitted program, compiled once."""
     parts_PG = reward_parts(*statuses, raw_scores, config=config.reward)
     reward_PG = combine_rewards(parts_PG, config=config.reward)
     if config.overlong_buffer:
@@ -224,8 +258,11 @@ def _rewards_and_advantages(
         )
         parts_PG["overlong"] = penalty_B.reshape(reward_PG.shape)
         reward_PG = reward_PG + parts_PG["overlong"]
+    _, verified_PG = statuses
+    judged_PG = judged_completions(verified_PG, raw_scores, config=config.reward)
     advantages_PG = group_advantages(
         reward_PG,
+        judged_PG,
         baseline=config.advantage.baseline,
         normalize=config.advantage.normalize,
     )
@@ -235,9 +272,10 @@ def _rewards_and_advantages(
         )
     elif config.advantage.overhard_advantage == "shrink":
         advantages_PG = scale_by_confidence(advantages_PG, confidence_P)
-    return (
-        parts_PG,
-        reward_PG,
-        advantages_PG,
-        has_signal(correctness_rewards(*statuses)),
+    return Rewards(
+        reward_parts=parts_PG,
+        rewards=reward_PG,
+        judged=judged_PG,
+        advantages=advantages_PG,
+        has_signal=has_signal(correctness_rewards(*statuses)),
     )

@@ -9,7 +9,6 @@ import time
 from typing import Any, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from job_jax.processes import device_get
@@ -108,7 +107,9 @@ class ProbeCallback:
         """
         config = self.ctx.setup.config.train.rfgo
         graded = rollout_batch.groups.graded
-        has_signal_P = np.asarray(has_signal(jnp.asarray(rollout_batch.rewards)))
+        has_signal_P = np.asarray(
+            has_signal(rollout_batch.rewards, rollout_batch.judged)
+        )
         targets = ProbeTargets(
             outcomes=outcome_codes(graded),
             proxy_eligible=proxy_eligible(

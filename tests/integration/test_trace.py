@@ -281,8 +281,10 @@ def test_rewards_penalty_guard_and_the_unverified_by_hand(whole):
             mean = sum(known) / max(len(known), 1)
             reward = np.array([REWARD.get(s, mean) for s in statuses])
             reward += np.clip((T - BUFFER - lengths) / BUFFER, -1, 0)
-            std = reward.std()
-            advantage = (reward - reward.mean()) / std if std > 1e-6 else 0 * reward
+            judged = np.array([s != "unverified" for s in statuses])
+            own, advantage = reward[judged], np.zeros(len(statuses))
+            if judged.any() and own.std() > 1e-6:
+                advantage[judged] = (own - own.mean()) / own.std()
             largest = np.abs(advantage).max()
             if posteriors.mean(name) < HARD and largest > CAP:
                 advantage *= CAP / largest

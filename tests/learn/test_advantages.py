@@ -155,6 +155,71 @@ def test_rewards_of_another_shape_are_refused():
         group_advantages([1, 0])
 
 
+def _reference(rewards, judged, baseline, normalize):
+    """Advantages in float64, group by group, of the judged members alone."""
+    found = np.zeros(rewards.shape)
+    for p, mask in enumerate(judged):
+        group = rewards[p, mask].astype(np.float64)
+        size = len(group)
+        if size < 2 or group.std() <= 1e-6:
+            continue
+        if baseline == "group_mean":
+            centered = group - group.mean()
+        else:
+            others = [np.delete(group, i).mean() for i in range(size)]
+            centered = group - np.array(others)
+        unit = {
+            "group": group.std(),
+            "batch": rewards[judged].astype(np.float64).std(),
+            "none": 1.0,
+        }[normalize]
+        found[p, mask] = centered / unit
+    return found
+
+
+@pytest.mark.parametrize(("baseline", "scale"), SETTINGS)
+def test_every_estimate_is_over_the_judged_members_of_a_group(baseline, scale):
+    """0 to 8 judged of 8, among them groups of one and groups of equal rewards."""
+    rewards = np.array(_random_rewards(groups=40))
+    rng = np.random.default_rng(7)
+    judged = rng.uniform(size=rewards.shape) < np.linspace(0, 1, 40)[:, None]
+    rewards[::5] = np.round(rewards[::5])
+    rewards[3] = np.where(judged[3], 0.7, rewards[3])
+    found = group_advantages(rewards, judged, baseline=baseline, normalize=scale)
+    expected = _reference(rewards, judged, baseline, scale)
+    np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-6)
+    assert not np.asarray(found)[~judged].any()
+    np.testing.assert_array_equal(has_signal(rewards, judged), expected.any(axis=1))
+    # What an unjudged completion is said to earn has no say.
+    other = np.where(judged, rewards, 1000.0)
+    again = group_advantages(other, judged, baseline=baseline, normalize=scale)
+    np.testing.assert_array_equal(again, found)
+
+
+@pytest.mark.parametrize(("baseline", "scale"), SETTINGS)
+def test_a_group_of_judged_members_alone_is_the_group(baseline, scale):
+    rewards = _random_rewards()
+    whole = group_advantages(rewards, baseline=baseline, normalize=scale)
+    np.testing.assert_array_equal(
+        group_advantages(
+            rewards, np.ones((5, 8), bool), baseline=baseline, normalize=scale
+        ),
+        whole,
+    )
+    # Siblings that are not judged leave the others where they were.
+    padded = np.concatenate([rewards, np.full((5, 3), 0.25, np.float32)], axis=1)
+    judged = np.arange(11) < 8
+    fewer = group_advantages(
+        padded, np.tile(judged, (5, 1)), baseline=baseline, normalize=scale
+    )
+    np.testing.assert_allclose(fewer[:, :8], whole, rtol=1e-6)
+
+
+def test_who_is_judged_is_told_for_every_completion():
+    with pytest.raises(ValueError, match=r"judged has shape \(2,\); it must be \[P=1,"):
+        group_advantages([[1, 0]], [True, False])
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_a_reward_that_is_no_number_is_never_silent(bad):
     """Refused where it is known; while tracing it comes through, in its group alone."""

@@ -36,7 +36,7 @@ def test_the_page_says_what_the_preset_sets(name):
         assert [float(x) for x in bounds.split(",")] == [loss.clip_low, loss.clip_high]
     assert scale == f"{advantage.baseline}, {advantage.normalize}"
     expected = f"{loss.kl_estimator}, {loss.kl_coef:g}".replace("0.", ".")
-    assert kl in (expected if loss.kl_coef else "0", "see 5")
+    assert kl in (expected if loss.kl_coef else "0", "see 6")
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -9,6 +9,7 @@ from rlvr_jax.learn.rewards import (
     combine_rewards,
     confidence_rewards,
     correctness_rewards,
+    judged_completions,
     overlong_penalty,
     reward_parts,
 )
@@ -16,6 +17,7 @@ from rlvr_jax.learn.rewards import (
 RIGHT = jnp.array([[True, False, False, True]])
 JUDGED = jnp.array([[True, True, True, False]])
 NAN = float("nan")
+MINE, OTHER = "math:sin", "math:cos"  # functions stand in for rewards of one's own
 
 
 def test_penalty_is_flat_then_linear_then_flat():
@@ -90,3 +92,36 @@ def test_parts_are_told_apart_and_weighed():
     np.testing.assert_array_equal(parts["wrong_label"], [[0, 1, third, 0]])
     total = combine_rewards(parts, config=config)
     np.testing.assert_allclose(total, [[1.5, -2, 0.5 - 2 / 3, 1.5]], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("names", "judged"),
+    [
+        (("correctness",), [1, 1, 1, 0]),
+        # A format without a verdict is no judgement of the completion.
+        (("format", "correctness"), [1, 1, 1, 0]),
+        # No stated confidence costs 1; only no verdict is no judgement.
+        (("correctness", "confidence"), [1, 1, 1, 0]),
+        (("wrong_label",), [1, 1, 0, 1]),
+        (("correctness", "wrong_label"), [1, 1, 0, 0]),
+        # Without a part that reads verdicts, whoever has a score is judged.
+        (("random",), [1, 1, 1, 1]),
+        ((MINE,), [0, 1, 1, 1]),
+        ((MINE, OTHER), [1, 1, 1, 1]),
+        # A bonus of one's own that says nothing of some does not hide their verdict.
+        (("correctness", MINE), [1, 1, 1, 0]),
+    ],
+)
+def test_a_completion_is_judged_by_the_parts_that_read_its_verdict(names, judged):
+    config = RewardConfig(names=names, weights=(1.0,) * len(names))
+    scores = {
+        "format": jnp.array([[1.0, 0, 0, 1]]),
+        "confidence": jnp.array([[NAN, 0.5, 0.5, 0.5]]),
+        "random": jnp.array([[1.0, 0, 0, 1]]),
+        "wrong_label": jnp.array([[1.0, 0, NAN, 0]]),
+        MINE: jnp.array([[NAN, 0.5, 0, 1]]),
+        OTHER: jnp.array([[0.5, NAN, NAN, 1]]),
+    }
+    given = {name: scores[name] for name in names if name in scores}
+    found = judged_completions(JUDGED, given, config=config)
+    np.testing.assert_array_equal(found, [np.array(judged, bool)])

@@ -102,7 +102,7 @@ MUTANTS = [
             'if graded.verdict.status != "unverified"',
             'if graded.verdict.status != "none"',
         ),
-        flags_the_easy=('band == "hard"', 'band == "easy"'),
+        flags_the_easy=('band == "hard" and posterior', 'band == "easy" and posterior'),
         forgets_what_was_never_solved=(
             "prior.last_pass_rate[p] >= 0.5",
             "prior.last_pass_rate[p] < 0.5",

@@ -361,7 +361,7 @@ def test_rewards_signal_and_the_guard_by_hand(guard):
     now = dataclasses.replace(
         now, rollouts=dataclasses.replace(now.rollouts, lengths=lengths)
     )
-    parts, rewards, advantages, signal = collect._compute_rewards(
+    parts, rewards, _, advantages, signal = collect._compute_rewards(
         config, now, {}, prior=prior
     )
     np.testing.assert_allclose(parts["correctness"], [[1, 0], [1, 0], [0, 0]])
@@ -374,3 +374,38 @@ def test_rewards_signal_and_the_guard_by_hand(guard):
     factor = {"off": [1, 1], "clip": [0.5, 1], "shrink": mass_N}[guard]
     expected = np.array([[1, -1], [1, -1]]) * np.array(factor)[:, None]
     np.testing.assert_allclose(advantages[:2], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "expected"),
+    [("rrrrwwww", 1.0), ("rrrwwwuu", 1.0), ("rrwwuuuu", 1.0), ("rwuuuuuu", 1.0)],
+)
+@pytest.mark.parametrize("buffer", [0, 4])
+def test_completions_that_nobody_could_judge_change_no_advantage(
+    verdicts, expected, buffer
+):
+    """Half of those judged are correct: +1 and -1, however few they are.
+
+    That holds with a penalty of length, too, which all pay alike here.
+    """
+    config = Config(
+        train=TrainConfig(
+            batch_size=1,
+            group_size=8,
+            overlong_buffer=buffer,
+            sampling=SamplingConfig(max_new_tokens=4),
+        )
+    )
+    one = groups(0, verdicts)
+    lengths = np.where([letter == "u" for letter in verdicts], 4, 2)
+    rollouts = dataclasses.replace(one.rollouts, lengths=lengths)
+    found = collect._compute_rewards(
+        config,
+        dataclasses.replace(one, rollouts=rollouts),
+        {},
+        prior=init_difficulty(1),
+    )
+    np.testing.assert_array_equal(found.judged[0], [x != "u" for x in verdicts])
+    sign = np.array([{"r": 1, "w": -1, "u": 0}[x] for x in verdicts])
+    np.testing.assert_allclose(found.advantages[0], expected * sign, atol=1e-6)
+    assert found.has_signal.tolist() == [True]
