@@ -11,6 +11,7 @@ import numpy as np
 
 from job_jax.command import UsageError
 from job_jax.metrics import METRICS_FILE, read_metrics
+from rlvr_jax.config import DifficultyConfig
 from rlvr_jax.metrics.doctor import Alarm, check_run
 from rlvr_jax.run.workdir import read_rollouts, rollouts_file
 
@@ -40,6 +41,14 @@ class RunArtifacts:
     def config(self) -> dict[str, Any]:
         """Returns the resolved configuration."""
         return self.metadata["config"]
+
+    @property
+    def band_thresholds(self) -> DifficultyConfig:
+        """Returns where the run's difficulty bands are cut, by pass rate."""
+        difficulty = self.config["difficulty"]
+        return DifficultyConfig(
+            hard_below=difficulty["hard_below"], easy_above=difficulty["easy_above"]
+        )
 
     def series(self, stage: str, name: str) -> tuple[list[int], list[float]]:
         """Returns the steps at which a stage wrote a metric, and its values there."""

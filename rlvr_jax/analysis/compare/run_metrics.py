@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 from rlvr_jax.analysis.tables import first_and_last_tenth, mean
 from rlvr_jax.analysis.workdir import RunArtifacts
-from rlvr_jax.config import DifficultyConfig
 from rlvr_jax.metrics.bootstrap import Interval
 from rlvr_jax.metrics.scores import bands_from_verdicts
 from rlvr_jax.metrics.statistics import pass_at_k
@@ -99,9 +98,7 @@ def _eval_scores(run: RunArtifacts, missing: list[str]) -> dict[Metric, Score]:
     if run.rollout_steps("eval_before"):
         rows = run.rollouts("eval_before", 0)
         before = _group_by_id(rows)
-        bands = bands_from_verdicts(
-            verdicts_by_problem(rows), _difficulty_thresholds(run.config)
-        )
+        bands = bands_from_verdicts(verdicts_by_problem(rows), run.band_thresholds)
         groups += _split_problems(
             "band", after, lambda name: bands.get(name, "unknown"), BANDS
         )
@@ -181,9 +178,3 @@ def _summary_scores(scores: Mapping[str, Any]) -> dict[Metric, Score]:
         for k, interval in part["pass@k"].items()
     }
     return pass_scores | {Metric(LENGTH): Score(mean=scores["length_mean"])}
-
-
-def _difficulty_thresholds(config: Mapping[str, Any]) -> DifficultyConfig:
-    """Returns the thresholds between the bands of a run."""
-    names = ("hard_below", "easy_above")
-    return DifficultyConfig(**{name: config["difficulty"][name] for name in names})

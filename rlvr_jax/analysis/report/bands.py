@@ -120,8 +120,9 @@ def training_by_band(run: RunArtifacts) -> Section | None:
     return Section(
         title="Difficulty over training",
         text=_describe_drift(run, drift)
-        + "The other charts are of the problems of each step, by the band they were "
-        "in just before it.",
+        + "The other charts and the table are of the problems of each step, by the "
+        "band they were in before RL; without samples before RL, by the posterior just "
+        "before the step.",
         figures=figures,
         legend=make_legend([*passed.values(), *drift]) if figures else {},
         table=Table(
@@ -147,6 +148,28 @@ def training_by_band(run: RunArtifacts) -> Section | None:
                     format_percent(sum(mass[band].y) / total) if total > 0 else "",
                 )
                 for band in bands
+            ],
+        ),
+    )
+
+
+def band_moves(run: RunArtifacts) -> Section | None:
+    """Where the problems of each initial band ended, by posterior."""
+    moves = run.summary.get("difficulty", {}).get("posterior_by_initial")
+    if not moves:
+        return None
+    return Section(
+        title="Difficulty, then and now",
+        text="Each problem of the pool has two bands. The one before RL is cut by the "
+        "plain pass rate of its samples then, and stays; the posterior follows every "
+        "rollout, and is unknown as long as too little speaks for one band. A row "
+        "counts the problems of a band before RL by their posterior after the last "
+        "step.",
+        table=Table(
+            head=("band before RL", "problems", *(f"now {band}" for band in BANDS)),
+            rows=[
+                (band, str(sum(counts.values())), *(str(counts[b]) for b in BANDS))
+                for band, counts in moves.items()
             ],
         ),
     )

@@ -11,7 +11,15 @@ import jinja2
 from job_jax.files import write_atomically
 from job_jax.metrics import format_duration, format_number
 from job_jax.workdir import SUMMARY_FILE
-from rlvr_jax.analysis.report import bands, held_out, learning, reward_features, tokens
+from rlvr_jax.analysis.report import (
+    bands,
+    gains,
+    held_out,
+    learning,
+    luck,
+    reward_features,
+    tokens,
+)
 from rlvr_jax.analysis.tables import format_interval, format_percent
 from rlvr_jax.analysis.workdir import RunArtifacts, read_run
 
@@ -22,9 +30,14 @@ _SECTIONS = (
     learning.by_level,
     held_out.pass_curves,
     bands.pass_by_band,
+    gains.gain_by_band,
+    gains.prior_capability,
     bands.training_by_band,
+    bands.band_moves,
     bands.signal_by_band,
     bands.behavior_by_band,
+    luck.lucky_successes,
+    luck.memorization,
     held_out.accuracy,
     held_out.strategies,
     learning.stability,

@@ -215,9 +215,9 @@ def _count_section(dynamics: FeatureDynamics) -> Section:
         f"{1 - thresholds.delta:g} or less; emerging: fires on under "
         f"{100 * thresholds.e0:g} % of tokens before, on {100 * thresholds.e1:g} % or "
         "more now; unique: gained in this band alone. At most "
-        f"{100 * thresholds.fdr:g} % of claims are false on average. In brackets: the "
-        "mean count when each prompt's two checkpoints are swapped at random "
-        f"({NUM_NULL_DRAWS} draws).",
+        f"{100 * thresholds.fdr:g} % of claims are false on average. In brackets: what "
+        "chance alone would count, the mean when each prompt's two checkpoints are "
+        f"swapped at random ({NUM_NULL_DRAWS} draws).",
         table=count_table(dynamics),
         findings=[
             ("Does the autoencoder still fit?", warning, "")

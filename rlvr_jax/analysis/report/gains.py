@@ -1,0 +1,129 @@
+"""Sections of the report on what RL gained, and whether what was known is kept.
+
+Gains are paired: each problem's pass rate after RL less that before, on the same draws.
+Each function returns its section, or None where the run has no data for it.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from rlvr_jax.analysis.report.sections import Section
+from rlvr_jax.analysis.tables import Table, format_percent
+from rlvr_jax.analysis.workdir import RunArtifacts
+from rlvr_jax.metrics.bootstrap import Interval, bootstrap_interval
+from rlvr_jax.metrics.scores import bands_from_verdicts
+from rlvr_jax.rollouts.graded import Verdicts, verdicts_by_problem
+from rlvr_jax.types import BANDS
+
+_INTERVAL_NOTE = (
+    "In brackets a 95\u00a0% interval: where other problems of the same kind would put "
+    "the gain, nineteen times in twenty. One that holds 0 may be luck."
+)
+_HEAD = ("problems", "before RL", "after RL", "gain, points [95\u00a0%]")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _HeldOut:
+    """Each held-out problem's verdicts before and after RL, and its level."""
+
+    before: Verdicts
+    after: Verdicts
+    levels: Mapping[str, int]
+    resamples: int
+    seed: int
+
+    def row(self, label: str, names: Sequence[str], *, skip: int = 0) -> list[str]:
+        """Returns a row of the table: pass rates of these problems, and the gain.
+
+        Each problem's first `skip` samples are left out.
+        """
+        before_N, after_N = (
+            np.array([_pass_rate(verdicts[name][skip:]) for name in names])
+            for verdicts in (self.before, self.after)
+        )
+        gain = bootstrap_interval(
+            after_N - before_N, resamples=self.resamples, seed=self.seed
+        )
+        return [
+            label,
+            str(len(names)),
+            format_percent(float(before_N.mean())),
+            format_percent(float(after_N.mean())),
+            _format_points(gain),
+        ]
+
+
+def gain_by_band(run: RunArtifacts) -> Section | None:
+    """What RL gained, by the band a held-out problem was in before RL."""
+    if (held_out := _read_held_out(run)) is None:
+        return None
+    half = min(map(len, held_out.before.values())) // 2
+    if half == 0:
+        return None
+    first = {name: statuses[:half] for name, statuses in held_out.before.items()}
+    band_of = bands_from_verdicts(first, run.band_thresholds)
+    groups = {band: [n for n in first if band_of[n] == band] for band in BANDS}
+    rows = [
+        held_out.row(band, names, skip=half) for band, names in groups.items() if names
+    ]
+    return Section(
+        title="What RL gained, by difficulty",
+        text=f"The first {half} samples of each held-out problem before RL choose its "
+        "band; the others are scored, before and after RL, so that luck in the first "
+        f"does not count twice. {_INTERVAL_NOTE}",
+        table=Table(head=("band before RL", *_HEAD), rows=rows),
+    )
+
+
+def prior_capability(run: RunArtifacts) -> Section | None:
+    """Whether the levels that RL never asked are still solved."""
+    asked = {int(n) for n in run.match_metrics("train", r"level_(\d+)/pass")}
+    if not asked or (held_out := _read_held_out(run)) is None:
+        return None
+    levels = sorted(set(held_out.levels.values()) - asked)
+    groups = {
+        level: [name for name, at in held_out.levels.items() if at == level]
+        for level in levels
+    }
+    if not groups:
+        return None
+    rows = [held_out.row(f"level {level}", names) for level, names in groups.items()]
+    if len(rows) > 1:
+        rows.append(held_out.row("all of these", _join(groups.values())))
+    return Section(
+        title="Prior capability",
+        text="Held-out problems of levels that RL never asked. What the policy could "
+        "do of them it knew before RL; a gain below 0 is forgetting. "
+        f"{_INTERVAL_NOTE}",
+        table=Table(head=("", *_HEAD), rows=rows),
+    )
+
+
+def _read_held_out(run: RunArtifacts) -> _HeldOut | None:
+    """Returns the completions before and after RL, None where one is missing."""
+    if not all(run.rollout_steps(f"eval_{when}") for when in ("before", "after")):
+        return None
+    before, after = (run.rollouts(f"eval_{when}", 0) for when in ("before", "after"))
+    return _HeldOut(
+        before=verdicts_by_problem(before),
+        after=verdicts_by_problem(after),
+        levels={row["id"]: row["level"] for row in before},
+        resamples=run.config["eval"]["bootstrap_resamples"],
+        seed=run.config["seed"],
+    )
+
+
+def _pass_rate(statuses: Sequence[str]) -> float:
+    return sum(status == "correct" for status in statuses) / len(statuses)
+
+
+def _join(groups: Iterable[Sequence[str]]) -> list[str]:
+    return [name for names in groups for name in names]
+
+
+def _format_points(gain: Interval) -> str:
+    """Returns "+12.3 [8.1, 16.4]", in percentage points."""
+    mean, low, high = (100 * gain[part] for part in ("mean", "low", "high"))
+    return f"{mean:+.1f} [{low:.1f}, {high:.1f}]"

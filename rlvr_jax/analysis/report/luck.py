@@ -1,0 +1,138 @@
+"""Sections of the report on what successes rest on: luck, and memory.
+
+Each function returns its section, or None where the run has no data for it.
+"""
+
+from rlvr_jax.analysis.charts import BLUE, PURPLE, RED, Line
+from rlvr_jax.analysis.report.sections import (
+    Section,
+    draw_chart,
+    make_legend,
+    metric_line,
+)
+from rlvr_jax.analysis.tables import (
+    Table,
+    first_and_last_tenth,
+    format_percent,
+    mean,
+)
+from rlvr_jax.analysis.workdir import RunArtifacts
+
+_COLORS = {"easy": BLUE, "medium": PURPLE, "hard": RED}
+_SOURCES = {
+    "wrong_steps_mass": "Advantage on right answers with wrong steps",
+    "guessed_start_mass": "Advantage on right answers from a guessed start",
+}
+_STAGES = {"sft": "supervised fine-tuning", "train": "RL"}
+_NONE = "\u2013"
+
+
+def lucky_successes(run: RunArtifacts) -> Section | None:
+    """How much of the lesson lies on right answers that the steps do not show."""
+    bands = run.match_metrics("train", r"band_(\w+)/wrong_steps_mass")
+    bands = [band for band in _COLORS if band in bands]
+    if not bands:
+        return None
+    lines = {
+        (name, band): metric_line(
+            run, f"band_{band}/{name}", label=band, color=_COLORS[band]
+        )
+        for name in _SOURCES
+        for band in bands
+    }
+    figures = [
+        figure
+        for name, title in _SOURCES.items()
+        for figure in draw_chart(
+            name, title, [lines[name, band] for band in bands], percent=True
+        )
+    ]
+    return Section(
+        title="Lucky successes",
+        text="A right answer earns its reward however it was found. Here every step "
+        "can be checked: of all that a band's completions were pushed up or down "
+        "(their advantage mass), the charts and the table give the part on right "
+        "answers with a wrong or missing step, and on those whose steps are right but "
+        "begin with a guess of what is asked. Both teach something that did not lead "
+        "to the answer. First success: a right answer on a problem that was hard "
+        "before RL and never solved until then.",
+        figures=figures,
+        legend=make_legend([lines["wrong_steps_mass", band] for band in bands])
+        if figures
+        else {},
+        table=Table(
+            head=(
+                "band before RL",
+                "mass on wrong steps, first \u2192 last tenth",
+                "mass on a guessed start",
+                "lucky guesses, of completions",
+                "first successes",
+            ),
+            rows=[
+                (
+                    band,
+                    *(_format_change(lines[name, band]) for name in _SOURCES),
+                    *(
+                        _format_mean(run, f"band_{band}/{flag}")
+                        for flag in ("lucky_guess", "first_success")
+                    ),
+                )
+                for band in bands
+            ],
+        ),
+    )
+
+
+def memorization(run: RunArtifacts) -> Section | None:
+    """Whether worked golds of seen problems are likelier than those of fresh ones."""
+    evals = run.summary.get("eval", {})
+    found = {
+        (stage, when): evals[when]["memorization"][stage]
+        for stage in _STAGES
+        for when in ("before", "after")
+        if stage in evals.get(when, {}).get("memorization", {})
+    }
+    if not found:
+        return None
+    rows = []
+    for (stage, when), values in found.items():
+        ratio = values["ratio"]
+        rows.append(
+            (
+                f"{_STAGES[stage]}, {when} RL",
+                str(values["problems"]),
+                f"{values['perplexity_seen']:.3f}",
+                f"{values['perplexity_fresh']:.3f}",
+                f"{ratio['mean']:.3f} [{ratio['low']:.3f}, {ratio['high']:.3f}]",
+            )
+        )
+    return Section(
+        title="Memorization",
+        text="How surprised the policy is by worked golds (perplexity: 1 is not at "
+        "all) of problems that a stage has seen, and of held-out ones of the same type "
+        "and length. Fresh over seen: 1 where it learned the task, above 1 where it "
+        "knows these very problems. Before RL the problems of RL are fresh too, so "
+        "their ratio there shows what chance does. In brackets a 95\u00a0% interval "
+        "over the pairs of problems: one that holds 1 shows no memorization.",
+        table=Table(
+            head=(
+                "seen by",
+                "pairs",
+                "perplexity, seen",
+                "perplexity, fresh",
+                "fresh / seen [95\u00a0%]",
+            ),
+            rows=rows,
+        ),
+    )
+
+
+def _format_change(line: Line) -> str:
+    if not line.y:
+        return _NONE
+    return " \u2192 ".join(map(format_percent, first_and_last_tenth(line.y)))
+
+
+def _format_mean(run: RunArtifacts, name: str) -> str:
+    values = run.series("train", name)[1]
+    return f"{100 * mean(values):.1f}\u00a0%" if values else _NONE

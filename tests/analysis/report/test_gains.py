@@ -1,0 +1,151 @@
+"""What the report says of gains, of what is kept, of luck and of memory."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+from run_workdirs import config
+
+from job_jax.metrics import MetricsWriter
+from rlvr_jax.analysis import read_run
+from rlvr_jax.analysis.report.bands import band_moves
+from rlvr_jax.analysis.report.gains import gain_by_band, prior_capability
+from rlvr_jax.analysis.report.luck import lucky_successes, memorization
+from rlvr_jax.analysis.report.page import render_page
+
+STATUS = {"r": "correct", "w": "incorrect", "u": "unverified"}
+
+
+def run_of(tmp_path, verdicts, *, summary=None, train=()):
+    """Returns a run with {id: (level, before, after)} held out; a letter a sample."""
+    record = {"config": config(120), "device": "cpu"}
+    (tmp_path / "config.json").write_text(json.dumps(record))
+    (tmp_path / "rollouts").mkdir()
+    for at, when in ((1, "before"), (2, "after")):
+        rows = [
+            {"id": name, "level": values[0], "verdict": STATUS[letter]}
+            for name, values in verdicts.items()
+            for letter in values[at]
+        ]
+        path = tmp_path / f"rollouts/eval_{when}_000000.jsonl.gz"
+        with gzip.open(path, "wt") as file:
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+    with MetricsWriter(tmp_path) as writer:
+        for step, values in enumerate(train):
+            writer.write("train", step, values)
+    if summary is not None:
+        (tmp_path / "summary.json").write_text(json.dumps(summary))
+    return read_run(tmp_path)
+
+
+def test_gains_are_those_of_samples_that_chose_no_band(tmp_path):
+    """Hard by its first four; the other four go from 1 of 4 to 3 of 4."""
+    run = run_of(
+        tmp_path,
+        {
+            "a": (9, "wwwwrwww", "rrrrrrrw"),
+            "b": (9, "wwwwrwww", "wwwwrrrw"),
+            "c": (4, "rrrrrrrr", "rrrrrrrw"),
+        },
+    )
+    section = gain_by_band(run)
+    assert section.table.head[0] == "band before RL"
+    assert [row[:4] for row in section.table.rows] == [
+        ["easy", "1", "100\u00a0%", "75\u00a0%"],
+        ["hard", "2", "25\u00a0%", "75\u00a0%"],
+    ]
+    # Both problems gain a half, so every resample does.
+    assert section.table.rows[1][4] == "+50.0 [50.0, 50.0]"
+    assert "95\u00a0% interval" in section.text
+
+
+def test_the_interval_of_a_gain_is_paired_by_problem(tmp_path):
+    """Against the percentiles of 20,000 resamples by NumPy alone."""
+    gains = [4, 0, 2, 4, -2, 0, 2, 4, 0, 2]  # of four samples
+    problems = {
+        f"p{n}": (2, "rrww" * 2, "rrww" + "r" * (2 + g // 2) + "w" * (2 - g // 2))
+        for n, g in enumerate(gains)
+    }
+    section = prior_capability(
+        run_of(tmp_path, problems, train=[{"level_5/pass": 0.5}])
+    )
+    ((label, size, before, after, gain),) = section.table.rows
+    assert (label, size, before) == ("level 2", "10", "50\u00a0%")
+    points = np.array([100 * (g // 2) / 8 for g in gains])
+    assert after == f"{50 + points.mean():.0f}\u00a0%"
+    rng = np.random.default_rng(1)
+    means = rng.choice(points, (20_000, 10)).mean(axis=1)
+    low, high = (float(x) for x in gain.split("[")[1].rstrip("]").split(", "))
+    assert float(gain.split()[0]) == pytest.approx(points.mean(), abs=0.06)
+    assert low == pytest.approx(np.quantile(means, 0.025), abs=1.3)
+    assert high == pytest.approx(np.quantile(means, 0.975), abs=1.3)
+
+
+def test_levels_that_rl_asked_are_no_prior_capability(tmp_path):
+    problems = {"a": (2, "rr", "rr"), "b": (3, "rr", "ww"), "c": (5, "ww", "rr")}
+    run = run_of(tmp_path, problems, train=[{"level_5/pass": 0.5}])
+    rows = prior_capability(run).table.rows
+    assert [row[0] for row in rows] == ["level 2", "level 3", "all of these"]
+    assert [row[4] for row in rows[:2]] == [
+        "+0.0 [0.0, 0.0]",
+        "-100.0 [-100.0, -100.0]",
+    ]
+    assert rows[2][2:4] == ["100\u00a0%", "50\u00a0%"]
+
+
+def test_a_run_that_asked_all_levels_or_is_not_done_shows_no_prior(tmp_path):
+    problems = {"a": (5, "rr", "rr")}
+    run = run_of(tmp_path, problems, train=[{"level_5/pass": 0.5}])
+    assert prior_capability(run) is None
+    (tmp_path / "rollouts/eval_after_000000.jsonl.gz").unlink()
+    assert prior_capability(run) is None
+    assert gain_by_band(run) is None
+
+
+def test_luck_and_moves_between_bands_have_their_tables(tmp_path):
+    lucky = {
+        "band_hard/wrong_steps_mass": 0.4,
+        "band_hard/guessed_start_mass": 0.1,
+        "band_hard/lucky_guess": 0.125,
+        "band_hard/first_success": 0.004,
+    }
+    moves = {"hard": {"easy": 1, "medium": 2, "hard": 3, "unknown": 4}}
+    run = run_of(
+        tmp_path,
+        {"a": (5, "rrww", "rrrw")},
+        train=[lucky, lucky],
+        summary={"difficulty": {"posterior_by_initial": moves}},
+    )
+    section = lucky_successes(run)
+    assert len(section.figures) == 2
+    assert section.table.rows == [
+        (
+            "hard",
+            "40\u00a0% \u2192 40\u00a0%",
+            "10\u00a0% \u2192 10\u00a0%",
+            "12.5\u00a0%",
+            "0.4\u00a0%",
+        )
+    ]
+    assert band_moves(run).table.rows == [("hard", "10", "1", "2", "3", "4")]
+    page = render_page(run)
+    assert "Lucky successes" in page
+    assert "Difficulty, then and now" in page
+
+
+def test_memorization_stands_beside_its_control(tmp_path):
+    values = {
+        "problems": 64,
+        "perplexity_seen": 1.1,
+        "perplexity_fresh": 1.21,
+        "ratio": {"mean": 1.1, "low": 1.05, "high": 1.15},
+    }
+    evals = {w: {"memorization": {"train": values}} for w in ("before", "after")}
+    run = run_of(tmp_path, {}, summary={"eval": evals})
+    assert memorization(run).table.rows == [
+        (f"RL, {when} RL", "64", "1.100", "1.210", "1.100 [1.050, 1.150]")
+        for when in ("before", "after")
+    ]
+    assert lucky_successes(run) is None
+    assert band_moves(run) is None
