@@ -15,14 +15,22 @@ from absl import flags
 
 from job_jax.command import UsageError, parse_flags, run_command
 from job_jax.files import write_atomically
-from rlvr_jax.reformulate.backward import rewrite_problems
-from rlvr_jax.reformulate.records import report_lines, select_rewrites, to_record
+from rlvr_jax.reformulate.backward import WORDINGS, rewrite_problems
+from rlvr_jax.reformulate.records import (
+    read_band,
+    report_lines,
+    select_parents,
+    select_rewrites,
+    to_record,
+)
 from rlvr_jax.tasks import RecordConfig
 from rlvr_jax.tasks.records.files import read_records
 from rlvr_jax.tasks.records.records import parse_records
+from rlvr_jax.types import BANDS
 
 _USAGE = """\
 usage: python -m rlvr_jax.rewrite --in=FILE --out=FILE [--fraction=S] [...]
+       ... --difficulty=WORKDIR --bucket=hard
 
 IN   problems, one JSON object a line or parquet; GSM8K's layout unless flags say other
 OUT  JSON lines: the problems of IN, then problems asked backward, as many as are at
@@ -31,8 +39,10 @@ OUT  JSON lines: the problems of IN, then problems asked backward, as many as ar
        id, parent     its own name, and that of the problem that it was made from
        parent_gold    the answer that it gives away
        template       "condition" or "appended"
-       check          "verified", or why the worked solution does not verify it
+       check          "verified", or why nothing verifies it
      Read it with task.record.id_field=id and task.record.parent_field=parent.
+WORKDIR  a run that has sampled the problems of IN (stage `difficulty`): only those of
+     one initial band are asked backward
 
 flags:"""
 
@@ -65,7 +75,11 @@ def _run(argv: Sequence[str]) -> None:
     config = RecordConfig(**mapping)
     placed_records = read_records(Path(source))[: values.first or None]
     parents = parse_records(placed_records, config, source=Path(source).name)
-    results = list(rewrite_problems(parents))
+    chosen = parents
+    if values.difficulty:
+        ids = read_band(Path(values.difficulty), values.bucket)
+        chosen = select_parents(parents, ids, values.difficulty)
+    results = list(rewrite_problems(chosen, WORDINGS[values.wording]))
     rewrites, drops = select_rewrites(
         results,
         num_parents=len(parents),
@@ -83,7 +97,7 @@ def _run(argv: Sequence[str]) -> None:
         lines = [json.dumps(record, ensure_ascii=False) + "\n" for record in records]
         path.write_text("".join(lines), encoding="utf-8")
     report = report_lines(
-        parents,
+        chosen,
         rewrites,
         drops,
         num_attempted=len(results),
@@ -110,6 +124,26 @@ def _flags() -> flags.FlagValues:
     )
     flags.DEFINE_integer(
         "first", 0, "read so many problems; 0: all", lower_bound=0, flag_values=values
+    )
+    flags.DEFINE_string(
+        "difficulty",
+        None,
+        "the WORKDIR whose difficulty.jsonl says what is hard",
+        flag_values=values,
+    )
+    flags.DEFINE_enum(
+        "bucket",
+        "hard",
+        [*BANDS],
+        "with --difficulty: the initial band",
+        flag_values=values,
+    )
+    flags.DEFINE_enum(
+        "wording",
+        "plain",
+        [*WORDINGS],
+        "metamath: the published words, unknown x",
+        flag_values=values,
     )
     flags.DEFINE_integer("seed", 0, "chooses within the share", flag_values=values)
     for name in _RECORD_FLAGS:

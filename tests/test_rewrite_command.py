@@ -97,3 +97,39 @@ def test_help_names_every_flag(capsys):
         "parent_gold",
     ):
         assert word in printed
+
+
+def _difficulty(workdir, bands):
+    workdir.mkdir()
+    lines = [
+        {"id": f"in.jsonl:{n}", "band": "easy", "initial": {"band": band}}
+        for n, band in bands.items()
+    ]
+    (workdir / "difficulty.jsonl").write_text("\n".join(map(json.dumps, lines)))
+
+
+def test_only_what_a_run_found_hard_is_asked_backward(source, tmp_path, capsys):
+    _difficulty(tmp_path / "run", {1: "hard", 2: "medium", 5: "hard"})
+    out = tmp_path / "out.jsonl"
+    args = [f"--in={source}", f"--out={out}", "--fraction=1"]
+    assert rewrite.main([*args, f"--difficulty={tmp_path / 'run'}"]) == 0
+    assert {line["parent"] for line in _lines(out)} == {"in.jsonl:1", "in.jsonl:5"}
+    assert capsys.readouterr().out.startswith("problems            2\n")
+    medium = ["--bucket=medium", f"--difficulty={tmp_path / 'run'}"]
+    assert rewrite.main([*args, *medium]) == 0
+    assert {line["parent"] for line in _lines(out)} == {"in.jsonl:2"}
+
+
+def test_a_run_on_other_problems_is_refused(source, tmp_path, capsys):
+    out, run = tmp_path / "out.jsonl", tmp_path / "run"
+    args = [f"--in={source}", f"--out={out}", f"--difficulty={run}"]
+    assert rewrite.main(args) == 2
+    assert "difficulty.num_samples > 0" in capsys.readouterr().err
+    _difficulty(run, {})
+    (run / "difficulty.jsonl").write_text(
+        json.dumps({"id": "other:1", "initial": {"band": "hard"}})
+    )
+    assert rewrite.main(args) == 2
+    error = capsys.readouterr().err
+    assert "it knows 'other:1', the file has 'in.jsonl:1'" in error
+    assert not out.exists()

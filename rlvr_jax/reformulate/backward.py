@@ -1,18 +1,19 @@
-"""Problems asked backward: the answer is given, a quantity of the question is asked.
+r"""Problems asked backward: the answer is given, a quantity of the question is asked.
 
 Each number of a question is replaced in turn by an unknown z, and two templates ask
 for it, so that m quantities give up to 2m problems, whose golds are the masked
 quantities. The idea, and what counts as a quantity, are those of MetaMath
-(https://arxiv.org/abs/2309.12284); the words, and all the guards below, are ours.
+(https://arxiv.org/abs/2309.12284), and so are the words of METAMATH; those of PLAIN,
+numbers within LaTeX formulas, and all the guards below, are ours.
 
 A rewrite is dropped, with the reason, where
-  1. the token holds digits but is no number ("20-page", "7:30");
+  1. the token holds digits but is no quantity ("20-page", "7:30", the 2 of `x^2`);
   2. it is half of a mixed number ("2 1/2");
-  3. z stands in the question already, so that two things would be called z;
+  3. the letter stands in the question already, so that two things would be called z;
   4. its value occurs again: z would occur twice, or the question give it away;
   5. the question does not end in a question sentence (the template `condition` only);
-  6. the worked solution shows that z is not determined
-     (`calculator.check_unique_solution`);
+  6. the worked solution (`calculator.check_unique_solution`), or a question that is one
+     formula (`uniqueness.check_unique_formula`), shows that z is not determined;
   7. another rewrite is the same.
 """
 
@@ -24,28 +25,40 @@ from fractions import Fraction
 from typing import Literal
 
 from rlvr_jax.reformulate.calculator import SolutionCheck, check_unique_solution
+from rlvr_jax.reformulate.latex import (
+    NUMBER,
+    find_drawings,
+    find_formula_numbers,
+    find_formulas,
+    has_letter,
+    plain_number,
+    split_fraction,
+)
 from rlvr_jax.reformulate.number_words import implied_numbers
+from rlvr_jax.reformulate.uniqueness import check_unique_formula
 from rlvr_jax.tasks.records.records import RecordFields
 
 Template = Literal["condition", "appended"]
 TEMPLATES: tuple[Template, ...] = ("condition", "appended")
 
-_NUMBER = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+/\d+|\d+(?:\.\d+)?|\.\d+"
 _TOKEN = re.compile(r"\S*\d\S*", re.ASCII)
 # A leading dollar or bracket and trailing punctuation stay outside.
 _QUANTITY = re.compile(
-    rf"(?P<before>[$(\"'\u201c]*)(?P<number>{_NUMBER})(?P<after>%?[.,;:?!)$\"'\u201d]*)",
+    rf"(?P<before>[$(\"'\u201c]*)(?P<number>\d+/\d+|{NUMBER})(?P<after>%?[.,;:?!)$\"'\u201d]*)",
     re.ASCII,
 )
-_ANY_NUMBER = re.compile(_NUMBER, re.ASCII)
-_UNKNOWN = re.compile(r"\bz\b", re.IGNORECASE)
+_ANY_NUMBER = re.compile(rf"\d+/\d+|{NUMBER}", re.ASCII)
+_IN_A_WORD = re.compile(r"-?[a-zA-Z]")  # behind a formula: $3$-digit, $5$th
 _SENTENCE = re.compile(r"(?<=[.!?])[\"'\u201d)]*\s+(?=[\"'\u201c(]?[A-Z0-9$])")
 _ABBREVIATION = re.compile(r"\b(?:Mr|Mrs|Ms|Dr|St|Jr|vs|No|[A-Z][a-z]+ [A-Z])\.$")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Quantity:
-    """A number token of a question: text[start:end] is the number alone."""
+    r"""A number token of a question: text[start:end] is the number alone.
+
+    Within a formula it may be `\frac{3}{4}` or `1{,}000`.
+    """
 
     start: int
     end: int
@@ -55,7 +68,38 @@ class Quantity:
     @property
     def value(self) -> Fraction:
         """Returns the number."""
-        return Fraction(self.text.replace(",", ""))
+        return _parse_number(self.text)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Wording:
+    """The letter of the unknown, and what each template says.
+
+    Fields in braces: `masked` (the question with the unknown), `context` and `asked`
+    (its parts before and in the question sentence), `gold`, `unknown`.
+    """
+
+    letter: str
+    condition: str
+    appended: str
+
+
+WORDINGS = {
+    "plain": Wording(
+        letter="z",
+        condition='{context}The answer to "{asked}" is {gold}. '
+        "What is the unknown number {unknown}?",
+        appended="{masked} Suppose the answer to this question is known to be {gold}. "
+        "What is the unknown number {unknown}?",
+    ),
+    "metamath": Wording(
+        letter="x",
+        condition='{context}The answer to "{asked}" is {gold}. '
+        "What is the value of unknown variable {unknown}?",
+        appended="{masked} If we know the answer to the above question is {gold}, "
+        "what is the value of unknown variable {unknown}?",
+    ),
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -80,12 +124,12 @@ class DroppedRewrite:
 
 
 def rewrite_problems(
-    parents: Iterable[RecordFields],
+    parents: Iterable[RecordFields], wording: Wording = WORDINGS["plain"]
 ) -> Iterator[RewrittenProblem | DroppedRewrite]:
     """Yields two rewrites or drops for every quantity of every question."""
     seen: set[tuple[str, str]] = set()
     for parent in parents:
-        for made in _rewrite_problem(parent):
+        for made in _rewrite_problem(parent, wording):
             if isinstance(made, DroppedRewrite):
                 yield made
             elif (made.question, made.gold) in seen:
@@ -96,10 +140,45 @@ def rewrite_problems(
 
 
 def find_quantities(question: str) -> Iterator[Quantity | str]:
-    """Yields the number tokens of a question, and tokens with digits that are none."""
-    for token in _TOKEN.finditer(question):
+    """Yields the number tokens of a question, and tokens with digits that are none.
+
+    What an Asymptote drawing holds is neither.
+    """
+    drawings = list(find_drawings(question))
+    formulas = [
+        (start, end)
+        for start, end in find_formulas(question)
+        if not any(low <= start < high for low, high in drawings)
+    ]
+    position = 0
+    for start, end in sorted([*drawings, *formulas]):
+        yield from _find_in_prose(question, position, start)
+        if (start, end) in formulas:
+            yield from _find_in_formula(question, start, end)
+        position = end
+    yield from _find_in_prose(question, position, len(question))
+
+
+def _find_in_formula(question: str, start: int, end: int) -> Iterator[Quantity | str]:
+    formula = question[start:end]
+    is_in_word = _IN_A_WORD.match(question, end) is not None
+    for low, high, is_quantity in find_formula_numbers(formula):
+        text = formula[low:high]
+        if is_in_word or not is_quantity or _has_zero_divisor(text):
+            yield text
+            continue
+        yield Quantity(
+            start=start + low,
+            end=start + high,
+            text=text,
+            percent=formula[high:].startswith("\\%"),
+        )
+
+
+def _find_in_prose(question: str, start: int, end: int) -> Iterator[Quantity | str]:
+    for token in _TOKEN.finditer(question, start, end):
         found = _QUANTITY.fullmatch(token[0])
-        if found is None or found["number"].endswith("/0"):
+        if found is None or _has_zero_divisor(found["number"]):
             yield token[0]
             continue
         yield Quantity(
@@ -111,26 +190,30 @@ def find_quantities(question: str) -> Iterator[Quantity | str]:
 
 
 def _rewrite_problem(
-    parent: RecordFields,
+    parent: RecordFields, wording: Wording
 ) -> Iterator[RewrittenProblem | DroppedRewrite]:
     question = parent.question
     found = list(find_quantities(question))
     counts = collections.Counter(
         _parse_number(number) for number in _ANY_NUMBER.findall(question)
     )
+    counts.update(  # whose numerals alone are among those
+        q.value for q in found if isinstance(q, Quantity) and split_fraction(q.text)
+    )
     for index, quantity in enumerate(found):
         if isinstance(quantity, str):
             reason: str | None = "not a number"
         else:
-            reason = _masking_obstacle(question, found, index, counts)
+            reason = _masking_obstacle(question, found, index, counts, wording.letter)
         if isinstance(quantity, str) or reason is not None:
             token = quantity if isinstance(quantity, str) else quantity.text
             for _ in TEMPLATES:
                 yield _make_drop(parent, token, str(reason))
             continue
-        checked = _check_solution(parent, quantity)
+        masked = _mask(question, quantity, wording.letter)
+        checked = _check_solution(parent, quantity, masked, wording.letter)
         for template in TEMPLATES:
-            text = _write_question(parent, quantity, template)
+            text = _write_question(parent, masked, template, wording)
             if checked.outcome == "ambiguous":
                 yield _make_drop(parent, quantity.text, checked.reason)
             elif text is None:
@@ -143,7 +226,7 @@ def _rewrite_problem(
                     quantity=quantity,
                     template=template,
                     question=text,
-                    gold=quantity.text.replace(",", ""),
+                    gold=plain_number(quantity.text),
                     check=checked,
                 )
 
@@ -153,6 +236,7 @@ def _masking_obstacle(
     tokens: list[Quantity | str],
     index: int,
     counts: collections.Counter[Fraction],
+    letter: str,
 ) -> str | None:
     """Returns why a quantity cannot be masked, None where it can."""
     quantity = tokens[index]
@@ -163,22 +247,28 @@ def _masking_obstacle(
             if (
                 isinstance(one, Quantity)
                 and isinstance(two, Quantity)
-                and "/" in two.text
-                and question[one.end : two.start] == " "
+                and ("/" in two.text or split_fraction(two.text))
+                and question[one.end : two.start] in ("", " ")
             ):
                 return "half of a mixed number"
-    if _UNKNOWN.search(question):
-        return "z stands in the question"
+    if _stands_in(question, letter):
+        return f"{letter} stands in the question"
     if counts[quantity.value] > 1:
         return "the value occurs again"
     return None
 
 
-def _check_solution(parent: RecordFields, quantity: Quantity) -> SolutionCheck:
-    """Returns what the worked solution says of the unknown."""
-    gold = _ANY_NUMBER.fullmatch(parent.gold)
+def _check_solution(
+    parent: RecordFields, quantity: Quantity, masked: str, letter: str
+) -> SolutionCheck:
+    """Returns what the worked solution, or the formula asked for, says of z."""
+    gold = _read_gold(parent.gold)
     if gold is None:
         return SolutionCheck(outcome="unchecked", reason="the gold is no plain number")
+    if "<<" not in parent.solution and any(find_formulas(parent.question)):
+        return check_unique_formula(
+            masked, gold=gold, value=quantity.value, unknown=letter
+        )
     known = set(implied_numbers(f"{parent.question} {parent.solution}"))
     for other in find_quantities(parent.question):
         if isinstance(other, str):
@@ -187,7 +277,7 @@ def _check_solution(parent: RecordFields, quantity: Quantity) -> SolutionCheck:
             known.update(_written_forms(other))
     return check_unique_solution(
         parent.solution,
-        gold=_parse_number(gold[0]),
+        gold=gold,
         value=quantity.value,
         percent=quantity.percent,
         known_numbers=frozenset(known),
@@ -197,42 +287,77 @@ def _check_solution(parent: RecordFields, quantity: Quantity) -> SolutionCheck:
 def _written_forms(quantity: Quantity) -> Iterator[Fraction]:
     """Yields the numbers by which a worked solution may write a quantity."""
     yield quantity.value
-    yield from map(Fraction, quantity.text.replace(",", "").split("/"))
+    yield from map(Fraction, plain_number(quantity.text).split("/"))
     if quantity.percent:
         part = quantity.value / 100
         yield from (part, 1 + part, 1 - part)
 
 
 def _parse_number(number: str) -> Fraction:
-    above, _, below = number.replace(",", "").partition("/")
+    above, _, below = plain_number(number).partition("/")
+    above, below = split_fraction(number) or (above, below)
     divisor = Fraction(below or 1)
     return Fraction(above) / divisor if divisor else Fraction(above)
 
 
+def _read_gold(gold: str) -> Fraction | None:
+    """Returns the gold as a number, None where it is none."""
+    text = gold.strip().strip("$")
+    sign, digits = (-1, text[1:]) if text.startswith("-") else (1, text)
+    if not _ANY_NUMBER.fullmatch(digits) and not split_fraction(digits):
+        return None
+    return None if _has_zero_divisor(digits) else sign * _parse_number(digits)
+
+
+def _has_zero_divisor(number: str) -> bool:
+    _, below = split_fraction(number) or number.partition("/")[::2]
+    return below.strip("0") == "" and below != ""
+
+
+def _stands_in(question: str, letter: str) -> bool:
+    """Returns whether a question has the letter as a word, or in a formula."""
+    if re.search(rf"\b{letter}\b", question, re.IGNORECASE):
+        return True
+    return any(
+        has_letter(question[start:end], letter)
+        for start, end in find_formulas(question)
+    )
+
+
+def _mask(question: str, quantity: Quantity, letter: str) -> str:
+    """Returns the question with the letter in the quantity's place."""
+    before = question[: quantity.start]
+    # Behind a LaTeX command the letter would be read as a part of its name; behind a
+    # group it may be the command's second argument.
+    is_argument = re.search(r"\\[a-zA-Z]+$|\}$", before) is not None
+    unknown = f"{{{letter}}}" if is_argument else letter
+    return f"{before}{unknown}{question[quantity.end :]}".strip()
+
+
 def _write_question(
-    parent: RecordFields, quantity: Quantity, template: Template
+    parent: RecordFields, masked: str, template: Template, wording: Wording
 ) -> str | None:
     """Returns the question asked backward, None where the template does not fit.
 
     condition  the question sentence becomes a condition: the answer to "..." is 72
     appended   the question stays; that its answer is known is said after it
     """
-    text = parent.question
-    masked = f"{text[: quantity.start]}z{text[quantity.end :]}".strip()
+    has_formulas = any(find_formulas(masked))
+    fields = {
+        "gold": f"${parent.gold}$" if has_formulas else parent.gold,
+        "unknown": f"${wording.letter}$" if has_formulas else wording.letter,
+    }
     if template == "appended":
-        return (
-            f"{masked} Suppose the answer to this question is known to be "
-            f"{parent.gold}. What is the unknown number z?"
-        )
+        return wording.appended.format(masked=masked, **fields)
     if not masked.endswith("?"):
         return None
     start = 0
     for gap in _SENTENCE.finditer(masked):
         if not _ABBREVIATION.search(masked[: gap.start()]):
             start = gap.end()
-    context, asked = masked[:start], masked[start:]
-    condition = f'The answer to "{asked}" is {parent.gold}.'
-    return f"{context}{condition} What is the unknown number z?"
+    return wording.condition.format(
+        context=masked[:start], asked=masked[start:], **fields
+    )
 
 
 def _make_drop(parent: RecordFields, token: str, reason: str) -> DroppedRewrite:

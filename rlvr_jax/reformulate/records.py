@@ -1,10 +1,13 @@
 """Records asked backward: which rewrites are kept, and what is written of them."""
 
 import collections
+import json
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from job_jax.schema import ConfigError
 from rlvr_jax.reformulate.backward import (
     DroppedRewrite,
     RewrittenProblem,
@@ -44,6 +47,36 @@ def select_rewrites(
         ]
         rewrites = [rewrite for i, rewrite in enumerate(rewrites) if i in chosen]
     return rewrites, drops
+
+
+def read_band(workdir: Path, band: str) -> dict[str, bool]:
+    """Returns each problem that a run has sampled, and whether it began in the band.
+
+    Raises ConfigError where the workdir has no difficulty.jsonl.
+    """
+    path = workdir / "difficulty.jsonl"
+    if not path.is_file():
+        raise ConfigError(
+            f"no {path}; give the workdir of a run with difficulty.num_samples > 0"
+        )
+    rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    return {row["id"]: row["initial"]["band"] == band for row in rows}
+
+
+def select_parents(
+    parents: Sequence[RecordFields], in_band: Mapping[str, bool], workdir: str
+) -> list[RecordFields]:
+    """Returns the problems in the band. ConfigError where the run knows none of them.
+
+    Problems that the run has not sampled are in no band.
+    """
+    if not any(parent.id in in_band for parent in parents):
+        raise ConfigError(
+            f"the run in {workdir} has sampled none of these problems: it knows "
+            f"{next(iter(in_band), None)!r}, the file has {parents[0].id!r}; give its "
+            "training file under the same name, and --id_field as it was"
+        )
+    return [parent for parent in parents if in_band.get(parent.id, False)]
 
 
 def to_record(rewrite: RewrittenProblem, config: RecordConfig) -> dict[str, Any]:
