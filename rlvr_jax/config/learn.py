@@ -126,6 +126,11 @@ class PolicyObjective(OpenSection):
     # Only this share of the tokens, those of highest entropy, learn; 1: all.
     top_entropy_quantile: PositiveFraction = 1.0
 
+    @property
+    def has_token_gains(self) -> bool:
+        """Returns whether tokens of one completion may gain differently."""
+        return True
+
     def gain(self, tokens: "PolicyTokens") -> tuple[Any, dict[str, Any]]:
         """Returns each token's gain [B, T], and diagnostics [B, T] by name.
 
@@ -165,6 +170,14 @@ class LossConfig(PolicyObjective):
             "a "
             "completion's by one ratio; set importance_sampling_level=token",
         )
+
+    @property
+    def has_token_gains(self) -> bool:
+        """Returns False where a completion's tokens share one ratio and nothing else.
+
+        CISPO multiplies it by each token's own log-probability.
+        """
+        return self.importance_sampling_level == "token" or self.surrogate == "cispo"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -183,6 +183,12 @@ class TrainConfig(ConfigSection):
             "before the update, and old_logprobs=sampler scores none; set "
             "old_logprobs=trainer",
         )
+        check(
+            self.rfgo.lambda_w == 0 or self.loss.has_token_gains,
+            f"rfgo.lambda_w={self.rfgo.lambda_w} weighs the tokens of a completion, "
+            "and by loss all of them gain the same, so that weights of mean 1 change "
+            "nothing; set loss.importance_sampling_level=token, or rfgo.lambda_w=0",
+        )
 
     @property
     def optimizer_steps(self) -> int:
@@ -277,6 +283,7 @@ class Config(ConfigSection):
         """Refuses combinations that no stage could run."""
         super().__post_init__()
         self._check_tokenizer()
+        self._check_rewards()
         buckets = (self.prompt_pad_multiple, self.completion_pad_multiple)
         tensor = self.mesh.tensor
         check(
@@ -322,6 +329,19 @@ class Config(ConfigSection):
                 f"room for a prompt within model.max_seq_len={self.model.max_seq_len}; "
                 "lower it, or allow more",
             )
+
+    def _check_rewards(self) -> None:
+        """Refuses to reward a confidence that no completion can state."""
+        names, task = self.train.reward.names, self.task
+        words = task.vocabulary() if self.tokenizer.kind == "word_level" else ()
+        check(
+            "confidence" not in names
+            or not words
+            or any("confidence" in word.lower() for word in words),
+            f"train.reward.names={names} asks for a confidence, and task.source="
+            f"{task.tags()[task.tag]} has no word to state one: every completion would "
+            "earn -1; leave it out",
+        )
 
     def _check_tokenizer(self) -> None:
         """Refuses a tokenizer that reads neither the problems nor the weights."""

@@ -22,6 +22,8 @@ from rlvr_jax.config import (
     ModelConfig,
     OptimizerConfig,
     PretrainedConfig,
+    RewardConfig,
+    RFGOConfig,
     SamplerConfig,
     SamplingConfig,
     SFTConfig,
@@ -35,6 +37,15 @@ JSONL = {
     "task": FilesTask(train_path="train.jsonl", eval_path="test.jsonl"),
     "tokenizer": TokenizerConfig(kind="sentencepiece"),
 }
+RLCR = RewardConfig(names=("correctness", "confidence"), weights=(1.0, 1.0))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Talkative(FiniteFieldTask):
+    """Chains whose completions may end in "confidence: 0.8"."""
+
+    def vocabulary(self):
+        return (*super().vocabulary(), "confidence:", "0.2", "0.8")
 
 
 def _refused(section, values):
@@ -208,6 +219,27 @@ def test_a_value_of_another_type_is_refused(section, values, message):
             "update, and "
             "old_logprobs=sampler scores none; set old_logprobs=trainer",
         ),
+        *(
+            (
+                TrainConfig,
+                {
+                    "loss": LossConfig(
+                        importance_sampling_level=level, surrogate=surrogate
+                    ),
+                    "rfgo": RFGOConfig(lambda_w=0.5),
+                },
+                "rfgo.lambda_w=0.5 weighs the tokens of a completion, and by loss all "
+                "of them gain the same",
+            )
+            for level in ("sequence", "trajectory")
+            for surrogate in ("ppo", "reinforce")
+        ),
+        (
+            Config,
+            {"train": TrainConfig(reward=RLCR)},
+            "train.reward.names=('correctness', 'confidence') asks for a confidence, "
+            "and task.source=finite_field has no word to state one",
+        ),
         (TrainConfig, {"group_size": 1}, "group_size=1 leaves"),
         (
             TrainConfig,
@@ -302,6 +334,26 @@ def test_a_value_that_cannot_run_is_refused(section, values, message):
             },
         ),
         (SFTConfig, {"steps": 0}),
+        # CISPO multiplies the one ratio by each token's own log-probability.
+        (
+            TrainConfig,
+            {
+                "loss": LossConfig(
+                    importance_sampling_level="sequence", surrogate="cispo"
+                ),
+                "rfgo": RFGOConfig(lambda_w=0.5),
+            },
+        ),
+        (
+            TrainConfig,
+            {
+                "loss": LossConfig(importance_sampling_level="sequence"),
+                "rfgo": RFGOConfig(lambda_p=0.1),
+            },
+        ),
+        # Free text, and a closed vocabulary that has the words.
+        (Config, JSONL | {"train": TrainConfig(reward=RLCR)}),
+        (Config, {"task": Talkative(), "train": TrainConfig(reward=RLCR)}),
         (Config, {"model": ModelConfig(max_seq_len=97)}),
         (Config, JSONL),
     ],

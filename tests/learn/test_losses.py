@@ -385,6 +385,26 @@ def test_credit_weighs_the_gain_and_neither_kl_nor_entropy(clipping):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.parametrize("clipping", CLIPPINGS)
+@pytest.mark.parametrize("level", ["token", "sequence", "trajectory"])
+def test_weights_of_mean_one_turn_nothing_where_tokens_share_one_gain(level, clipping):
+    """`has_token_gains` says where: RFGO's weights are refused in the other cases."""
+    config = LossConfig(importance_sampling_level=level, surrogate=clipping)
+    batch = _weigh(_numbers(), config)
+    mask = _mask(batch)
+    weights = np.where(mask, np.random.default_rng(1).uniform(0.5, 2, mask.shape), 0)
+    count = np.maximum(mask.sum(axis=1, keepdims=True), 1)
+    weights *= count / np.maximum(weights.sum(axis=1, keepdims=True), 1e-9)
+    _, _, plain = _evaluate(batch, config)
+    _, _, weighed = _evaluate({**batch, "token_weights": weights}, config)
+    moved = np.abs(weighed["logprobs"] - plain["logprobs"]).max()
+    largest = np.abs(plain["logprobs"]).max()
+    if config.has_token_gains:
+        assert moved > 0.05 * largest
+    else:
+        assert moved < 1e-6 * largest
+
+
 @pytest.mark.parametrize("missing", [{"kl_coef": 0.1}, {"entropy_coef": 0.1}])
 def test_term_without_its_array_is_refused(missing):
     one = jnp.ones((1, 1))
