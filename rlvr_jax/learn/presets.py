@@ -11,7 +11,7 @@ table, with the readings of our own.
 from collections.abc import Callable
 from typing import Any
 
-from rlvr_jax.config import AdvantageConfig, LossConfig, TrainConfig
+from rlvr_jax.config import AdvantageConfig, Config, LossConfig
 
 Preset = dict[str, Any]
 
@@ -42,7 +42,8 @@ def dapo() -> Preset:
     """Returns DAPO's settings: https://arxiv.org/abs/2503.14476.
 
     The paper goes on with `dynamic_sampling.max_rounds` above 0 and
-    `train.overlong_buffer` for completions that reach the limit.
+    `train.overlong_buffer` for completions that reach the limit; without them a run is
+    not called DAPO alone.
     """
     return {"loss": LossConfig(clip_high=0.28), "advantage": AdvantageConfig()}
 
@@ -88,39 +89,57 @@ PRESETS: dict[str, Callable[[], Preset]] = {
     "CISPO": cispo,
     "RLOO": rloo,
 }
+_WITH_SWITCHES = "DAPO"  # the preset with dynamic sampling and an overlong penalty
 
 
-def algorithm_name(config: TrainConfig) -> str:
-    """Returns the name of the algorithm: a preset's, with what is set otherwise.
+def algorithm_name(config: Config) -> str:
+    """Returns the name of the algorithm: the nearest preset's, with what differs.
+
+    The nearest is the one from which the fewest settings differ, dynamic sampling and
+    the overlong penalty among them; of several the first.
 
     Example:
-        >>> algorithm_name(TrainConfig(**dapo()))
+        >>> from rlvr_jax.config import DynamicSamplingConfig, TrainConfig
+        >>> algorithm_name(Config(train=TrainConfig(**grpo())))
+        'GRPO'
+        >>> print(algorithm_name(Config()))
+        GRPO with loss.aggregation=token_mean, loss.kl_coef=0.0
+        >>> algorithm_name(
+        ...     Config(
+        ...         train=TrainConfig(**dapo(), overlong_buffer=16),
+        ...         dynamic_sampling=DynamicSamplingConfig(max_rounds=2),
+        ...     )
+        ... )
         'DAPO'
-        >>> algorithm_name(TrainConfig(**grpo() | {"loss": LossConfig(clip_high=0.3)}))
-        'DAPO with loss.clip_high=0.3'
-        >>> from rlvr_jax.config import RFGOConfig
-        >>> algorithm_name(TrainConfig(**dapo(), rfgo=RFGOConfig(lambda_w=0.5)))
-        'DAPO with RFGO'
     """
-    extras = ["RFGO"] if config.rfgo.changes_updates else []
-    if not isinstance(config.loss, LossConfig):
-        name = config.loss.tags()["name"]
+    extras = ["RFGO"] if config.train.rfgo.changes_updates else []
+    if not isinstance(config.train.loss, LossConfig):
+        name = config.train.loss.tags()["name"]
         return _with(name, extras)
     name, changes = min(
-        ((name, _changes(config, preset())) for name, preset in PRESETS.items()),
+        ((name, _changes(config, name)) for name in PRESETS),
         key=lambda item: len(item[1]),
     )
     return _with(name, changes + extras)
 
 
-def _changes(config: TrainConfig, preset: Preset) -> list[str]:
-    """Returns the fields of loss and advantage that differ from a preset's."""
-    chosen = {name: vars(vars(config)[name]) for name in preset}
+def _changes(config: Config, name: str) -> list[str]:
+    """Returns the settings that differ from a preset's."""
+    preset = PRESETS[name]()
+    chosen = {section: vars(vars(config.train)[section]) for section in preset}
+    switches = {
+        "dynamic_sampling.max_rounds": config.dynamic_sampling.max_rounds,
+        "overlong_buffer": config.train.overlong_buffer,
+    }
     return [
-        f"{section}.{name}={chosen[section][name]}"
+        f"{section}.{field}={chosen[section][field]}"
         for section, values in preset.items()
-        for name, value in vars(values).items()
-        if chosen[section][name] != value
+        for field, value in vars(values).items()
+        if chosen[section][field] != value
+    ] + [
+        f"{field}={value}"
+        for field, value in switches.items()
+        if (value > 0) != (name == _WITH_SWITCHES)
     ]
 
 

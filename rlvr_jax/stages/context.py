@@ -54,7 +54,7 @@ class RunContext:
                 "rfgo": old.get("rfgo") or rfgo_state.rfgo_summary(None),
                 "config": to_json(config),
                 "task": config.task.describe(),
-                "algorithm": algorithm_name(config.train),
+                "algorithm": algorithm_name(config),
                 "seed": config.seed,
                 "device": describe_devices(),
                 "compile_count": self.compile_counter.count,

@@ -2,10 +2,17 @@
 
 import pathlib
 import re
+import runpy
 
 import pytest
 
-from rlvr_jax.config import AdvantageConfig, LossConfig, TrainConfig
+from rlvr_jax.config import (
+    AdvantageConfig,
+    Config,
+    DynamicSamplingConfig,
+    LossConfig,
+    TrainConfig,
+)
 from rlvr_jax.learn.presets import PRESETS, algorithm_name, dapo, grpo
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "algorithm.md"
@@ -21,11 +28,21 @@ def _row(name):
     )
 
 
+def _name(settings, *, switches=False):
+    """Returns a run's name, with or without what DAPO has beside loss and advantage."""
+    return algorithm_name(
+        Config(
+            train=TrainConfig(**settings, overlong_buffer=8 if switches else 0),
+            dynamic_sampling=DynamicSamplingConfig(max_rounds=2 if switches else 0),
+        )
+    )
+
+
 @pytest.mark.parametrize("name", PRESETS)
 def test_the_page_says_what_the_preset_sets(name):
     settings = PRESETS[name]()
     loss, advantage = settings["loss"], settings["advantage"]
-    _, source, level, surrogate, bounds, aggregation, scale, kl = _row(name)
+    _, source, level, surrogate, bounds, aggregation, scale, kl, beside = _row(name)
     assert re.search(r"\[(\d+\.\d+)\]", source)[1] in PRESETS[name].__doc__
     assert (level, surrogate, aggregation) == (
         loss.importance_sampling_level,
@@ -37,20 +54,33 @@ def test_the_page_says_what_the_preset_sets(name):
     assert scale == f"{advantage.baseline}, {advantage.normalize}"
     expected = f"{loss.kl_estimator}, {loss.kl_coef:g}".replace("0.", ".")
     assert kl in (expected if loss.kl_coef else "0", "see 6")
+    assert (beside != "-") == (_name(settings, switches=True) == name)
 
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_is_called_by_its_name(name):
-    assert algorithm_name(TrainConfig(**PRESETS[name]())) == name
+    assert _name(PRESETS[name](), switches=name == "DAPO") == name
 
 
 def test_what_differs_from_the_nearest_preset_is_named():
-    config = TrainConfig(
-        **{**dapo(), "advantage": AdvantageConfig(overhard_advantage="clip")}
+    clipped = {**dapo(), "advantage": AdvantageConfig(overhard_advantage="clip")}
+    assert _name(clipped, switches=True) == (
+        "DAPO with advantage.overhard_advantage=clip"
     )
-    name = algorithm_name(config)
-    assert name == "DAPO with advantage.overhard_advantage=clip"
+    assert _name(dapo()) == (
+        "DAPO with dynamic_sampling.max_rounds=0, overlong_buffer=0"
+    )
     loss = LossConfig(aggregation="seq_mean_token_mean", kl_coef=0.1)
-    assert algorithm_name(TrainConfig(**{**grpo(), "loss": loss})) == (
-        "GRPO with loss.kl_coef=0.1"
+    assert _name({**grpo(), "loss": loss}) == "GRPO with loss.kl_coef=0.1"
+    assert _name(grpo(), switches=True) == (
+        "GRPO with dynamic_sampling.max_rounds=2, overlong_buffer=8"
     )
+
+
+def test_plain_settings_are_nearer_to_grpo_than_to_dapo_without_its_tricks():
+    """Two settings differ from GRPO; clip_high and both tricks from DAPO."""
+    plain = "GRPO with loss.aggregation=token_mean, loss.kl_coef=0.0"
+    assert _name({}) == plain
+    recipe = runpy.run_path(str(PAGE.parents[1] / "configs" / "quickstart.py"))
+    assert algorithm_name(recipe["get_config"]()) == f"{plain}, RFGO"
+    assert _name({}, switches=True) == "DAPO with loss.clip_high=0.2"
