@@ -123,7 +123,7 @@ class PairsConfig(ConfigSection):
     max_norm_ratio: PositiveFloat = 10.0  # times the median norm; skips those above
     eval_fraction: Annotated[
         float, Constraint("lie in (0, 1)", lambda x: 0 < x < 1)
-    ] = 0.05  # of the documents, for calibration and metrics
+    ] = 0.05  # of the problems; half calibrate the threshold, half measure
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -78,7 +78,7 @@ def _run_command(argv: Sequence[str]) -> None:
     parse_flags(argv, values, usage=_USAGE, required=("sae", "activations"))
     record = load_record(values.sae)
     tsae = record.tsae
-    corpus = corpus_from_flags(record, values)
+    corpus = corpus_from_flags(record, values, drop_duplicates=True)
     labels = corpus.shards.index.factors
     for name in values.factors or ():
         if name not in labels:
@@ -132,13 +132,16 @@ def define_corpus_flags(values: flags.FlagValues, *, activations: str) -> None:
     )
 
 
-def corpus_from_flags(record: SAERecord, values: flags.FlagValues) -> Corpus:
+def corpus_from_flags(
+    record: SAERecord, values: flags.FlagValues, *, drop_duplicates: bool = False
+) -> Corpus:
     """Returns the tokens that the flags of `define_corpus_flags` choose."""
     return open_corpus(
         values.activations,
         record.tsae,
         roles=values.roles or record.metadata.get("roles", ()),
         max_documents=values.documents,
+        drop_duplicates=drop_duplicates,
     )
 
 

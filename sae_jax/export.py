@@ -84,7 +84,7 @@ def _run_command(argv: Sequence[str]) -> None:
 def _outcome_moments(tsae: TSAE, corpus: Corpus, outcome: str) -> OutcomeMoments:
     """Returns the moments of rollouts, a rollout being a document.
 
-    Where the data have a factor `prompt`, it says which rollouts share one.
+    Rollouts of a problem share a prompt; a factor `prompt`, where there is one, tells.
     """
     factors = corpus.shards.index.factors
     if outcome not in factors:
@@ -96,7 +96,7 @@ def _outcome_moments(tsae: TSAE, corpus: Corpus, outcome: str) -> OutcomeMoments
         total = np.asarray(f.sum(axis=1), np.float64)[some]
         means.append(total / counts[some, None])
         judgments.append(corpus.block_column(outcome, block)[some, 0])
-        group = "prompt" if "prompt" in factors else "sequence"
+        group = "prompt" if "prompt" in factors else "problem"
         prompts.append(corpus.block_column(group, block)[some, 0])
     judged = np.concatenate(judgments)
     _, prompt = np.unique(np.concatenate(prompts), return_inverse=True)

@@ -1,8 +1,8 @@
 """`python -m sae_jax.train --config=FILE --workdir=DIR [--config.a.b=v]`.
 
 Trains every replica (seeds, and beside each the baseline without contrast) on the same
-stream of pairs, calibrates its inference threshold on the eval documents, measures it
-there, and writes
+stream of pairs, calibrates its inference threshold on the documents of half of the
+held-out problems, measures it on those of the other half, and writes
 
     DIR/sae/                 the first replica, in SAELens' layout
     DIR/sae_replicas/NAME/   the others
@@ -160,12 +160,15 @@ def train(
         config, source, mesh=mesh, workdir=workdir, writer=writer, stop=stop
     )
     trained = inference_dictionaries(state)
-    eval_documents = list(source.eval_documents())
+    calibration = list(source.calibration_documents())
+    evaluation = list(source.eval_documents())
     rows = {}
     for index, replica in enumerate(replicas(config)):
         stop.check()
         tsae = device_get(trained.replica(index)).to_host()
-        tsae, sums, row = _calibrate_and_measure(tsae, eval_documents, k=config.sae.k)
+        tsae, sums, row = _calibrate_and_measure(
+            tsae, calibration, evaluation, k=config.sae.k
+        )
         provenance = {
             "seed": replica.seed,
             "alpha": replica.alpha,
@@ -307,16 +310,20 @@ def _replica_metrics(
 
 
 def _calibrate_and_measure(
-    tsae: TSAE, eval_documents: Sequence[Documents], *, k: int
+    tsae: TSAE,
+    calibration: Sequence[Documents],
+    evaluation: Sequence[Documents],
+    *,
+    k: int,
 ) -> tuple[TSAE, QualitySums, dict[str, Any]]:
     """Returns the calibrated autoencoder, its quality sums and its figures.
 
     `l0` holds the active latents a token at the training's moving-average threshold
     (`ema`) and at the calibrated one; all else is measured with the calibrated one.
     """
-    before = quality_report(_quality_sums(tsae, eval_documents), num_high=tsae.num_high)
-    tsae = calibrate_threshold(tsae, eval_documents, k=k)
-    sums = _quality_sums(tsae, eval_documents)
+    before = quality_report(_quality_sums(tsae, evaluation), num_high=tsae.num_high)
+    tsae = calibrate_threshold(tsae, calibration, k=k)
+    sums = _quality_sums(tsae, evaluation)
     figures = quality_report(sums, num_high=tsae.num_high)
     return (
         tsae,
@@ -333,10 +340,8 @@ def _calibrate_and_measure(
     )
 
 
-def _quality_sums(tsae: TSAE, eval_documents: Sequence[Documents]) -> QualitySums:
-    first, *rest = (
-        measure_quality(tsae, d.x, d.mask).to_host() for d in eval_documents
-    )
+def _quality_sums(tsae: TSAE, documents: Sequence[Documents]) -> QualitySums:
+    first, *rest = (measure_quality(tsae, d.x, d.mask).to_host() for d in documents)
     return functools.reduce(lambda a, b: a + b, rest, first)
 
 

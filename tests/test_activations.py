@@ -104,6 +104,15 @@ def test_where_it_comes_from_is_on_record(written):
     assert index.sequences == SEQUENCES
 
 
+def test_each_sequence_names_the_problem_that_it_answers(restored, written):
+    """Problem numbers are those of the ids, in the order of the completions."""
+    problems = restored.setup.problems("train", SEQUENCES)
+    owner = written.column("sequence")
+    for number, problem in enumerate(problems):
+        (found,) = set(written.column("problem")[owner == number])
+        assert written.index.problems[found] == problem.id
+
+
 @pytest.mark.parametrize("layer", [-1, 3])
 def test_a_layer_that_is_not_there_is_refused(restored, tmp_path, layer):
     with pytest.raises(UsageError, match=rf"--layer={layer}.*0\.\.2"):

@@ -38,7 +38,7 @@ class ProbeSAEConfig(ConfigSection):
     batch_size: PositiveInt = 1024  # pairs a step, over all devices
     eval_fraction: Annotated[
         float, Constraint("lie in (0, 1)", lambda x: 0 < x < 1)
-    ] = 0.05  # share of the completions, for calibration and measurement
+    ] = 0.05  # share of the problems; half calibrate the threshold, half measure
 
     def __post_init__(self) -> None:
         """Refuses combinations that could not train."""

@@ -107,10 +107,11 @@ def add_sequences(
         tokens += len(row["roles"])
         if shards is None:
             continue
-        labels = _token_factors(setup, problems[b // G], **row)
+        problem = problems[b // G]
+        labels = _token_factors(setup, problem, **row)
         ends = np.isin(row["token_ids"], setup.tokenizer.eos_ids)
         eos = ends & (row["roles"] == 1)
-        shards.add(**row, special=eos, factors=labels)
+        shards.add(**row, special=eos, factors=labels, problem=problem.id)
     return tokens
 
 

@@ -13,7 +13,12 @@ from jaxtyping import Array, Bool, Float, Int
 from job_jax.schema import ConfigError
 from sae_jax.config import PairsConfig
 from sae_jax.data.shards import ActivationShards
-from sae_jax.data.tokens import Documents, filter_tokens, iter_documents
+from sae_jax.data.tokens import (
+    Documents,
+    filter_tokens,
+    iter_documents,
+    mark_duplicates,
+)
 from sae_jax.sae import TSAE
 
 
@@ -45,6 +50,10 @@ class Corpus:
         column = self.shards.column(name)
         return np.where(block.token_index >= 0, column[block.token_index], -1)
 
+    def block_problems(self, block: Documents) -> Int[np.ndarray, " S"]:
+        """Returns the problem that each row of a block answers, -1 for padding."""
+        return self.block_column("problem", block)[:, 0]
+
     def block_document_ids(self, block: Documents) -> Int[np.ndarray, " S"]:
         """Returns the document id of each row of a block, -1 for padding."""
         return self.block_column("sequence", block)[:, 0]
@@ -56,12 +65,15 @@ def open_corpus(
     *,
     roles: Sequence[str] = (),
     max_documents: int | None = None,
+    drop_duplicates: bool = False,
 ) -> Corpus:
     """Returns the first `max_documents` documents of the activations at `path`.
 
     Tokens of `roles` count (all by default), less those that training leaves out too:
-    special ones, and norms beyond the default ratio to the median. Raises ConfigError
-    where the width is not that of `tsae` (None: any will do) or no token is left.
+    special ones, norms beyond the default ratio to the median and, with
+    `drop_duplicates`, documents that are an earlier one token for token. Raises
+    ConfigError where the width is not that of `tsae` (None: any will do) or no token is
+    left.
     """
     shards = ActivationShards(path)
     if tsae is not None and shards.width != tsae.width:
@@ -76,6 +88,12 @@ def open_corpus(
     ]
     config = PairsConfig(roles=tuple(roles or present))
     usable, skipped = filter_tokens(shards, config)
+    if drop_duplicates:
+        duplicate = usable & mark_duplicates(shards)
+        usable, skipped = (
+            usable & ~duplicate,
+            skipped | {"duplicate": int(duplicate.sum())},
+        )
     numbers = np.unique(shards.column("sequence"))[:max_documents]
     if not usable[np.isin(shards.column("sequence"), numbers)].any():
         raise ConfigError(f"{path}: no token is left; skipped {skipped}")

@@ -21,6 +21,7 @@ from sae_jax.data.tokens import (
     TokenData,
     filter_tokens,
     iter_documents,
+    mark_duplicates,
 )
 from sae_jax.types import Pairs
 
@@ -98,7 +99,7 @@ def find_positives(
 
 
 class PairSource(Protocol):
-    """The source of batches and eval documents that training reads."""
+    """The source of batches and held-out documents that training reads."""
 
     @property
     def width(self) -> int:
@@ -119,22 +120,28 @@ class PairSource(Protocol):
         """Returns the batches of the steps first, ..., total - 1."""
         ...
 
+    def calibration_documents(self) -> Iterator[Documents]:
+        """Returns documents that no step trains on, for the inference threshold."""
+        ...
+
     def eval_documents(self) -> Iterator[Documents]:
-        """Returns the documents that no step trains on, for calibration and metrics."""
+        """Returns documents that neither training nor calibration has read."""
         ...
 
 
 class ShuffledPairs:
     """All pairs of token data, shuffled anew every epoch; `pairs[step]` is a batch.
 
-    A share `eval_fraction` of the documents, at least one, is kept from training.
-    Random reads from shards larger than memory cost about a page per pair.
+    A share `eval_fraction` of the problems, at least two, is kept from training, with
+    all their documents: half of them calibrate, half measure. A document that is an
+    earlier one token for token is left out before. Random reads from shards larger than
+    memory cost about a page per pair.
 
     >>> from sae_jax.data.synthetic import make_synthetic_data
     >>> data = make_synthetic_data(seed=0, width=8, num_sequences=20, length=6)
     >>> pairs = ShuffledPairs(data, PairsConfig(batch_size=4), seed=0)
-    >>> pairs.num_pairs, pairs[0].x.shape  # 19 documents of 5 pairs; one is for eval
-    (95, (4, 8))
+    >>> pairs.num_pairs, pairs[0].x.shape  # 18 documents of 5 pairs; two are held out
+    (90, (4, 8))
     """
 
     def __init__(
@@ -150,15 +157,20 @@ class ShuffledPairs:
         self._config = config
         self._seed = seed
         usable_N, skipped = filter_tokens(data, config)
-        sequence_N = data.column("sequence")
-        self._usable_N = usable_N
-        self._eval_M = _choose_eval_documents(sequence_N, share, seed)
-        trained_N = usable_N & ~np.isin(sequence_N, self._eval_M)
+        duplicate_N = mark_duplicates(data)
+        self._usable_N = usable_N & ~duplicate_N
+        problem_N = data.column("problem")
+        self._calibration_Q, self._eval_Q = _hold_out_problems(
+            problem_N[~duplicate_N], share, seed
+        )
+        held_out_N = np.isin(problem_N, [*self._calibration_Q, *self._eval_Q])
+        trained_N = self._usable_N & ~held_out_N
         self._partners = find_positives(data, trained_N, positive=config.positive)
         trained = int(trained_N.sum())
         self.skipped = {
             **skipped,
-            "eval": int(usable_N.sum()) - trained,
+            "duplicate": int((usable_N & duplicate_N).sum()),
+            "eval": int(self._usable_N.sum()) - trained,
             "no_positive": trained - self.num_pairs,
         }
         self._check_sizes(share)
@@ -201,11 +213,21 @@ class ShuffledPairs:
         batches = grain.MapDataset.source(_StepRange(self, first, total))
         return iter(batches.to_iter_dataset(_PREFETCH))
 
+    def calibration_documents(self) -> Iterator[Documents]:
+        """Returns the documents of half of the held-out problems (see below)."""
+        return self._documents_of(self._calibration_Q)
+
     def eval_documents(self) -> Iterator[Documents]:
-        """Returns the eval documents once, at most 65,536 tokens of them."""
-        tokens_S = np.bincount(self._data.column("sequence"))[self._eval_M].cumsum()
+        """Returns those of the other half, once, at most 65,536 tokens of them."""
+        return self._documents_of(self._eval_Q)
+
+    def _documents_of(self, problem_Q: Int[np.ndarray, " Q"]) -> Iterator[Documents]:
+        sequence_N = self._data.column("sequence")
+        counted_N = self._usable_N & np.isin(self._data.column("problem"), problem_Q)
+        document_S = np.unique(sequence_N[counted_N])
+        tokens_S = np.bincount(sequence_N)[document_S].cumsum()
         count = max(1, int(np.searchsorted(tokens_S, _MAX_EVAL_TOKENS, side="right")))
-        return iter_documents(self._data, self._usable_N, self._eval_M[:count])
+        return iter_documents(self._data, self._usable_N, document_S[:count])
 
     def _read(
         self, pair_B: Int[np.ndarray, " B"], draw_B: Float[np.ndarray, " B"]
@@ -236,11 +258,14 @@ class ShuffledPairs:
                 f"{format_counts(self._tokens_by_role())}); lower it, or give more data"
             )
 
-        if share and not self.skipped["eval"]:
-            raise ConfigError(
-                f"pairs.eval_fraction={share} leaves {len(self._eval_M)} documents to "
-                "measure on, and no token of them passes the filters; raise it"
-            )
+        problem_N = self._data.column("problem")[self._usable_N]
+        halves = {"calibrate": self._calibration_Q, "measure": self._eval_Q}
+        for use, problem_Q in halves.items():
+            if share and not np.isin(problem_N, problem_Q).any():
+                raise ConfigError(
+                    f"pairs.eval_fraction={share} leaves {len(problem_Q)} problems to "
+                    f"{use} on, and no token of them passes the filters; raise it"
+                )
 
     def _tokens_by_role(self) -> dict[str, int]:
         names = self._data.role_names
@@ -272,10 +297,14 @@ def format_counts(values: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count}" for name, count in values.items()) or "none"
 
 
-def _choose_eval_documents(
-    sequence: Int[np.ndarray, " N"], share: float, seed: int
-) -> Int[np.ndarray, " S"]:
-    """Returns the ids of the eval documents; at least one unless share=0."""
-    present = np.unique(sequence)
+def _hold_out_problems(
+    problem: Int[np.ndarray, " N"], share: float, seed: int
+) -> tuple[Int[np.ndarray, " Q"], Int[np.ndarray, " R"]]:
+    """Returns the problems that calibrate, and those that are measured on.
+
+    At least one each, none where share=0.
+    """
+    present = np.unique(problem)
     order = np.random.default_rng([seed, _EVAL_SPLIT]).permutation(present)
-    return order[: int(np.ceil(share * len(present)))]
+    count = max(2, int(np.ceil(share * len(present)))) if share else 0
+    return order[: count // 2], order[count // 2 : count]

@@ -1,34 +1,7 @@
-"""Activations on disk: what a policy writes and `pairs` reads. Format 1.
+"""Activations on disk: what a policy writes and `pairs` reads.
 
-A data set is one directory. It appears complete or not at all: it is written beside
-its place, as `NAME.partial`, and renamed.
-
-    index.json        what the data are; UTF-8 JSON, see below
-    shard_00000.bin   the tokens; whole sequences, in the order they were added
-    shard_00001.bin   ...
-
-A shard file of n tokens is its columns one after another, without gaps, each in
-row-major little-endian order, so that every column is memory-mapped where it lies:
-
-    sequence      int32 [n]     number of the token's sequence (document), from 0
-    token_id      int32 [n]     what the policy read, or wrote, at this position
-    norm          float32 [n]   Euclidean norm of the row; NaN or infinite: unusable
-    FACTOR        int32 [n]     a column for each name in `factors`, in that order
-    activations   dtype [n, width]
-    role          uint8 [n]     index into `roles`
-    special       uint8 [n]     1: a token such as BOS, to be left out of training
-
-index.json holds exactly
-
-    format        "sae_jax activations 1"
-    width, dtype  of a row; dtype is float32, float16 or bfloat16
-    layer, hook   where in the policy, such as 2 and "blocks.2.hook_resid_post"
-    model         which policy
-    roles         names, such as ["prompt", "response"]
-    factors       names of labels, such as ["step", "direction"]; may be empty
-    tokens, sequences, context_size   totals, and the tokens of the longest sequence
-    data_hash     SHA-256 of the shards' hexadecimal SHA-256, joined: the data's name
-    shards        per file: file, tokens, bytes, sha256
+The files and their format are told in `shard_index`. A data set appears complete or not
+at all: it is written beside its place, as `NAME.partial`, and renamed.
 """
 
 import dataclasses
@@ -41,65 +14,22 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, BinaryIO, Self
 
-import ml_dtypes
 import numpy as np
-import numpy.typing as npt
 from jaxtyping import Bool, Float, Int
 
-from job_jax.schema import ConfigError
-
-FORMAT = "sae_jax activations 1"
-INDEX_FILE = "index.json"
-DTYPES: dict[str, npt.DTypeLike] = {
-    "float32": np.float32,
-    "float16": np.float16,
-    "bfloat16": ml_dtypes.bfloat16,
-}
+from sae_jax.data.shard_index import (
+    DTYPES,
+    INDEX_FILE,
+    ShardError,
+    ShardIndex,
+    check_names,
+    combined_hash,
+    read_index,
+)
 
 # Tokens after which a shard is closed: 256 MiB at width 256 in bfloat16.
 _SHARD_TOKENS = 1 << 19
 _HASH_CHUNK = 1 << 24  # bytes
-_RESERVED_COLUMNS = ("sequence", "token_id", "norm", "activations", "role", "special")
-
-
-class ShardError(ConfigError):
-    """Activations that cannot be written or read. One line says where, and the mend."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ShardIndex:
-    """The content of index.json, from `ShardWriter` to `ActivationShards`."""
-
-    format: str = FORMAT
-    width: int
-    dtype: str
-    layer: int
-    hook: str
-    model: str
-    roles: tuple[str, ...]
-    factors: tuple[str, ...]
-    tokens: int = 0
-    sequences: int = 0
-    context_size: int = 0
-    data_hash: str = ""
-    shards: tuple[dict[str, Any], ...] = ()
-
-    def columns(self) -> dict[str, tuple[np.dtype[Any], int]]:
-        """Returns each column's type and entries per token, in the file's order."""
-        int32, uint8 = np.dtype("<i4"), np.dtype("u1")
-        return {
-            "sequence": (int32, 1),
-            "token_id": (int32, 1),
-            "norm": (np.dtype("<f4"), 1),
-            **dict.fromkeys(self.factors, (int32, 1)),
-            "activations": (np.dtype(DTYPES[self.dtype]), self.width),
-            "role": (uint8, 1),
-            "special": (uint8, 1),
-        }
-
-    def token_bytes(self) -> int:
-        """Returns the bytes of one token in a shard file."""
-        return sum(kind.itemsize * count for kind, count in self.columns().values())
 
 
 class ShardWriter:
@@ -143,10 +73,11 @@ class ShardWriter:
             roles=tuple(roles),
             factors=tuple(factors),
         )
-        _check_names(self._index)
+        check_names(self._index)
         self._shard_tokens = shard_tokens
         self._pending: list[dict[str, np.ndarray[Any, Any]]] = []
         self._pending_tokens = 0
+        self._problems: dict[str, int] = {}
         self._sequences = 0
         self._longest = 0
         self._shards: list[dict[str, Any]] = []
@@ -159,10 +90,13 @@ class ShardWriter:
         roles: Int[np.ndarray, " T"],
         special: Bool[np.ndarray, " T"] | None = None,
         factors: Mapping[str, Int[np.ndarray, " T"]] | None = None,
+        problem: str | None = None,
     ) -> None:
         """Appends one sequence. `roles` are indices; `special` is False by default.
 
-        Raises ShardError where shapes, roles or factors do not fit the data set.
+        `problem` is the id of the problem that it answers, for all sequences or for
+        none. Raises ShardError where shapes, roles, factors or problem do not fit the
+        data set.
         """
         rows = np.asarray(activations)
         if rows.ndim != 2 or rows.shape[1] != self._index.width:
@@ -175,9 +109,17 @@ class ShardWriter:
                 f"has the factors {sorted(names)}; the data set has "
                 f"{sorted(self._index.factors)}"
             )
+        if self._sequences and (problem is None) == bool(self._problems):
+            raise self._error(
+                f"has problem={problem!r}; give all sequences the id of a problem, or "
+                "none of them"
+            )
+        if problem is not None:
+            self._problems.setdefault(problem, len(self._problems))
         rows = rows.astype(DTYPES[self._index.dtype])
         columns = {
             "sequence": np.full(len(rows), self._sequences),
+            "problem": np.full(len(rows), self._problems.get(problem or "", -1)),
             "token_id": np.asarray(token_ids),
             "norm": np.linalg.norm(rows.astype(np.float32), axis=1),
             **{name: np.asarray(values) for name, values in (factors or {}).items()},
@@ -217,7 +159,7 @@ class ShardWriter:
         name = f"shard_{len(self._shards):05d}.bin"
         digest, size = hashlib.sha256(), 0
         with (self._partial / name).open("wb") as file:
-            for column, (kind, _) in self._index.columns().items():
+            for column, (kind, _) in self._index_now().columns().items():
                 parts = [columns[column] for columns in self._pending]
                 data = np.concatenate(parts).astype(kind).tobytes()
                 file.write(data)
@@ -226,6 +168,9 @@ class ShardWriter:
         entry = {"file": name, "tokens": self._pending_tokens, "bytes": size}
         self._shards.append({**entry, "sha256": digest.hexdigest()})
         self._pending, self._pending_tokens = [], 0
+
+    def _index_now(self) -> ShardIndex:
+        return dataclasses.replace(self._index, problems=tuple(self._problems))
 
     def __enter__(self) -> Self:
         """Makes the partial directory, in place of one that a killed writer left."""
@@ -248,11 +193,11 @@ class ShardWriter:
         if self._pending_tokens:
             self._close_shard()
         index = dataclasses.replace(
-            self._index,
+            self._index_now(),
             tokens=sum(shard["tokens"] for shard in self._shards),
             sequences=self._sequences,
             context_size=self._longest,
-            data_hash=_combined_hash(self._shards),
+            data_hash=combined_hash(self._shards),
             shards=tuple(self._shards),
         )
         text = json.dumps(dataclasses.asdict(index), indent=2)
@@ -264,12 +209,12 @@ class ActivationShards:
     """A data set opened for reading; the activations stay on disk, memory-mapped.
 
     Opening checks the index and every file's size, and reads no activation. All other
-    columns (14 bytes a token, and 4 per factor) are read into memory at first use.
+    columns (18 bytes a token, and 4 per factor) are read into memory at first use.
     """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self._directory = pathlib.Path(directory)
-        self.index = _read_index(self._directory)
+        self.index = read_index(self._directory)
         counts = [shard["tokens"] for shard in self.index.shards]
         self._starts = np.cumsum([0, *counts])
         self._maps = [self._memory_map(shard) for shard in self.index.shards]
@@ -290,7 +235,12 @@ class ActivationShards:
         return self.index.data_hash
 
     def column(self, name: str) -> np.ndarray[Any, Any]:
-        """Returns a column other than the activations, over all tokens: [N]."""
+        """Returns a column other than the activations, over all tokens: [N].
+
+        Where the data name no problems, each sequence is the problem of its tokens.
+        """
+        if name == "problem" and not self.index.problems:
+            return self.column("sequence")
         if name == "activations" or name not in self.index.columns():
             others = [c for c in self.index.columns() if c != "activations"]
             raise ShardError(
@@ -327,7 +277,7 @@ class ActivationShards:
                         f"{path} is damaged: its SHA-256 is not the one in "
                         f"{INDEX_FILE}; write the data set again"
                     )
-        if _combined_hash(self.index.shards) != self.index.data_hash:
+        if combined_hash(self.index.shards) != self.index.data_hash:
             raise ShardError(
                 f"{self._directory / INDEX_FILE}: data_hash is not that of the shards; "
                 "write the data set again"
@@ -352,42 +302,6 @@ class ActivationShards:
             columns[name] = raw[start:end].view(kind).reshape(shape)
             start = end
         return columns
-
-
-def _check_names(index: ShardIndex) -> None:
-    if index.dtype not in DTYPES:
-        raise ShardError(f"dtype={index.dtype!r}; it must be one of {list(DTYPES)}")
-    if not 1 <= len(index.roles) <= 256:
-        raise ShardError(f"roles={index.roles}; name between 1 and 256 of them")
-    taken = set(index.factors) & set(_RESERVED_COLUMNS)
-    if taken or len(set(index.factors)) != len(index.factors):
-        raise ShardError(
-            f"factors={index.factors}; names must differ from one another and from the "
-            f"columns {_RESERVED_COLUMNS}"
-        )
-
-
-def _read_index(directory: pathlib.Path) -> ShardIndex:
-    path = directory / INDEX_FILE
-    if not path.is_file():
-        raise ShardError(f"no activations in {directory}: it has no {INDEX_FILE}")
-    try:
-        values = json.loads(path.read_text())
-        if values["format"] != FORMAT:
-            raise ShardError(
-                f"{path} is of format {values['format']!r}, not {FORMAT!r}"
-            )
-        lists = {name: tuple(values[name]) for name in ("roles", "factors", "shards")}
-        index = ShardIndex(**{**values, **lists})
-    except (KeyError, TypeError, json.JSONDecodeError) as error:
-        raise ShardError(f"{path} is not an index of {FORMAT!r}: {error}") from error
-    _check_names(index)
-    return index
-
-
-def _combined_hash(shards: Sequence[Mapping[str, Any]]) -> str:
-    joined = "".join(shard["sha256"] for shard in shards)
-    return hashlib.sha256(joined.encode()).hexdigest()
 
 
 def _sha256_of_file(file: BinaryIO) -> str:

@@ -36,7 +36,10 @@ class TokenData(Protocol):
         ...
 
     def column(self, name: str) -> np.ndarray[Any, Any]:
-        """Returns `sequence`, `role`, `special`, `norm` or a factor, for all tokens."""
+        """Returns a column for all tokens: one of these, or a factor.
+
+        `sequence`, `problem`, `token_id`, `role`, `special`, `norm`.
+        """
         ...
 
     def rows(self, tokens: Int[np.ndarray, " B"]) -> Float[np.ndarray, "B D"]:
@@ -46,7 +49,11 @@ class TokenData(Protocol):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenArrays:
-    """Token data in memory. `columns` holds at least `sequence`, `role`, `special`."""
+    """Token data in memory. `columns` holds at least `sequence`, `role`, `special`.
+
+    Without `problem` each document is a problem of its own, without `token_id` none is
+    another's duplicate.
+    """
 
     activations: Float[np.ndarray, "N D"]
     columns: Mapping[str, np.ndarray[Any, Any]]
@@ -62,6 +69,10 @@ class TokenArrays:
         """Returns a column; `norm` is computed."""
         if name == "norm":
             return np.linalg.norm(self.activations, axis=1)
+        if name == "problem" and name not in self.columns:
+            return self.columns["sequence"]
+        if name == "token_id" and name not in self.columns:
+            return np.arange(len(self.activations))
         return self.columns[name]
 
     def rows(self, tokens: Int[np.ndarray, " B"]) -> Float[np.ndarray, "B D"]:
@@ -163,3 +174,21 @@ def filter_tokens(
     )
     drop("high_norm", finite_N & (norm_N > limit))
     return usable_N, skipped
+
+
+def mark_duplicates(data: TokenData) -> Bool[np.ndarray, " N"]:
+    """Returns which tokens are of a document that is an earlier one, token for token.
+
+    A policy that is sure of its answer writes it again and again: copies say nothing
+    new, and one that is measured on would have been trained on.
+    """
+    sequence_N = data.column("sequence")
+    text_N2 = np.stack([data.column("token_id"), data.column("role")], axis=1)
+    starts = np.flatnonzero(np.diff(sequence_N, prepend=-1))
+    is_copy_N = np.zeros(len(sequence_N), bool)
+    seen: set[bytes] = set()
+    for start, end in zip(starts, [*starts[1:], len(sequence_N)], strict=True):
+        text = text_N2[start:end].tobytes()
+        is_copy_N[start:end] = text in seen
+        seen.add(text)
+    return is_copy_N

@@ -1,7 +1,8 @@
 """Latents against the labels of a corpus: chosen on one half, scored on the other.
 
-Documents of even number choose, those of odd number score: with thousands of latents,
-the best of them by luck alone would look good on the tokens that chose it.
+Problems of even number choose, those of odd number score: with thousands of latents,
+the best of them by luck alone would look good on the tokens that chose it. Completions
+of one problem share tokens, so all of them are in one half.
 """
 
 from typing import Any
@@ -29,7 +30,7 @@ class UnlabeledError(ValueError):
 
 
 def factor_report(tsae: TSAE, corpus: Corpus, name: str) -> dict[str, Any]:
-    """Returns how well latents predict the values of a factor, on the odd documents.
+    """Returns how well latents predict the values of a factor, on the odd problems.
 
     A negative label means that the token has none. Keys: `mcc`, the mean |correlation|
     of each value with a latent of its own; `auroc` by value, of the latent that
@@ -71,14 +72,16 @@ def factor_report(tsae: TSAE, corpus: Corpus, name: str) -> dict[str, Any]:
 
 def _shared_labels(corpus: Corpus, name: str) -> Int[np.ndarray, " Y"]:
     """Returns the labels that occur in both halves."""
-    sequence, labels = corpus.shards.column("sequence"), corpus.shards.column(name)
-    kept = corpus.mask & np.isin(sequence, corpus.document_ids) & (labels >= 0)
-    even = labels[kept & (sequence % 2 == 0)]
-    odd = labels[kept & (sequence % 2 == 1)]
+    shards = corpus.shards
+    labels, problem = shards.column(name), shards.column("problem")
+    inside = np.isin(shards.column("sequence"), corpus.document_ids)
+    kept = corpus.mask & inside & (labels >= 0)
+    even = labels[kept & (problem % 2 == 0)]
+    odd = labels[kept & (problem % 2 == 1)]
     values = np.intersect1d(even, odd)
     if not 2 <= len(values) <= _MAX_LABELS:
         raise UnlabeledError(
-            f"factor {name!r} has {len(values)} values that occur in documents of even "
+            f"factor {name!r} has {len(values)} values that occur in problems of even "
             f"and of odd number; it takes 2 to {_MAX_LABELS}"
         )
     return values
@@ -87,14 +90,14 @@ def _shared_labels(corpus: Corpus, name: str) -> Int[np.ndarray, " Y"]:
 def _half_sums(
     tsae: TSAE, corpus: Corpus, name: str, values: Int[np.ndarray, " Y"]
 ) -> tuple[CorrelationSums, CorrelationSums]:
-    """Returns the co-moments over documents of even and of odd number."""
+    """Returns the co-moments over problems of even and of odd number."""
     halves: list[CorrelationSums | None] = [None, None]
     for block, f in corpus.encode_blocks(tsae):
         labels = corpus.block_column(name, block)
         labeled = block.mask & np.isin(labels, values)
         truths = labels[:, :, None] == values
         for half in (0, 1):
-            counted = labeled & (corpus.block_document_ids(block) % 2 == half)[:, None]
+            counted = labeled & (corpus.block_problems(block) % 2 == half)[:, None]
             sums = correlation_sums(
                 f.reshape(-1, tsae.latents),
                 truths.reshape(-1, len(values)),
@@ -118,7 +121,7 @@ def _gather_latents(
         labels = corpus.block_column(name, block)
         kept = block.mask & np.isin(labels, values)
         odd = np.broadcast_to(
-            (corpus.block_document_ids(block) % 2 == 1)[:, None], kept.shape
+            (corpus.block_problems(block) % 2 == 1)[:, None], kept.shape
         )
         parts.append((np.asarray(f[:, :, columns])[kept], labels[kept], odd[kept]))
     latents, labels, odd = (np.concatenate(p) for p in zip(*parts, strict=True))

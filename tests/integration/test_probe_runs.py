@@ -110,13 +110,16 @@ def test_a_probed_run_leaves_the_files_of_the_contract(guided):
         "report/index.html",
     }
     assert not [name for name in names if "partial" in name]
+    index = json.loads((guided / "activations" / "index.json").read_text())
+    asked = [row["id"] for row in completions(guided, "probe_000000.jsonl.gz")]
+    assert index["problems"] == list(dict.fromkeys(asked))
+    assert (len(index["problems"]), index["sequences"]) == (10, 40)
     tables, lines = features(guided)
     assert list(tables) == [f"step_{step:06d}.npz" for step in (0, 2, 4)]
     assert len(completions(guided, "probe_000000.jsonl.gz")) == 10 * 4
     table = FeatureTable.load(guided / "features" / "step_000000.npz")
     assert {row.split for row in table.rows} == {"reference", "rollout"}
     fixed = [row for row in table.rows if row.split == "reference"]
-    asked = [row["id"] for row in completions(guided, "probe_000000.jsonl.gz")]
     assert [row.prompt for row in fixed] == asked[: 8 * 4 : 4]
     # The last tells of reference texts alone: after the last step nothing is sampled.
     final = FeatureTable.load(guided / "features" / "step_000004.npz")

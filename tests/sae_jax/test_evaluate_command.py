@@ -139,9 +139,8 @@ def test_help_names_every_flag(capsys):
         assert f"--{name}" in out
 
 
-def test_a_factor_is_scored_on_documents_that_did_not_choose(tmp_path, capsys):
-    """Labels by chance: the best latent of a half is worth 1/2 on the other."""
-    rng = np.random.default_rng(0)
+def factor_of(tmp_path, capsys, documents):
+    """Returns what `evaluate` prints of (rows [50, 64], labels, problem, first id)."""
     with ShardWriter(
         tmp_path / "data",
         width=64,
@@ -152,18 +151,61 @@ def test_a_factor_is_scored_on_documents_that_did_not_choose(tmp_path, capsys):
         factors=("luck",),
         dtype="float32",
     ) as out:
-        for _ in range(8):
+        for rows, labels, problem, first in documents:
             out.add(
-                rng.normal(size=(50, 64)),
-                token_ids=np.arange(50),
+                rows,
+                token_ids=first + np.arange(50),
                 roles=np.zeros(50, int),
-                factors={"luck": rng.integers(0, 2, 50)},
+                factors={"luck": np.broadcast_to(labels, 50)},
+                problem=problem,
             )
     save(tmp_path / "sae", copying(64))
     _, text, _ = run(
         capsys, f"--sae={tmp_path / 'sae'}", f"--activations={tmp_path / 'data'}"
     )
-    luck = json.loads(text)["factors"]["luck"]
+    return json.loads(text)
+
+
+def test_a_mark_of_a_problem_tells_nothing_of_other_problems(tmp_path, capsys):
+    """Problem p has its own coordinate, and a label: four completions of each.
+
+    Were completions halved, not problems, marks would name every label.
+    """
+    rng = np.random.default_rng(0)
+    documents = []
+    for completion in range(4):
+        for problem in range(16):
+            rows = 0.1 * rng.normal(size=(50, 64))
+            rows[:, problem] += 3.0
+            label = problem // 2 % 2
+            documents.append((rows, label, f"p{problem}", 1000 * problem + completion))
+    found = factor_of(tmp_path, capsys, documents)
+    assert found["factors"]["luck"]["probe_accuracy"] < 0.6
+    assert found["factors"]["luck"]["auroc"] == pytest.approx(0.5, abs=0.05)
+
+
+def test_a_completion_written_again_is_measured_once(tmp_path, capsys):
+    """The third document is the first, of another problem; the fourth differs."""
+    rows = np.full((50, 64), 1.0)
+    documents = [
+        (rows, 0, "a", 0),
+        (2 * rows, 1, "b", 100),
+        (rows, 0, "c", 0),
+        (rows, 1, "d", 1),
+    ]
+    found = factor_of(tmp_path, capsys, documents)
+    assert found["activations"]["skipped"]["duplicate"] == 50
+    assert found["quality"]["tokens"] == 150
+
+
+def test_a_factor_is_scored_on_documents_that_did_not_choose(tmp_path, capsys):
+    """Labels by chance: the best latent of a half is worth 1/2 on the other."""
+    rng = np.random.default_rng(0)
+    documents = [
+        (rng.normal(size=(50, 64)), rng.integers(0, 2, 50), None, 50 * number)
+        for number in range(8)
+    ]
+    luck = factor_of(tmp_path, capsys, documents)["factors"]["luck"]
     assert luck["auroc"] == pytest.approx(0.5, abs=0.1)
     assert luck["probe_accuracy"] == pytest.approx(0.5, abs=0.1)
     assert luck["mcc"] < 0.15

@@ -69,7 +69,7 @@ def write(path, *, documents=20, spoil=lambda document, rows: None, roles=True):
             rows_TD = 3.0 + rng.normal(size=(16, WIDTH)).astype(np.float32)
             spoil(document, rows_TD)
             role_T = (np.arange(16) >= 4).astype(int) if roles else np.zeros(16, int)
-            out.add(rows_TD, token_ids=np.arange(16), roles=role_T)
+            out.add(rows_TD, token_ids=16 * document + np.arange(16), roles=role_T)
 
 
 @pytest.fixture(scope="module")
@@ -152,23 +152,30 @@ def test_a_run_leaves_every_replica_measured_and_saved(whole):
         "special": 0,
         "non_finite": 0,
         "high_norm": 0,
+        "duplicate": 0,
         "eval": 24,
         "no_positive": 18,
     }
 
 
 def test_the_saved_dictionary_is_the_measured_one(whole, shards):
-    """Its latents on the held-out documents, counted anew, are summary.json's L0."""
+    """Its latents on the measured documents, counted anew, are summary.json's L0.
+
+    On the calibrated ones, which are others, they are k.
+    """
     config = recipe(shards)
     source = ShuffledPairs(ActivationShards(shards), config.pairs, seed=0)
-    (block,) = source.eval_documents()
+    (block,), (calibration,) = source.eval_documents(), source.calibration_documents()
+    assert not set(block.token_index.flat) & set(calibration.token_index.flat) - {-1}
     rows = json.loads((whole / "summary.json").read_text())["tsae"]["replicas"]
     for name in REPLICAS:
         place = whole / "sae" if name == "seed0" else whole / "sae_replicas" / name
-        f_NZ = io.load(place).encode(block.x[block.mask])
-        l0 = float((f_NZ > 0).sum(axis=1).mean())
+        l0, calibrated = (
+            float((io.load(place).encode(of.x[of.mask]) > 0).sum(axis=1).mean())
+            for of in (block, calibration)
+        )
         assert l0 == pytest.approx(rows[name]["l0"]["calibrated"])
-        assert abs(l0 - K) < 0.1 * K
+        assert abs(calibrated - K) < 0.1 * K
     saved = io.load_record(whole / "sae").metadata
     assert saved["hook_name"] == "blocks.2.hook_resid_post"
     assert saved["hf_hook_name"] == "model.layers.2"

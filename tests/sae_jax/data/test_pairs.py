@@ -9,7 +9,12 @@ from job_jax.schema import ConfigError
 from sae_jax.config import PairsConfig
 from sae_jax.data.pairs import ShuffledPairs, find_positives
 from sae_jax.data.shards import ActivationShards, ShardWriter
-from sae_jax.data.tokens import TokenArrays, filter_tokens, iter_documents
+from sae_jax.data.tokens import (
+    TokenArrays,
+    filter_tokens,
+    iter_documents,
+    mark_duplicates,
+)
 
 ROLES = ("prompt", "response")
 
@@ -37,6 +42,10 @@ def corpus(count=8, length=12):
     role_N = np.tile(np.arange(length) >= length // 2, count).astype(int)
     rows_ND = np.stack([np.arange(len(role_N)), np.full(len(role_N), 1e3)], axis=1)
     return tokens(sequence_N, role_N, activations=rows_ND)
+
+
+def with_columns(data, **columns):
+    return dataclasses.replace(data, columns={**data.columns, **columns})
 
 
 def config(**changes):
@@ -153,13 +162,13 @@ def test_a_role_that_is_named_but_empty_is_no_role():
 
 
 def test_too_few_pairs_for_a_batch_say_where_the_tokens_went():
-    data = tokens([0] * 4 + [1] * 4, [0, 1, 1, 1] * 2)
+    data = tokens([0] * 4 + [1] * 4 + [2] * 4, [0, 1, 1, 1] * 3)
     with pytest.raises(ConfigError, match="exceeds the 2 pairs") as caught:
         ShuffledPairs(data, config(), seed=0)
-    assert "role 2, special 0, non_finite 0, high_norm 0, eval 3, no_positive 1" in str(
-        caught.value
-    )
-    assert "prompt 2, response 6" in str(caught.value)
+    said = str(caught.value)
+    assert "high_norm 0, duplicate 0, eval 6, no_positive 1" in said
+    assert "role 3, special 0, non_finite 0" in said
+    assert "prompt 3, response 9" in said
 
 
 def counted(blocks):
@@ -173,7 +182,12 @@ def test_an_epoch_is_every_pair_of_the_training_documents_once():
     assert source.num_pairs == 30
     assert source.skipped["eval"] == 12
     assert source.skipped["no_positive"] == 6
-    held = {token // 12 for token in counted(source.eval_documents())}
+    calibrates, measures = (
+        {token // 12 for token in counted(blocks)}
+        for blocks in (source.calibration_documents(), source.eval_documents())
+    )
+    assert len(calibrates) == len(measures) == 1
+    held = calibrates | measures
     assert len(held) == 2
     every = {(12 * d + t, 12 * d + t - 1) for d in range(8) for t in range(7, 12)}
     trained = {pair for pair in every if pair[0] // 12 not in held}
@@ -181,6 +195,45 @@ def test_an_epoch_is_every_pair_of_the_training_documents_once():
     for epoch in range(4):
         assert set(rows[30 * epoch : 30 * (epoch + 1)]) == trained
     assert rows[:30] != rows[30:60]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_problem_is_trained_on_and_held_out_calibrated_on_and_measured(seed):
+    """Ten problems of four completions each, those of a problem apart in the data."""
+    data = with_columns(corpus(count=40), problem=np.repeat(np.arange(40) % 10, 12))
+    source = ShuffledPairs(data, config(eval_fraction=0.4), seed=seed)
+    rows = [pair for step in range(24) for pair in seen(source[step])]
+    problems = [
+        {token // 12 % 10 for token in tokens_}
+        for tokens_ in (
+            [token for token, _ in rows],
+            counted(source.calibration_documents()),
+            counted(source.eval_documents()),
+        )
+    ]
+    assert [len(each) for each in problems] == [6, 2, 2]
+    assert set.union(*problems) == set(range(10))
+    assert source.skipped["eval"] == 4 * 4 * 6
+
+
+def test_a_document_that_another_repeats_is_left_out_and_counted():
+    """Documents 1 and 5 repeat 0; 2 has another last token, 3 another role there."""
+    token_S12 = np.tile(np.arange(12), (8, 1))
+    token_S12[4:] += 100 * np.arange(4)[:, None] + 100
+    token_S12[5] = token_S12[0]
+    token_S12[2, -1] = 99
+    data = with_columns(corpus(), token_id=token_S12.reshape(-1))
+    data.columns["role"][3 * 12 + 11] = 0
+    copies = mark_duplicates(data).reshape(8, 12)
+    np.testing.assert_array_equal(copies.all(axis=1), copies.any(axis=1))
+    assert np.flatnonzero(copies.all(axis=1)).tolist() == [1, 5]
+    source = ShuffledPairs(data, config(), seed=3)
+    assert source.skipped["duplicate"] == 2 * 6  # responses
+    rows = [pair for step in range(8) for pair in seen(source[step])]
+    read = {token // 12 for token, _ in rows}
+    for blocks in (source.calibration_documents(), source.eval_documents()):
+        read |= {token // 12 for token in counted(blocks)}
+    assert not read & {1, 5}
 
 
 def test_held_out_documents_are_a_function_of_the_seed_alone():
@@ -199,10 +252,8 @@ def test_holding_out_documents_without_a_usable_token_is_refused():
         t // 12 for t in counted(source.eval_documents())
     }:
         special[document] = False
-    spoilt = dataclasses.replace(
-        whole, columns={**whole.columns, "special": special.reshape(-1)}
-    )
-    with pytest.raises(ConfigError, match="leaves 2 documents to measure on, and no"):
+    spoilt = with_columns(whole, special=special.reshape(-1))
+    with pytest.raises(ConfigError, match="leaves 1 problems to measure on, and no"):
         ShuffledPairs(spoilt, config(), seed=3)
 
 
@@ -273,7 +324,7 @@ def test_shards_and_arrays_give_the_same_batches(tmp_path):
             part = slice(12 * document, 12 * (document + 1))
             out.add(
                 data.activations[part],
-                token_ids=np.arange(12),
+                token_ids=12 * document + np.arange(12),
                 roles=data.columns["role"][part],
             )
     on_disk = ShuffledPairs(ActivationShards(tmp_path / "data"), config(), seed=1)

@@ -119,6 +119,49 @@ def test_a_file_is_its_columns_one_after_another(shards):
     np.testing.assert_array_equal(np.frombuffer(raw, "u1", 4, 116), [1, 0, 0, 0])
 
 
+def write_problems(path, problems):
+    with writer(path) as out:
+        for number, problem in enumerate(problems):
+            rows_TD, columns = sequence(2, first=number)
+            out.add(rows_TD, **columns, problem=problem)
+
+
+def test_sequences_of_a_problem_share_its_number_and_the_index_its_id(tmp_path):
+    """Over shards: one closes at the fourth token."""
+    write_problems(tmp_path / "data", ["b", "a", "b", "c"])
+    data = ActivationShards(tmp_path / "data")
+    assert data.index.problems == ("b", "a", "c")
+    np.testing.assert_array_equal(data.column("problem"), [0, 0, 1, 1, 0, 0, 2, 2])
+    raw = (tmp_path / "data" / "shard_00001.bin").read_bytes()
+    assert len(raw) == 4 * (4 + 4 + 4 + 4 + 4 + 3 * 4 + 1 + 1)
+    np.testing.assert_array_equal(np.frombuffer(raw, "<i4", 4, 16), [0, 0, 2, 2])
+
+
+def test_without_ids_each_sequence_is_a_problem(shards):
+    data = ActivationShards(shards)
+    assert data.index.problems == ()
+    np.testing.assert_array_equal(data.column("problem"), data.column("sequence"))
+
+
+def test_the_first_format_is_read_as_one_that_names_no_problems(shards):
+    index = json.loads((shards / "index.json").read_text())
+    assert index["format"] == "sae_jax activations 2"
+    del index["problems"]
+    index["format"] = "sae_jax activations 1"
+    (shards / "index.json").write_text(json.dumps(index))
+    data = ActivationShards(shards)
+    data.verify()
+    np.testing.assert_array_equal(data.column("problem"), data.column("sequence"))
+
+
+@pytest.mark.parametrize("problems", [("a", None), (None, "a")])
+def test_problems_are_named_for_all_sequences_or_for_none(tmp_path, problems):
+    with pytest.raises(
+        ConfigError, match=r"sequence 1 for .* give all sequences the id"
+    ):
+        write_problems(tmp_path / "data", problems)
+
+
 def test_equal_data_have_equal_names_and_others_another(tmp_path):
     hashes = []
     for name, first in (("a", 0.0), ("b", 0.0), ("c", 1e-3)):
