@@ -42,8 +42,8 @@ from rlvr_jax.learn.update import Updater
 from rlvr_jax.models import Transformer
 from rlvr_jax.models.distribution import SamplingParams
 from rlvr_jax.probe import SAEProbeConfig
-from rlvr_jax.probe.feature_selection import FeatureSelection
 from rlvr_jax.probe.sae_probe import SAEProbe, shard_sae
+from rlvr_jax.probe.selection import FeatureSelection
 from rlvr_jax.sampler import sample
 from rlvr_jax.types import ProbeTargets, Prompts
 from sae_jax import TSAE
@@ -136,6 +136,7 @@ class ProbeStep:
             advantages_PG.astype(np.float32),
             bands_P=random.integers(0, 4, shape[0]),
             probe_targets=ProbeTargets(
+                row=np.arange(B, dtype=np.int32),
                 outcomes=random.integers(0, 2, B).astype(np.int32),
                 proxy_eligible=np.repeat(~split_P1[:, 0], shape[1]),
                 ref_activations=np.zeros((B, T), np.float32),
@@ -159,13 +160,18 @@ def _random_probe(config: Config) -> SAEProbe:
         weights=(1 / count,) * count,
         rms=(1.0,) * count,
         scores=(0.0,) * count,
+        effects=(0.0,) * count,
+        effect_errors=(0.0,) * count,
+        q_values=None,
         seed_cosine=None,
         method="list",
         control="none",
         layer=config.probe.layer,
         dead=(),
-        num_unstable=0,
+        num_alive=latents,
+        num_stable=None,
         num_completions=0,
+        halves=None,
     )
     tsae = shard_sae(tsae.to_host(), jax.sharding.get_mesh())
     return SAEProbe.of_selection(tsae, selection)

@@ -188,9 +188,11 @@ class ProbeTargets:
     `outcomes` are those of `Outcome`. Rows with `proxy_eligible` may earn a proxy
     advantage: well-formed completions of groups whose rewards show no preference.
     `ref_activations` are the reference policy's weighted feature sums, 0 unless
-    `train.rfgo.token_score` is ref_diff.
+    `train.rfgo.token_score` is ref_diff. `row` numbers the step's completions: however
+    a batch is cut, a completion keeps its number, and so its random stream.
     """
 
+    row: Int[Array, " B"]
     outcomes: Int[Array, " B"]
     proxy_eligible: Bool[Array, " B"]
     ref_activations: Float[Array, " B T"]
@@ -219,20 +221,21 @@ class FeatureSums:
     """What the features did in a minibatch: sums that add up over micro-batches.
 
     Written by `learn.rfgo`, read by `probe.rfgo_state`. Rows run over BANDS. A
-    completion's quality is its mean level; `covariance`, `quality_square` and
-    `outcome_square` are of quality and outcome within their groups, over judged
-    completions.
+    completion's quality is its mean activation. The M = 3 moments of a group are the
+    covariance of quality and outcome around the group's means, and the sums of squares
+    of each, over verified completions. `moments` sums them over groups with both
+    outcomes, `moment_products` the products of each two.
     """
 
     tokens_by_band: Float[Array, " Q"]
     sums_by_band: Float[Array, " Q R"]
     num_tokens: Float[Array, ""]  # of all rows, those without a band as well
     sum_squares: Float[Array, " R"]  # over these tokens
-    tokens_by_outcome: Float[Array, " 2"]  # wrong, right
+    tokens_by_outcome: Float[Array, " 2"]  # incorrect, correct
     sums_by_outcome: Float[Array, " 2 R"]
-    covariance: Float[Array, ""]
-    quality_sum_squares: Float[Array, ""]
-    outcome_sum_squares: Float[Array, ""]
+    num_informative_groups: Float[Array, ""]
+    moments: Float[Array, " 3"]
+    moment_products: Float[Array, " 3 3"]
     proxy_groups: Float[Array, ""]
     proxy_completions: Float[Array, ""]
     weight_sq_deviation: Float[Array, ""]  # sum of (w - 1)^2 over tokens

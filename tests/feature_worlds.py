@@ -148,10 +148,23 @@ def write_features(
         "latents": [0, 9],
         "weights": [0.75, -0.25],
         "rms": [0.5, 2.0],
+        "effects": [0.4, -0.2],
+        "effect_errors": [0.05, 0.1],
+        "q_values": [0.001, 0.04],
         "seed_cosine": [1.0, 0.0],
         "dead": [9],
         "layer": 2,
         "method": "contrast",
         "control": "none",
+        "num_alive": 58,
+        "num_stable": 20,
+        "halves": {
+            "num_problems": [40, 41],
+            "num_candidates": 4,
+            "num_confirmed": 2,
+            "sign_agreement": 0.75,
+            "correlation": 0.61,
+        },
+        "refusal": "",
     }
     (workdir / "sae/selection.json").write_text(json.dumps(selection))

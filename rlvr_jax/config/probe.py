@@ -81,18 +81,24 @@ class FeatureSelectionConfig(ConfigSection):
 
     | method       | score of a latent                                            |
     |--------------|--------------------------------------------------------------|
-    | contrast     | Cohen's d of correct against incorrect completions           |
+    | contrast     | its effect within problems, confirmed on other problems      |
     | reason_score | ReasonScore over `words` (https://arxiv.org/abs/2503.18878)  |
     | list         | `latents`, all alike                                         |
     | weights_file | the weights of a mechreward pack, at `weights_file`          |
 
+    The effect is the correlation of a latent's mean activation with the outcome among
+    completions of one problem. Where no latent is left, RFGO is off and the run says
+    so.
+
     `control` replaces the features by something that should do no good: as many random
-    latents of like firing rate; one raw direction, the mean activation of correct less
-    that of incorrect completions; or the same token weights in a random order.
+    latents of like firing rate, stability and decoder norm; one raw direction, the mean
+    activation of correct less that of incorrect completions of a problem; or the same
+    token weights, each completion's in a random order.
     """
 
     method: Literal["contrast", "reason_score", "list", "weights_file"] = "contrast"
-    num_features: PositiveInt = 16  # R, of largest |score|; fewer if fewer are stable
+    num_features: PositiveInt = 16  # R at most, of largest |score|
+    fdr: PositiveFraction = 0.05  # contrast: share of confirmed features that are false
     latents: tuple[int, ...] = ()  # list
     weights_file: str = ""  # weights_file: a JSON file
     words: Annotated[tuple[str, ...], NON_EMPTY] = REASONING_WORDS  # reason_score
@@ -231,7 +237,7 @@ class RFGOConfig(ConfigSection):
     anneal_steps: NonNegativeInt = 0  # RL steps until lambda_p is 0; 0: never
     min_correlation: Annotated[
         float, Constraint("lie in [-1, 1]", lambda x: -1 <= x <= 1)
-    ] = 0.0  # of proxy and outcome; below it the proxy turns itself off
+    ] = 0.0  # of proxy and outcome: lower end of the interval; below it, no proxy
     correlation_window: PositiveInt = 20  # steps that the correlation is taken over
     scale_update_rate: PositiveFraction = 0.1  # weight of a step in the running scale
 

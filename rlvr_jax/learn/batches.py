@@ -92,6 +92,7 @@ def abstract_batch(
 
     def make() -> Batch:
         targets = ProbeTargets(
+            row=jnp.zeros(B, jnp.int32),
             outcomes=jnp.zeros(B, jnp.int32),
             proxy_eligible=jnp.zeros(B, bool),
             ref_activations=jnp.zeros((B, width)),

@@ -9,6 +9,8 @@ from jaxtyping import Float, Int
 from rlvr_jax.types import Outcome
 from sae_jax.data.corpus import Corpus
 from sae_jax.data.tokens import Documents
+from sae_jax.stats.features import outcome_moments
+from sae_jax.stats.within_prompts import within_prompts
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,16 +48,31 @@ class LabeledCorpus:
     ) -> tuple[Float[np.ndarray, " D"], Float[np.ndarray, " D"]]:
         """Returns the mean correct less the mean incorrect activation, and the mean.
 
-        Means are over tokens; the second one is over all of them.
+        The difference is one between completions of a problem, averaged over problems
+        by the weight n1 n0 / (n1 + n0) of their n1 correct and n0 incorrect ones; 0
+        where no problem has both. The second mean is over all tokens.
         """
-        sums, counts = np.zeros((len(Outcome), self.width)), np.zeros(len(Outcome))
-        for block, outcomes_B in self.blocks():
+        sums_SD = np.zeros((len(self.outcomes), self.width))
+        tokens_S = np.zeros(len(self.outcomes))
+        for block, _ in self.blocks():
+            ids_B = self.corpus.block_document_ids(block)
+            real_B = ids_B >= 0
             x_BD = np.where(block.mask[:, :, None], block.x, 0.0).sum(axis=1)
-            np.add.at(sums, outcomes_B, x_BD)
-            np.add.at(counts, outcomes_B, block.mask.sum(axis=1))
-        means = sums / np.maximum(counts, 1.0)[:, None]
-        difference_D = means[Outcome.correct] - means[Outcome.incorrect]
-        return difference_D, sums.sum(axis=0) / max(counts.sum(), 1.0)
+            sums_SD[ids_B[real_B]] = x_BD[real_B]
+            tokens_S[ids_B[real_B]] = block.mask.sum(axis=1)[real_B]
+        means_SD = sums_SD / np.maximum(tokens_S, 1.0)[:, None]
+        within = within_prompts(
+            outcome_moments(
+                means_SD,
+                correct=self.outcomes == Outcome.correct,
+                verified=self.outcomes != Outcome.unverified,
+                prompts=self.problem_index,
+                num_prompts=int(self.problem_index.max()) + 1,
+            )
+        )
+        weight = max(float(within.outcome_scatter.sum()), 1e-300)
+        difference_D = within.covariance.sum(axis=0) / weight
+        return difference_D, sums_SD.sum(axis=0) / max(tokens_S.sum(), 1.0)
 
     def projection_rms(
         self, direction: Float[np.ndarray, " D"], center: Float[np.ndarray, " D"]

@@ -1,6 +1,18 @@
-"""What RFGO remembers from step to step: feature scales, and whether the proxy is off.
+"""What RFGO remembers from step to step: feature scales, and evidence for the proxy.
 
 The state is written after every step, read before the next, and kept in checkpoints.
+
+The proxy stands in for the reward, so it is on only while quality is known to follow
+the outcome: while the lower end of the 95 % interval of their correlation within
+groups, over the last steps, is no less than `train.rfgo.min_correlation`. With v_p the
+moments (c, q, y) of group p, covariance and sums of squares, and N groups that have
+both outcomes,
+
+    r = C / sqrt(Q Y),  (C, Q, Y) = sum_p v_p
+    error^2 = N / (N - 1)  g . (sum_p v_p v_p^T) g,  g = r (1/C, -1/2Q, -1/2Y)
+
+which is the linearized error of a ratio, groups as units. The interval is that of
+Fisher's z = atanh r, z +- t error / (1 - r^2), t of N - 1 degrees of freedom.
 """
 
 import dataclasses
@@ -9,11 +21,24 @@ from typing import Any, Self
 
 import numpy as np
 from jaxtyping import Bool, Int
+from scipy.special import stdtrit
 
 from rlvr_jax.config import RFGOConfig
 from rlvr_jax.probe.protocol import Probe
 from rlvr_jax.rollouts.graded import GradedCompletion
 from rlvr_jax.types import BANDS, FeatureSums, Outcome
+
+_TAIL = 0.025  # of each side of an interval
+_MAX_CORRELATION = 1 - 1e-6  # beyond it Fisher's z is that of rounding
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OutcomeCorrelation:
+    """The correlation of quality and outcome within groups, with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -21,14 +46,15 @@ class RFGOState:
     """What RFGO carries between steps. Made by `init`, replaced by `update`.
 
     `mean_square` is each feature's running mean square. `moments` holds, for each of
-    the last steps, the covariance of quality and outcome within groups and the sums of
-    squares of both. `proxy_off_step` is the step after which the proxy was turned off.
+    the last steps, 13 numbers: how many groups have both outcomes, the sums of their
+    moments and those of the products of two (`types.FeatureSums`). `num_proxy_steps`
+    counts the steps with a proxy.
     """
 
     mean_square: tuple[float, ...]
-    moments: tuple[tuple[float, float, float], ...] = ()
+    moments: tuple[tuple[float, ...], ...] = ()
     num_proxy_groups: int = 0
-    proxy_off_step: int | None = None
+    num_proxy_steps: int = 0
 
     @classmethod
     def init(cls, rms: Sequence[float]) -> Self:
@@ -42,7 +68,7 @@ class RFGOState:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
         """Returns the state that `to_json` made."""
-        moments = tuple((x, y, z) for x, y, z in values["moments"])
+        moments = tuple(tuple(of_step) for of_step in values["moments"])
         mean_square = tuple(values["mean_square"])
         return cls(**{**values, "mean_square": mean_square, "moments": moments})
 
@@ -52,38 +78,52 @@ class RFGOState:
         return [mean_square**0.5 for mean_square in self.mean_square]
 
     @property
-    def correlation(self) -> float | None:
+    def correlation(self) -> OutcomeCorrelation | None:
         """Returns the correlation of quality and outcome within groups, last steps.
 
-        None where one of the two did not vary, or before the first step.
+        None where one of the two did not vary, or with under two informative groups.
         """
         if not self.moments:
             return None
-        covariance, quality, outcome = np.sum(self.moments, axis=0)
-        if quality <= 0 or outcome <= 0:
+        total = np.sum(self.moments, axis=0)
+        num_groups, moments_3, products_33 = total[0], total[1:4], total[4:]
+        covariance, quality, outcome = moments_3
+        if num_groups < 2 or quality <= 0 or outcome <= 0:
             return None
-        return float(covariance / np.sqrt(quality * outcome))
+        norm = np.sqrt(quality * outcome)
+        value = covariance / norm
+        gradient_3 = np.array([1 / norm, -value / 2 / quality, -value / 2 / outcome])
+        square = gradient_3 @ products_33.reshape(3, 3) @ gradient_3
+        error = np.sqrt(max(0.0, square * num_groups / (num_groups - 1)))
+        value = np.clip(value, -_MAX_CORRELATION, _MAX_CORRELATION)
+        width = -stdtrit(num_groups - 1, _TAIL) * error / (1 - value**2)
+        low, high = np.tanh(np.arctanh(value) + np.array([-width, width]))
+        return OutcomeCorrelation(value=float(value), low=float(low), high=float(high))
+
+    def is_proxy_on(self, config: RFGOConfig) -> bool:
+        """Returns whether there is evidence enough for a proxy in the next step.
+
+        A floor of -1 asks for none.
+        """
+        low = self.correlation.low if self.correlation else -1.0
+        return config.lambda_p > 0 and low >= config.min_correlation
 
     def proxy_strength(self, step: int, config: RFGOConfig) -> float:
-        """Returns lambda_p of a step: annealed linearly; 0 once the proxy is off."""
-        if self.proxy_off_step is not None:
+        """Returns lambda_p of a step: annealed linearly; 0 while the proxy is off."""
+        if not self.is_proxy_on(config):
             return 0.0
         if config.anneal_steps == 0:
             return config.lambda_p
         return config.lambda_p * max(0.0, 1.0 - step / config.anneal_steps)
 
-    def update(self, sums: FeatureSums, step: int, config: RFGOConfig) -> Self:
-        """Returns the state after a step; sums that are not finite change nothing.
-
-        The proxy is turned off for good when, over `correlation_window` steps, its
-        correlation with the outcome within groups is below `min_correlation`.
-        """
-        moment = (
-            float(sums.covariance),
-            float(sums.quality_sum_squares),
-            float(sums.outcome_sum_squares),
+    def update(self, sums: FeatureSums, config: RFGOConfig) -> Self:
+        """Returns the state after a step; sums that are not finite change nothing."""
+        moments = (
+            float(sums.num_informative_groups),
+            *np.ravel(sums.moments).tolist(),
+            *np.ravel(sums.moment_products).tolist(),
         )
-        if not np.isfinite([*moment, *sums.sum_squares.tolist()]).all():
+        if not np.isfinite([*moments, *sums.sum_squares.tolist()]).all():
             return self
         mean_square_R = np.asarray(self.mean_square)
         if num_tokens := float(sums.num_tokens):
@@ -92,18 +132,13 @@ class RFGOState:
             mixed_R = (1 - rate) * mean_square_R + rate * step_R
             # A feature that did not fire in this step keeps its scale.
             mean_square_R = np.where(step_R > 0, mixed_R, mean_square_R)
-        state = dataclasses.replace(
+        return dataclasses.replace(
             self,
             mean_square=tuple(mean_square_R.tolist()),
-            moments=(*self.moments, moment)[-config.correlation_window :],
+            moments=(*self.moments, moments)[-config.correlation_window :],
             num_proxy_groups=self.num_proxy_groups + int(sums.proxy_groups),
+            num_proxy_steps=self.num_proxy_steps + self.is_proxy_on(config),
         )
-        watched = config.lambda_p > 0 and self.proxy_off_step is None
-        if watched and len(state.moments) == config.correlation_window:
-            correlation = state.correlation
-            if correlation is not None and correlation < config.min_correlation:
-                return dataclasses.replace(state, proxy_off_step=step)
-        return state
 
 
 def step_metrics(
@@ -121,12 +156,14 @@ def step_metrics(
     num_tokens = max(float(sums.num_weighted_tokens), 1.0)
     unit_R = np.asarray(probe.weights) / np.asarray(state.scale)
     metrics = {
+        "rfgo/num_features": float(len(probe.weights)),
         "rfgo/proxy_groups": float(sums.proxy_groups) / num_groups,
         "rfgo/proxy_strength": proxy_strength,
         "rfgo/weight_std": float(np.sqrt(sums.weight_sq_deviation / num_tokens)),
     }
     if (correlation := state.correlation) is not None:
-        metrics["rfgo/corr_reward"] = correlation
+        metrics["rfgo/corr_reward"] = correlation.value
+        metrics["rfgo/corr_reward_low"] = correlation.low
     for q, band in enumerate(BANDS):
         if sums.tokens_by_band[q] > 0:
             mean_R = sums.sums_by_band[q] / sums.tokens_by_band[q]
@@ -175,12 +212,18 @@ def _is_well_formed(completion: GradedCompletion) -> bool:
     return completion.finished and has_answer and "repetition" not in completion.flags
 
 
-def rfgo_summary(state: RFGOState | None) -> dict[str, Any]:
-    """Returns what stands in summary.json under `rfgo`; also without a probe (None)."""
-    if state is None:
-        return {"proxy_groups": 0, "corr_reward": None, "proxy_off_step": None}
+def rfgo_summary(state: RFGOState | None, *, num_features: int = 0) -> dict[str, Any]:
+    """Returns what stands in summary.json under `rfgo`; also without a probe (None).
+
+    Without features RFGO is off, whatever its settings.
+    """
+    correlation = state.correlation if state else None
     return {
-        "proxy_groups": state.num_proxy_groups,
-        "corr_reward": state.correlation,
-        "proxy_off_step": state.proxy_off_step,
+        "num_features": num_features,
+        "proxy_groups": state.num_proxy_groups if state else 0,
+        "proxy_steps": state.num_proxy_steps if state else 0,
+        "corr_reward": correlation.value if correlation else None,
+        "corr_reward_interval": (
+            [correlation.low, correlation.high] if correlation else None
+        ),
     }

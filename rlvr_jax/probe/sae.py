@@ -25,14 +25,11 @@ from job_jax.schema import check
 from rlvr_jax.config import Config
 from rlvr_jax.config.probe import FeatureSelectionConfig, ProbeConfig, ProbeSAEConfig
 from rlvr_jax.probe.checks import load_external_sae
-from rlvr_jax.probe.feature_selection import (
-    FeatureSelection,
-    check_named_features,
-    select_features,
-    selection_summary,
-)
+from rlvr_jax.probe.feature_selection import select_features
+from rlvr_jax.probe.named_features import check_named_features
 from rlvr_jax.probe.protocol import FitInputs
 from rlvr_jax.probe.sae_probe import LatentReader, SAEProbe, shard_sae
+from rlvr_jax.probe.selection import FeatureSelection
 from sae_jax import io, train
 from sae_jax.formats.record import SAERecord
 from sae_jax.optimize import replicas
@@ -95,15 +92,9 @@ class SAEProbeConfig(ProbeConfig):
             seed=config.seed,
         )
         if is_primary():
-            if selection.dead:
-                print(
-                    f"warning: reasoning features {list(selection.dead)} hardly fire "
-                    f"on the policy's {selection.num_completions} completions; they "
-                    "cannot guide",
-                    file=sys.stderr,
-                )
+            _warn_of(selection)
             selection.save(inputs.workdir.path / train.SAE_DIR / SELECTION_FILE)
-        return selection_summary(selection)
+        return selection.summary()
 
     def load(self, directory: Path, mesh: Mesh) -> SAEProbe:
         """Returns the probe that `fit` left in the workdir."""
@@ -182,6 +173,21 @@ class SAEProbeConfig(ProbeConfig):
             if replica.alpha == first.alpha
         ]
         return tsae, seed_cosine(tsae.decoder, decoders) if decoders else None
+
+
+def _warn_of(selection: FeatureSelection) -> None:
+    """Prints what keeps a selection from guiding: it is empty, or has dead latents."""
+    if selection.refusal:
+        print(
+            f"warning: no reasoning features, RFGO is off: {selection.refusal}",
+            file=sys.stderr,
+        )
+    if selection.dead:
+        print(
+            f"warning: reasoning features {list(selection.dead)} hardly fire on the "
+            f"policy's {selection.num_completions} completions; they cannot guide",
+            file=sys.stderr,
+        )
 
 
 def _is_recorded(inputs: FitInputs) -> bool:

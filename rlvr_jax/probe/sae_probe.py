@@ -26,7 +26,6 @@ from job_jax.mesh import partition_spec
 from rlvr_jax.learn.logprobs import TokenScores, token_scores
 from rlvr_jax.models import Transformer
 from rlvr_jax.models.distribution import SamplingParams
-from rlvr_jax.probe.feature_selection import FeatureSelection
 from rlvr_jax.probe.latent_stats import (
     BAND_ROWS,
     LatentSums,
@@ -37,6 +36,7 @@ from rlvr_jax.probe.latent_stats import (
 )
 from rlvr_jax.probe.protocol import Probe
 from rlvr_jax.probe.reference_texts import ReferenceTexts
+from rlvr_jax.probe.selection import FeatureSelection
 from rlvr_jax.types import BANDS, Array
 from sae_jax.sae import TSAE, matmul_float32
 from sae_jax.stats.feature_statistics import FeatureTable, RowKey
@@ -69,7 +69,7 @@ class LatentReader:
                 bias=np.zeros(1, np.float32),
                 threshold=np.full(1, -np.inf, np.float32),
             )
-        latents_R = np.array(selection.latents)
+        latents_R = np.array(selection.latents, np.int64)
         return cls(
             center=tsae.decoder_bias,
             encoder=tsae.encoder[:, latents_R],

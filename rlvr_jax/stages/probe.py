@@ -77,11 +77,14 @@ def probe(ctx: RunContext) -> None:
 
 
 def _label(corpus: Corpus, rows: Sequence[Mapping[str, Any]]) -> LabeledCorpus:
-    """Returns the corpus with the problem and the outcome of each completion."""
-    index = {name: i for i, name in enumerate(dict.fromkeys(r["id"] for r in rows))}
+    """Returns the corpus with the problem and the outcome of each completion.
+
+    Problems of the same text are one, so that no text is in two parts of the problems.
+    """
+    index = {text: i for i, text in enumerate(dict.fromkeys(r["prompt"] for r in rows))}
     return LabeledCorpus(
         corpus=corpus,
-        problem_index=np.array([index[row["id"]] for row in rows]),
+        problem_index=np.array([index[row["prompt"]] for row in rows]),
         outcomes=np.array([Outcome[row["verdict"]] for row in rows]),
     )
 

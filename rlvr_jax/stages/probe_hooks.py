@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from job_jax.processes import device_get
+from rlvr_jax.config import RFGOConfig
 from rlvr_jax.learn import has_signal
 from rlvr_jax.learn.batches import split_micro_batches, split_minibatches
 from rlvr_jax.learn.probe_inputs import FeatureReader, ProbeInputs, ProbeSpec
@@ -81,12 +82,19 @@ class ProbeCallback:
     @property
     def spec(self) -> ProbeSpec:
         """Returns how every update uses the probe."""
-        config = self.ctx.setup.config
         return ProbeSpec(
             layer=self.probe.layer,
-            rfgo=config.train.rfgo,
-            shuffle_weights=config.probe.shuffles_weights,
+            rfgo=self.rfgo,
+            shuffle_weights=self.ctx.setup.config.probe.shuffles_weights,
         )
+
+    @property
+    def rfgo(self) -> RFGOConfig:
+        """Returns the settings of RFGO: off where the probe has no features."""
+        config = self.ctx.setup.config.train.rfgo
+        if self.probe.weights:
+            return config
+        return dataclasses.replace(config, lambda_w=0.0, lambda_p=0.0)
 
     def init_state(self) -> RFGOState:
         """Returns the state before the first step."""
@@ -105,12 +113,13 @@ class ProbeCallback:
         A logged step also reads the reference texts, under `params` as they are before
         the update, and sums up all that the probe observes.
         """
-        config = self.ctx.setup.config.train.rfgo
+        config = self.rfgo
         graded = rollout_batch.groups.graded
         has_signal_P = np.asarray(
             has_signal(rollout_batch.rewards, rollout_batch.judged)
         )
         targets = ProbeTargets(
+            row=np.arange(len(graded), dtype=np.int32),
             outcomes=outcome_codes(graded),
             proxy_eligible=proxy_eligible(
                 graded, has_signal_P, groups=config.proxy_groups
@@ -142,16 +151,12 @@ class ProbeCallback:
 
         A logged step's statistics are written to disk.
         """
-        config = self.ctx.setup.config.train.rfgo
+        config = self.rfgo
         assert result.feature_sums is not None
-        state = rfgo.update(result.feature_sums, step, config)
+        state = rfgo.update(result.feature_sums, config)
         messages = []
-        if state.proxy_off_step == step:
-            messages.append(
-                f"step {step}: the proxy no longer follows the reward (correlation "
-                f"{state.correlation:.2f} within groups, train.rfgo.min_correlation="
-                f"{config.min_correlation}); it is off"
-            )
+        if state.is_proxy_on(config) != rfgo.is_proxy_on(config):
+            messages.append(_describe_proxy(state, step, config))
         metrics = step_metrics(
             state,
             result.feature_sums,
@@ -182,7 +187,9 @@ class ProbeCallback:
         config = self.ctx.setup.config.probe
         if config.log_every and num_steps:
             self._write_step(num_steps, None, self._read_texts(params))
-        summary: dict[str, Any] = {"rfgo": rfgo_summary(rfgo)}
+        summary: dict[str, Any] = {
+            "rfgo": rfgo_summary(rfgo, num_features=len(self.probe.weights))
+        }
         if config.measure_overhead and last_step is not None and timing.steps:
             seconds = self._time_gradients(
                 last_step, updater=updater, params=params, sampling=sampling
@@ -255,3 +262,18 @@ class ProbeCallback:
             texts=self.texts,
             text_stats=text_stats,
         )
+
+
+def _describe_proxy(state: RFGOState, step: int, config: RFGOConfig) -> str:
+    """Returns the line that says that the proxy was turned on or off, and why."""
+    found = "unknown"
+    if correlation := state.correlation:
+        found = (
+            f"{correlation.value:.2f} [{correlation.low:.2f}, {correlation.high:.2f}]"
+        )
+    switch = "on" if state.is_proxy_on(config) else "off"
+    return (
+        f"step {step}: the proxy is {switch}; its correlation with the outcome "
+        f"within groups is {found} (train.rfgo.min_correlation="
+        f"{config.min_correlation})"
+    )

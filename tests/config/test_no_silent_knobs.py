@@ -191,16 +191,16 @@ def test_every_field_of_the_config_is_read(
         there.check_before_run(
             dataclasses.replace(configs["chains"], probe=there), tokenize=str.split
         )
-        # A proxy that speaks against the outcome, which so short a run may not meet.
+        # A proxy that follows the outcome, which so short a run may not meet.
         sums = types.SimpleNamespace(
-            covariance=-1.0,
-            quality_sum_squares=1.0,
-            outcome_sum_squares=1.0,
+            num_informative_groups=2.0,
+            moments=np.array([1.0, 1.0, 1.0]),
+            moment_products=np.full((3, 3), 0.5),
             sum_squares=np.ones(1),
             num_tokens=1.0,
             proxy_groups=1,
         )
-        assert RFGOState.init([1.0]).update(sums, 0, RFGO).proxy_off_step == 0
+        assert RFGOState.init([1.0]).update(sums, RFGO).is_proxy_on(RFGO)
         # A checkpoint to start from, and the tokenizer in its directory.
         start = write_checkpoint(tmp_path / "hf")
         pretrained = word_config(start, Path(word_problems))

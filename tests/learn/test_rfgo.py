@@ -18,6 +18,7 @@ from rlvr_jax.learn.logprobs import token_scores
 from rlvr_jax.learn.objectives import policy_objective
 from rlvr_jax.learn.probe_inputs import ProbeInputs, ProbeSpec
 from rlvr_jax.learn.rfgo import (
+    _shuffle_weights,
     apply_rfgo,
     feature_activation,
     read_features,
@@ -86,6 +87,7 @@ def _batch():
         ref_logprobs=np.zeros((P * G, T), np.float32),
         bands=np.repeat(np.int32([0, 1, -1, 2]), G),
         probe_targets=ProbeTargets(
+            row=np.arange(P * G, dtype=np.int32),
             outcomes=np.int32([1, 0, 0, 0, 0, 0, 2, 0, 1, 0, 1, 0, 1, 1, 1, 1]),
             proxy_eligible=PROXIED,
             ref_activations=random.standard_normal((P * G, T)).astype(np.float32),
@@ -278,6 +280,27 @@ def test_shuffled_weights_are_the_weights_in_another_order():
     assert (a != b).any()
 
 
+def test_every_completion_is_shuffled_in_an_order_of_its_own():
+    """Equal weights in two rows come in two orders: of 40 rows, no two agree."""
+    rows, width = 40, 8
+    weight = jnp.tile(jnp.arange(1.0, width + 1), (rows, 1))
+    found = _shuffle_weights(
+        weight,
+        jnp.ones((rows, width), bool),
+        key=jax.random.key(0),
+        row=jnp.arange(rows),
+    )
+    assert len({tuple(row) for row in np.asarray(found).tolist()}) == rows
+    # Cut out of the batch and padded, a row keeps its order.
+    alone = _shuffle_weights(
+        jnp.pad(weight[7:8], ((0, 0), (0, 3))),
+        jnp.arange(width + 3)[None] < width,
+        key=jax.random.key(0),
+        row=jnp.array([7]),
+    )
+    np.testing.assert_array_equal(alone[0, :width], found[7])
+
+
 def test_sums_are_counted_once_and_by_band():
     _, sums = _apply()
     tokens = (LENGTHS - 1).reshape(P, G).sum(axis=1)
@@ -295,12 +318,38 @@ def test_sums_are_counted_once_and_by_band():
     # Groups 0 and 2 are split; completion 3 has no level, and so no say.
     q, r = quality[[0, 1, 2]], np.array([1.0, 0, 0])
     q2, r2 = quality[8:12], np.array([1.0, 0, 1, 0])
-    covariance = sum(
-        ((a - a.mean()) * (b - b.mean())).sum() for a, b in ((q, r), (q2, r2))
+    moments = np.array(
+        [
+            [
+                ((a - a.mean()) * (b - b.mean())).sum(),
+                ((a - a.mean()) ** 2).sum(),
+                ((b - b.mean()) ** 2).sum(),
+            ]
+            for a, b in ((q, r), (q2, r2))
+        ]
     )
-    np.testing.assert_allclose(sums.covariance, covariance, rtol=1e-4)
+    assert float(sums.num_informative_groups) == 2
+    np.testing.assert_allclose(sums.moments, moments.sum(axis=0), rtol=1e-4)
+    np.testing.assert_allclose(sums.moment_products, moments.T @ moments, rtol=1e-4)
     assert float(sums.proxy_groups) == 2
     assert float(sums.num_tokens) == (LENGTHS - 1).sum()
+
+
+def test_a_probe_without_features_sums_up_nothing_and_changes_nothing():
+    features = dataclasses.replace(
+        _features(), weights=np.zeros(0, np.float32), scale=np.ones(0, np.float32)
+    )
+    found, sums = apply_rfgo(
+        jnp.zeros((P * G, T - 1, 0)),
+        _batch(),
+        features,
+        config=RFGOConfig(),
+        shuffle_weights=False,
+    )
+    assert found.token_weights is None
+    np.testing.assert_array_equal(found.advantages, ADVANTAGES)
+    assert sums.sums_by_band.shape == (len(BANDS), 0)
+    assert float(sums.num_weighted_tokens) == LENGTHS.sum()
 
 
 def _updater(config, *, shuffled=False):

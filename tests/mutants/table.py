@@ -238,7 +238,8 @@ MUTANTS = [
         "rlvr_jax/probe/rfgo_state.py",
         ("tests/probe/test_rfgo_state.py",),
         scale_grows=("(1 - rate) * mean_square_R", "(1 + rate) * mean_square_R"),
-        never_turns_off=("correlation < config.min_correlation:", "correlation < -2:"),
+        never_turns_off=("low >= config.min_correlation", "low >= -2"),
+        no_error_bar=("low=float(low)", "low=float(value)"),
         anneals_upwards=(
             "1.0 - step / config.anneal_steps",
             "step / config.anneal_steps",

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import jax.numpy as jnp
 import numpy as np
@@ -9,20 +10,23 @@ import pytest
 
 from job_jax.schema import ConfigError
 from rlvr_jax.config import FeatureSelectionConfig
-from rlvr_jax.probe.feature_selection import (
-    FeatureSelection,
-    check_named_features,
-    select_features,
-)
+from rlvr_jax.probe.control_features import draw_matched_latents
+from rlvr_jax.probe.feature_selection import select_features
 from rlvr_jax.probe.labeled_corpus import LabeledCorpus
+from rlvr_jax.probe.named_features import check_named_features
+from rlvr_jax.probe.selection import FeatureSelection
+from rlvr_jax.types import Outcome
 from sae_jax.data.corpus import open_corpus
 from sae_jax.data.shards import ShardWriter
 from sae_jax.sae import TSAE
+from sae_jax.stats.features import cohens_d, outcome_moments
 
-D, DOCUMENTS, T = 8, 24, 12
+D, P, G, T = 12, 60, 8, 6
 WAIT = 77
-# Latent z is coordinate z. 0 fires more where right, 1 where wrong (and a third as
-# clearly), 2 near the word, 3 elsewhere, 4 to 6 by chance, and 7 never.
+# Latent z is coordinate z. 0 fires more in a problem's correct completions, 1 in its
+# incorrect ones (and half as clearly); 2 in all completions of hard problems, 3 near
+# the word, 4 elsewhere, 5 to 10 by chance, and 11 never.
+SIGNAL, AGAINST, MARKER, NEAR, ELSEWHERE, DEAD = 0, 1, 2, 3, 4, 11
 TSAE_ = TSAE(
     encoder=jnp.eye(D),
     encoder_bias=jnp.zeros(D),
@@ -31,14 +35,32 @@ TSAE_ = TSAE(
     threshold=jnp.full(D, 0.5),
     group_sizes=(D,),
 )
-OUTCOMES = np.arange(DOCUMENTS) % 3  # wrong, right, unverified
+RATE = np.random.default_rng(1).random(P)
+DRAWN = np.random.default_rng(2).random((P, G)) < RATE[:, None]
+OUTCOMES = np.where(DRAWN, Outcome.correct, Outcome.incorrect)
+OUTCOMES[:, -1] = Outcome.unverified
+OUTCOMES = OUTCOMES.ravel()
+
+
+def activations(rng, number):
+    """Activations [1 + T, D] of a completion."""
+    x = 1 + 0.5 * rng.random((1 + T, D))
+    x[:, SIGNAL] += 0.8 * (OUTCOMES[number] == Outcome.correct) + 2 * rng.random()
+    x[:, AGAINST] += 0.4 * (OUTCOMES[number] == Outcome.incorrect) + 2 * rng.random()
+    x[:, MARKER] += 6 * (1 - RATE[number // G])
+    near = np.isin(np.arange(1 + T), [2, 3, 4, 5])
+    x[:, NEAR] = np.where(near, 2.0, 0.0)
+    x[:, ELSEWHERE] = np.where(near, 0.0, 2.0)
+    x[:, 5:11] *= rng.random((1 + T, 6)) < 0.5
+    x[:, DEAD] = 0.0
+    return x
 
 
 @pytest.fixture(scope="module")
 def completions(tmp_path_factory):
-    """Twenty-four completions of twelve tokens behind a prompt of one."""
-    path, rng = tmp_path_factory.mktemp("corpus") / "activations", np.random
-    rng = rng.default_rng(0)
+    """Completions of six tokens behind a prompt of one, eight of each problem."""
+    path = tmp_path_factory.mktemp("corpus") / "activations"
+    rng = np.random.default_rng(0)
     with ShardWriter(
         path,
         width=D,
@@ -48,21 +70,17 @@ def completions(tmp_path_factory):
         roles=("prompt", "response"),
         dtype="float32",
     ) as out:
-        for number in range(DOCUMENTS):
-            x = 1 + 0.5 * rng.random((1 + T, D))
-            x[:, 0] += 4 * (OUTCOMES[number] == 1) + rng.random()
-            x[:, 1] += 4 * (OUTCOMES[number] == 0) + 3 * rng.random()
-            near = np.isin(np.arange(1 + T), [5, 6, 7, 8])
-            x[:, 2] = np.where(near, 2.0, 0.0)
-            x[:, 3] = np.where(near, 0.0, 2.0)
-            x[:, 4:7] *= rng.random((1 + T, 3)) < 0.5
-            x[:, 7] = 0.0
+        for number in range(P * G):
             tokens = np.arange(1 + T)
-            tokens[6] = WAIT
-            out.add(x, token_ids=tokens, roles=np.minimum(np.arange(1 + T), 1))
+            tokens[3] = WAIT
+            out.add(
+                activations(rng, number),
+                token_ids=tokens,
+                roles=np.minimum(np.arange(1 + T), 1),
+            )
     return LabeledCorpus(
         corpus=open_corpus(path, TSAE_, roles=("response",)),
-        problem_index=np.arange(DOCUMENTS) // 4,
+        problem_index=np.arange(P * G) // G,
         outcomes=OUTCOMES,
     )
 
@@ -84,31 +102,105 @@ def chosen(completions, *, stability=None, seed=0, **settings):
     )
 
 
-def test_contrast_finds_what_tells_right_from_wrong_and_which_way(completions):
-    found = chosen(completions, method="contrast", num_features=2)
-    assert found.latents == (0, 1)
-    assert found.weights == (0.5, -0.5)
-    assert found.scores[0] > -found.scores[1] > 0
-    assert (found.dead, found.num_completions, found.layer) == ((), DOCUMENTS, 1)
+def test_what_marks_hard_problems_is_not_chosen_and_what_tells_completions_is(
+    completions,
+):
+    """The marker's Cohen's d is the largest; within a problem it says nothing."""
+    means = np.stack([x[:, :12].mean(axis=0) for x in _all_activations()])
+    verified = Outcome.unverified != OUTCOMES
+    pooled = cohens_d(
+        outcome_moments(
+            means,
+            correct=Outcome.correct == OUTCOMES,
+            verified=verified,
+            prompts=np.arange(P * G) // G,
+            num_prompts=P,
+        )
+    )
+    assert np.abs(pooled).argmax() == MARKER
+    found = chosen(completions, num_features=3)
+    assert found.latents == (SIGNAL, AGAINST)
+    assert found.weights[0] > 0.5 > -found.weights[1] > 0
+    assert (found.dead, found.num_completions, found.layer) == ((), P * G, 1)
+    assert (found.num_alive, found.num_stable, found.refusal) == (11, None, "")
+
+
+def _all_activations():
+    rng = np.random.default_rng(0)
+    return [activations(rng, number)[1:] for number in range(P * G)]
+
+
+def test_the_halves_of_the_problems_are_told_apart(completions):
+    found = chosen(completions, num_features=3)
+    both = 0
+    for outcomes in OUTCOMES.reshape(P, G):
+        both += (outcomes == Outcome.correct).any() and (outcomes == 0).any()
+    halves = found.halves
+    assert halves.num_problems == (both // 2, both - both // 2)
+    assert (halves.num_candidates, halves.num_confirmed) == (3, 2)
+    assert halves.sign_agreement in (2 / 3, 1.0)
+    assert halves.correlation > 0.9
+    assert max(found.q_values) < 0.05
+    # The second half's effects, near those of the half that chose, and their errors.
+    np.testing.assert_allclose(found.effects, found.scores, atol=0.2)
+    assert 0 < min(found.effect_errors) < max(found.effect_errors) < 0.1
+    shrunken = [
+        effect * (1 - (error / effect) ** 2)
+        for effect, error in zip(found.effects, found.effect_errors, strict=True)
+    ]
+    expected = np.array(shrunken) / np.abs(shrunken).sum()
+    np.testing.assert_allclose(found.weights, expected)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_without_a_signal_nothing_is_chosen_and_the_reason_is_told(completions, seed):
+    rng = np.random.default_rng(seed)
+    shuffled = rng.permuted(OUTCOMES.reshape(P, G), axis=1).ravel()
+    found = chosen(
+        dataclasses.replace(completions, outcomes=shuffled), num_features=4, seed=seed
+    )
+    assert (found.latents, found.weights, found.rms) == ((), (), ())
+    assert re.match(
+        r"none of 4 latents chosen on \d+ problems .* \(probe\.features\.fdr=0\.05\)",
+        found.refusal,
+    )
+    assert found.summary()["refusal"] == found.refusal
+    assert found.summary()["halves"]["num_confirmed"] == 0
+
+
+def test_too_few_problems_of_both_outcomes_are_a_reason(completions):
+    alone = dataclasses.replace(
+        completions, outcomes=np.eye(1, P * G)[0].astype(np.int64)
+    )
+    found = chosen(alone)
+    assert found.latents == ()
+    assert found.refusal.startswith("1 problems have both correct and incorrect")
+    assert found.halves is None
 
 
 def test_reason_score_finds_what_fires_near_the_words(completions):
     found = chosen(completions, method="reason_score", words=("wait",), num_features=1)
-    assert found.latents == (2,)
+    assert found.latents == (NEAR,)
     assert found.weights == (1.0,)
+    assert (found.q_values, found.halves) == (None, None)
 
 
 def test_sigma_is_the_root_mean_square_over_the_completions(completions):
-    # Latent 2 reads 2 on 4 of the 12 tokens of a completion.
-    found = chosen(completions, method="list", latents=(2,))
-    assert found.rms == pytest.approx(((4 * 4 / 12) ** 0.5,))
+    # Latent 3 reads 2 on 4 of the 6 tokens of a completion.
+    found = chosen(completions, method="list", latents=(NEAR,))
+    assert found.rms == pytest.approx(((4 * 4 / 6) ** 0.5,))
 
 
-def test_a_list_is_taken_as_it_stands_dead_latents_and_all(completions):
-    found = chosen(completions, method="list", latents=(7, 3), stability=np.zeros(D))
-    assert found.latents == (7, 3)
+def test_a_list_is_taken_as_it_stands_and_its_effects_are_told(completions):
+    found = chosen(
+        completions, method="list", latents=(DEAD, SIGNAL), stability=np.zeros(D)
+    )
+    assert found.latents == (DEAD, SIGNAL)
     assert found.weights == (0.5, 0.5)
-    assert (found.dead, found.rms[0], found.seed_cosine) == ((7,), 1.0, (0.0, 0.0))
+    assert (found.dead, found.rms[0], found.seed_cosine) == ((DEAD,), 1.0, (0.0, 0.0))
+    assert found.effects[0] == 0.0
+    assert found.effects[1] > 0.4
+    assert found.q_values is None
 
 
 def test_a_pack_brings_its_weights(completions, tmp_path):
@@ -121,53 +213,75 @@ def test_a_pack_brings_its_weights(completions, tmp_path):
 
 def test_no_latent_is_chosen_that_other_seeds_do_not_find(completions):
     stability = np.ones(D)
-    stability[0] = 0.4
-    found = chosen(completions, method="contrast", num_features=1, stability=stability)
-    assert found.latents == (1,)
-    assert found.num_unstable == 1
+    stability[SIGNAL] = 0.4
+    found = chosen(completions, num_features=3, stability=stability)
+    assert found.latents == (AGAINST,)
+    assert (found.num_alive, found.num_stable) == (11, 10)
     assert found.seed_cosine == (1.0,)
-    with pytest.raises(ConfigError, match=r"min_seed_cosine=0\.5"):
-        chosen(completions, method="contrast", stability=np.zeros(D))
+    found = chosen(completions, stability=np.zeros(D))
+    assert found.refusal.startswith(
+        "none of 11 latents that fire has a seed cosine of "
+        "probe.features.min_seed_cosine=0.5 or more"
+    )
+    assert (found.latents, found.num_stable) == ((), 0)
 
 
-def test_the_random_arm_takes_as_many_others_that_live(completions):
-    found = [
-        chosen(
+def test_the_random_arm_has_signs_of_its_own_and_the_sizes_of_the_features(completions):
+    features = chosen(completions, num_features=3)
+    sizes = [abs(weight) for weight in features.weights]
+    signs = set()
+    for seed in range(12):
+        found = chosen(completions, num_features=3, control="random_latents", seed=seed)
+        assert len(set(found.latents)) == len(found.latents) > 0
+        assert not {SIGNAL, AGAINST, DEAD} & set(found.latents)
+        of_features = chosen(completions, num_features=3, seed=seed)
+        np.testing.assert_allclose(np.abs(found.weights), np.abs(of_features.weights))
+        assert (np.array(found.weights) * found.scores >= 0).all()
+        assert found.q_values is None
+        signs.add(tuple(np.sign(found.weights)))
+    assert len(signs) > 1
+    assert sizes[0] > sizes[1]
+    named = {"method": "list", "latents": (0, 1, 2, 3, 4, 5)}
+    with pytest.raises(ConfigError, match="5 other latents fire and are stable"):
+        chosen(completions, control="random_latents", **named)
+
+
+def test_the_random_arm_is_as_stable_as_the_features(completions):
+    stability = np.where(np.isin(np.arange(D), [SIGNAL, AGAINST, 5, 6]), 0.9, 0.1)
+    for seed in range(6):
+        found = chosen(
             completions,
-            method="contrast",
             num_features=2,
             control="random_latents",
+            stability=stability,
             seed=seed,
         )
-        for seed in range(8)
-    ]
-    for each in found:
-        assert len(set(each.latents)) == 2
-        assert not {0, 1, 7} & set(each.latents)
-        assert each.weights == (0.5, -0.5)
-    assert len({each.latents for each in found}) > 1
-    with pytest.raises(ConfigError, match="3 other latents fire: too few to match 4"):
-        chosen(
-            completions, method="list", latents=(0, 1, 2, 3), control="random_latents"
+        assert set(found.latents) <= {5, 6}
+
+
+@pytest.mark.parametrize("name", ["rate", "norm", "stability"])
+def test_each_property_alone_decides_what_is_near(name):
+    """Two crowds of a hundred differ in one property: one's own is drawn."""
+    rng = np.random.default_rng(0)
+    crowd = np.arange(200) % 2
+    properties = rng.normal(size=(200, 3))
+    properties[:, ["rate", "norm", "stability"].index(name)] += 60 * crowd
+    for seed in range(8):
+        drawn = draw_matched_latents(
+            properties, np.array([4, 7]), usable=np.ones(200, bool), seed=seed
         )
+        assert crowd[drawn].tolist() == [0, 1]
+        assert not {4, 7} & set(drawn.tolist())
 
 
-def test_the_direction_arm_points_from_wrong_to_right(completions):
-    found = chosen(completions, method="contrast", control="direction")
+def test_the_direction_arm_points_from_wrong_to_right_and_not_to_easy(completions):
+    found = chosen(completions, num_features=3, control="direction")
     direction = np.array(found.direction)
     assert np.linalg.norm(direction) == pytest.approx(1)
-    assert direction[0] > 0.5
-    assert direction[1] < -0.5
-    assert np.abs(direction[2:]).max() < 0.2
+    assert direction[SIGNAL] > 0.5
+    assert direction[AGAINST] < -0.5
+    assert np.abs(direction[2:]).max() < 0.15
     assert (found.weights, len(found.rms)) == ((1.0,), 1)
-
-
-def test_too_few_right_completions_are_told_of(completions):
-    alone = dataclasses.replace(
-        completions, outcomes=np.eye(1, DOCUMENTS)[0].astype(int)
-    )
-    with pytest.raises(ConfigError, match="1 correct and 23 incorrect"):
-        chosen(alone, method="contrast")
 
 
 def test_names_are_checked_before_any_work():
@@ -181,6 +295,6 @@ def test_names_are_checked_before_any_work():
 
 
 def test_a_selection_comes_back_as_it_was_written(completions, tmp_path):
-    found = chosen(completions, method="contrast", control="direction")
+    found = chosen(completions, num_features=3, control="direction")
     found.save(tmp_path / "s.json")
     assert FeatureSelection.load(tmp_path / "s.json") == found

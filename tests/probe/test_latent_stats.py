@@ -59,7 +59,10 @@ def batch() -> Batch:
         ref_logprobs=zeros,
         bands=BANDS_B,
         probe_targets=ProbeTargets(
-            outcomes=OUTCOMES, proxy_eligible=np.zeros(B, bool), ref_activations=zeros
+            row=np.arange(B, dtype=np.int32),
+            outcomes=OUTCOMES,
+            proxy_eligible=np.zeros(B, bool),
+            ref_activations=zeros,
         ),
     )
 
@@ -81,13 +84,18 @@ def probe(tsae: TSAE, mesh: Mesh) -> SAEProbe:
         weights=(0.5, -0.25, 0.25),
         rms=(1.0, 1.0, 1.0),
         scores=(1.0, 1.0, 1.0),
+        effects=(0.0,) * 3,
+        effect_errors=(0.0,) * 3,
+        q_values=None,
         seed_cosine=None,
         method="list",
         control="none",
         layer=0,
         dead=(),
-        num_unstable=0,
+        num_alive=32,
+        num_stable=None,
         num_completions=1,
+        halves=None,
     )
     return SAEProbe.of_selection(shard_sae(tsae, mesh), selection)
 

@@ -52,7 +52,7 @@ def test_a_probe_of_ones_own_finds_the_planted_direction(tmp_path):
             out.add(x, token_ids=np.arange(1 + T), roles=roles)
     corpus = LabeledCorpus(
         corpus=open_corpus(tmp_path / "activations", None, roles=("response",)),
-        problem_index=np.arange(16),
+        problem_index=np.arange(16) // 2,
         outcomes=outcomes,
     )
     config = PROBES.load(NAME)(sign=-1.0)

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import scipy.stats
 
 from rlvr_jax.config import RFGOConfig
 from rlvr_jax.probe import Probe
@@ -26,11 +27,31 @@ PROBE = Probe(
     reader=None,
 )
 START = RFGOState.init(PROBE.rms)
+# Covariance, sum of squares of quality and of the outcome, of each group of a step.
+AGREEING = np.array([[0.6, 1.0, 1.0], [0.4, 1.0, 1.0]])
+
+
+def group_sums(groups):
+    """How many groups, the sums of their moments, and of the products of each two."""
+    return len(groups), groups.sum(axis=0), groups.T @ groups
+
+
+def with_groups(groups):
+    number, moments, products = group_sums(np.asarray(groups))
+    return sums(
+        num_informative_groups=np.float32(number),
+        moments=np.float32(moments),
+        moment_products=np.float32(products),
+    )
+
+
+SILENT = np.zeros((0, 3))
 
 
 def sums(**changes):
     """Sums of 10 tokens whose mean squares are 16 and 9, of quality that agrees."""
     zero = np.float32(0)
+    number, moments, products = group_sums(AGREEING)
     given = {
         "tokens_by_band": np.zeros(Q, np.float32),
         "sums_by_band": np.zeros((Q, R), np.float32),
@@ -38,9 +59,9 @@ def sums(**changes):
         "sum_squares": np.float32([160, 90]),
         "tokens_by_outcome": np.zeros(2, np.float32),
         "sums_by_outcome": np.zeros((2, R), np.float32),
-        "covariance": np.float32(1),
-        "quality_sum_squares": np.float32(2),
-        "outcome_sum_squares": np.float32(2),
+        "num_informative_groups": np.float32(number),
+        "moments": np.float32(moments),
+        "moment_products": np.float32(products),
         "proxy_groups": np.float32(3),
         "proxy_completions": zero,
         "weight_sq_deviation": zero,
@@ -53,8 +74,8 @@ def after(*steps, **settings):
     """The state after steps with these sums, and the config."""
     config = RFGOConfig(**({"lambda_p": 0.1, "correlation_window": 2} | settings))
     state = START
-    for step, step_sums in enumerate(steps):
-        state = state.update(step_sums, step, config)
+    for step_sums in steps:
+        state = state.update(step_sums, config)
         written = json.loads(json.dumps(state.to_json()))
         assert RFGOState.from_json(written) == state
     return state, config
@@ -79,9 +100,9 @@ def test_a_step_without_levels_changes_no_scale():
     nothing = sums(
         num_tokens=np.float32(0),
         sum_squares=np.zeros(R, np.float32),
-        covariance=np.float32(0),
-        quality_sum_squares=np.float32(0),
-        outcome_sum_squares=np.float32(0),
+        num_informative_groups=np.float32(0),
+        moments=np.zeros(3, np.float32),
+        moment_products=np.zeros((3, 3), np.float32),
     )
     state, _ = after(nothing)
     assert state.scale == list(PROBE.rms)
@@ -91,7 +112,7 @@ def test_a_step_without_levels_changes_no_scale():
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-@pytest.mark.parametrize("name", ["sum_squares", "covariance"])
+@pytest.mark.parametrize("name", ["sum_squares", "moments"])
 def test_a_step_that_overflowed_leaves_no_trace(name, bad):
     broken = sums(**{name: vars(sums())[name] * np.float32(bad)})
     assert after(sums(), broken) == after(sums())
@@ -101,56 +122,117 @@ def test_a_step_that_overflowed_leaves_no_trace(name, bad):
 
 
 def test_the_proxy_is_annealed_linearly_to_nothing():
-    config = RFGOConfig(lambda_p=0.4, anneal_steps=4)
+    config = RFGOConfig(lambda_p=0.4, anneal_steps=4, min_correlation=-1.0)
     state = START
     found = [state.proxy_strength(step, config) for step in range(6)]
     np.testing.assert_allclose(found, [0.4, 0.3, 0.2, 0.1, 0.0, 0.0], atol=1e-12)
-    assert state.proxy_strength(10**6, RFGOConfig(lambda_p=0.4)) == 0.4
+    forever = RFGOConfig(lambda_p=0.4, min_correlation=-1.0)
+    assert state.proxy_strength(10**6, forever) == 0.4
 
 
-def test_a_proxy_that_lost_the_reward_turns_itself_off_for_good():
-    against = sums(covariance=np.float32(-1.5))
-    # One step is not a window; two correlate by (1 - 1.5) / 4 < 0.
-    assert after(against)[0].proxy_off_step is None
-    state, config = after(sums(), against)
-    assert state.correlation == -0.125
-    assert state.proxy_off_step == 1
+# The evidence for a proxy
+
+
+def drawn_groups(number, *, gain, seed, size=8):
+    """Moments [N, 3] of groups whose quality is `gain` higher where correct."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    while len(rows) < number:
+        y = (rng.random(size) < rng.random()).astype(float)
+        q = gain * y + rng.normal(size=size) + 3 * rng.normal()
+        q, y = q - q.mean(), y - y.mean()
+        if (y**2).sum() > 0:
+            rows.append([q @ y, q @ q, y @ y])
+    return np.array(rows)
+
+
+def test_the_interval_is_that_of_leaving_groups_out_one_by_one():
+    groups = drawn_groups(60, gain=0.7, seed=0)
+
+    def correlation(rows):
+        c, q, y = rows.sum(axis=0)
+        return c / np.sqrt(q * y)
+
+    left_out = [correlation(np.delete(groups, i, axis=0)) for i in range(60)]
+    jackknife = np.sqrt(59 * np.var(left_out))
+    halves = [with_groups(groups[:25]), with_groups(groups[25:])]
+    found = after(*halves)[0].correlation
+    assert found.value == pytest.approx(correlation(groups), abs=1e-6)
+    # On the scale of Fisher's z, whose slope is 1 / (1 - r^2).
+    width = scipy.stats.t.ppf(0.975, 59) * jackknife / (1 - found.value**2)
+    z, low, high = np.arctanh([found.value, found.low, found.high])
+    assert (high - z, z - low) == pytest.approx((width, width), rel=0.05)
+
+
+@pytest.mark.parametrize(("number", "gain"), [(12, 0.0), (40, 0.0), (40, 0.8)])
+def test_the_interval_holds_the_truth_as_often_as_it_says(number, gain):
+    c, q, y = drawn_groups(20_000, gain=gain, seed=1).sum(axis=0)
+    truth = c / np.sqrt(q * y)
+    below, above = 0, 0
+    for seed in range(400):
+        drawn = drawn_groups(number, gain=gain, seed=2 + seed)
+        found = after(with_groups(drawn))[0].correlation
+        below, above = below + (truth < found.low), above + (truth > found.high)
+    assert 2 <= below <= 20
+    assert 2 <= above <= 20
+
+
+def test_the_proxy_is_on_only_while_the_lower_end_is_above_the_floor():
+    """No evidence, weak evidence, strong, lost again: off, off, on, off."""
+    weak, strong = (drawn_groups(n, gain=0.5, seed=3) for n in (4, 60))
+    against = drawn_groups(60, gain=-0.5, seed=4)
+    assert not START.is_proxy_on(RFGOConfig(lambda_p=0.1))
+    state, config = after(with_groups(weak))
+    assert state.correlation.value > 0 > state.correlation.low
+    assert state.proxy_strength(1, config) == 0
+    state, config = after(with_groups(weak), with_groups(strong))
+    assert state.correlation.low > 0
+    assert state.proxy_strength(2, config) == 0.1
+    state, config = after(with_groups(strong), with_groups(against))
     assert state.proxy_strength(2, config) == 0
-    state, config = after(sums(), against, sums(), sums(), sums())
-    assert state.correlation == 0.5
-    assert (state.proxy_off_step, state.proxy_strength(5, config)) == (
-        1,
-        0,
+    assert state.num_proxy_steps == 1
+    # The window of two steps has forgotten what spoke against it.
+    state, config = after(*map(with_groups, (against, strong, strong)))
+    assert state.is_proxy_on(config)
+    assert not state.is_proxy_on(RFGOConfig())
+
+
+@pytest.mark.parametrize(("floor", "is_on"), [(0.1, True), (0.6, False), (-1.0, True)])
+def test_the_floor_is_that_of_the_config(floor, is_on):
+    groups = with_groups(drawn_groups(200, gain=0.8, seed=5))
+    state, config = after(groups, min_correlation=floor)
+    assert 0.1 < state.correlation.low < state.correlation.value < 0.6
+    assert state.is_proxy_on(config) == is_on
+
+
+def test_a_floor_of_minus_one_asks_for_no_evidence():
+    assert START.is_proxy_on(RFGOConfig(lambda_p=0.1, min_correlation=-1.0))
+    against = with_groups(drawn_groups(200, gain=-3.0, seed=6))
+    assert after(against, min_correlation=-1.0)[0].correlation.high < -0.5
+    assert after(against, min_correlation=-1.0)[0].is_proxy_on(
+        RFGOConfig(lambda_p=0.1, min_correlation=-1.0)
     )
-    assert rfgo_summary(state)["proxy_off_step"] == 1
 
 
-@pytest.mark.parametrize(
-    ("covariance", "limit", "off"), [(1, 0.4, None), (1, 0.6, 1), (-1, -1.0, None)]
-)
-def test_the_limit_is_that_of_the_config(covariance, limit, off):
-    step = sums(covariance=np.float32(covariance))
-    assert after(step, step, min_correlation=limit)[0].proxy_off_step == off
-
-
-def test_without_an_informative_group_nothing_is_concluded():
-    silent = sums(
-        covariance=np.float32(0),
-        quality_sum_squares=np.float32(0),
-        outcome_sum_squares=np.float32(0),
-    )
-    state, _ = after(silent, silent, silent)
+@pytest.mark.parametrize("groups", [SILENT, AGREEING[:1], [[0.0, 0.0, 1.0]] * 3])
+def test_without_two_informative_groups_nothing_is_concluded(groups):
+    state, config = after(with_groups(groups))
     assert state.correlation is None
-    assert state.proxy_off_step is None
+    assert not state.is_proxy_on(config)
 
 
-def test_proxied_groups_add_up():
+def test_what_the_summary_tells():
     state, _ = after(sums(), sums())
-    assert rfgo_summary(state) == {
+    found = rfgo_summary(state, num_features=2)
+    low, high = found.pop("corr_reward_interval")
+    assert low < 0.5 < high
+    assert found == {
+        "num_features": 2,
         "proxy_groups": 6,
-        "corr_reward": 0.5,
-        "proxy_off_step": None,
+        "proxy_steps": 0,
+        "corr_reward": pytest.approx(0.5),
     }
+    assert rfgo_summary(None)["num_features"] == 0
 
 
 # Who may earn a proxy
@@ -216,6 +298,7 @@ def test_metrics_tell_of_bands_and_features_by_name():
     found = step_metrics(state, step, PROBE, num_groups=6, proxy_strength=0.05)
     assert found == pytest.approx(
         {
+            "rfgo/num_features": 2.0,
             "rfgo/proxy_groups": 0.5,
             "rfgo/proxy_strength": 0.05,
             "rfgo/weight_std": 0.5,

@@ -49,6 +49,7 @@ _COLORS = {
 _SPLITS = {REFERENCE: "reference texts", ROLLOUT: "own completions"}
 _RFGO_METRICS = {
     "rfgo/corr_reward": "Correlation of proxy and outcome",
+    "rfgo/corr_reward_low": "Lower end of its interval: what the proxy needs",
     "rfgo/proxy_groups": "Groups given a proxy reward",
     "rfgo/weight_std": "Deviation of token weights from 1",
 }
@@ -81,8 +82,13 @@ def probe_sections(run: RunArtifacts) -> list[Section]:
 
 def _reward_feature_section(log: FeatureLog) -> list[Section]:
     """Returns the section on the reward features' activation over the steps."""
-    if not log.reward_weights:
+    if not log.selection:
         return []
+    if not log.reward_weights:
+        text = f"None, and RFGO is off: {log.selection['refusal']}."
+        return [
+            Section(title="Reward features", text=f"{text} {_describe_choice(log)}")
+        ]
     means, contrast = _histories(log)
     scale_R = np.array([*log.reward_weights.values()]) / np.array(log.selection["rms"])
     charts: list[markupsafe.Markup] = []
@@ -111,11 +117,11 @@ def _reward_feature_section(log: FeatureLog) -> list[Section]:
         labels |= make_legend(lines)
     for index, (name, title) in enumerate(_RFGO_METRICS.items()):
         charts += draw_chart(f"rfgo{index}", title, [metric_line(log.run, name)])
-    text = _DIRECTION_NOTE if log.selection["control"] == "direction" else ""
+    note = _DIRECTION_NOTE if log.selection["control"] == "direction" else ""
     return [
         Section(
             title="Reward features",
-            text=f"{text}The activation of a text is what RFGO reads: the sum over the "
+            text=f"{note}{_describe_choice(log)} The activation of a text is what RFGO reads: the sum over the "
             "reward features of weight times activation over scale, here in the mean "
             "over tokens. On reference texts only the policy changes; on own "
             "completions the texts do too. Where it rises and correct minus incorrect "
@@ -139,6 +145,8 @@ def _feature_table(log: FeatureLog, means: _History, contrast: _History) -> Tabl
         head=(
             "feature",
             "weight",
+            "effect within problems",
+            "q",
             "seed cosine",
             "mean on reference texts",
             "mean on own completions",
@@ -148,6 +156,9 @@ def _feature_table(log: FeatureLog, means: _History, contrast: _History) -> Tabl
             (
                 f"{z}{' (hardly fires)' if z in dead else ''}",
                 f"{weight:.3f}",
+                f"{log.selection['effects'][r]:.2f} "
+                f"\u00b1 {1.96 * log.selection['effect_errors'][r]:.2f}",
+                _format_q(log, r),
                 "\u2013"
                 if np.isnan(log.seed_cosine[z])
                 else f"{log.seed_cosine[z]:.2f}",
@@ -158,6 +169,32 @@ def _feature_table(log: FeatureLog, means: _History, contrast: _History) -> Tabl
             for r, (z, weight) in enumerate(log.reward_weights.items())
         ],
     )
+
+
+def _format_q(log: FeatureLog, r: int) -> str:
+    q_values = log.selection["q_values"]
+    return "\u2013" if q_values is None else f"{q_values[r]:.2g}"
+
+
+def _describe_choice(log: FeatureLog) -> str:
+    """Returns how the reward features were chosen and tested, in plain text."""
+    selection = log.selection
+    parts = []
+    if (stable := selection["num_stable"]) is not None:
+        parts.append(
+            f"Of {selection['num_alive']} latents that fire, {stable} are found by "
+            "another seed."
+        )
+    if halves := selection["halves"]:
+        chosen_on, confirmed_on = halves["num_problems"]
+        parts.append(
+            f"{halves['num_candidates']} were chosen by their effect within "
+            f"{chosen_on} problems, {halves['num_confirmed']} confirmed on "
+            f"{confirmed_on} others; {100 * halves['sign_agreement']:.0f} % have one "
+            "sign on both halves (50 % by chance), and the effects of all that could "
+            f"be chosen correlate by {halves['correlation']:.2f}."
+        )
+    return " ".join(parts)
 
 
 def _histories(log: FeatureLog) -> tuple[_History, _History]:

@@ -241,12 +241,31 @@ def test_level_and_contrast_of_reward_features(tmp_path):
     path = workdir(tmp_path / "run")
     reward = probe_sections(read_run(path))[0]
     of_0 = reward.table.rows[0]
-    assert of_0[1:3] == ("0.750", "1.00")
+    assert of_0[1:5] == ("0.750", "0.40 \u00b1 0.10", "0.001", "1.00")
     (fixed, own, contrast) = (
-        [float(end) for end in cell.split(" \u2192 ")] for cell in of_0[3:]
+        [float(end) for end in cell.split(" \u2192 ")] for cell in of_0[5:]
     )
     assert own == fixed
     assert contrast == pytest.approx([0.4 * end for end in own], rel=0.01)
+
+
+def test_how_the_features_were_tested_is_told(tmp_path):
+    text = probe_sections(read_run(workdir(tmp_path / "run")))[0].text
+    assert "Of 58 latents that fire, 20 are found by another seed." in text
+    assert "4 were chosen by their effect within 40 problems, 2 confirmed on 41" in text
+    assert "75 % have one sign on both halves" in text
+
+
+def test_without_features_the_report_says_that_rfgo_is_off_and_why(tmp_path):
+    path = workdir(tmp_path / "run")
+    file = path / "sae/selection.json"
+    empty = dict.fromkeys(("latents", "weights", "rms", "effects", "effect_errors"), [])
+    selection = json.loads(file.read_text()) | empty | {"refusal": "none of 4 latents"}
+    file.write_text(json.dumps(selection))
+    reward, *others = probe_sections(read_run(path))
+    assert reward.title == "Reward features"
+    assert reward.text.startswith("None, and RFGO is off: none of 4 latents. Of 58")
+    assert {section.title for section in others} >= {"Feature dynamics"}
 
 
 def test_what_rfgo_did_is_drawn_where_it_was_logged(tmp_path):

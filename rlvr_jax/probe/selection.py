@@ -1,0 +1,89 @@
+"""The reasoning features of a run, as they stand in selection.json."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any, Self
+
+from job_jax.files import write_atomically
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HalvesAgreement:
+    """What two halves of the problems say of the candidates. Made by `select_features`.
+
+    Problems count that have both a correct and an incorrect completion: `num_problems`
+    chose the candidates, and confirmed them. `sign_agreement` is the share of
+    candidates whose effect has one sign on both; `correlation` is that of the effects
+    of all latents that could have been chosen. Without any signal: about 0.5 and 0.
+    """
+
+    num_problems: tuple[int, int]
+    num_candidates: int
+    num_confirmed: int
+    sign_agreement: float
+    correlation: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FeatureSelection:
+    """The reasoning features of a run. Written by `select_features` to selection.json.
+
+    The sizes of `weights` add up to 1; `rms` is each feature's root mean square over
+    tokens, `scores` what the method gave it. `effects` are correlations of its mean
+    activation with the outcome within problems, `effect_errors` their standard errors
+    over problems (of all problems; with the method `contrast`, of those that confirmed,
+    and `q_values` are the features' adjusted p-values there). `seed_cosine` is the
+    cosine of its decoder row with those of other seeds; of the `num_alive` latents that
+    fire, `num_stable` pass the limit on it (both None: there was no other seed).
+
+    A selection without features says why in `refusal`, and RFGO is off. With the
+    control `direction`, one feature is read, along `direction` from `center`; `latents`
+    are those that it stands in for. `dead` lists named latents that hardly fire.
+    """
+
+    latents: tuple[int, ...]
+    weights: tuple[float, ...]
+    rms: tuple[float, ...]
+    scores: tuple[float, ...]
+    effects: tuple[float, ...]
+    effect_errors: tuple[float, ...]
+    q_values: tuple[float, ...] | None
+    seed_cosine: tuple[float, ...] | None
+    method: str
+    control: str
+    layer: int
+    dead: tuple[int, ...]
+    num_alive: int
+    num_stable: int | None
+    num_completions: int
+    halves: HalvesAgreement | None
+    refusal: str = ""
+    direction: tuple[float, ...] = ()
+    center: tuple[float, ...] = ()
+
+    def save(self, path: Path) -> None:
+        """Writes the selection as JSON, in one step."""
+        with write_atomically(path) as partial:
+            partial.write_text(json.dumps(dataclasses.asdict(self), indent=2) + "\n")
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Returns what `save` wrote."""
+        values = _as_tuples(json.loads(path.read_text()))
+        if values["halves"] is not None:
+            values["halves"] = HalvesAgreement(**_as_tuples(values["halves"]))
+        return cls(**values)
+
+    def summary(self) -> dict[str, Any]:
+        """Returns what stands in summary.json of the features."""
+        skipped = ("rms", "layer", "num_completions", "direction", "center")
+        values = dataclasses.asdict(self)
+        return {name: value for name, value in values.items() if name not in skipped}
+
+
+def _as_tuples(values: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in values.items()
+    }
