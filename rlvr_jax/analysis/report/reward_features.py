@@ -121,10 +121,12 @@ def _reward_feature_section(log: FeatureLog) -> list[Section]:
     return [
         Section(
             title="Reward features",
-            text=f"{note}{_describe_choice(log)} The activation of a text is what RFGO reads: the sum over the "
-            "reward features of weight times activation over scale, here in the mean "
-            "over tokens. On reference texts only the policy changes; on own "
-            "completions the texts do too. Where it rises and correct minus incorrect "
+            text=f"{note}{_describe_choice(log)} The activation of a text is what RFGO "
+            "reads: the sum over the reward features of weight times activation over "
+            "scale, here in the mean over tokens. Effects are correlations of mean "
+            "activation and outcome within problems, \u00b1 1.96 standard errors. On "
+            "reference texts only the policy changes; on own completions the texts do "
+            "too. Where it rises and correct minus incorrect "
             "falls, it may be gamed.",
             figures=charts,
             legend=labels,

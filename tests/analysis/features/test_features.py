@@ -259,7 +259,8 @@ def test_how_the_features_were_tested_is_told(tmp_path):
 def test_without_features_the_report_says_that_rfgo_is_off_and_why(tmp_path):
     path = workdir(tmp_path / "run")
     file = path / "sae/selection.json"
-    empty = dict.fromkeys(("latents", "weights", "rms", "effects", "effect_errors"), [])
+    lists = ("latents", "weights", "rms", "effects", "effect_errors")
+    empty = {name: [] for name in lists}
     selection = json.loads(file.read_text()) | empty | {"refusal": "none of 4 latents"}
     file.write_text(json.dumps(selection))
     reward, *others = probe_sections(read_run(path))
