@@ -25,9 +25,10 @@ _USAGE = """\
 usage: python -m rlvr_jax.evaluate --config=FILE --checkpoint=DIR [--config.a.b=v ...]
 
 Samples the held-out problems of a config (eval.*) from a checkpoint, and prints pass@k,
-maj@k and what goes with them, with 95 % intervals, as JSON. DIR is one checkpoint of a
-run, WORKDIR/checkpoints/STAGE/STEP; of WORKDIR/checkpoints/STAGE the newest is taken,
-of WORKDIR the newest of train, else of sft. FILE may be WORKDIR/config.json.
+maj@k and what goes with them, with 95 % intervals over problems, as JSON. DIR is one
+checkpoint of a run, WORKDIR/checkpoints/STAGE/STEP; of WORKDIR/checkpoints/STAGE the
+newest is taken, of WORKDIR the newest of train, else of sft. FILE may be
+WORKDIR/config.json.
 Bands of difficulty are those of the policy before RL, by its completions in
 WORKDIR/rollouts; where there are none the scores are not cut by band.
 """

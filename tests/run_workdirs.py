@@ -9,10 +9,12 @@ import random
 from job_jax.config_io import to_json
 from job_jax.metrics import MetricsWriter
 from rlvr_jax.config import Config
+from rlvr_jax.metrics.crossing import count_correct, summarize_gain
 from rlvr_jax.metrics.statistics import ProblemResult, summarize_results
 from rlvr_jax.types import BANDS
 
 LEVELS = (4, 5, 6)
+KS = (1, 2, 4, 8)
 TYPES = ("evaluation", "inversion")
 NASTY = "<script>alert('x')</script> & \ud800 \"quoted\" <b>"
 
@@ -82,13 +84,13 @@ def train_row(step, steps, rng):
 CAUSES = ("nonzero_std", "all_incorrect", "truncated", "unverified")
 
 
-def evaluation(rate, rng):
-    """Returns the summary of a policy that is correct at `rate`, less where harder.
+def evaluation(rate, rng, num_problems=120):
+    """Returns the results of a policy that is correct at `rate`, less where harder.
 
     Its bands follow the levels: 2 and 3 easy, 4 and 5 medium, 6 hard.
     """
     results = []
-    for index in range(120):
+    for index in range(num_problems):
         level, kind = 2 + index % 5, TYPES[index // 5 % 2]
         chance = min(0.95, max(0.03, rate - 0.08 * (level - 4)))
         correct = [rng.random() < chance for _ in range(8)]
@@ -109,9 +111,21 @@ def evaluation(rate, rng):
                 ),
             )
         )
-    found = summarize_results(results, k=(1, 2, 4, 8), resamples=100, seed=0)
-    cut = found["by_band"].items()
-    return found | {"by_band_fresh": {b: s for b, s in cut if b != "easy"}}
+    return results
+
+
+def eval_summary(*evals):
+    """Returns what summary.json says of the results before and after RL."""
+    summary = {}
+    for when, results in zip(("before", "after"), evals, strict=True):
+        found = summarize_results(results, k=KS, resamples=100, seed=0)
+        cut = found["by_band"].items()
+        fresh = {band: scores for band, scores in cut if band != "easy"}
+        summary[when] = found | {"by_band_fresh": fresh}
+    before, after = (count_correct({r.id: r.statuses for r in each}) for each in evals)
+    return summary | {
+        "gain": summarize_gain(before, after, k=KS, resamples=100, seed=0)
+    }
 
 
 def rollout(step, index, completion="x y z"):
@@ -136,7 +150,14 @@ def rollout(step, index, completion="x y z"):
     }
 
 
-def make_workdir(path: pathlib.Path, *, steps=120, evals=(0.42, 0.68), sick_from=None):
+def make_workdir(
+    path: pathlib.Path,
+    *,
+    steps=120,
+    evals=(0.42, 0.68),
+    num_problems=120,
+    sick_from=None,
+):
     """Writes a workdir as a run does: finished, with both evaluations, by default."""
     rng = random.Random(0)
     path.mkdir(parents=True, exist_ok=True)
@@ -163,7 +184,7 @@ def make_workdir(path: pathlib.Path, *, steps=120, evals=(0.42, 0.68), sick_from
         with gzip.open(path / f"rollouts/train_{step:06d}.jsonl.gz", "wt") as file:
             file.writelines(lines)
     if evals is not None:
-        before, after = (evaluation(rate, rng) for rate in evals)
+        results = [evaluation(rate, rng, num_problems) for rate in evals]
         summary = {
             "task": "arithmetic in GF(7)",
             "algorithm": "DAPO",
@@ -173,7 +194,7 @@ def make_workdir(path: pathlib.Path, *, steps=120, evals=(0.42, 0.68), sick_from
             "throughput": {"rollout_tokens_per_s": 7400.0, "mfu": None},
             "compile_count": 14,
             "logprob_mismatch": {"mean": 2e-6, "max": 9e-6},
-            "eval": {"before": before, "after": after},
+            "eval": eval_summary(*results),
         }
         (path / "summary.json").write_text(json.dumps(summary))
     return path

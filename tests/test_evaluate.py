@@ -9,10 +9,14 @@ import pytest
 
 from rlvr_jax.config import Config, DifficultyConfig, EvalConfig
 from rlvr_jax.evaluate import _load_initial_verdicts
-from rlvr_jax.metrics.scores import bands_from_verdicts, summarize_completions
+from rlvr_jax.metrics.scores import (
+    bands_from_verdicts,
+    summarize_completions,
+)
 from rlvr_jax.rollouts.graded import GradedCompletion, verdicts_by_problem
 from rlvr_jax.types import Problem, Verdict
 
+TO_128 = (1, 2, 4, 8, 16, 32, 64, 128)
 STATUS = {"r": "correct", "w": "incorrect", "u": "unverified"}
 
 
@@ -120,6 +124,15 @@ def test_one_sample_leaves_no_fresh_half():
     assert "by_band_fresh" not in summarize_completions(
         config(1, (1,)), before, initial(before)
     )
+
+
+@pytest.mark.parametrize(
+    ("num_samples", "ks"),
+    [(1, (1,)), (8, (1, 2, 4, 8)), (12, (1, 2, 4, 8, 12)), (256, (*TO_128, 256))],
+)
+def test_ks_reach_as_far_as_the_samples(num_samples, ks):
+    assert EvalConfig(num_samples=num_samples).ks == ks
+    assert EvalConfig(num_samples=num_samples, k=(1,)).ks == (1,)
 
 
 def test_cuts_are_the_configs():

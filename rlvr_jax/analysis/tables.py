@@ -2,9 +2,15 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+# What every interval of held-out scores is.
+INTERVALS_OF_SCORES = (
+    "Intervals are 95 %, over problems, by a bootstrap with one more problem at the "
+    "bound; a single problem has none."
+)
 # A number and its unit stay on one line.
-_NO_BREAK_SPACE = "\u00a0"
+NO_BREAK_SPACE = "\u00a0"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,18 +33,44 @@ def align_table(table: Table) -> str:
 
 def format_percent(fraction: float) -> str:
     """Returns a fraction as "63 %"."""
-    return f"{100 * fraction:.0f}{_NO_BREAK_SPACE}%"
+    return f"{100 * fraction:.0f}{NO_BREAK_SPACE}%"
 
 
-def format_interval(interval: Mapping[str, float]) -> str:
-    """Returns the interval's ends as "59-67 %", with an en dash."""
+def format_interval(interval: Mapping[str, float | None]) -> str:
+    """Returns the interval's ends as "59-67 %", with an en dash, or "no interval"."""
     low, high = interval["low"], interval["high"]
-    return f"{100 * low:.0f}\u2013{100 * high:.0f}{_NO_BREAK_SPACE}%"
+    if low is None or high is None:
+        return "no interval"
+    return f"{100 * low:.0f}\u2013{100 * high:.0f}{NO_BREAK_SPACE}%"
 
 
-def format_with_interval(interval: Mapping[str, float]) -> str:
+def format_with_interval(interval: Mapping[str, Any]) -> str:
     """Returns "63 % (59-67 %)"."""
     return f"{format_percent(interval['mean'])} ({format_interval(interval)})"
+
+
+def format_gain(interval: Mapping[str, Any]) -> str:
+    """Returns the difference of two fractions as "+28 points (+23 to +33)"."""
+    mean, low, high = (interval[name] for name in ("mean", "low", "high"))
+    ends = "no interval" if low is None else f"{100 * low:+.0f} to {100 * high:+.0f}"
+    return f"{100 * mean:+.0f} points ({ends})"
+
+
+def describe_crossing(name: str, other: str, crossing: Mapping[str, Any] | None) -> str:
+    """Returns which of two pass@k curves leads up to which k, and how sure that is."""
+    if crossing is None:
+        return f"{name}, {other}: level at k = 1, or one problem; no crossing is told"
+    leader, behind = (name, other) if crossing["leads"] else (other, name)
+    max_k = crossing["max_k"]
+    low, high = (
+        f"beyond {max_k}" if crossing[end] is None else str(crossing[end])
+        for end in ("low", "high")
+    )
+    ends = f"beyond {max_k}" if low == high else f"{low} to {high}"
+    sure = f"95 % interval {ends}, bootstrap over problems"
+    if crossing["k"] is None:
+        return f"{leader} leads {behind} at every k up to {max_k} (crossing: {sure})"
+    return f"{leader} leads {behind} below k = {crossing['k']} ({sure})"
 
 
 def mean(values: Sequence[float]) -> float:

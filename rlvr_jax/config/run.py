@@ -204,10 +204,8 @@ class EvalConfig(ConfigSection):
     num_samples: PositiveInt = 8
     k: Annotated[
         tuple[int, ...],
-        Constraint(
-            "hold at least one k, each at least 1", lambda k: min(k, default=0) >= 1
-        ),
-    ] = (1, 2, 4, 8)
+        Constraint("hold ks of at least 1", lambda k: min(k, default=1) >= 1),
+    ] = ()  # of pass@k and maj@k; (): 1, 2, 4 .. num_samples
     every: NonNegativeInt = (
         0  # RL steps between evaluations while training; 0: only at the ends
     )
@@ -222,7 +220,7 @@ class EvalConfig(ConfigSection):
         """Refuses a pass@k that has too few samples."""
         super().__post_init__()
         check(
-            max(self.k) <= self.num_samples,
+            max(self.ks) <= self.num_samples,
             f"k={self.k} asks for more than num_samples="
             f"{self.num_samples} samples; lower k or draw more",
         )
@@ -231,6 +229,12 @@ class EvalConfig(ConfigSection):
             f"num_samples={self.num_samples} draws one completion "
             "again and again, for sampling.temperature=0 is greedy; use 1, or sample",
         )
+
+    @property
+    def ks(self) -> tuple[int, ...]:
+        """Returns the ks of pass@k and maj@k: `k`, else as far as the samples reach."""
+        powers = (2**i for i in range(self.num_samples.bit_length()))
+        return self.k or tuple(sorted({*powers, self.num_samples}))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

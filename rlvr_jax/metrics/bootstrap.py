@@ -1,10 +1,13 @@
 """Intervals and tests over problems, runs and draws. NumPy and SciPy only.
 
-Samples of one problem resemble each other, so an interval within one run resamples
-*problems* (percentile bootstrap), never single samples. Over runs of other seeds, and
-over draws of random controls, it is Student's t. References:
-  McNemar  https://doi.org/10.1007/BF02295996  (here its exact form, a binomial test)
-  maxT     Westfall and Young, Resampling-Based Multiple Testing, Wiley 1993
+Samples of one problem resemble each other, so the unit of an interval within one run
+is the *problem*, never the single sample. A mean of numbers with bounds, such as
+pass@k, has its bounds to go by (`mean_interval`); other means, and those of runs of
+other seeds or of draws of random controls, have Student's t. No interval is told of one
+unit, nor of numbers without bounds that do not differ: its ends are NaN. References:
+  bounded means  https://arxiv.org/abs/1905.06208  (the interval of `mean_interval`)
+  McNemar        https://doi.org/10.1007/BF02295996  (its exact form, a binomial test)
+  maxT           Westfall and Young, Resampling-Based Multiple Testing, Wiley 1993
 """
 
 import dataclasses
@@ -16,113 +19,169 @@ import numpy.typing as npt
 from scipy import stats
 from scipy.special import stdtrit
 
-from job_jax.resampling import resample_counts
+from job_jax.resampling import Interval, resample_weights
 
-Interval = dict[str, float]  # "mean", "low", "high"
+CONFIDENCE = 0.95  # of every interval
+# Rounding makes this much of a difference between numbers that are equal.
+_ROUNDING = 1e-12
 
 
-def bootstrap_interval(
+def mean_interval(
     values: npt.ArrayLike,
     *,
     denominators: npt.ArrayLike | None = None,
+    bounds: tuple[float, float] = (0.0, 1.0),
     resamples: int,
-    seed: int,
-    confidence: float = 0.95,
+    seed: int | np.random.Generator,
 ) -> Interval:
-    """Returns {"mean", "low", "high"} of sum(values) / sum(denominators).
+    """Returns sum(values) / sum(denominators) over problems, with its interval.
 
-    One value a problem; without `denominators` this is the mean over problems. With
-    them it is a ratio of counts, such as P(correct | strategy): problems are resampled
-    whole, and resamples whose denominators are all 0 are left out. `low` and `high`
-    are the percentiles that hold the fraction `confidence` of the resampled ratios.
+    `values` are [N], one a problem, or [N, K]: K means over the same N problems, drawn
+    alike. `denominators` [N] are 1 by default; with them the mean is a ratio of counts,
+    such as P(correct | strategy), and value / denominator is what `bounds` hold.
+
+    The low end is the 2.5th percentile of the mean under weights drawn evenly over the
+    N problems and one more at the lower bound, the high end the 97.5th with that one at
+    the upper bound: what was never seen may exist all the same. Problems that are all
+    right or all wrong give Clopper and Pearson's interval, of which this is the
+    extension to fractions. Of fewer than two problems with a denominator the ends are
+    NaN. Where denominators differ, the one more has the largest (ours).
     """
-    value_N = np.asarray(values, np.float64)
-    per_N = np.asarray(
-        np.ones_like(value_N) if denominators is None else denominators, np.float64
-    )
-    if value_N.ndim != 1 or value_N.shape != per_N.shape or per_N.sum() == 0:
-        raise ValueError(
-            f"bootstrap_interval: values {value_N.shape} over denominators "
-            f"{per_N.shape}, summing to {per_N.sum()}; give one of each per problem, "
-            "not all 0"
-        )
-    counts_RN = resample_counts(len(value_N), resamples=resamples, seed=seed)
-    over_R, under_R = counts_RN @ value_N, counts_RN @ per_N
-    ratio = over_R[under_R > 0] / under_R[under_R > 0]
-    return _percentile_interval(value_N.sum() / per_N.sum(), ratio, confidence)
+    value_NK = np.asarray(values, np.float64)
+    per_N = np.ones(len(value_NK)) if denominators is None else np.asarray(denominators)
+    _check_problems(value_NK, per_N, bounds)
+    mean_K = value_NK.sum(axis=0) / per_N.sum()
+    ends = _resample_bounded(value_NK, per_N, bounds, resamples=resamples, seed=seed)
+    return _percentiles(mean_K, *ends)
 
 
-def bootstrap_difference(
+def mean_difference(
     values: npt.ArrayLike,
     others: npt.ArrayLike,
     *,
     resamples: int,
     seed: int,
-    confidence: float = 0.95,
 ) -> Interval:
     """Returns the interval of mean(values) - mean(others), over different problems.
 
-    Each side is resampled by itself. For the same problems on both sides,
-    `bootstrap_interval` of their differences is narrower.
+    Fractions, one a problem, each side drawn by itself, as in `mean_interval`. For the
+    same problems on both sides, `mean_interval` of their differences, with bounds
+    (-1, 1), is narrower.
+    """
+    rng, bounds = np.random.default_rng(seed), (0.0, 1.0)
+    sides = [np.asarray(side, np.float64) for side in (values, others)]
+    for side in sides:
+        _check_problems(side, np.ones(len(side)), bounds)
+    (low_R, high_R), (other_low_R, other_high_R) = (
+        _resample_bounded(
+            side, np.ones(len(side)), bounds, resamples=resamples, seed=rng
+        )
+        for side in sides
+    )
+    return _percentiles(
+        sides[0].mean() - sides[1].mean(), low_R - other_high_R, high_R - other_low_R
+    )
+
+
+def _check_problems(
+    value_NK: npt.NDArray[np.float64],
+    per_N: npt.NDArray[Any],
+    bounds: tuple[float, float],
+) -> None:
+    """Refuses values that are no means over problems, or beyond their bounds."""
+    if per_N.shape != value_NK.shape[:1] or per_N.sum() <= 0 or per_N.min() < 0:
+        raise ValueError(
+            f"values {value_NK.shape} over denominators {per_N.shape}, summing to "
+            f"{per_N.sum()}; give one of each per problem, not all 0"
+        )
+    per_NK = per_N.reshape(-1, *(1,) * (value_NK.ndim - 1))
+    low, high = bounds
+    slack = _ROUNDING * max(abs(low), abs(high))
+    if (
+        (value_NK < (low - slack) * per_NK) | (value_NK > (high + slack) * per_NK)
+    ).any():
+        raise ValueError(
+            f"values from {value_NK.min()} to {value_NK.max()} leave the bounds "
+            f"{low}..{high}; give bounds that hold each value / denominator"
+        )
+
+
+def _resample_bounded(
+    value_NK: npt.NDArray[np.float64],
+    per_N: npt.NDArray[Any],
+    bounds: tuple[float, float],
+    *,
+    resamples: int,
+    seed: int | np.random.Generator,
+) -> list[npt.NDArray[np.float64]]:
+    """Returns resampled means with one more problem at either bound, each [R, ...]."""
+    N, most = len(value_NK), per_N.max()
+    if (per_N > 0).sum() < 2:
+        return [np.full((1, *value_NK.shape[1:]), np.nan)] * 2
+    weights_RN = resample_weights(N + 1, resamples=resamples, seed=seed)
+    over_RK, under_R = weights_RN[:, :N] @ value_NK, weights_RN[:, :N] @ per_N
+    unseen_R = weights_RN[:, N] * most
+    # The resample's axis goes last, where the problems' vectors broadcast against it.
+    return [
+        ((over_RK.T + bound * unseen_R) / (under_R + unseen_R)).T for bound in bounds
+    ]
+
+
+def _percentiles(
+    mean: Any, low_RK: npt.NDArray[np.float64], high_RK: npt.NDArray[np.float64]
+) -> Interval:
+    tail = (1 - CONFIDENCE) / 2
+    return Interval(
+        mean, np.quantile(low_RK, tail, axis=0), np.quantile(high_RK, 1 - tail, axis=0)
+    )
+
+
+def t_interval(values: npt.ArrayLike) -> Interval:
+    """Returns the mean of numbers without bounds with its Student's t interval.
+
+    One value a run, or a problem. NaN ends where there is one, or where all are equal.
+    """
+    value_N = np.asarray(values, np.float64)
+    if value_N.ndim != 1 or not value_N.size:
+        raise ValueError(f"t_interval: values {value_N.shape}; give one a run, [N]")
+    N = len(value_N)
+    variance = _variance(value_N) / N if N > 1 else 0.0
+    return _student_interval(value_N.mean(), variance, N - 1)
+
+
+def welch_interval(values: npt.ArrayLike, others: npt.ArrayLike) -> Interval:
+    """Returns Welch's t interval of mean(values) - mean(others), unpaired.
+
+    Neither variances nor numbers of runs (problems) need be equal. NaN ends where a
+    side has one alone, or where neither side varies.
     """
     sides = [np.asarray(side, np.float64) for side in (values, others)]
     if any(side.ndim != 1 or not side.size for side in sides):
         raise ValueError(
-            f"bootstrap_difference: values {sides[0].shape}, others {sides[1].shape}; "
-            "give one value a problem, and at least one problem a side"
+            f"welch_interval: values {sides[0].shape}, others {sides[1].shape}; give "
+            "one a run, [N]"
         )
-    rng = np.random.default_rng(seed)
-    means = [
-        resample_counts(len(side), resamples=resamples, seed=rng) @ side / len(side)
-        for side in sides
-    ]
-    return _percentile_interval(
-        sides[0].mean() - sides[1].mean(), means[0] - means[1], confidence
-    )
-
-
-def t_interval(values: npt.ArrayLike, *, confidence: float = 0.95) -> Interval:
-    """Returns the mean of two runs or more with its Student's t interval."""
-    value_R = np.asarray(values, np.float64)
-    if value_R.ndim != 1 or len(value_R) < 2:
-        raise ValueError(f"t_interval: {value_R.shape}; an interval needs two runs")
-    error = math.sqrt(value_R.var(ddof=1) / len(value_R))
-    return _student_interval(value_R.mean(), error, len(value_R) - 1, confidence)
-
-
-def welch_interval(
-    values: npt.ArrayLike, others: npt.ArrayLike, *, confidence: float = 0.95
-) -> Interval:
-    """Returns Welch's t interval of mean(values) - mean(others), over runs.
-
-    Two or more runs a side; neither variances nor numbers of runs need be equal.
-    """
-    sides = [np.asarray(side, np.float64) for side in (values, others)]
-    if any(side.ndim != 1 or len(side) < 2 for side in sides):
-        raise ValueError(
-            f"welch_interval: values {sides[0].shape}, others {sides[1].shape}; an "
-            "interval needs two runs a side"
-        )
-    parts = [side.var(ddof=1) / len(side) for side in sides]
+    difference = sides[0].mean() - sides[1].mean()
+    if min(map(len, sides)) < 2:
+        return Interval(difference, np.nan, np.nan)
+    parts = [_variance(side) / len(side) for side in sides]
     below = sum(p * p / (len(s) - 1) for p, s in zip(parts, sides, strict=True))
     freedom = sum(parts) ** 2 / below if below > 0 else 1.0
-    difference = sides[0].mean() - sides[1].mean()
-    return _student_interval(difference, math.sqrt(sum(parts)), freedom, confidence)
+    return _student_interval(difference, sum(parts), freedom)
 
 
-def _percentile_interval(
-    mean: float, resampled: npt.NDArray[np.float64], confidence: float
-) -> Interval:
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(resampled, [tail, 1 - tail])
-    return {"mean": float(mean), "low": float(low), "high": float(high)}
+def _variance(value_N: npt.NDArray[np.float64]) -> float:
+    """Returns the unbiased variance, 0 where values differ by rounding alone."""
+    is_constant = np.ptp(value_N) <= _ROUNDING * np.abs(value_N).max()
+    return 0.0 if is_constant else float(value_N.var(ddof=1))
 
 
-def _student_interval(
-    mean: float, standard_error: float, dof: float, confidence: float
-) -> Interval:
-    half = float(stdtrit(dof, (1 + confidence) / 2)) * standard_error
-    return {"mean": float(mean), "low": float(mean - half), "high": float(mean + half)}
+def _student_interval(mean: float, variance: float, dof: float) -> Interval:
+    """Returns mean -+ t standard errors; without variance the ends are NaN."""
+    if variance == 0:
+        return Interval(mean, np.nan, np.nan)
+    half = float(stdtrit(dof, (1 + CONFIDENCE) / 2)) * math.sqrt(variance)
+    return Interval(mean, mean - half, mean + half)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -184,7 +243,7 @@ def draw_difference(value: float, draws: npt.ArrayLike) -> Difference:
 
     Student's t between draws, of variance s^2 (1 + 1/d): the interval covers a further
     draw's difference, and p asks whether the value is one. All NaN with p = 1 where a
-    value is NaN or there are fewer than two draws.
+    value is NaN or there are fewer than two draws; NaN ends where all draws are equal.
 
     >>> difference = draw_difference(4.0, [0.0, 1.0, 2.0])  # 3 / sqrt(4/3), 2 dof
     >>> round(difference.mean, 3), round(difference.p, 3)
@@ -194,11 +253,11 @@ def draw_difference(value: float, draws: npt.ArrayLike) -> Difference:
     mean = float(value - draw_R.mean()) if draw_R.size else math.nan
     if len(draw_R) < 2 or np.isnan(mean):
         return _UNKNOWN
-    error = math.sqrt(draw_R.var(ddof=1) * (1 + 1 / len(draw_R)))
-    interval = _student_interval(mean, error, len(draw_R) - 1, 0.95)
-    t = abs(mean) / max(error, 1e-12)
+    variance = _variance(draw_R) * (1 + 1 / len(draw_R))
+    _, low, high = _student_interval(mean, variance, len(draw_R) - 1)
+    t = abs(mean) / max(math.sqrt(variance), 1e-12)
     p = float(2 * stats.t.sf(t, len(draw_R) - 1)) if abs(mean) > 1e-12 else 1.0
-    return Difference(p=p, **interval)
+    return Difference(mean=mean, low=low, high=high, p=p)
 
 
 def max_rank_p_values(values: npt.ArrayLike) -> npt.NDArray[np.float64]:

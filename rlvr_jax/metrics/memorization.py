@@ -18,10 +18,11 @@ from flax import nnx
 from jaxtyping import Float
 
 from job_jax.processes import device_get
+from job_jax.resampling import Interval
 from rlvr_jax.data import encode_prompts
 from rlvr_jax.learn.batches import batch_from_solutions
 from rlvr_jax.learn.logprobs import token_scores
-from rlvr_jax.metrics.bootstrap import bootstrap_interval
+from rlvr_jax.metrics.bootstrap import t_interval
 from rlvr_jax.models.distribution import SamplingParams
 from rlvr_jax.run.setup import RunSetup
 from rlvr_jax.tokenizer import pad_rows
@@ -35,6 +36,7 @@ def summarize_memorization(
 ) -> dict[str, Any] | None:
     """Returns both perplexities and their ratio with a 95 % interval over the pairs.
 
+    That of Student's t, of the logarithm; null ends where one pair alone was found.
     None where no seen problem with a worked gold finds a partner.
     """
     pairs = pair_by_length(
@@ -48,15 +50,12 @@ def summarize_memorization(
     seen_N, fresh_N = (
         gold_nll(setup, params, side) for side in zip(*pairs, strict=True)
     )
-    config = setup.config.eval
-    gap = bootstrap_interval(
-        fresh_N - seen_N, resamples=config.bootstrap_resamples, seed=setup.config.seed
-    )
+    ratio = Interval(*np.exp(t_interval(fresh_N - seen_N)))
     return {
         "problems": len(pairs),
         "perplexity_seen": float(np.exp(seen_N.mean())),
         "perplexity_fresh": float(np.exp(fresh_N.mean())),
-        "ratio": {name: float(np.exp(value)) for name, value in gap.items()},
+        "ratio": ratio.to_json(),
     }
 
 

@@ -67,12 +67,12 @@ def summarize_completions(
         )
 
     if not initial:
-        return summary(_problem_results(graded), eval_config.k)
+        return summary(_problem_results(graded), eval_config.ks)
     bands = bands_from_verdicts(initial, config.difficulty)
-    scores = summary(_problem_results(graded, bands), eval_config.k)
+    scores = summary(_problem_results(graded, bands), eval_config.ks)
     half = min(map(len, initial.values())) // 2
     num_fresh = eval_config.num_samples - half
-    if half and (k := [k for k in eval_config.k if k <= num_fresh]):
+    if half and (k := [k for k in eval_config.ks if k <= num_fresh]):
         first_half = {name: statuses[:half] for name, statuses in initial.items()}
         bands = bands_from_verdicts(first_half, config.difficulty)
         fresh = summary(_problem_results(graded, bands, skip=half), k)

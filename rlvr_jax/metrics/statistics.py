@@ -1,6 +1,6 @@
 """pass@k and maj@k of graded samples, by level, type, band and strategy. No JAX.
 
-Intervals resample problems (`metrics.bootstrap`). References:
+Intervals are over problems (`metrics.bootstrap`). References:
   pass@k  https://arxiv.org/abs/2107.03374  (the unbiased estimator)
   maj@k   https://arxiv.org/abs/2203.11171  (self-consistency)
 """
@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlvr_jax.metrics.bootstrap import Interval, bootstrap_interval
+from job_jax.resampling import Interval
+from rlvr_jax.metrics.bootstrap import mean_interval
 from rlvr_jax.types import BANDS, Band, VerdictStatus
 
 
@@ -164,11 +165,12 @@ def summarize_results(
     the mean length: overall, by level, by type and by both, and by band where problems
     have one. For tasks with strategies also, per type, P(strategy | type) as `share`
     and P(correct | strategy, type) as `pass`. An unverified sample counts as not
-    correct.
+    correct. Every {"mean", "low", "high"} is a mean over problems with the ends of its
+    95 % interval, null where one problem alone has a say (`bootstrap.mean_interval`).
     """
     if not results:
         raise ValueError("summarize_results: no results; evaluate at least one problem")
-    interval = functools.partial(bootstrap_interval, resamples=resamples, seed=seed)
+    interval = functools.partial(mean_interval, resamples=resamples, seed=seed)
     curves = {
         r.id: (
             [pass_at_k(r.n, sum(r.correct), i) for i in k],
@@ -224,8 +226,10 @@ def _scores(
         "samples": samples,
         **{
             name: {
-                str(i): interval([curves[r.id][row][column] for r in results])
-                for column, i in enumerate(k)
+                str(i): Interval(*point).to_json()
+                for i, *point in zip(
+                    k, *interval([curves[r.id][row] for r in results]), strict=True
+                )
             }
             for row, name in enumerate(("pass@k", "maj@k"))
         },
@@ -256,7 +260,7 @@ def _strategy_metrics(
         ]
         metrics[name] = {
             "n": sum(used),
-            "share": interval(used, denominators=[r.n for r in results]),
-            "pass": interval(num_correct, denominators=used),
+            "share": interval(used, denominators=[r.n for r in results]).to_json(),
+            "pass": interval(num_correct, denominators=used).to_json(),
         }
     return metrics

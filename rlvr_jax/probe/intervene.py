@@ -257,7 +257,9 @@ def run_arm(
             )
             divergence_B = np.asarray(padded_B, np.float64)[: len(divergence_B)]
         kl.append(divergence_B)
-    metrics = intervention_metrics(setup.config.task, graded, num_samples=G, k=config.k)
+    metrics = intervention_metrics(
+        setup.config.task, graded, num_samples=G, k=config.ks
+    )
     return ArmResult(
         arm=arm,
         metrics=metrics

@@ -11,8 +11,10 @@ import numpy as np
 from job_jax.checkpoint import params_sha256
 from job_jax.metrics import Progress
 from job_jax.processes import broadcast
+from rlvr_jax.config import Config
 from rlvr_jax.data import Loader, Pool
 from rlvr_jax.data.difficulty import INITIAL_STEP
+from rlvr_jax.metrics.crossing import count_correct, summarize_gain
 from rlvr_jax.metrics.memorization import summarize_memorization
 from rlvr_jax.metrics.scores import (
     bands_from_verdicts,
@@ -30,7 +32,8 @@ _FRESH_PER_SEEN = 4
 def evaluate(ctx: RunContext) -> None:
     """Evaluates the policy before and after RL on the same problems and draws.
 
-    Both are cut by what the first made of the problems, as its file tells.
+    What RL gained is paired by problem. Both are cut by what the first made of the
+    problems, as its file tells.
     """
     train = ctx.setup.config.train
     require_finished(ctx, "sft", "train")
@@ -50,18 +53,33 @@ def evaluate(ctx: RunContext) -> None:
             after_batch=ctx.stop_signal.check,
         )
         seconds += time.monotonic() - start
-        initial = _save_completions(ctx, name, judged)
+        own, initial = _save_completions(ctx, name, judged)
         scores = summarize_completions(ctx.setup.config, judged, initial)
         if memorization := _measure_memorization(ctx, params):
             scores["memorization"] = memorization
+        found: dict[str, Any] = {name: scores}
+        if name == "after":
+            found["gain"] = _summarize_gain(ctx.setup.config, initial, own)
         ctx.update_summary(
             {
-                "eval": {name: scores},
+                "eval": found,
                 "stages": {"eval": seconds},
                 "params": sum(leaf.size for leaf in jax.tree.leaves(params)),
                 "params_sha256": params_sha256(params),
             }
         )
+
+
+def _summarize_gain(
+    config: Config, before: Verdicts, after: Verdicts
+) -> dict[str, Any]:
+    return summarize_gain(
+        count_correct(before),
+        count_correct(after),
+        k=config.eval.ks,
+        resamples=config.eval.bootstrap_resamples,
+        seed=config.seed,
+    )
 
 
 def evaluate_held_out(
@@ -126,11 +144,15 @@ def _measure_memorization(ctx: RunContext, params: Any) -> dict[str, Any]:
 
 def _save_completions(
     ctx: RunContext, when: str, graded: Sequence[GradedCompletion]
-) -> Verdicts:
-    """Saves the completions with their bands; returns what the bands were made of."""
+) -> tuple[Verdicts, Verdicts]:
+    """Saves the completions with their bands; returns their verdicts, and the bands'.
+
+    Bands are made of the verdicts before RL.
+    """
     stage = f"eval_{when}"
     rows = [one.to_json(stage, 0) for one in graded]
-    initial: Verdicts = verdicts_by_problem(rows)
+    own: Verdicts = verdicts_by_problem(rows)
+    initial = own
     if when != "before":
         read = functools.partial(ctx.workdir.read_rollouts, "eval_before", 0)
         initial = broadcast(lambda: verdicts_by_problem(read()))
@@ -138,4 +160,4 @@ def _save_completions(
     ctx.workdir.write_rollouts(
         stage, 0, ({**row, "band": cut.get(row["id"], "unknown")} for row in rows)
     )
-    return initial
+    return own, initial

@@ -193,7 +193,7 @@ def next_state(
     )
     metrics = {
         **update.metrics,
-        **_rollout_metrics(rollouts, k=config.eval.k),
+        **_rollout_metrics(rollouts, k=config.eval.ks),
         **probe_metrics,
         **difficulty_metrics(estimates, config.difficulty),
     }

@@ -23,8 +23,9 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from job_jax.resampling import Interval
 from sae_jax.stats.feature_statistics import FeatureTable
-from sae_jax.stats.resample import BootstrapInterval, bootstrap_interval
+from sae_jax.stats.resample import bootstrap_interval
 from sae_jax.stats.significance import benjamini_hochberg, sign_flip_p_values
 
 CHANGE_KINDS = ("strengthened", "suppressed", "emerging")
@@ -355,8 +356,8 @@ def threshold_sensitivity(
 class ChangeIntervals(NamedTuple):
     """Bootstrap intervals over prompts; an end is infinite where mu(0) may be 0."""
 
-    ratio: BootstrapInterval
-    rate: BootstrapInterval  # nu(c)
+    ratio: Interval
+    rate: Interval  # nu(c)
 
 
 def change_intervals(
@@ -376,10 +377,8 @@ def change_intervals(
         )
         fired = (part.fired + part.fired_change).sum(axis=0)
         return ChangeIntervals(
-            ratio=BootstrapInterval(_ratio(after, before), none, none + np.inf),
-            rate=BootstrapInterval(
-                fired / max(part.tokens.sum(), 1.0), none, none + 1.0
-            ),
+            ratio=Interval(_ratio(after, before), none, none + np.inf),
+            rate=Interval(fired / max(part.tokens.sum(), 1.0), none, none + 1.0),
         )
 
     def ratio(sums: tuple[Any, Any]) -> Float[np.ndarray, " R"]:
@@ -393,7 +392,7 @@ def change_intervals(
     found = [np.where(end > _FINITE_INFINITY / 1e3, np.inf, end) for end in ends]
     fired = (part.fired + part.fired_change, part.tokens)
     return ChangeIntervals(
-        ratio=BootstrapInterval(*found), rate=bootstrap_interval(rate, fired, **options)
+        ratio=Interval(*found), rate=bootstrap_interval(rate, fired, **options)
     )
 
 

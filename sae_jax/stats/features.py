@@ -22,8 +22,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from job_jax.resampling import Interval
 from sae_jax.sae import TSAE
-from sae_jax.stats.resample import BootstrapInterval, bootstrap_interval
+from sae_jax.stats.resample import bootstrap_interval
 
 # As published: a lower-case word stands for four variants, a capital one for itself.
 REASONING_WORDS = (
@@ -253,7 +254,7 @@ def cohens_d(sums: OutcomeMoments) -> Float[np.ndarray, " Z"]:
     return _cohens_d_of_moments(tuple(part.sum(axis=0) for part in totals))
 
 
-def cohens_d_interval(sums: OutcomeMoments, **options: Any) -> BootstrapInterval:
+def cohens_d_interval(sums: OutcomeMoments, **options: Any) -> Interval:
     """Returns Cohen's d with its bootstrap interval over prompts (see `resample`)."""
     return bootstrap_interval(
         _cohens_d_of_moments, (sums.num_rollouts, sums.sums, sums.squares), **options

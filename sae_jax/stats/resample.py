@@ -5,21 +5,13 @@ Tokens of one prompt resemble each other, so whole prompts are drawn, with repla
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import Float
 
-from job_jax.resampling import resample_counts
-
-
-class BootstrapInterval(NamedTuple):
-    """A statistic with the lower and upper end of its interval, elementwise."""
-
-    value: Float[np.ndarray, " Z"]
-    low: Float[np.ndarray, " Z"]
-    high: Float[np.ndarray, " Z"]
+from job_jax.resampling import Interval, resample_counts
 
 
 def bootstrap_interval(
@@ -29,7 +21,7 @@ def bootstrap_interval(
     num_resamples: int = 1000,
     confidence: float = 0.95,
     seed: int = 0,
-) -> BootstrapInterval:
+) -> Interval:
     """Returns a statistic of sums over prompts, with its percentile bootstrap interval.
 
     `by_prompt` is a pytree of NumPy arrays whose first axis is the prompt; `statistic`
@@ -54,4 +46,4 @@ def bootstrap_interval(
     values = np.stack([evaluate(weights.astype(np.float64)) for weights in weights_RP])
     tail = (1 - confidence) / 2
     low, high = np.quantile(values, [tail, 1 - tail], axis=0)
-    return BootstrapInterval(evaluate(np.ones(prompts)), low, high)
+    return Interval(evaluate(np.ones(prompts)), low, high)

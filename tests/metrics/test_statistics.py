@@ -1,4 +1,4 @@
-"""Properties of pass@k, maj@k, the bootstrap and the evaluation summary."""
+"""Properties of pass@k, maj@k and the evaluation summary."""
 
 import collections
 import itertools
@@ -8,12 +8,6 @@ import math
 import numpy as np
 import pytest
 
-from rlvr_jax.metrics.bootstrap import (
-    bootstrap_difference,
-    bootstrap_interval,
-    t_interval,
-    welch_interval,
-)
 from rlvr_jax.metrics.statistics import (
     ProblemResult,
     majority_at_k,
@@ -136,107 +130,6 @@ def test_majority_refuses_more_votes_than_samples(k):
         majority_at_k(["a", "b", "c"], [True, False, False], k)
 
 
-def test_bootstrap_of_equal_values_has_no_width():
-    assert bootstrap_interval([0.25] * 9, resamples=50, seed=0) == {
-        "mean": 0.25,
-        "low": 0.25,
-        "high": 0.25,
-    }
-
-
-def test_bootstrap_matches_the_normal_interval_on_many_coins():
-    values = [1.0] * 300 + [0.0] * 700
-    found = bootstrap_interval(values, resamples=4000, seed=1)
-    half_width = 1.96 * math.sqrt(0.3 * 0.7 / 1000)
-    assert found["mean"] == pytest.approx(0.3)
-    assert found["low"] == pytest.approx(0.3 - half_width, abs=0.003)
-    assert found["high"] == pytest.approx(0.3 + half_width, abs=0.003)
-
-
-def test_bootstrap_of_one_problem_knows_no_spread():
-    found = bootstrap_interval([0.5], resamples=10, seed=0)
-    assert found == {"mean": 0.5, "low": 0.5, "high": 0.5}
-
-
-def test_bootstrap_of_a_ratio_weighs_problems_by_their_cases():
-    # 3 right of 4 in one problem, 0 of 1 in another, no case in the third.
-    found = bootstrap_interval(
-        [3, 0, 0], denominators=[4, 1, 0], resamples=2000, seed=0
-    )
-    assert found["mean"] == pytest.approx(3 / 5)
-    # 7 of 27 draws hold the first but not the second, and 7 the reverse.
-    assert (found["low"], found["high"]) == (0.0, 0.75)
-
-
-def test_bootstrap_is_a_function_of_its_seed():
-    values = np.arange(30) / 30
-    first = bootstrap_interval(values, resamples=100, seed=3)
-    assert bootstrap_interval(values, resamples=100, seed=3) == first
-    assert bootstrap_interval(values, resamples=100, seed=4) != first
-
-
-def test_bootstrap_resamples_problems_not_samples():
-    # Two problems, 100 samples each, all right or all wrong: 2 cases, not 200.
-    found = bootstrap_interval(
-        [100, 0], denominators=[100, 100], resamples=2000, seed=0
-    )
-    assert (found["low"], found["high"]) == (0.0, 1.0)
-
-
-@pytest.mark.parametrize(
-    ("values", "per"), [([], None), ([1.0], [0.0]), ([1.0, 2.0], [1.0])]
-)
-def test_bootstrap_refuses_an_undefined_ratio(values, per):
-    with pytest.raises(ValueError, match="one of each per problem"):
-        bootstrap_interval(values, denominators=per, resamples=10, seed=0)
-
-
-def test_unlike_problems_are_resampled_apart():
-    # Means of 2 of {0, 1}: 0, 1/2, 1 with chances 1/4, 1/2, 1/4; two such, apart,
-    # differ by 1 with chance 1/16 either way, so 95 % reach both ends.
-    found = bootstrap_difference([0, 1], [1, 0], resamples=4000, seed=0)
-    assert found == {"mean": 0.0, "low": -1.0, "high": 1.0}
-    # Paired, equal problems leave no doubt.
-    same = bootstrap_interval([0, 0], resamples=100, seed=0)
-    assert (same["low"], same["high"]) == (0.0, 0.0)
-    shifted = bootstrap_difference([3, 3, 3], [1], resamples=50, seed=0)
-    assert shifted == {"mean": 2.0, "low": 2.0, "high": 2.0}
-
-
-def test_students_interval_by_hand():
-    # Mean 2, variance 1, t(2, 0.975) = 4.30265.
-    found = t_interval([1, 2, 3])
-    assert found["mean"] == 2
-    assert found["high"] - 2 == pytest.approx(4.30265 / 3**0.5, abs=1e-5)
-    assert 2 - found["low"] == pytest.approx(found["high"] - 2)
-
-
-def test_welchs_interval_by_hand():
-    # Equal sizes and variances give 2 (n - 1) = 4 degrees: t(4, 0.975) = 2.77645.
-    found = welch_interval([4, 5, 6], [1, 2, 3])
-    assert found["mean"] == 3
-    assert found["high"] - 3 == pytest.approx(2.77645 * (2 / 3) ** 0.5, abs=1e-5)
-    # Where one side does not vary, the other's degrees are left.
-    lone = welch_interval([1, 2, 3], [7, 7])
-    assert lone["high"] - lone["mean"] == pytest.approx(4.30265 / 3**0.5, abs=1e-5)
-    assert welch_interval([1, 1], [2, 2]) == {"mean": -1, "low": -1, "high": -1}
-
-
-@pytest.mark.parametrize(
-    "interval",
-    [
-        lambda: t_interval([1.0]),
-        lambda: welch_interval([1.0, 2.0], [1.0]),
-        lambda: bootstrap_difference([1.0], [], resamples=9, seed=0),
-    ],
-)
-def test_too_few_for_an_interval_are_refused(interval):
-    with pytest.raises(
-        ValueError, match=r"interval needs two runs|at least one problem"
-    ):
-        interval()
-
-
 def result(id, level, type, statuses, strategies=()):
     n = len(statuses)
     return ProblemResult(
@@ -271,6 +164,9 @@ def test_summary_by_hand():
     assert list(summary["by_level"]) == ["2", "10"]
     assert summary["by_level"]["2"]["pass@k"]["1"]["mean"] == pytest.approx(6 / 8)
     assert summary["by_level"]["10"]["problems"] == 1
+    # One problem has no interval.
+    ten = summary["by_level"]["10"]["pass@k"]["1"]
+    assert ten == {"mean": 0.25, "low": None, "high": None}
     inversion = summary["by_level_type"]["2"]["inversion"]
     assert inversion == summary["by_type"]["inversion"]
     assert inversion["pass@k"]["1"]["mean"] == pytest.approx(1 / 2)

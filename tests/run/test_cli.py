@@ -216,7 +216,7 @@ def test_help_names_every_flag_and_every_field(capsys):
     assert (
         lines["--config.train.steps=200"] == "int; must be at least 0; rollout batches"
     )
-    assert lines["--config.eval.k=1,2,4,8"].startswith("tuple of int; must hold at")
+    assert lines["--config.eval.k="].startswith("tuple of int; must hold ks of at")
     assert lines["--config.model.remat=none"] == (
         "one of none, block, dots; what backward recomputes"
     )

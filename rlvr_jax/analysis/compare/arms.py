@@ -3,13 +3,15 @@
 Runs of one config and several seeds are one arm. How sure a difference is depends on
 what two arms share, its `method`:
 
-    problem     one run each, on the same held-out problems: bootstrap of the problems'
-                differences
-    unpaired    one run each, on other problems: each side resampled apart
+    problem     one run each, on the same held-out problems: the interval over problems
+                of their differences
+    unpaired    one run each, on other problems: each side drawn apart
     seed        several runs each, of the same seeds: t-interval of the differences
     welch       several runs each, their seeds not the same: Welch's t-interval
-    none        one run against several, a single problem, or a number that a run gives
-                once: no interval
+    none        one run against several, a single problem, a number that a run gives
+                once, or numbers without bounds that are all equal: no interval
+
+Over problems fractions have `mean_interval`, lengths Student's or Welch's t.
 
 Each run's bands are those of its own policy before RL, so two arms are paired within a
 band only if they started from policies that answered alike.
@@ -21,8 +23,11 @@ import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from job_jax.command import UsageError
 from job_jax.config_io import diff_json
+from job_jax.resampling import Interval
 from rlvr_jax.analysis.compare.run_metrics import (
     FRACTIONS,
     LENGTH,
@@ -32,14 +37,15 @@ from rlvr_jax.analysis.compare.run_metrics import (
     Score,
     measure_run,
 )
+from rlvr_jax.analysis.tables import mean
 from rlvr_jax.analysis.workdir import NotAWorkdirError, RunArtifacts, read_run
 from rlvr_jax.metrics.bootstrap import (
-    Interval,
-    bootstrap_difference,
-    bootstrap_interval,
+    mean_difference,
+    mean_interval,
     t_interval,
     welch_interval,
 )
+from rlvr_jax.metrics.crossing import find_crossing
 from rlvr_jax.run.workdir import MUTABLE_SECTIONS
 
 _RESAMPLES = 2000
@@ -111,6 +117,7 @@ def compare_runs(
             }
             for metric in sorted(metrics, key=_sort_key(metrics))
         ],
+        "crossings": _crossings(arms),
         "notes": [note for arm in arms for note in _notes(arm, base)],
     }
 
@@ -186,17 +193,24 @@ def _arm_value(arm: ExperimentArm, metric: Metric) -> dict[str, Any] | None:
         return None
     if len(scores) > 1:
         interval = t_interval([score.mean for score in scores])
-        return {**_clip_to_bounds(interval, metric, lower=0.0), "runs": len(scores)}
+        interval = _clip_to_bounds(interval, metric, lower=0.0)
+        return {**interval.to_json(), "runs": len(scores)}
     (only,) = scores
-    value: dict[str, Any] = {"mean": only.mean, "low": None, "high": None, "runs": 1}
-    if only.by_problem is not None:
-        values = [*only.by_problem.values()]
-        value["problems"] = len(values)
-        if len(values) > 1:
-            value |= bootstrap_interval(values, resamples=_RESAMPLES, seed=0)
-    elif only.interval is not None:
-        value |= only.interval
-    return value
+    if only.by_problem is None:
+        known = only.interval or Interval(only.mean, np.nan, np.nan)
+        return {**known.to_json(), "runs": 1}
+    values = [*only.by_problem.values()]
+    interval = _interval_over_problems(values, metric, bounds=(0.0, 1.0))
+    return {**interval.to_json(), "runs": 1, "problems": len(values)}
+
+
+def _interval_over_problems(
+    values: Sequence[float], metric: Metric, *, bounds: tuple[float, float]
+) -> Interval:
+    """Returns the mean over problems with its interval; `bounds` are a fraction's."""
+    if metric.name not in FRACTIONS:
+        return t_interval(values)
+    return mean_interval(values, bounds=bounds, resamples=_RESAMPLES, seed=0)
 
 
 def _arm_difference(
@@ -206,43 +220,70 @@ def _arm_difference(
     ours, theirs = arm.scores(metric), base.scores(metric)
     if not ours or not theirs:
         return None
-    interval: Interval | None = None
-    method = "none"
     means = [[score.mean for score in side.values()] for side in (ours, theirs)]
+    interval = Interval(mean(means[0]) - mean(means[1]), np.nan, np.nan)
+    method = "none"
     if len(ours) > 1 and ours.keys() == theirs.keys():
         interval = t_interval([ours[s].mean - theirs[s].mean for s in ours])
         method = "seed"
     elif len(ours) > 1 and len(theirs) > 1:
         interval, method = welch_interval(*means), "welch"
     elif len(ours) == len(theirs) == 1:
-        interval, method = _problem_difference(*ours.values(), *theirs.values())
-    if interval is None:
-        a, b = (sum(side) / len(side) for side in means)
-        return {"mean": a - b, "low": None, "high": None, "method": method}
-    return {**_clip_to_bounds(interval, metric, lower=-1.0), "method": method}
+        interval, method = _problem_difference(
+            *ours.values(), *theirs.values(), metric=metric
+        )
+    interval = _clip_to_bounds(interval, metric, lower=-1.0)
+    known = not np.isnan(interval.low)
+    return {**interval.to_json(), "method": method if known else "none"}
+
+
+def _crossings(arms: Sequence[ExperimentArm]) -> list[dict[str, Any]]:
+    """Returns where pass@k curves cross: each arm with itself before RL, then the base.
+
+    Of arms of one run. `crossing` is null where neither curve leads at k = 1, or one
+    problem alone was asked.
+    """
+    base = arms[0]
+    pairs = []
+    for arm in arms:
+        if len(arm.runs) == 1 and arm.runs[0].after:
+            run = arm.runs[0]
+            pairs.append((arm.label, f"{arm.label} before RL", run.after, run.before))
+            if arm is not base and len(base.runs) == 1:
+                pairs.append((arm.label, base.label, run.after, base.runs[0].after))
+    return [
+        {
+            "curves": [name, other],
+            "crossing": crossing.to_json() if crossing else None,
+        }
+        for name, other, ours, theirs in pairs
+        if ours and theirs
+        for crossing in [find_crossing(ours, theirs, resamples=_RESAMPLES, seed=0)]
+    ]
 
 
 def _clip_to_bounds(interval: Interval, metric: Metric, *, lower: float) -> Interval:
     """Returns a fraction's interval clipped to its range, which Student's t ignores."""
     if metric.name not in FRACTIONS:
         return interval
-    return {
-        "mean": interval["mean"],
-        "low": max(interval["low"], lower),
-        "high": min(interval["high"], 1.0),
-    }
+    low, high = np.clip(interval[1:], lower, 1.0)
+    return Interval(interval.value, low, high)
 
 
-def _problem_difference(ours: Score, theirs: Score) -> tuple[Interval | None, str]:
-    """Returns the difference of two runs' means over problems."""
+def _problem_difference(
+    ours: Score, theirs: Score, *, metric: Metric
+) -> tuple[Interval, str]:
+    """Returns the difference of two runs' means over problems, and its method."""
     a, b = ours.by_problem, theirs.by_problem
-    if a is None or b is None or min(len(a), len(b)) < 2:
-        return None, "none"
+    if a is None or b is None:
+        return Interval(ours.mean - theirs.mean, np.nan, np.nan), "none"
     if a.keys() == b.keys():
         values = [a[name] - b[name] for name in a]
-        return bootstrap_interval(values, resamples=_RESAMPLES, seed=0), "problem"
+        return _interval_over_problems(values, metric, bounds=(-1.0, 1.0)), "problem"
     sides = [*a.values()], [*b.values()]
-    return bootstrap_difference(*sides, resamples=_RESAMPLES, seed=0), "unpaired"
+    if metric.name not in FRACTIONS:
+        return welch_interval(*sides), "unpaired"
+    return mean_difference(*sides, resamples=_RESAMPLES, seed=0), "unpaired"
 
 
 def _notes(arm: ExperimentArm, base: ExperimentArm) -> list[str]:

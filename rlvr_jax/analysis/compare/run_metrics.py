@@ -4,12 +4,13 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from job_jax.resampling import Interval
 from rlvr_jax.analysis.tables import first_and_last_tenth, mean
 from rlvr_jax.analysis.workdir import RunArtifacts
-from rlvr_jax.metrics.bootstrap import Interval
+from rlvr_jax.metrics.crossing import Counts, count_correct
 from rlvr_jax.metrics.scores import bands_from_verdicts
 from rlvr_jax.metrics.statistics import pass_at_k
-from rlvr_jax.rollouts.graded import verdicts_by_problem
+from rlvr_jax.rollouts.graded import Verdicts
 from rlvr_jax.types import BANDS
 
 PASS, PASS_BEFORE, LENGTH = "pass@k", "pass@k before RL", "completion length"
@@ -19,6 +20,7 @@ METRIC_NAMES = (PASS, PASS_BEFORE, LENGTH, REWARD, NO_SIGNAL, ALARMS, SECONDS)
 FRACTIONS = (PASS, PASS_BEFORE, NO_SIGNAL)  # lie in 0..1
 
 RolloutRow = Mapping[str, Any]
+RowsByProblem = Mapping[str, list[RolloutRow]]
 
 
 class Metric(NamedTuple):
@@ -48,30 +50,45 @@ class Score:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunMetrics:
-    """A run with its scores, and sentences about what is missing."""
+    """A run with its scores, and sentences about what is missing.
+
+    `after` and `before` are samples and correct samples of each held-out problem, by
+    the policies after RL and before, {} where their rollouts are not there.
+    """
 
     run: RunArtifacts
     scores: dict[Metric, Score]
     missing: list[str]
+    after: Counts
+    before: Counts
 
 
 def measure_run(run: RunArtifacts) -> RunMetrics:
     """Returns the scores of a run, finished or not."""
     missing: list[str] = []
+    after, before = (
+        _rows_by_problem(run, stage) for stage in ("eval_after", "eval_before")
+    )
     scores = _training_scores(run, missing)
     if not run.summary.get("eval", {}).get("after"):
         missing.append("no evaluation after RL")
-    elif not run.rollout_steps("eval_after"):
+    elif not after:
         missing.append(
             "no rollouts of its evaluation: intervals are summary.json's, and "
             "differences have none"
         )
         scores |= _summary_scores(run.summary["eval"]["after"])
     else:
-        scores |= _eval_scores(run, missing)
+        scores |= _eval_scores(run, after, before, missing)
     if "stages" in run.summary:
         scores[Metric(SECONDS)] = Score(mean=sum(run.summary["stages"].values()))
-    return RunMetrics(run=run, scores=scores, missing=missing)
+    return RunMetrics(
+        run=run,
+        scores=scores,
+        missing=missing,
+        after=count_correct(_verdicts(after)),
+        before=count_correct(_verdicts(before)),
+    )
 
 
 def _training_scores(run: RunArtifacts, missing: list[str]) -> dict[Metric, Score]:
@@ -89,16 +106,26 @@ def _training_scores(run: RunArtifacts, missing: list[str]) -> dict[Metric, Scor
     return scores
 
 
-def _eval_scores(run: RunArtifacts, missing: list[str]) -> dict[Metric, Score]:
+def _rows_by_problem(run: RunArtifacts, stage: str) -> RowsByProblem:
+    """Returns the completions of an evaluation by problem, {} if none were saved."""
+    by_id: dict[str, list[RolloutRow]] = {}
+    for row in run.rollouts(stage, 0) if run.rollout_steps(stage) else ():
+        by_id.setdefault(row["id"], []).append(row)
+    return by_id
+
+
+def _verdicts(rows: RowsByProblem) -> Verdicts:
+    return {name: [row["verdict"] for row in each] for name, each in rows.items()}
+
+
+def _eval_scores(
+    run: RunArtifacts, after: RowsByProblem, before: RowsByProblem, missing: list[str]
+) -> dict[Metric, Score]:
     """Returns the held-out scores, problem by problem, from the saved rollouts."""
-    after = _group_by_id(run.rollouts("eval_after", 0))
     ks = [int(k) for k in run.summary["eval"]["after"]["pass@k"]]
     groups: list[tuple[str, str, list[str]]] = [("all", "", list(after))]
-    before: dict[str, list[RolloutRow]] = {}
-    if run.rollout_steps("eval_before"):
-        rows = run.rollouts("eval_before", 0)
-        before = _group_by_id(rows)
-        bands = bands_from_verdicts(verdicts_by_problem(rows), run.band_thresholds)
+    if before:
+        bands = bands_from_verdicts(_verdicts(before), run.band_thresholds)
         groups += _split_problems(
             "band", after, lambda name: bands.get(name, "unknown"), BANDS
         )
@@ -121,14 +148,7 @@ def _eval_scores(run: RunArtifacts, missing: list[str]) -> dict[Metric, Score]:
     return scores | {Metric(LENGTH): _mean_over_problems(lengths)}
 
 
-def _group_by_id(rows: Iterable[RolloutRow]) -> dict[str, list[RolloutRow]]:
-    by_id: dict[str, list[RolloutRow]] = {}
-    for row in rows:
-        by_id.setdefault(row["id"], []).append(row)
-    return by_id
-
-
-def _feasible_ks(ks: Iterable[int], rows: Mapping[str, list[RolloutRow]]) -> list[int]:
+def _feasible_ks(ks: Iterable[int], rows: RowsByProblem) -> list[int]:
     """Returns those k that no problem has fewer samples than."""
     fewest = min(map(len, rows.values()), default=0)
     return [k for k in ks if k <= fewest]
@@ -145,9 +165,7 @@ def _split_problems(
     return [(grouping, group, names) for group, names in members.items() if names]
 
 
-def _pass_at_k_score(
-    rows: Mapping[str, list[RolloutRow]], names: Iterable[str], k: int
-) -> Score:
+def _pass_at_k_score(rows: RowsByProblem, names: Iterable[str], k: int) -> Score:
     return _mean_over_problems(
         {
             name: pass_at_k(
@@ -172,7 +190,7 @@ def _summary_scores(scores: Mapping[str, Any]) -> dict[Metric, Score]:
         groups += [(grouping, group, part) for group, part in parts if group]
     pass_scores = {
         Metric(PASS, grouping, group, int(k)): Score(
-            mean=interval["mean"], interval=interval
+            mean=interval["mean"], interval=Interval.from_json(interval)
         )
         for grouping, group, part in groups
         for k, interval in part["pass@k"].items()

@@ -10,15 +10,20 @@ from rlvr_jax.analysis.compare.run_metrics import (
     REWARD,
     SECONDS,
 )
-from rlvr_jax.analysis.tables import Table, align_table
+from rlvr_jax.analysis.tables import Table, align_table, describe_crossing
 
 _METHOD_MARKS = {"problem": "p", "unpaired": "u", "seed": "s", "welch": "w", "none": ""}
 _METHOD_LEGEND = {
-    "problem": "p: paired by problem (bootstrap)",
-    "unpaired": "u: other problems, unpaired (bootstrap)",
-    "seed": "s: paired by seed (Student's t)",
-    "welch": "w: not the same seeds (Welch's t)",
+    "problem": "p: over problems, paired (of fractions a bootstrap, else Student's t)",
+    "unpaired": "u: over other problems (of fractions a bootstrap, else Welch's t)",
+    "seed": "s: over seeds, paired (Student's t)",
+    "welch": "w: over seeds, unpaired (Welch's t)",
 }
+_READING = """\
+[95 % interval] of each number alone: of many, some exclude 0 by chance. Of one run it
+is over its held-out problems (of fractions a bootstrap with one more problem at the
+bound, else Student's t), of several over their seeds (Student's t). One problem, or
+numbers without bounds that are all equal, have none."""
 _DIGITS = {REWARD: 3, LENGTH: 1, ALARMS: 1, SECONDS: 0}  # fractions, in percent, have 1
 _MAX_FIELDS = 12  # of a config's differences that are shown
 _NONE = "-"
@@ -46,12 +51,19 @@ def format_comparison(comparison: Mapping[str, Any]) -> str:
             "",
             align_table(Table(head=head, rows=rows)),
             "",
-            "[95 % interval] of each number alone: of many, some exclude 0 by chance.",
-            "Where all values were equal it has no width, which is not certainty.",
+            *map(_crossing_line, comparison["crossings"]),
+            "",
+            _READING,
             *legend,
             *(f"note: {note}" for note in comparison["notes"]),
         ]
     )
+
+
+def _crossing_line(found: Mapping[str, Any]) -> str:
+    """Returns a sentence on where two pass@k curves cross."""
+    name, other = found["curves"]
+    return f"pass@k: {describe_crossing(name, other, found['crossing'])}"
 
 
 def _arm_lines(arms: Sequence[Mapping[str, Any]]) -> list[str]:

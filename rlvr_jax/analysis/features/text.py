@@ -19,6 +19,13 @@ _MAX_NAMED_DROPS = 3  # drops of explained variance named in a warning
 _NONE = "\u2013"
 
 
+# What the intervals of a changes table are.
+INTERVALS_OF_CHANGES = (
+    "Intervals are 95 %, over prompts, by percentile bootstrap, a prompt with both its "
+    "checkpoints."
+)
+
+
 def format_dynamics(dynamics: FeatureDynamics) -> str:
     """Returns one run's findings as text: warnings, counts, sensitivity, features."""
     head = (
@@ -46,7 +53,7 @@ def _changes_text(dynamics: FeatureDynamics) -> list[str]:
     return [
         f"The most certain claims, up to {ROWS_PER_BAND} of each band. unique? means "
         "that another band's interval does not rule it out there; own text: the ratio "
-        "on own completions.",
+        f"on own completions. {INTERVALS_OF_CHANGES}",
         align_table(changes_table(dynamics)),
     ]
 

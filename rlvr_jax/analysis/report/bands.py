@@ -19,6 +19,7 @@ from rlvr_jax.analysis.report.sections import (
     metric_line,
 )
 from rlvr_jax.analysis.tables import (
+    INTERVALS_OF_SCORES,
     Table,
     first_and_last_tenth,
     format_percent,
@@ -69,7 +70,9 @@ def pass_by_band(run: RunArtifacts) -> Section | None:
         text="Held-out problems by band: how often the policy before RL was correct "
         "on them. The band is made of the very samples called before, so hard problems "
         "start at 0 and easy ones near 100 % by construction; new samples of the same "
-        "policy would fall between." + (_FRESH_NOTE if is_fresh else ""),
+        "policy would fall between."
+        + (_FRESH_NOTE if is_fresh else "")
+        + f" {INTERVALS_OF_SCORES}",
         figures=figures,
         legend=labels if figures else {},
         table=_pass_table(evals, bands, fresh=is_fresh),

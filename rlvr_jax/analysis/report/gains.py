@@ -9,17 +9,18 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from job_jax.resampling import Interval
 from rlvr_jax.analysis.report.sections import Section
-from rlvr_jax.analysis.tables import Table, format_percent
+from rlvr_jax.analysis.tables import INTERVALS_OF_SCORES, Table, format_percent
 from rlvr_jax.analysis.workdir import RunArtifacts
-from rlvr_jax.metrics.bootstrap import Interval, bootstrap_interval
+from rlvr_jax.metrics.bootstrap import mean_interval
 from rlvr_jax.metrics.scores import bands_from_verdicts
 from rlvr_jax.rollouts.graded import Verdicts, verdicts_by_problem
 from rlvr_jax.types import BANDS
 
 _INTERVAL_NOTE = (
-    "In brackets a 95\u00a0% interval: where other problems of the same kind would put "
-    "the gain, nineteen times in twenty. One that holds 0 may be luck."
+    "In brackets is where other problems of the same kind would put the gain; what "
+    f"holds 0 may be luck. {INTERVALS_OF_SCORES}"
 )
 _HEAD = ("problems", "before RL", "after RL", "gain, points [95\u00a0%]")
 
@@ -43,8 +44,11 @@ class _HeldOut:
             np.array([_pass_rate(verdicts[name][skip:]) for name in names])
             for verdicts in (self.before, self.after)
         )
-        gain = bootstrap_interval(
-            after_N - before_N, resamples=self.resamples, seed=self.seed
+        gain = mean_interval(
+            after_N - before_N,
+            bounds=(-1.0, 1.0),
+            resamples=self.resamples,
+            seed=self.seed,
         )
         return [
             label,
@@ -124,6 +128,6 @@ def _join(groups: Iterable[Sequence[str]]) -> list[str]:
 
 
 def _format_points(gain: Interval) -> str:
-    """Returns "+12.3 [8.1, 16.4]", in percentage points."""
-    mean, low, high = (100 * gain[part] for part in ("mean", "low", "high"))
-    return f"{mean:+.1f} [{low:.1f}, {high:.1f}]"
+    """Returns "+12.3 [8.1, 16.4]", in points; of one problem the gain alone."""
+    value, low, high = (100 * part for part in gain)
+    return f"{value:+.1f}" + ("" if np.isnan(low) else f" [{low:.1f}, {high:.1f}]")

@@ -3,6 +3,7 @@
 Each function returns its section, or None where the run has no data for it.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,7 +16,12 @@ from rlvr_jax.analysis.report.sections import (
     make_legend,
     metric_line,
 )
-from rlvr_jax.analysis.tables import Table, format_with_interval
+from rlvr_jax.analysis.tables import (
+    INTERVALS_OF_SCORES,
+    Table,
+    describe_crossing,
+    format_with_interval,
+)
 from rlvr_jax.analysis.workdir import RunArtifacts
 
 _EVAL_COLORS = {"before": GRAY, "after": BLUE}
@@ -24,7 +30,7 @@ _K_AXIS = {"xlabel": "k", "percent": True, "categorical": True}
 _LEVEL_AXIS = {"xlabel": "level", "percent": True, "categorical": True}
 
 # {k or level: {"mean", "low", "high"}}
-_Points = Mapping[str, Mapping[str, float]]
+_Points = Mapping[str, Mapping[str, float | None]]
 
 
 def evaluations(run: RunArtifacts) -> dict[str, dict[str, Any]]:
@@ -50,14 +56,22 @@ def pass_curves(run: RunArtifacts) -> Section | None:
     return Section(
         title="Pass@k on held-out problems",
         text="pass@k: at least one of k samples is correct (unbiased estimate). maj@k: "
-        "the most frequent answer among k is. Bands are 95 % bootstrap intervals over "
-        "problems.",
+        f"the most frequent answer among k is. {INTERVALS_OF_SCORES}"
+        + _crossing_text(run),
         figures=[
             *draw_chart("pass-at-k", "pass@k", passed, **_K_AXIS),
             *draw_chart("maj-at-k", "maj@k", majority, **_K_AXIS),
         ],
         legend=make_legend(passed),
     )
+
+
+def _crossing_text(run: RunArtifacts) -> str:
+    """Returns a sentence on where pass@k before and after RL cross, "" if not known."""
+    if (gain := run.summary.get("eval", {}).get("gain")) is None:
+        return ""
+    found = describe_crossing("RL", "the policy before it", gain["crossing"])
+    return f" pass@k: {found}."
 
 
 def accuracy(run: RunArtifacts) -> Section | None:
@@ -81,7 +95,7 @@ def accuracy(run: RunArtifacts) -> Section | None:
     k = smallest_k(next(iter(evals.values())))
     return Section(
         title="Accuracy by level and type",
-        text=f"pass@{k} on held-out problems, with 95 % intervals.",
+        text=f"pass@{k} on held-out problems. {INTERVALS_OF_SCORES}",
         figures=charts,
         legend=make_legend(lines) if charts else {},
         table=Table(head=("type", *evals), rows=rows),
@@ -125,7 +139,7 @@ def strategies(run: RunArtifacts) -> Section | None:
         title="Strategies",
         text="The charts show how often each strategy was chosen over training; the "
         "table gives P(strategy | type) and P(correct | strategy, type) on held-out "
-        "problems.",
+        f"problems. {INTERVALS_OF_SCORES}",
         figures=charts,
         legend=labels,
         table=Table(head=head, rows=rows) if rows else None,
@@ -138,12 +152,15 @@ def eval_line(when: str, points: _Points) -> Line:
         label=when,
         color=_EVAL_COLORS[when],
         x=[int(x) for x in points],
-        y=[value["mean"] for value in points.values()],
-        interval=(
-            [value["low"] for value in points.values()],
-            [value["high"] for value in points.values()],
-        ),
+        y=_floats(points, "mean"),
+        interval=(_floats(points, "low"), _floats(points, "high")),
     )
+
+
+def _floats(points: _Points, name: str) -> list[float]:
+    """Returns a number of each point, NaN (which is not drawn) where it is null."""
+    values = (point[name] for point in points.values())
+    return [math.nan if value is None else value for value in values]
 
 
 def _pass_by_level(

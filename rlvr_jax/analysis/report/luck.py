@@ -3,6 +3,9 @@
 Each function returns its section, or None where the run has no data for it.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from rlvr_jax.analysis.charts import BLUE, PURPLE, RED, Line
 from rlvr_jax.analysis.report.sections import (
     Section,
@@ -96,14 +99,13 @@ def memorization(run: RunArtifacts) -> Section | None:
         return None
     rows = []
     for (stage, when), values in found.items():
-        ratio = values["ratio"]
         rows.append(
             (
                 f"{_STAGES[stage]}, {when} RL",
                 str(values["problems"]),
                 f"{values['perplexity_seen']:.3f}",
                 f"{values['perplexity_fresh']:.3f}",
-                f"{ratio['mean']:.3f} [{ratio['low']:.3f}, {ratio['high']:.3f}]",
+                _format_ratio(values["ratio"]),
             )
         )
     return Section(
@@ -113,7 +115,8 @@ def memorization(run: RunArtifacts) -> Section | None:
         "and length. Fresh over seen: 1 where it learned the task, above 1 where it "
         "knows these very problems. Before RL the problems of RL are fresh too, so "
         "their ratio there shows what chance does. In brackets a 95\u00a0% interval "
-        "over the pairs of problems: one that holds 1 shows no memorization.",
+        "over the pairs of problems (Student's t of the logarithm; a single pair has "
+        "none): one that holds 1 shows no memorization.",
         table=Table(
             head=(
                 "seen by",
@@ -125,6 +128,12 @@ def memorization(run: RunArtifacts) -> Section | None:
             rows=rows,
         ),
     )
+
+
+def _format_ratio(ratio: Mapping[str, Any]) -> str:
+    """Returns "1.100 [1.050, 1.150]"; of one pair the ratio alone."""
+    low, high = ratio["low"], ratio["high"]
+    return f"{ratio['mean']:.3f}" + ("" if low is None else f" [{low:.3f}, {high:.3f}]")
 
 
 def _format_change(line: Line) -> str:

@@ -20,7 +20,14 @@ from rlvr_jax.analysis.report import (
     reward_features,
     tokens,
 )
-from rlvr_jax.analysis.tables import format_interval, format_percent
+from rlvr_jax.analysis.tables import (
+    INTERVALS_OF_SCORES,
+    NO_BREAK_SPACE,
+    format_gain,
+    format_interval,
+    format_percent,
+    format_with_interval,
+)
 from rlvr_jax.analysis.workdir import RunArtifacts, read_run
 
 REPORT_FILE = "report/index.html"
@@ -106,9 +113,12 @@ def headline(run: RunArtifacts) -> str:
         return f"{done} of {run.config['train']['steps']} training steps done"
     k, before, after = scores
     change = f"{format_percent(before['mean'])} to {format_percent(after['mean'])}"
-    if after["low"] > before["high"]:
+    gain = run.summary["eval"]["gain"]["pass@k"][k]
+    if gain["low"] is None:
+        return f"Pass@{k} went from {change} on one problem, which tells of no other"
+    if gain["low"] > 0:
         return f"Pass@{k} rose from {change}"
-    if after["high"] < before["low"]:
+    if gain["high"] < 0:
         return f"Pass@{k} fell from {change}"
     return f"Pass@{k} went from {change}, within the noise"
 
@@ -133,11 +143,14 @@ def lead_paragraph(run: RunArtifacts) -> str:
         text += f", {format_duration(sum(run.summary['stages'].values()))} in all"
     text += "."
     if (scores := _pass_before_and_after(run)) is not None:
-        _, before, after = scores
+        k, before, after = scores
         problems = run.summary["eval"]["after"]["problems"]
+        gain = run.summary["eval"]["gain"]["pass@k"][k]
         text += (
-            f" Measured on {problems} held-out problems; 95 % intervals "
-            f"{format_interval(before)} before and {format_interval(after)} after."
+            f" Measured on {problems} held-out problem{'s' * (problems > 1)}: pass@{k} "
+            f"{format_with_interval(before)} before, {format_with_interval(after)} "
+            f"after, {format_gain(gain)} paired by problem. "
+            f"{INTERVALS_OF_SCORES}"
         )
     return text
 
@@ -160,7 +173,9 @@ def tiles(run: RunArtifacts) -> list[Tile]:
             Tile(
                 label=f"pass@{k} {when}",
                 value=format_percent(value["mean"]),
-                note=format_interval(value),
+                note=f"{format_interval(value)}, 95{NO_BREAK_SPACE}% over problems"
+                if value["low"] is not None
+                else "one problem: no interval",
             )
             for when, value in zip(("before", "after"), values, strict=True)
         ]
@@ -206,9 +221,12 @@ def _truncate(text: str) -> str:
 def _pass_before_and_after(
     run: RunArtifacts,
 ) -> tuple[str, dict[str, float], dict[str, float]] | None:
-    """Returns k and pass@k before and after training, k = 1 if measured."""
+    """Returns k and pass@k before and after training, k = 1 if measured.
+
+    None until both are there, with what RL gained between them.
+    """
     evals = held_out.evaluations(run)
-    if len(evals) < 2:
+    if len(evals) < 2 or "gain" not in run.summary["eval"]:
         return None
     k = held_out.smallest_k(evals["before"])
     return k, evals["before"]["pass@k"][k], evals["after"]["pass@k"][k]

@@ -23,6 +23,7 @@ from rlvr_jax.analysis.features.log import (
     read_feature_log,
 )
 from rlvr_jax.analysis.features.text import (
+    INTERVALS_OF_CHANGES,
     changes_table,
     count_table,
     describe_drop,
@@ -238,7 +239,8 @@ def _dynamics_sections(log: FeatureLog) -> list[Section]:
                 text=f"The {_ROWS_PER_BAND} most certain claims of each band. Own "
                 "text: the ratio on the run's own completions, where the texts have "
                 "changed too. Seed cosine: with the nearest latents of other seeds. "
-                "unique? means that another band's interval does not exclude it there.",
+                "unique? means that another band's interval does not exclude it there. "
+                f"{INTERVALS_OF_CHANGES}",
                 table=changes_table(dynamics, _ROWS_PER_BAND),
             )
         )

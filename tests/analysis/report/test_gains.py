@@ -13,6 +13,7 @@ from rlvr_jax.analysis.report.bands import band_moves
 from rlvr_jax.analysis.report.gains import gain_by_band, prior_capability
 from rlvr_jax.analysis.report.luck import lucky_successes, memorization
 from rlvr_jax.analysis.report.page import render_page
+from rlvr_jax.analysis.tables import INTERVALS_OF_SCORES
 
 STATUS = {"r": "correct", "w": "incorrect", "u": "unverified"}
 
@@ -55,14 +56,19 @@ def test_gains_are_those_of_samples_that_chose_no_band(tmp_path):
         ["easy", "1", "100\u00a0%", "75\u00a0%"],
         ["hard", "2", "25\u00a0%", "75\u00a0%"],
     ]
-    # Both problems gain a half, so every resample does.
-    assert section.table.rows[1][4] == "+50.0 [50.0, 50.0]"
-    assert "95\u00a0% interval" in section.text
+    # Both problems gain a half; a third, unseen, weighs up to 1 - 0.025^(1/2) = 84 %:
+    # 50 - 150 * 0.84 = -76 and 50 + 50 * 0.84 = 92.
+    gain, low, high = section.table.rows[1][4].split()
+    assert gain == "+50.0"
+    assert float(low.strip("[,")) == pytest.approx(-76, abs=4)
+    assert float(high.strip("]")) == pytest.approx(92, abs=2)
+    assert section.table.rows[0][4] == "-25.0"  # one problem
+    assert INTERVALS_OF_SCORES in section.text
 
 
 def test_the_interval_of_a_gain_is_paired_by_problem(tmp_path):
-    """Against the percentiles of 20,000 resamples by NumPy alone."""
-    gains = [4, 0, 2, 4, -2, 0, 2, 4, 0, 2]  # of four samples
+    """Near the percentiles of 20,000 resamples by NumPy alone, of many problems."""
+    gains = [4, 0, 2, 4, -2, 0, 2, 4, 0, 2] * 40  # of four samples
     problems = {
         f"p{n}": (2, "rrww" * 2, "rrww" + "r" * (2 + g // 2) + "w" * (2 - g // 2))
         for n, g in enumerate(gains)
@@ -71,11 +77,11 @@ def test_the_interval_of_a_gain_is_paired_by_problem(tmp_path):
         run_of(tmp_path, problems, train=[{"level_5/pass": 0.5}])
     )
     ((label, size, before, after, gain),) = section.table.rows
-    assert (label, size, before) == ("level 2", "10", "50\u00a0%")
+    assert (label, size, before) == ("level 2", "400", "50\u00a0%")
     points = np.array([100 * (g // 2) / 8 for g in gains])
     assert after == f"{50 + points.mean():.0f}\u00a0%"
     rng = np.random.default_rng(1)
-    means = rng.choice(points, (20_000, 10)).mean(axis=1)
+    means = rng.choice(points, (20_000, 400)).mean(axis=1)
     low, high = (float(x) for x in gain.split("[")[1].rstrip("]").split(", "))
     assert float(gain.split()[0]) == pytest.approx(points.mean(), abs=0.06)
     assert low == pytest.approx(np.quantile(means, 0.025), abs=1.3)
@@ -87,10 +93,7 @@ def test_levels_that_rl_asked_are_no_prior_capability(tmp_path):
     run = run_of(tmp_path, problems, train=[{"level_5/pass": 0.5}])
     rows = prior_capability(run).table.rows
     assert [row[0] for row in rows] == ["level 2", "level 3", "all of these"]
-    assert [row[4] for row in rows[:2]] == [
-        "+0.0 [0.0, 0.0]",
-        "-100.0 [-100.0, -100.0]",
-    ]
+    assert [row[4] for row in rows[:2]] == ["+0.0", "-100.0"]  # one problem each
     assert rows[2][2:4] == ["100\u00a0%", "50\u00a0%"]
 
 

@@ -23,7 +23,8 @@ from rlvr_jax.analysis.charts import (
 from rlvr_jax.analysis.report.bands import behavior_by_band, pass_by_band
 from rlvr_jax.analysis.report.held_out import pass_curves, strategies
 from rlvr_jax.analysis.report.learning import by_level, cost, doctor_findings, learning
-from rlvr_jax.analysis.report.page import headline
+from rlvr_jax.analysis.report.page import headline, render_page
+from rlvr_jax.analysis.tables import INTERVALS_OF_SCORES
 
 
 class Page(html.parser.HTMLParser):
@@ -124,7 +125,7 @@ def test_lead_says_what_was_done(whole):
     assert (
         "A 612k-parameter policy, 120 steps of reinforcement learning with verifiable "
         "rewards on arithmetic in GF(7), by DAPO: 16 prompts a step, 8 completions "
-        "each. Seed 0, 2 x cpu, 4m52s in all. Measured on 120 held-out problems;"
+        "each. Seed 0, 2 x cpu, 4m52s in all. Measured on 120 held-out problems: "
         in whole[1]
     )
 
@@ -135,6 +136,52 @@ def test_lead_says_what_was_done(whole):
 def test_headline_claims_no_more_than_the_intervals_allow(tmp_path, evals, words):
     run = read_run(make_workdir(tmp_path / "run", steps=2, evals=evals))
     assert words in headline(run)
+
+
+def test_one_problem_has_no_interval_and_no_verdict(tmp_path):
+    run = read_run(make_workdir(tmp_path / "run", steps=2, num_problems=1))
+    page = render_page(run).replace("\u00a0", " ")
+    assert re.search(r"Pass@1 went from \d+ % to \d+ % on one problem", page)
+    assert "Measured on 1 held-out problem: pass@1 " in page
+    assert "% (no interval) after, " in page
+    assert "one problem: no interval" in page  # the tiles
+    assert "within the noise" not in page
+    assert "nan" not in page
+
+
+def test_every_interval_says_what_it_is_of(whole):
+    """The unit, the level and the method, wherever intervals stand."""
+    page = whole[1].replace("\u00a0", " ")
+    lead = re.search(r'<p class="lead">(.*?)</p>', page, re.DOTALL)[1]
+    assert INTERVALS_OF_SCORES in lead
+    assert re.search(r"\+2\d points \(\+\d+ to \+\d+\) paired by problem", lead)
+    assert (
+        len(re.findall(r"\d+\u2013\d+ %, 95 % over problems", page)) == 2
+    )  # the tiles
+    for section in page.split("<section>")[1:]:
+        has_interval = re.search(r"\(\d+\u2013\d+ %\)", section)
+        assert not has_interval or INTERVALS_OF_SCORES in section
+    told = ("Pass@k on held-out problems", "Difficulty", "Accuracy by level and type")
+    for title in (*told, "Strategies"):
+        text = page.split(f"<h2>{title}</h2>")[1].split("</p>")[0]
+        assert INTERVALS_OF_SCORES in text
+
+
+def test_the_report_tells_where_the_curves_cross(whole):
+    """RL leads on every k here, 8 samples a problem."""
+    text = pass_curves(read_run(whole[0])).text
+    assert "pass@k: RL leads the policy before it at every k up to 8" in text
+    assert " to beyond 8, bootstrap over problems" in text
+
+
+def test_a_run_that_did_not_tell_its_gain_gets_no_headline_of_it(tmp_path):
+    workdir = make_workdir(tmp_path / "run", steps=2)
+    summary = json.loads((workdir / "summary.json").read_text())
+    del summary["eval"]["gain"]
+    (workdir / "summary.json").write_text(json.dumps(summary))
+    run = read_run(workdir)
+    assert headline(run) == "2 of 120 training steps done"
+    assert "leads" not in pass_curves(run).text
 
 
 def test_unfinished_run_gets_a_report_of_what_there_is(tmp_path):
