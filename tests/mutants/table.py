@@ -93,6 +93,25 @@ MUTANTS = [
             "has_signal(correctness_rewards(*statuses)),",
             "has_signal(reward_PG),",
         ),
+        forgets_what_it_asked=("batch_size, asked=asked)", "batch_size)"),
+        judges_everyone=("judged_PG,\n        baseline", "None,\n        baseline"),
+    ),
+    *_of(
+        "rlvr_jax/data/difficulty.py",
+        ("tests/data/test_curricula.py",),
+        favors_what_is_never_judged=(
+            "2 * self.num_graded_visits < self.num_visits",
+            "2 * self.num_graded_visits < 0 * self.num_visits",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/learn/run_updates.py",
+        ("tests/learn/test_run_updates.py",),
+        cuts_band_after_band=("if num_minibatches > 1:", "if num_minibatches > 99:"),
+        cuts_all_alike=(
+            "seed=(config.seed, version, epoch)",
+            "seed=(config.seed, 0, 0)",
+        ),
     ),
     *_of(
         "rlvr_jax/rollouts/groups.py",
