@@ -48,11 +48,11 @@ class Problem:
     """One verifiable question. Written by `tasks`, read by every later stage.
 
     `source`, `id` and `parent` are its lineage: the data it came from, its name there,
-    and the id of the problem that it was made from, if any. `kind` names the verifier
+    and the id of the problem that it was made from, if any. `verifier` names the one
     that judges answers, `answer_format` where it looks for them. `level` is a
     difficulty grade known beforehand (steps of a chain, MATH level), 0 where there is
     none; `type` is the group that telemetry is cut by (evaluation, inversion, subject).
-    `solution` is a worked completion for the supervised warm start.
+    `solution` is a worked completion for stage sft.
     """
 
     id: str

@@ -129,7 +129,7 @@ MUTANTS = [
     ),
     *_of(
         "rlvr_jax/rollouts/graded.py",
-        _TRACE,
+        (*_TRACE, "tests/rollouts/test_graded.py"),
         shifts_verdicts=("verdict=verdicts[b],", "verdict=verdicts[b - 1],"),
         decodes_past_the_end=(
             "rollouts.tokens[b, : rollouts.lengths[b]]",
