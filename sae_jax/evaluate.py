@@ -18,6 +18,7 @@ from sae_jax.formats.record import SAERecord
 from sae_jax.io import load, load_record
 from sae_jax.sae import TSAE
 from sae_jax.stats.factors import UnlabeledError, factor_report
+from sae_jax.stats.partners import PartnerCorrelation, correlate_partners
 from sae_jax.stats.quality import (
     QualitySums,
     measure_quality,
@@ -31,8 +32,9 @@ usage: python -m sae_jax.evaluate --sae=DIR --activations=DIR [--flag=value ...]
 Prints one JSON object: what the autoencoder is; how well it describes the activations
 (FVE, cosine, L0, alive share, firing densities, smoothness and variation of high-level,
 low-level and all latents); how well its latents tell the factors that the activations
-are labeled with (MCC, AUROC, linear probes); and, beside autoencoders of other seeds,
-how many of its latents they share.
+are labeled with (MCC, AUROC, linear probes); and, beside autoencoders of other seeds
+or of a later policy, how many of its latents they share, and how each latent correlates
+with its partner there.
 
 flags:"""
 
@@ -84,7 +86,7 @@ def _run_command(argv: Sequence[str]) -> None:
         if name not in labels:
             nearest = did_you_mean(name, labels)
             raise UsageError(f"no factor {name!r} among {list(labels)}{nearest}")
-    others = [load(path).decoder for path in values.others]
+    others = {path: load(path) for path in values.others}
     about = {
         "path": values.sae,
         "format": record.format,
@@ -96,7 +98,12 @@ def _run_command(argv: Sequence[str]) -> None:
     factors = labels if values.factors is None else values.factors
     result = {"sae": about} | evaluate(tsae, corpus, factors=factors)
     if others:
-        result["seed_cosine"] = _seed_cosine_report(tsae, others)
+        decoders = [other.decoder for other in others.values()]
+        result["seed_cosine"] = _seed_cosine_report(tsae, decoders)
+        result["partners"] = {
+            path: _partner_report(correlate_partners(tsae, other, corpus))
+            for path, other in others.items()
+        }
     print(json.dumps(result, indent=2))
 
 
@@ -108,6 +115,19 @@ def _seed_cosine_report(tsae: TSAE, others: list[Any]) -> dict[str, float]:
         "high": float(high.mean()),
         "above_0.7": float((cosine > 0.7).mean()),
         "median": float(np.median(cosine)),
+    }
+
+
+def _partner_report(partners: PartnerCorrelation) -> dict[str, Any]:
+    """Returns how each latent correlates with its partner in another autoencoder."""
+    correlation = partners.correlation
+    return {
+        "median": float(np.median(correlation)),
+        "mean": float(correlation.mean()),
+        "above_0.7": float((correlation > 0.7).mean()),
+        "correlation": correlation.round(4).tolist(),
+        "cosine": partners.match.cosine.round(4).tolist(),
+        "partner": partners.match.nearest.tolist(),
     }
 
 
@@ -157,7 +177,7 @@ def _define_flags() -> flags.FlagValues:
     flags.DEFINE_list(
         "others",
         [],
-        "autoencoders of other seeds, for stability",
+        "autoencoders of other seeds, or a refit: their latents are matched with these",
         flag_values=values,
     )
     return values

@@ -25,7 +25,7 @@ def config(steps):
     record |= {"name": "quickstart", "seed": 0}
     record["train"] |= {"steps": steps, "batch_size": 16, "group_size": 8}
     record["train"]["max_logprob_mismatch"] = 0.5
-    record["probe"]["max_explained_variance_drop"] = 0.1
+    record["probe"] |= {"max_unexplained_growth": 0.5, "max_splice_cost": 0.1}
     record["log"]["alarm_window"] = 20
     return record
 

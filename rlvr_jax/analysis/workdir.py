@@ -78,9 +78,8 @@ class RunArtifacts:
             rows,
             window=self.config["log"]["alarm_window"],
             max_logprob_mismatch=self.config["train"]["max_logprob_mismatch"],
-            max_explained_variance_drop=self.config["probe"][
-                "max_explained_variance_drop"
-            ],
+            max_unexplained_growth=self.config["probe"]["max_unexplained_growth"],
+            max_splice_cost=self.config["probe"]["max_splice_cost"],
         )
 
     def rollout_steps(self, stage: str) -> list[int]:

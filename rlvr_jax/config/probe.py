@@ -163,7 +163,8 @@ class ProbeConfig(OpenSection):
     num_problems: PositiveInt = 256
     num_reference_texts: PositiveInt = 64  # re-read at every logged step
     log_every: NonNegativeInt = 20  # RL steps between a probe's statistics; 0: none
-    max_explained_variance_drop: PositiveFraction = 0.1  # beyond it, an alarm
+    max_unexplained_growth: PositiveFloat = 0.5  # of 1 - FVE, and of the splice's KL
+    max_splice_cost: PositiveFloat = 0.1  # share of the cross-entropy; beyond, an alarm
     measure_overhead: bool = True  # time updates with and without, when RL ends
 
     def __post_init__(self) -> None:

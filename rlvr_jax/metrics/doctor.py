@@ -14,7 +14,7 @@ loses its length well before its accuracy (https://arxiv.org/abs/2605.28388). It
     behavior/repetition, behavior/bare_answer, behavior/skipped_steps,
     behavior/forgotten, dynamic_sampling/zero_variance
     logprob_mismatch/mean, optimizer/skipped
-    sae/fve_reference
+    sae/fve_reference, sae/splice_kl_reference, sae/splice_cost_reference
 
 and leaves out what a step does not have. The conditions: `metrics.symptoms`.
 """
@@ -76,7 +76,8 @@ def check_step(
     *,
     window: int,
     max_logprob_mismatch: float,
-    max_explained_variance_drop: float,
+    max_unexplained_growth: float,
+    max_splice_cost: float,
 ) -> tuple[DoctorState, list[Alarm]]:
     """Returns the state after this step and the alarms that it raises.
 
@@ -97,7 +98,8 @@ def check_step(
         num_steps=seen,
         window=window,
         max_logprob_mismatch=max_logprob_mismatch,
-        max_explained_variance_drop=max_explained_variance_drop,
+        max_unexplained_growth=max_unexplained_growth,
+        max_splice_cost=max_splice_cost,
     )
 
     held = dict(state.last_active)
@@ -117,7 +119,8 @@ def check_run(
     *,
     window: int,
     max_logprob_mismatch: float,
-    max_explained_variance_drop: float,
+    max_unexplained_growth: float,
+    max_splice_cost: float,
 ) -> list[Alarm]:
     """Returns the alarms of a whole run, from the training lines of metrics.jsonl."""
     state, alarms = DoctorState(), []
@@ -129,7 +132,8 @@ def check_run(
             metrics,
             window=window,
             max_logprob_mismatch=max_logprob_mismatch,
-            max_explained_variance_drop=max_explained_variance_drop,
+            max_unexplained_growth=max_unexplained_growth,
+            max_splice_cost=max_splice_cost,
         )
         alarms += raised
     return alarms

@@ -235,7 +235,8 @@ def run_summary(rows: Sequence[Mapping[str, Any]], config: Config) -> dict[str, 
         steps,
         window=config.log.alarm_window,
         max_logprob_mismatch=config.train.max_logprob_mismatch,
-        max_explained_variance_drop=config.probe.max_explained_variance_drop,
+        max_unexplained_growth=config.probe.max_unexplained_growth,
+        max_splice_cost=config.probe.max_splice_cost,
     )
     return {
         "logprob_mismatch": {

@@ -33,6 +33,8 @@ _NAMES = frozenset(
         "logprob_mismatch/mean",
         "optimizer/skipped",
         "sae/fve_reference",
+        "sae/splice_kl_reference",
+        "sae/splice_cost_reference",
     }
 )
 
@@ -112,7 +114,8 @@ def find_symptoms(
     num_steps: int,
     window: int,
     max_logprob_mismatch: float,
-    max_explained_variance_drop: float,
+    max_unexplained_growth: float,
+    max_splice_cost: float,
 ) -> list[tuple[str, str, str]]:
     """Returns (code, finding, advice) of all that holds after the last of `recent`.
 
@@ -120,7 +123,8 @@ def find_symptoms(
     """
     row, few = recent[-1], min(FEW_STEPS, window)
     found = [*_skipped_updates(recent), *_logprob_mismatch(row, max_logprob_mismatch)]
-    found += _sae_stale(first, row, max_explained_variance_drop)
+    found += _sae_stale(first, row, max_unexplained_growth)
+    found += _sae_unfaithful(row, max_splice_cost)
     if num_steps >= window:
         found += [*_no_signal(recent), *_unverified(recent), *_high_fractions(recent)]
         found += _dynamic_sampling_short(recent)
@@ -233,16 +237,45 @@ def _logprob_mismatch(row: StepMetrics, limit: float) -> _Findings:
 def _sae_stale(
     first: Sequence[StepMetrics], row: StepMetrics, limit: float
 ) -> _Findings:
-    name = "sae/fve_reference"
-    before, now = _mean(first, name), row.get(name)
-    if before is None or now is None or before - now <= limit:
+    """What the autoencoder misses is compared with what it missed at the start.
+
+    An FVE of 0.95 that falls to 0.90 is a small difference, and twice as much missed.
+    """
+    fve, kl = "sae/fve_reference", "sae/splice_kl_reference"
+    grown = []
+    before, now = _mean(first, fve), row.get(fve)
+    if before is not None and now is not None and 1 - now > (1 + limit) * (1 - before):
+        grown.append(
+            f"leaves {100 * (1 - now):.1f} % of the stream's variance unexplained, "
+            f"{100 * (1 - before):.1f} % at the start"
+        )
+    before, now = _mean(first, kl), row.get(kl)
+    if before is not None and now is not None and now > (1 + limit) * before:
+        grown.append(
+            f"costs the policy that reads it {now:.3g} nats a token (KL), "
+            f"{before:.3g} at the start"
+        )
+    if grown:
+        yield (
+            "sae_stale",
+            f"The frozen autoencoder {' and '.join(grown)}: the policy has moved away "
+            "from it.",
+            "Trust its features less from here on; train another on the newest "
+            "checkpoint (docs/features.md).",
+        )
+
+
+def _sae_unfaithful(row: StepMetrics, limit: float) -> _Findings:
+    cost = row.get("sae/splice_cost_reference", 0.0)
+    if cost <= limit:
         return
     yield (
-        "sae_stale",
-        f"The frozen autoencoder explains {_percent(now)} of the stream's variance, "
-        f"{_percent(before)} at the start: the policy has moved away from it.",
-        "Trust its features less from here on; train another on the newest checkpoint "
-        "(docs/features.md).",
+        "sae_unfaithful",
+        f"A policy that reads the autoencoder's reconstruction in place of its stream "
+        f"has {_percent(cost)} more cross-entropy: part of what it computes is in none "
+        "of the latents.",
+        "Train a larger autoencoder, or longer (probe.sae.architecture, "
+        "probe.sae.train.steps), before believing what its features say.",
     )
 
 

@@ -62,6 +62,37 @@ class ExplainedVariance:
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class SpliceSums:
+    """Sums over each text's tokens, in nats, by arm: clean, spliced, mean-ablated.
+
+    `kl` is KL(clean || arm). Made by `splice.measure_texts`.
+    """
+
+    cross_entropy: Float[Array, " 3 F"]
+    kl: Float[Array, " 3 F"]
+
+    def per_token(self, texts: Any, tokens: int) -> dict[str, float | None]:
+        """Returns the cost of the splice over some texts, in nats a token.
+
+        And that of mean ablation, its baseline. `splice_cost` is the share of the clean
+        cross-entropy, None where that is 0.
+        """
+        nats, kl = (
+            np.asarray(sums, np.float64)[:, texts].sum(axis=1) / tokens
+            for sums in (self.cross_entropy, self.kl)
+        )
+        return {
+            "cross_entropy": float(nats[0]),
+            "splice_nats": float(nats[1] - nats[0]),
+            "splice_cost": float(nats[1] / nats[0] - 1) if nats[0] > 0 else None,
+            "splice_kl": float(kl[1]),
+            "mean_ablation_nats": float(nats[2] - nats[0]),
+            "mean_ablation_kl": float(kl[2]),
+        }
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class LatentSums:
     """What all latents did, by row. Written inside the update or of reference texts."""
 
@@ -197,12 +228,12 @@ def measure_fidelity(
     step: int,
     split: str,
     bands: Int[np.ndarray, " G"],
-    cross_entropy: Float[np.ndarray, " 3 G"] | None = None,
+    splice: SpliceSums | None = None,
 ) -> list[dict[str, Any]]:
     """Returns how well the autoencoder still reconstructs, by band and overall ("").
 
-    `bands` are those of the rows of `latents`; `cross_entropy` is as in
-    `ReferenceStats`. A band without tokens has no line.
+    `bands` are those of the rows of `latents`, which are those of `splice` too. A band
+    without tokens has no line.
     """
     host = jax.device_get(latents)
     lines = []
@@ -213,12 +244,14 @@ def measure_fidelity(
         fve = float(in_band.explained_variance.fve()[0])
         if tokens and np.isfinite(fve):
             l0 = float(in_band.statistics.nonzero.sum()) / tokens
-            line = {"step": step, "band": band, "split": split, "fve": fve, "l0": l0}
-            if cross_entropy is not None:
-                clean, spliced, ablated = (
-                    cross_entropy[:, row == 0].sum(axis=1).tolist()
-                )
-                lost = ablated - clean
-                line["loss_recovered"] = (ablated - spliced) / lost if lost else None
+            line: dict[str, Any] = {
+                "step": step,
+                "band": band,
+                "split": split,
+                "fve": fve,
+                "l0": l0,
+            }
+            if splice is not None:
+                line |= splice.per_token(row == 0, tokens)
             lines.append(line)
     return lines

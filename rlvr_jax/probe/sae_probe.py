@@ -4,11 +4,10 @@ In logged steps every latent is summed up as well, of the step's completions by 
 of the reference texts by problem, with how well the autoencoder still reconstructs:
 
     features/step_NNNNNN.npz       sums of every latent
-    features/sae_fidelity.jsonl    explained variance, L0, loss recovered
+    features/sae_fidelity.jsonl    explained variance, L0, what splicing costs
 """
 
 import dataclasses
-import functools
 import json
 from pathlib import Path
 from typing import Any, Self
@@ -16,33 +15,31 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import nnx
 from jax.sharding import Mesh, NamedSharding
 from jaxtyping import Float
 
 from job_jax import processes
 from job_jax.files import write_atomically
 from job_jax.mesh import partition_spec
-from rlvr_jax.learn.logprobs import TokenScores, token_scores
-from rlvr_jax.models import Transformer
-from rlvr_jax.models.distribution import SamplingParams
 from rlvr_jax.probe.latent_stats import (
     BAND_ROWS,
     LatentSums,
     SAEObserver,
     measure_fidelity,
-    sum_latents_by_sequence,
     to_feature_table,
 )
 from rlvr_jax.probe.protocol import Probe
 from rlvr_jax.probe.reference_texts import ReferenceTexts
 from rlvr_jax.probe.selection import FeatureSelection
+from rlvr_jax.probe.splice import ReferenceStats, measure_texts
 from rlvr_jax.types import BANDS, Array
 from sae_jax.sae import TSAE, matmul_float32
 from sae_jax.stats.feature_statistics import FeatureTable, RowKey
 
 FEATURES_DIR, FIDELITY_FILE = "features", "sae_fidelity.jsonl"
-_SHOWN = ("fve", "l0", "loss_recovered")  # of the fidelity, as metrics
+_SHOWN = (  # of the fidelity, as metrics
+    *("fve", "l0", "splice_nats", "splice_cost", "splice_kl", "mean_ablation_kl"),
+)
 
 
 @jax.tree_util.register_dataclass
@@ -107,8 +104,8 @@ class SAEProbe(Probe):
 
     def read_texts(
         self, graphdef: Any, params: Any, texts: ReferenceTexts
-    ) -> "ReferenceStats":
-        """Returns sums of every latent over each text, and its cross-entropies."""
+    ) -> ReferenceStats:
+        """Returns sums of every latent over each text, and what splicing costs."""
         return _measure_texts(graphdef, params, self.tsae, texts, layer=self.layer)
 
     def write_step(
@@ -119,7 +116,7 @@ class SAEProbe(Probe):
         step: int,
         rollout_sums: LatentSums | None,
         texts: ReferenceTexts,
-        text_stats: "ReferenceStats | None",
+        text_stats: ReferenceStats | None,
     ) -> dict[str, float]:
         """Writes a step's tables to features/; returns the overall fidelity as metrics.
 
@@ -143,7 +140,7 @@ class SAEProbe(Probe):
                 step=step,
                 split="reference",
                 bands=np.asarray(texts.bands),
-                cross_entropy=np.asarray(text_stats.cross_entropy),
+                splice=text_stats.splice,
             )
         if processes.is_primary():
             folder = directory / FEATURES_DIR
@@ -176,66 +173,7 @@ def _replace_lines(path: Path, step: int, lines: list[dict[str, Any]]) -> None:
         partial.write_text(text)
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ReferenceStats:
-    """Statistics of the reference texts, a row per text.
-
-    `cross_entropy` sums that of a text's tokens, in nats: under the policy as it is,
-    with the autoencoder's reconstruction in place of the residual stream, and with
-    zeros in its place.
-    """
-
-    latents: LatentSums
-    cross_entropy: Float[Array, " 3 F"]
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _SpliceReconstruction:
-    """Replaces the stream after a layer by its reconstruction, or else by zeros."""
-
-    tsae: TSAE | None
-    layer: int = dataclasses.field(metadata={"static": True})
-
-    def __call__(self, x: Float[Array, "B T D"], /) -> Float[Array, "B T D"]:
-        """Returns the stream that the layers above read."""
-        if self.tsae is None:
-            return jnp.zeros_like(x)
-        xhat = self.tsae.decode(self.tsae.encode(x.astype(jnp.float32)))
-        return xhat.astype(x.dtype)
-
-
-@functools.partial(jax.jit, static_argnames=("graphdef", "layer"))
-def _measure_texts(
-    graphdef: Any, params: Any, tsae: TSAE, texts: ReferenceTexts, *, layer: int
-) -> ReferenceStats:
-    policy: Transformer = nnx.merge(graphdef, params)
-    score = functools.partial(
-        token_scores,
-        policy,
-        texts,
-        SamplingParams.unmodified(),
-        logits_chunk_size=0,
-        capture_layer=layer,
-    )
-    clean = score()
-    assert clean.residual is not None
-    index_T = jnp.arange(texts.tokens.shape[1], dtype=jnp.int32)
-    # The first token is predicted from the prompt, whose stream is not replaced.
-    later_FT = (index_T[None] > 0) & (index_T[None] < texts.lengths[:, None])
-
-    def cross_entropy(scores: TokenScores) -> Float[Array, " F"]:
-        return -jnp.where(later_FT, scores.logprobs, 0.0).sum(axis=1)
-
-    spliced = score(intervention=_SpliceReconstruction(tsae=tsae, layer=layer))
-    ablated = score(intervention=_SpliceReconstruction(tsae=None, layer=layer))
-    return ReferenceStats(
-        latents=sum_latents_by_sequence(
-            tsae, clean.residual, later_FT[:, 1:], outcome=texts.outcomes
-        ),
-        cross_entropy=jnp.stack([cross_entropy(s) for s in (clean, spliced, ablated)]),
-    )
+_measure_texts = jax.jit(measure_texts, static_argnames=("graphdef", "layer"))
 
 
 def shard_sae(tsae: TSAE, mesh: Mesh) -> TSAE:

@@ -203,7 +203,8 @@ def next_state(
         metrics,
         window=config.log.alarm_window,
         max_logprob_mismatch=config.train.max_logprob_mismatch,
-        max_explained_variance_drop=config.probe.max_explained_variance_drop,
+        max_unexplained_growth=config.probe.max_unexplained_growth,
+        max_splice_cost=config.probe.max_splice_cost,
     )
     timing = state.timing
     if is_timed:

@@ -40,7 +40,8 @@ def alarms_of(rows, window=WINDOW):
         records,
         window=window,
         max_logprob_mismatch=LIMIT,
-        max_explained_variance_drop=0.1,
+        max_unexplained_growth=0.5,
+        max_splice_cost=0.1,
     )
 
 
@@ -167,7 +168,8 @@ def test_resumed_run_raises_the_same_alarms_at_the_same_steps(cut):
             row,
             window=WINDOW,
             max_logprob_mismatch=LIMIT,
-            max_explained_variance_drop=0.1,
+            max_unexplained_growth=0.5,
+            max_splice_cost=0.1,
         )
         heard += alarms
     assert heard == alarms_of(rows)
@@ -182,7 +184,8 @@ def test_examine_leaves_the_state_it_was_given_alone():
         HEALTHY,
         window=WINDOW,
         max_logprob_mismatch=LIMIT,
-        max_explained_variance_drop=0.1,
+        max_unexplained_growth=0.5,
+        max_splice_cost=0.1,
     )
     assert state == DoctorState()
 
@@ -196,7 +199,8 @@ def test_state_stays_small():
             HEALTHY | {f"other/{i}": 1.0 for i in range(100)},
             window=WINDOW,
             max_logprob_mismatch=LIMIT,
-            max_explained_variance_drop=0.1,
+            max_unexplained_growth=0.5,
+            max_splice_cost=0.1,
         )
     assert len(state.recent) == WINDOW
     assert set(state.recent[0]) == set(HEALTHY)
@@ -217,14 +221,43 @@ def test_alarm_reads_as_one_line():
     )
 
 
-def test_a_policy_that_outgrew_its_dictionary_is_told_of_once():
-    """Measured every few steps only: 0.95 at the start, then 0.86, then 0.80."""
-    fve = {0: 0.95, 10: 0.86, 20: 0.80}
-    rows = [
-        HEALTHY | ({"sae/fve_reference": fve[step]} if step in fve else {})
-        for step in range(25)
+def measured(name, values):
+    """Returns rows in which a figure of the autoencoder stands at some steps alone."""
+    name = f"sae/{name}_reference"
+    return [
+        HEALTHY | ({name: values[step]} if step in values else {}) for step in range(25)
     ]
-    alarms = [a for a in alarms_of(rows) if a.code == "sae_stale"]
-    assert [alarm.step for alarm in alarms] == [20]
-    assert "80 %" in alarms[0].finding
-    assert "95 %" in alarms[0].finding
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "step"),
+    [
+        # An FVE that falls by 0.03 leaves 60 % more unexplained.
+        ("fve", {0: 0.95, 10: 0.926, 20: 0.92}, 20),
+        ("fve", {0: 0.95, 10: 0.928, 20: 0.926}, None),
+        ("fve", {0: 0.5, 10: 0.3, 20: 0.24}, 20),
+        ("splice_kl", {0: 0.02, 10: 0.029, 20: 0.031}, 20),
+        ("splice_kl", {0: 0.02, 10: 0.0, 20: 0.03}, None),
+    ],
+)
+def test_a_policy_that_outgrew_its_dictionary_is_told_of_once(name, values, step):
+    """What is missed is compared with what was missed at the start."""
+    alarms = alarms_of(measured(name, values))
+    assert [(a.code, a.step) for a in alarms] == [("sae_stale", step)] * bool(step)
+
+
+def test_a_stale_dictionary_says_what_it_missed_then_and_now():
+    (alarm,) = alarms_of(measured("fve", {0: 0.95, 20: 0.92}))
+    assert "leaves 8.0 % of the stream's variance unexplained, 5.0 % at" in str(alarm)
+    (alarm,) = alarms_of(measured("splice_kl", {0: 0.02, 20: 0.04}))
+    assert "costs the policy that reads it 0.04 nats a token (KL), 0.02" in str(alarm)
+
+
+@pytest.mark.parametrize(("cost", "raised"), [(0.2, True), (0.11, True), (0.1, False)])
+def test_a_dictionary_that_loses_what_the_policy_needs_is_told_of(cost, raised):
+    """From the first step on: 20 % more cross-entropy beside an FVE of 0.99."""
+    rows = [row | {"sae/fve_reference": 0.99} for row in measured("splice_cost", {})]
+    rows[0]["sae/splice_cost_reference"] = cost
+    alarms = alarms_of(rows)
+    assert [(a.code, a.step) for a in alarms] == [("sae_unfaithful", 0)] * raised
+    assert not raised or f"{100 * cost:.0f} % more cross-entropy" in alarms[0].finding

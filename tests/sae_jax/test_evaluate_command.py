@@ -1,5 +1,6 @@
 """The command prints the figures of a corpus whose answers are known."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -70,6 +71,54 @@ def test_other_seeds_give_stability(place, capsys):
     result = json.loads(out)
     assert result["seed_cosine"]["mean"] == pytest.approx(1.0)
     assert result["factors"] == {}
+
+
+def test_partners_write_alike_and_correlate_only_where_they_fire_alike(
+    tmp_path, capsys
+):
+    """The refit has the latents in another order; the first one now reads noise.
+
+    Its decoder row is what it was: the cosine says 1, the correlation does not.
+    """
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(200, 4)).astype(np.float32)
+    with ShardWriter(
+        tmp_path / "data",
+        width=4,
+        layer=0,
+        hook="h",
+        model="m",
+        roles=("r",),
+        dtype="float32",
+    ) as out:
+        for part in rows.reshape(4, 50, 4):
+            out.add(part, token_ids=rng.integers(0, 99, 50), roles=np.zeros(50, int))
+    order = np.array([2, 0, 3, 1])
+    encoder = np.eye(4, dtype=np.float32)
+    encoder[:, 0] = [0, 0, 0.9, 0.5]
+    moved = dataclasses.replace(
+        copying(),
+        encoder=2 * encoder[:, order],
+        decoder=np.eye(4, dtype=np.float32)[order],
+    )
+    save(tmp_path / "sae", copying())
+    save(tmp_path / "refit", moved)
+    argv = [f"--sae={tmp_path / 'sae'}", f"--activations={tmp_path / 'data'}"]
+    _, text, _ = run(capsys, *argv, f"--others={tmp_path / 'refit'}")
+    found = json.loads(text)["partners"][str(tmp_path / "refit")]
+    assert found["partner"] == np.argsort(order).tolist()
+    assert found["cosine"] == [1.0] * 4
+    before, after = rows, 2 * rows @ encoder
+    expected = [
+        np.corrcoef(*(np.where(x[:, z] > 0.5, x[:, z], 0) for x in (before, after)))
+        for z in range(4)
+    ]
+    np.testing.assert_allclose(
+        found["correlation"], [table[0, 1] for table in expected], atol=1e-4
+    )
+    assert abs(found["correlation"][0]) < 0.2
+    assert min(found["correlation"][1:]) > 0.9
+    assert found["above_0.7"] == 0.75
 
 
 def test_roles_and_documents_choose_the_tokens(place, capsys):

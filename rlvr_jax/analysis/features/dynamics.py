@@ -53,7 +53,7 @@ class FeatureDynamics:
 
     Dictionaries run over the bands with reference texts, easy to hard, then ALL_BANDS.
     `null_counts` are the counts under random swaps of the two steps; `drops` are the
-    falls in explained variance, alarms beyond `max_drop`.
+    falls in explained variance, alarms where 1 - FVE grew by more than `max_growth`.
     """
 
     log: FeatureLog
@@ -67,7 +67,7 @@ class FeatureDynamics:
     sensitivity: list[tuple[Thresholds, Counts]]
     changes: list[FeatureChange]
     drops: list[ExplainedVarianceDrop]
-    max_drop: float
+    max_growth: float
 
     @property
     def name(self) -> str:
@@ -76,8 +76,8 @@ class FeatureDynamics:
 
     @property
     def excessive_drops(self) -> list[ExplainedVarianceDrop]:
-        """Returns the falls in explained variance beyond `max_drop`."""
-        return [drop for drop in self.drops if drop.amount > self.max_drop]
+        """Returns the falls by which 1 - FVE grew by more than `max_growth`."""
+        return [drop for drop in self.drops if drop.growth > self.max_growth]
 
     def null_summary(self) -> dict[str, dict[str, dict[str, float]]]:
         """Returns the mean and largest count under random swaps, by band and kind."""
@@ -137,7 +137,7 @@ def compute_dynamics(
             log, texts, estimates, findings, thresholds=thresholds, step=step
         ),
         drops=explained_variance_drops(log, step),
-        max_drop=log.run.config["probe"]["max_explained_variance_drop"],
+        max_growth=log.run.config["probe"]["max_unexplained_growth"],
     )
 
 

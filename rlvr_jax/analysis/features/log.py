@@ -84,7 +84,7 @@ class FeatureLog:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExplainedVarianceDrop:
-    """Explained variance that a band's texts have lost since step 0."""
+    """Explained variance of a band's texts at step 0 and later."""
 
     split: str
     band: str  # "": all
@@ -92,9 +92,9 @@ class ExplainedVarianceDrop:
     after: float
 
     @property
-    def amount(self) -> float:
-        """Returns the difference, as a fraction of the variance."""
-        return self.before - self.after
+    def growth(self) -> float:
+        """Returns by how much more is left unexplained, relative to step 0."""
+        return (self.before - self.after) / max(1 - self.before, 1e-6)
 
 
 def has_features(run: RunArtifacts) -> bool:
@@ -145,7 +145,7 @@ def explained_variance_drops(log: FeatureLog, step: int) -> list[ExplainedVarian
         for (split, band), at in fve.items()
         if 0 in at and len(at) > 1
     ]
-    return sorted(drops, key=lambda drop: -drop.amount)
+    return sorted(drops, key=lambda drop: -drop.growth)
 
 
 def check_same_sae(logs: list[FeatureLog]) -> None:

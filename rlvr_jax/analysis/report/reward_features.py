@@ -57,7 +57,9 @@ _RFGO_METRICS = {
 _FIDELITY_METRICS = {
     "fve": "Variance explained",
     "l0": "Latents a token",
-    "loss_recovered": "Loss recovered",
+    "splice_nats": "Cost of reading the reconstruction, nats a token",
+    "splice_kl": "KL(clean || spliced), nats a token",
+    "mean_ablation_kl": "KL(clean || mean-ablated), nats a token",
 }
 _DIRECTION_NOTE = (
     "This run read one raw direction. What follows is of the latents that it stands "

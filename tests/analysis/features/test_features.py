@@ -32,7 +32,11 @@ def workdir(path, world=PLANTED, *, seed=0, band="hard", log_every=50, **written
         "task": {"source": "finite_field", "modulus": 7},
         "train": {"steps": 100, "batch_size": 8, "group_size": 8}
         | {"curriculum": {"band": band}},
-        "probe": {"max_explained_variance_drop": 0.1, "log_every": log_every},
+        "probe": {
+            "max_unexplained_growth": 0.5,
+            "max_splice_cost": 0.1,
+            "log_every": log_every,
+        },
     }
     record = {"config": config, "seed": seed, "device": "1 x cpu"}
     (path / "config.json").write_text(json.dumps(record))
@@ -111,12 +115,13 @@ def test_cuts_and_step_are_taken_from_the_command(tmp_path, capsys):
 
 
 def test_an_autoencoder_that_no_longer_fits_stands_first(tmp_path, capsys):
-    path = workdir(tmp_path / "run", fve=(0.8, 0.75, 0.69))
+    path = workdir(tmp_path / "run", fve=(0.8, 0.78, 0.74))
     output = found_by(capsys, path)
     warning = output.index("warning: the autoencoder explains less")
     assert warning < output.index("strengthened")
-    assert "FVE 0.900 at step 0, 0.790 now" in output
-    steady = found_by(capsys, workdir(tmp_path / "steady", fve=(0.8, 0.75, 0.71)))
+    # A tenth unexplained has become 0.16: 60 % more; a half is allowed.
+    assert "FVE 0.900 at step 0, 0.840 now" in output
+    steady = found_by(capsys, workdir(tmp_path / "steady", fve=(0.8, 0.78, 0.76)))
     assert "warning" not in steady
 
 
