@@ -21,7 +21,8 @@ usage: python -m rlvr_jax.activations --config=FILE --checkpoint=DIR --layer=N -
 
 Writes the residual stream after a layer, on the policy's own completions of its train
 problems, in the format of sae_jax.data.shards, from which `python -m sae_jax.train`
-learns.
+learns. Each completion carries its verdict (factor `correct`), so that with several
+samples a problem `sae_jax.export --format=mechreward` can tell right from wrong ones.
 FILE may be WORKDIR/config.json; --checkpoint is read as rlvr_jax.evaluate reads it.
 """
 
@@ -39,8 +40,9 @@ def _run_command(argv: Sequence[str]) -> None:
     ):
         flags.DEFINE_string(name, None, text, flag_values=values)
     flags.DEFINE_integer("layer", None, "counted from 0", flag_values=values)
+    flags.DEFINE_integer("sequences", 4096, "problems to answer", 1, flag_values=values)
     flags.DEFINE_integer(
-        "sequences", 4096, "problems to answer, once each", 1, flag_values=values
+        "num_samples", 1, "completions of each problem", 1, flag_values=values
     )
     flags.DEFINE_enum(
         "dtype",
@@ -62,6 +64,7 @@ def _run_command(argv: Sequence[str]) -> None:
             out,
             layer=values.layer,
             num_problems=values.sequences,
+            num_samples=values.num_samples,
             dtype=values.dtype,
         )
     print(json.dumps({"activations": str(out), "tokens": tokens}))

@@ -110,10 +110,12 @@ def _outcome_moments(tsae: TSAE, corpus: Corpus, outcome: str) -> OutcomeMoments
 
 
 def _read_vocabulary(path: str | None, corpus: Corpus) -> list[str]:
-    """Returns the text of each token id: from a file, or else the ids themselves.
+    """Returns the text of each token id: from a file, the data, or else the ids.
 
     The file is a JSON object token -> id, or a `tokenizer.json` that holds one.
     """
+    if not path and corpus.shards.index.vocabulary:
+        return list(corpus.shards.index.vocabulary)
     if not path:
         largest = int(corpus.shards.column("token_id").max())
         return [str(i) for i in range(largest + 1)]
@@ -145,7 +147,8 @@ def _define_flags() -> flags.FlagValues:
     flags.DEFINE_string(
         "vocabulary",
         None,
-        "neuronpedia: JSON of tokens and ids, or tokenizer.json; else ids are shown",
+        "neuronpedia: JSON of tokens and ids, or tokenizer.json; else the data's own "
+        "texts, or ids",
         flag_values=values,
     )
     flags.DEFINE_string(

@@ -113,6 +113,38 @@ def test_each_sequence_names_the_problem_that_it_answers(restored, written):
         assert written.index.problems[found] == problem.id
 
 
+def test_each_completion_carries_its_verdict_and_each_token_its_text(
+    restored, tmp_path
+):
+    """The verdict is that of the text that the vocabulary spells."""
+    with jax.set_mesh(restored.setup.mesh):
+        write_activations(
+            restored,
+            tmp_path / "acts",
+            layer=0,
+            num_problems=8,
+            num_samples=3,
+            dtype="float32",
+        )
+    shards = ActivationShards(tmp_path / "acts")
+    words = shards.index.vocabulary
+    assert words == ("<0>", "<1>", *restored.setup.config.task.vocabulary()[2:])
+    problems = restored.setup.problems("train", 8)
+    owner, found = shards.column("sequence"), []
+    assert shards.index.sequences == 24
+    for number in range(24):
+        at = owner == number
+        response = shards.column("role")[at] == 1
+        text = " ".join(
+            words[i] for i in shards.column("token_id")[at][response] if i > 1
+        )
+        (outcome,) = set(shards.column("correct")[at])
+        verdict = restored.setup.verifier([problems[number // 3]], [text])[0]
+        assert outcome == {"correct": 1, "incorrect": 0}[verdict.status]
+        found.append(outcome)
+    assert set(found) <= {0, 1}
+
+
 @pytest.mark.parametrize("layer", [-1, 3])
 def test_a_layer_that_is_not_there_is_refused(restored, tmp_path, layer):
     with pytest.raises(UsageError, match=rf"--layer={layer}.*0\.\.2"):

@@ -14,6 +14,7 @@ from job_jax.command import UsageError
 from job_jax.metrics import Progress
 from job_jax.processes import device_get, is_primary
 from rlvr_jax.models import Transformer
+from rlvr_jax.rollouts.graded import GradedCompletion, grade_completions
 from rlvr_jax.rollouts.sample import sample_problems
 from rlvr_jax.run.load import LoadedPolicy
 from rlvr_jax.run.setup import RunSetup
@@ -21,15 +22,24 @@ from rlvr_jax.types import Problem, Prompts, Rollouts
 from sae_jax.data.shards import ShardWriter
 
 ROLES = ("prompt", "response")
+OUTCOME = "correct"
+_OUTCOME_VALUES = {"correct": 1, "incorrect": 0, "unverified": -1}
 
 
 def write_activations(
-    policy: LoadedPolicy, directory: Path, *, layer: int, num_problems: int, dtype: str
+    policy: LoadedPolicy,
+    directory: Path,
+    *,
+    layer: int,
+    num_problems: int,
+    num_samples: int = 1,
+    dtype: str,
 ) -> int:
-    """Writes the residual stream on completions of train problems, one per problem.
+    """Writes the residual stream on completions of train problems, and their verdicts.
 
-    Returns how many tokens were written. Completions are sampled as in training;
-    `layer` counts from 0. Raises ConfigError or UsageError before any work.
+    Returns how many tokens were written. Completions are sampled as in training,
+    `num_samples` per problem; `layer` counts from 0. Raises ConfigError or UsageError
+    before any work.
     """
     setup, config = policy.setup, policy.setup.config
     if not 0 <= layer < config.model.num_layers:
@@ -40,19 +50,27 @@ def write_activations(
     progress = Progress("activations", len(problems), every=1)
     done = tokens = 0
     name = f"{config.name}, step {policy.step}"
-    with open_writer(setup, directory, layer=layer, model=name, dtype=dtype) as shards:
+    with open_writer(
+        setup, directory, layer=layer, model=name, factors=(OUTCOME,), dtype=dtype
+    ) as shards:
         for batch, rollouts in sample_problems(
             setup,
             policy.params,
             problems,
             sampling=config.train.sampling,
-            num_samples=1,
+            num_samples=num_samples,
             batch_size=config.eval.batch_size,
             stream="train",
             weight_version=policy.step,
         ):
             tokens += add_sequences(
-                setup, shards, batch, rollouts, params=policy.params, layer=layer
+                setup,
+                shards,
+                batch,
+                rollouts,
+                graded=grade_completions(setup, batch, rollouts),
+                params=policy.params,
+                layer=layer,
             )
             done += len(batch)
             progress.update(done, {}, tokens=tokens)
@@ -61,11 +79,18 @@ def write_activations(
 
 
 def open_writer(
-    setup: RunSetup, directory: Path, *, layer: int, model: str, dtype: str
+    setup: RunSetup,
+    directory: Path,
+    *,
+    layer: int,
+    model: str,
+    factors: Sequence[str] = (),
+    dtype: str,
 ) -> AbstractContextManager[ShardWriter | None]:
     """Returns a writer of the residual stream after a layer of the run's policy.
 
-    Only the primary process gets a writer; the others get None.
+    `factors` are labels beside the task's. Only the primary process gets a writer; the
+    others get None.
     """
     if not is_primary():
         return nullcontext()
@@ -76,9 +101,17 @@ def open_writer(
         hook=f"blocks.{layer}.hook_resid_post",
         model=model,
         roles=ROLES,
-        factors=setup.config.task.factors,
+        factors=(*setup.config.task.factors, *factors),
+        vocabulary=_token_texts(setup),
         dtype=dtype,
     )
+
+
+def _token_texts(setup: RunSetup) -> list[str]:
+    """Returns the text of each token id; special ones, without a text, as "<2>"."""
+    tokenizer = setup.tokenizer
+    texts = (tokenizer.decode([token]) for token in range(tokenizer.vocab_size))
+    return [text or f"<{token}>" for token, text in enumerate(texts)]
 
 
 def add_sequences(
@@ -87,6 +120,7 @@ def add_sequences(
     problems: Sequence[Problem],
     rollouts: Rollouts,
     *,
+    graded: Sequence[GradedCompletion] = (),
     params: Any,
     layer: int,
 ) -> int:
@@ -94,7 +128,9 @@ def add_sequences(
 
     Returns how many tokens they have. `rollouts` are NumPy arrays. A sequence is a
     prompt and one completion, with its end-of-sequence token, which is marked special.
-    Every completion token carries the labels of the task's factors, if it has any.
+    Every completion token carries the labels of the task's factors, if it has any;
+    every token of a `graded` sequence the factor OUTCOME: 1 correct, 0 incorrect, -1
+    unverified.
     """
     prompts, completions = setup.shard_batch((rollouts.prompts, rollouts.tokens))
     residuals = device_get(
@@ -109,6 +145,9 @@ def add_sequences(
             continue
         problem = problems[b // G]
         labels = _token_factors(setup, problem, **row)
+        if graded:
+            value = _OUTCOME_VALUES[graded[b].verdict.status]
+            labels[OUTCOME] = np.full(len(row["roles"]), value)
         ends = np.isin(row["token_ids"], setup.tokenizer.eos_ids)
         eos = ends & (row["roles"] == 1)
         shards.add(**row, special=eos, factors=labels, problem=problem.id)

@@ -29,11 +29,12 @@ index.json holds exactly
     factors       names of labels, such as ["step", "direction"]; may be empty
     problems      ids of the problems that the sequences answer, or empty: then nothing
                   is known of them, and each sequence is a problem of its own
+    vocabulary    the text of each token id, from 0; may be empty
     tokens, sequences, context_size   totals, and the tokens of the longest sequence
     data_hash     SHA-256 of the shards' hexadecimal SHA-256, joined: the data's name
     shards        per file: file, tokens, bytes, sha256
 
-Format 1 is the same without `problems`; it is still read.
+Format 1 is the same without `problems` and `vocabulary`; it is still read.
 """
 
 import dataclasses
@@ -80,6 +81,7 @@ class ShardIndex:
     roles: tuple[str, ...]
     factors: tuple[str, ...]
     problems: tuple[str, ...] = ()
+    vocabulary: tuple[str, ...] = ()
     tokens: int = 0
     sequences: int = 0
     context_size: int = 0
@@ -127,12 +129,12 @@ def read_index(directory: pathlib.Path) -> ShardIndex:
     try:
         values = json.loads(path.read_text())
         if values["format"] == _FORMAT_WITHOUT_PROBLEMS:
-            values = {**values, "format": FORMAT, "problems": ()}
+            values = {**values, "format": FORMAT, "problems": (), "vocabulary": ()}
         if values["format"] != FORMAT:
             raise ShardError(
                 f"{path} is of format {values['format']!r}, not {FORMAT!r}"
             )
-        names = ("roles", "factors", "problems", "shards")
+        names = ("roles", "factors", "problems", "vocabulary", "shards")
         index = ShardIndex(
             **{**values, **{name: tuple(values[name]) for name in names}}
         )

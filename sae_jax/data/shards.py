@@ -59,6 +59,7 @@ class ShardWriter:
         model: str,
         roles: Sequence[str],
         factors: Sequence[str] = (),
+        vocabulary: Sequence[str] = (),
         dtype: str = "bfloat16",
         shard_tokens: int = _SHARD_TOKENS,
     ) -> None:
@@ -72,6 +73,7 @@ class ShardWriter:
             model=model,
             roles=tuple(roles),
             factors=tuple(factors),
+            vocabulary=tuple(vocabulary),
         )
         check_names(self._index)
         self._shard_tokens = shard_tokens
