@@ -251,7 +251,10 @@ MUTANTS = [
         _TRACE,
         one_shuffle=("jax.random.fold_in(self.key, step)", "self.key"),
         no_scale=("            rfgo.scale,", "            [1.0] * len(rfgo.scale),"),
-        never_shuffles=("config.probe.shuffles_weights", "False"),
+        never_shuffles=(
+            "shuffle_weights=self.ctx.setup.config.probe.shuffles_weights",
+            "shuffle_weights=False",
+        ),
     ),
     *_of(
         "rlvr_jax/probe/rfgo_state.py",
@@ -288,6 +291,9 @@ MUTANTS = [
     *_of(
         "sae_jax/losses.py",
         ("tests/sae_jax/test_losses.py",),
-        no_bfloat16=("a.astype(dtype), b.astype(dtype)", "a, b"),
+        no_bfloat16=(
+            "a.astype(dtype), b.astype(dtype), preferred",
+            "a, b, preferred",
+        ),
     ),
 ]
