@@ -101,6 +101,7 @@ def get_config() -> Config:
         ),
         eval=EvalConfig(
             num_problems=500,
+            num_gold_problems=256,
             num_samples=8,
             batch_size=128,
             sampling=SamplingConfig(max_new_tokens=3072, temperature=0.6),

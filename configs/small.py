@@ -89,6 +89,7 @@ def get_config() -> Config:
         ),
         eval=EvalConfig(
             num_problems=1319,
+            num_gold_problems=256,
             num_samples=8,
             batch_size=32,
             sampling=SamplingConfig(max_new_tokens=1024, temperature=0.6),

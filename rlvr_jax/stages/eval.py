@@ -12,7 +12,7 @@ from job_jax.checkpoint import params_sha256
 from job_jax.metrics import Progress
 from job_jax.processes import broadcast
 from rlvr_jax.config import Config
-from rlvr_jax.data import Loader, Pool
+from rlvr_jax.data import Pool
 from rlvr_jax.data.difficulty import INITIAL_STEP
 from rlvr_jax.metrics.crossing import count_correct, summarize_gain
 from rlvr_jax.metrics.memorization import summarize_memorization
@@ -23,7 +23,6 @@ from rlvr_jax.metrics.scores import (
 )
 from rlvr_jax.rollouts.graded import GradedCompletion, Verdicts, verdicts_by_problem
 from rlvr_jax.stages.context import RunContext, load_stage_params, require_finished
-from rlvr_jax.types import Problem
 
 # Held-out problems to choose partners of seen ones from, a seen one.
 _FRESH_PER_SEEN = 4
@@ -108,38 +107,25 @@ def evaluate_held_out(
     return found
 
 
-def _measure_memorization(ctx: RunContext, params: Any) -> dict[str, Any]:
-    """Returns what `metrics.memorization` says of problems that each stage has seen.
+def _measure_memorization(ctx: RunContext, params: Any) -> dict[str, Any] | None:
+    """Returns what `metrics.memorization` says of problems that RL asked.
 
-    By the stage that has seen them: `sft`, the worked solutions of its last steps;
-    `train`, problems of the pool that RL asked. Before RL, the latter are fresh too.
+    None with eval.num_gold_problems=0. Before RL these problems are no more seen than
+    held-out ones, unless SFT showed them.
     """
-    setup, config = ctx.setup, ctx.setup.config
-    count = config.eval.num_gold_problems
+    setup, count = ctx.setup, ctx.setup.config.eval.num_gold_problems
     if count == 0:
-        return {}
-    seen: dict[str, list[Problem]] = {"sft": [], "train": []}
-    if config.sft.steps:
-        loader = Loader(
-            setup.sources["sft"], batch_size=config.sft.batch_size, seed=config.seed
-        )
-        num_steps = min(config.sft.steps, -(-count // config.sft.batch_size))
-        for step in range(config.sft.steps - num_steps, config.sft.steps):
-            seen["sft"] += loader.next_batch(step)
+        return None
     asked = {
         row["id"]
         for row in broadcast(ctx.workdir.read_difficulty)
         if any(step != INITIAL_STEP for step, *_ in row["history"])
     }
-    pool = Pool(setup.sources["train"], config)
+    pool = Pool(setup.sources["train"], setup.config)
     numbers = [n for n, name in enumerate(pool.problem_ids()) if name in asked]
-    seen["train"] = pool.problems(np.array(numbers[:count], int))
+    seen = pool.problems(np.array(numbers[:count], int))
     fresh = setup.problems("eval", _FRESH_PER_SEEN * count)
-    found = {
-        stage: summarize_memorization(setup, params, problems[:count], fresh)
-        for stage, problems in seen.items()
-    }
-    return {stage: values for stage, values in found.items() if values}
+    return summarize_memorization(setup, params, seen, fresh)
 
 
 def _save_completions(

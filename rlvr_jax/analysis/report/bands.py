@@ -108,7 +108,9 @@ def training_by_band(run: RunArtifacts) -> Section | None:
     )
     charted = _frequent_bands(run, bands)
     figures = [
-        *draw_chart("drift", "The pool, by band", drift, percent=True, stacked=True),
+        *draw_chart(
+            "drift", "The pool, by posterior band", drift, percent=True, stacked=True
+        ),
         *draw_chart(
             "band-pass", "Pass rate", [passed[b] for b in charted], percent=True
         ),

@@ -26,7 +26,6 @@ _SOURCES = {
     "wrong_steps_mass": "Advantage on right answers with wrong steps",
     "guessed_start_mass": "Advantage on right answers from a guessed start",
 }
-_STAGES = {"sft": "supervised fine-tuning", "train": "RL"}
 _NONE = "\u2013"
 
 
@@ -57,8 +56,10 @@ def lucky_successes(run: RunArtifacts) -> Section | None:
         "(their advantage mass), the charts and the table give the part on right "
         "answers with a wrong or missing step, and on those whose steps are right but "
         "begin with a guess of what is asked. Both teach something that did not lead "
-        "to the answer. First success: a right answer on a problem that was hard "
-        "before RL and never solved until then.",
+        "to the answer. A group's advantages add up to 0, so right answers hold half "
+        "of the mass: 50\u00a0% means that every success was luck. First success: a "
+        "right answer on a problem that was hard before RL and never solved until "
+        "then.",
         figures=figures,
         legend=make_legend([lines["wrong_steps_mass", band] for band in bands])
         if figures
@@ -90,36 +91,34 @@ def memorization(run: RunArtifacts) -> Section | None:
     """Whether worked golds of seen problems are likelier than those of fresh ones."""
     evals = run.summary.get("eval", {})
     found = {
-        (stage, when): evals[when]["memorization"][stage]
-        for stage in _STAGES
+        when: evals[when]["memorization"]
         for when in ("before", "after")
-        if stage in evals.get(when, {}).get("memorization", {})
+        if "memorization" in evals.get(when, {})
     }
     if not found:
         return None
-    rows = []
-    for (stage, when), values in found.items():
-        rows.append(
-            (
-                f"{_STAGES[stage]}, {when} RL",
-                str(values["problems"]),
-                f"{values['perplexity_seen']:.3f}",
-                f"{values['perplexity_fresh']:.3f}",
-                _format_ratio(values["ratio"]),
-            )
+    rows = [
+        (
+            f"{when} RL",
+            str(values["problems"]),
+            f"{values['perplexity_seen']:.3f}",
+            f"{values['perplexity_fresh']:.3f}",
+            _format_ratio(values["ratio"]),
         )
+        for when, values in found.items()
+    ]
     return Section(
         title="Memorization",
         text="How surprised the policy is by worked golds (perplexity: 1 is not at "
-        "all) of problems that a stage has seen, and of held-out ones of the same type "
-        "and length. Fresh over seen: 1 where it learned the task, above 1 where it "
-        "knows these very problems. Before RL the problems of RL are fresh too, so "
-        "their ratio there shows what chance does. In brackets a 95\u00a0% interval "
-        "over the pairs of problems (Student's t of the logarithm; a single pair has "
-        "none): one that holds 1 shows no memorization.",
+        "all) of problems that RL asked, and of held-out ones of the same type and "
+        "length. Fresh over seen: 1 where it learned the task, above 1 where it knows "
+        "these very problems. Before RL they are as fresh to it, unless SFT showed "
+        "them: what the ratio is there, chance makes it. In brackets a 95\u00a0% "
+        "interval over the pairs of problems (Student's t of the logarithm; a single "
+        "pair has none): one that holds 1 shows no memorization.",
         table=Table(
             head=(
-                "seen by",
+                "",
                 "pairs",
                 "perplexity, seen",
                 "perplexity, fresh",

@@ -144,10 +144,10 @@ def test_memorization_stands_beside_its_control(tmp_path):
         "perplexity_fresh": 1.21,
         "ratio": {"mean": 1.1, "low": 1.05, "high": 1.15},
     }
-    evals = {w: {"memorization": {"train": values}} for w in ("before", "after")}
+    evals = {w: {"memorization": values} for w in ("before", "after")}
     run = run_of(tmp_path, {}, summary={"eval": evals})
     assert memorization(run).table.rows == [
-        (f"RL, {when} RL", "64", "1.100", "1.210", "1.100 [1.050, 1.150]")
+        (f"{when} RL", "64", "1.100", "1.210", "1.100 [1.050, 1.150]")
         for when in ("before", "after")
     ]
     assert lucky_successes(run) is None
