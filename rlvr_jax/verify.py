@@ -34,6 +34,7 @@ IN   one JSON object a line: {"kind": KIND, "gold": TEXT, "answer": TEXT}, where
                      (this is the default)
        boxed         the last complete \\boxed{..} alone
        tagged        the last complete <answer>..</answer> alone
+     <confidence>..</confidence> is no part of an answer
 OUT  the same objects with "verdict" (correct, incorrect or unverified) and "reason"
 
 flags:"""

@@ -64,7 +64,8 @@ class RewardConfig(ConfigSection):
     | wrong_label | 1 if the answer agrees with a corrupted gold: a control          |
 
     or a function of your own as "package.module:name": see `rollouts.scores.Reward`.
-    correctness and confidence at weight 1 are RLCR.
+    correctness and confidence at weight 1 are RLCR; task.record.ask_confidence asks
+    for one.
     """
 
     names: Annotated[tuple[str, ...], NON_EMPTY] = ("correctness",)

@@ -8,6 +8,7 @@ import numpy as np
 
 from rlvr_jax.config import Config, DifficultyConfig
 from rlvr_jax.data.difficulty import assign_bands
+from rlvr_jax.metrics.calibration import summarize_calibration
 from rlvr_jax.metrics.statistics import ProblemResult, summarize_results
 from rlvr_jax.rollouts.graded import GradedCompletion, Verdicts, grade_completions
 from rlvr_jax.rollouts.sample import sample_problems
@@ -56,8 +57,9 @@ def summarize_completions(
     of them; for that very policy the scores then follow from the bands, and later
     policies' scores lean toward the middle. `by_band_fresh` assigns bands by the first
     half of each problem's samples and scores the other half alone, which has neither
-    bias; its largest k is the size of that half. See `statistics.summarize_results` for
-    the keys.
+    bias; its largest k is the size of that half. Where a confidence is rewarded,
+    `calibration` is that of `metrics.calibration`. See `statistics.summarize_results`
+    for the other keys.
     """
     eval_config = config.eval
 
@@ -66,10 +68,15 @@ def summarize_completions(
             results, k=k, resamples=eval_config.bootstrap_resamples, seed=config.seed
         )
 
+    calibration = {}
+    if "confidence" in config.train.reward.names:
+        calibration["calibration"] = summarize_calibration(
+            graded, resamples=eval_config.bootstrap_resamples, seed=config.seed
+        )
     if not initial:
-        return summary(_problem_results(graded), eval_config.ks)
+        return summary(_problem_results(graded), eval_config.ks) | calibration
     bands = bands_from_verdicts(initial, config.difficulty)
-    scores = summary(_problem_results(graded, bands), eval_config.ks)
+    scores = summary(_problem_results(graded, bands), eval_config.ks) | calibration
     half = min(map(len, initial.values())) // 2
     num_fresh = eval_config.num_samples - half
     if half and (k := [k for k in eval_config.ks if k <= num_fresh]):

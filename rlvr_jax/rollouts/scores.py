@@ -11,7 +11,11 @@ from rlvr_jax.config import RewardConfig
 from rlvr_jax.config.learn import REWARDS
 from rlvr_jax.types import Problem, Verdict
 from rlvr_jax.verifiers.base import get_verifier
-from rlvr_jax.verifiers.confidence import calibration_metrics, parse_confidence
+from rlvr_jax.verifiers.confidence import (
+    calibration_metrics,
+    parse_confidence,
+    strip_confidence,
+)
 from rlvr_jax.verifiers.controls import coin_flip, corrupt_gold
 from rlvr_jax.verifiers.grader import Grader
 
@@ -61,7 +65,11 @@ def score_completions(
     def scores(name: str) -> Sequence[float | None]:
         if name == "format":
             return [
-                float(get_verifier(problem.verifier).is_well_formed(problem, text))
+                float(
+                    get_verifier(problem.verifier).is_well_formed(
+                        problem, strip_confidence(text)
+                    )
+                )
                 for problem, text in zip(problems, completions, strict=True)
             ]
         if name == "confidence":

@@ -14,6 +14,8 @@ _CONFIDENCE = re.compile(
     r"|\bconfidence(?: is|\s*[:=])\s*([0-9.]{1,8}\s*\\?%?)",
     re.ASCII | re.IGNORECASE,
 )
+# A statement in tags, also one that the length limit cut short.
+_TAGGED = re.compile(r"<confidence>[^<]{0,40}(?:</confidence>|\Z)", re.IGNORECASE)
 _DECIMAL = re.compile(r"[0-9]+\.?[0-9]*|\.[0-9]+", re.ASCII)
 _NUM_BINS = 10  # of equal width, as in RLCR
 _MAX_CHARACTERS = 16_384  # characters; what the verifiers read of a completion
@@ -34,6 +36,17 @@ def parse_confidence(completion: str) -> float | None:
         return None
     q = float(number) / (100 if text.endswith("%") else 1)
     return q if q <= 1 else None
+
+
+def strip_confidence(completion: str) -> str:
+    """Returns the completion without what stands in <confidence> tags.
+
+    Verifiers read what is left: a stated confidence is never taken for the answer.
+
+    >>> strip_confidence("<answer>7</answer> <confidence>0.8</confidence>")
+    '<answer>7</answer> '
+    """
+    return _TAGGED.sub("", completion)
 
 
 def calibration_metrics(

@@ -8,12 +8,14 @@ from job_jax.processes import map_across_processes, process_count
 from rlvr_jax.config import VerifierConfig
 from rlvr_jax.types import Problem, Verdict
 from rlvr_jax.verifiers.base import get_verifier
+from rlvr_jax.verifiers.confidence import strip_confidence
 from rlvr_jax.verifiers.math import Item, MathVerifier
 
 
 class Grader:
     """Grades completions by their problem's verifier; mathematics in worker processes.
 
+    Verifiers read a completion without the confidence that it states in tags.
     Each process of a run grades its share, and all get all verdicts.
     """
 
@@ -27,7 +29,7 @@ class Grader:
 
         Raises ConfigError where a problem names a verifier that does not exist.
         """
-        items = list(zip(problems, completions, strict=True))
+        items = list(zip(problems, map(strip_confidence, completions), strict=True))
         if process_count() == 1:
             return self._grade(items)
 

@@ -15,6 +15,7 @@ from job_jax.schema import ConfigError, did_you_mean
 from rlvr_jax.config import VerifierConfig
 from rlvr_jax.types import AnswerFormat, Problem, Verdict
 from rlvr_jax.verifiers.base import VERIFIERS, get_verifier
+from rlvr_jax.verifiers.confidence import strip_confidence
 from rlvr_jax.verifiers.math import Item, MathVerifier
 
 _ANSWER_FORMATS = get_args(AnswerFormat)
@@ -70,7 +71,8 @@ def _parse_line(line: bytes, number: int) -> tuple[Record, Verdict | Item]:
     try:
         record = _parse_object(line.removeprefix(_UTF8_BOM) if number == 1 else line)
         kind = _read_text(record, "kind")
-        gold, answer = _read_text(record, "gold"), _read_text(record, "answer")
+        gold = _read_text(record, "gold")
+        answer = strip_confidence(_read_text(record, "answer"))
         if kind not in VERIFIERS.names:
             raise ConfigError(
                 f"unknown kind {kind!r}{did_you_mean(kind, VERIFIERS.names)}"

@@ -181,6 +181,14 @@ def test_the_summary_holds_the_run_in_numbers(whole):
         rows = completions(whole, f"eval_{when}_000000.jsonl.gz")
         assert {row["band"] for row in rows} == by_band.keys()
     assert by_band.keys() == found["eval"]["before"]["by_band"].keys()
+    gain = found["eval"]["gain"]
+    for k in ("1", "2", "4"):
+        after, before = (
+            found["eval"][when]["pass@k"][k]["mean"] for when in ("after", "before")
+        )
+        assert gain["pass@k"][k]["mean"] == pytest.approx(after - before)
+        assert gain["pass@k"][k]["low"] < gain["pass@k"][k]["high"]
+    assert gain["crossing"] is None or gain["crossing"]["max_k"] == 4
     assert found["throughput"].keys() >= {
         "rollout_tokens_per_s",
         "update_tokens_per_s",

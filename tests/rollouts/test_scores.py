@@ -46,6 +46,23 @@ def test_each_named_part_is_a_number_per_completion():
     np.testing.assert_array_equal(found["wrong_label"], [0, 0, 1, 0])
 
 
+def test_the_form_of_an_answer_is_apart_from_the_confidence_beside_it():
+    stated = "<confidence>0.9</confidence>"
+    problem = Problem(id="a", prompt="", gold="b", verifier="exact", source="")
+    config = RewardConfig(names=("format", "confidence"), weights=(1.0, 1.0))
+    with Grader(VerifierConfig()) as judge:
+        found = score_completions(
+            config,
+            [problem] * 2,
+            [stated, f"b {stated}"],
+            judge=judge,
+            seed=0,
+            group_size=2,
+        )
+    assert found["format"].tolist() == [0, 1]  # a confidence alone is no answer
+    np.testing.assert_allclose(found["confidence"], 0.9)
+
+
 def test_a_random_reward_does_not_depend_on_the_other_rows():
     both = [_read("random", seed=seed)["random"] for seed in range(40)]
     again = [_read("random", seed=seed)["random"] for seed in range(40)]

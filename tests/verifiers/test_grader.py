@@ -45,6 +45,37 @@ def test_every_kind_and_form_keeps_its_place(judge):
     ]
 
 
+STATED = "<confidence>0.8</confidence>"
+
+
+@pytest.mark.parametrize(
+    ("kind", "form", "text"),
+    [
+        ("math", "any", f"so 72\n{STATED}"),  # else the last formula is 0.8
+        ("math", "any", f"{STATED} it is 72"),
+        ("math", "any", "72 <Confidence> 90% </Confidence>"),
+        ("math", "any", "72 <confidence>0.8"),  # cut short by the length limit
+        ("numeric", "any", f"the answer is 72 {STATED}."),
+        ("math", "boxed", rf"\boxed{{72}} {STATED}"),
+        ("numeric", "tagged", f"<answer>72{STATED}</answer>"),
+        ("exact", "any", f"72\n{STATED}"),
+    ],
+)
+def test_a_stated_confidence_is_no_part_of_the_answer(judge, kind, form, text):
+    (verdict,) = judge([_problem("72", kind, form)], [text])
+    assert verdict.status == "correct"
+    (other,) = judge([_problem("0.8", kind, form)], [text])
+    assert other.status == "incorrect"
+
+
+@pytest.mark.parametrize(
+    "text", ["72, with confidence", "<confident>72</confident>", "confidence level 72"]
+)
+def test_words_that_state_no_confidence_stay(judge, text):
+    (verdict,) = judge([_problem(text, "exact")], [text])
+    assert verdict.status == "correct"
+
+
 def test_golds_that_cannot_be_judged_against_are_named(judge):
     problems = [
         _problem("5", name="good"),

@@ -13,6 +13,7 @@ from job_jax.metrics import format_duration, format_number
 from job_jax.workdir import SUMMARY_FILE
 from rlvr_jax.analysis.report import (
     bands,
+    calibration,
     gains,
     held_out,
     learning,
@@ -47,6 +48,7 @@ _SECTIONS = (
     luck.memorization,
     held_out.accuracy,
     held_out.strategies,
+    calibration.calibration,
     learning.stability,
     tokens.token_section,
 )

@@ -24,6 +24,7 @@ class RecordConfig(ConfigSection):
     system_prompt: str = ""  # first message of a chat_template; "": none
     verifier: str = "math"  # numeric, exact, or your own: package.module:Class
     answer_format: AnswerFormat = "any"  # where completions must state their answer
+    ask_confidence: bool = False  # prompts ask for <confidence>q</confidence> (RLCR)
 
     def __post_init__(self) -> None:
         """Refuses an unknown verifier, and templates that leave a text out."""

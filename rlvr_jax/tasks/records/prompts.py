@@ -6,10 +6,17 @@ from job_jax.schema import ConfigError
 from rlvr_jax.tasks.records.layout import RecordConfig
 from rlvr_jax.tokenizer.huggingface import render_chat
 
+# Ours: what a question is followed by where a confidence is asked for.
+CONFIDENCE_REQUEST = (
+    "After the answer, state the probability that it is correct, from 0 to 1, as "
+    "<confidence>probability</confidence>."
+)
+
 
 class PromptFormatter:
     """Fills the prompt template, and the chat template around it if there is one.
 
+    With `ask_confidence` the question is followed by CONFIDENCE_REQUEST.
     A chat template is the Jinja text that Hugging Face's tokenizers carry; transformers
     renders it, in its sandbox (`rlvr_jax.tokenizer.huggingface.render_chat`).
     """
@@ -22,6 +29,8 @@ class PromptFormatter:
 
     def format_prompt(self, question: str) -> str:
         """Returns the prompt of a question."""
+        if self._config.ask_confidence:
+            question = f"{question}\n{CONFIDENCE_REQUEST}"
         prompt = self._config.prompt_template.replace("{prompt}", question)
         if not self._config.chat_template:
             return prompt

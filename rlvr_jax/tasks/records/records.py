@@ -151,6 +151,19 @@ def _make_problem(
 def _make_solution(fields: RecordFields, config: RecordConfig) -> str | None:
     """Returns the completion to learn from, None where the record works nothing out.
 
+    Where prompts ask for a confidence it ends in one, a tenth from 0 to 1 drawn by the
+    record's id (ours): it teaches how one is stated, and leaves its value to RL.
+    """
+    worked = _make_worked_answer(fields, config)
+    if worked is None or not config.ask_confidence:
+        return worked
+    tenths = int(hashlib.sha256(fields.id.encode()).hexdigest(), 16) % 11
+    return f"{worked}\n<confidence>{tenths / 10}</confidence>"
+
+
+def _make_worked_answer(fields: RecordFields, config: RecordConfig) -> str | None:
+    """Returns the worked solution with its answer, None where there is none.
+
     It states the gold where the verifier will look for it. To a verifier that reads
     whole completions, such as `exact` with answer_format "any", it is the gold alone.
     """

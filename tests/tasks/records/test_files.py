@@ -10,7 +10,9 @@ import pytest
 from job_jax.schema import ConfigError
 from rlvr_jax.tasks import MATH_RECORD, RecordConfig
 from rlvr_jax.tasks.records.files import load_file_source
+from rlvr_jax.tasks.records.prompts import CONFIDENCE_REQUEST
 from rlvr_jax.types import Problem
+from rlvr_jax.verifiers.confidence import parse_confidence, strip_confidence
 
 PROBLEMS = Path(__file__).parents[2] / "problems"
 RHOMBUS = {
@@ -115,6 +117,28 @@ def test_a_worked_solution_states_the_gold_in_the_form_asked_for(
         RecordConfig(answer_format=form), _file(tmp_path, CLIPS)
     )
     assert problem.solution == f"She sold 48/2 = 24 in May.\nIn all 72.\n{stated}"
+
+
+def test_where_a_confidence_is_asked_for_solutions_end_in_one(tmp_path):
+    """In a tenth by the record's id, whatever else is asked; the gold is as before."""
+    lines = [CLIPS] * 200
+    plain = load_file_source(RecordConfig(), _file(tmp_path, *lines))
+    asked = load_file_source(RecordConfig(ask_confidence=True), _file(tmp_path, *lines))
+    stated = []
+    for problem, other in zip(plain, asked, strict=True):
+        assert strip_confidence(other.solution) == f"{problem.solution}\n"
+        assert other.gold == problem.gold
+        stated.append(parse_confidence(other.solution))
+        head, _, tail = problem.prompt.partition("\nAnswer:")
+        assert other.prompt == f"{head}\n{CONFIDENCE_REQUEST}\nAnswer:{tail}"
+    assert set(stated) == {tenths / 10 for tenths in range(11)}
+    # What the request shows as the form is itself no statement.
+    assert parse_confidence(CONFIDENCE_REQUEST) is None
+    nothing = {**CLIPS, "answer": "#### 72"}
+    [bare] = load_file_source(
+        RecordConfig(ask_confidence=True), _file(tmp_path, nothing)
+    )
+    assert bare.solution is None
 
 
 def test_parquet_and_json_lines_of_the_same_records_are_the_same_problems(tmp_path):

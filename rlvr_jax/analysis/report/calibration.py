@@ -1,0 +1,46 @@
+"""The report's section on stated confidence. None where the run rewarded none."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rlvr_jax.analysis.report.held_out import evaluations
+from rlvr_jax.analysis.report.sections import Section
+from rlvr_jax.analysis.tables import INTERVALS_OF_SCORES, Table, format_with_interval
+from rlvr_jax.analysis.workdir import RunArtifacts
+
+_NONE = "\u2013"
+
+
+def calibration(run: RunArtifacts) -> Section | None:
+    """How the confidence that completions state fits their verdicts."""
+    found = {
+        when: scores["calibration"]
+        for when, scores in evaluations(run).items()
+        if scores.get("calibration")
+    }
+    if not found:
+        return None
+    return Section(
+        title="Calibration",
+        text="The confidence that held-out completions state, against their verdicts. "
+        "Brier: the mean square of confidence less 1 (correct) or 0 (incorrect), in "
+        "percent; 25 % is what a constant one half has. ECE: how far confidence and "
+        "share correct lie apart, over 10 bins of confidence. AUROC: the chance that a "
+        "correct completion states more than an incorrect one, 0.5 by luck. All three "
+        f"are over the completions that state one. {INTERVALS_OF_SCORES} ECE and AUROC "
+        "stand without.",
+        table=Table(
+            head=("", "samples", "state one", "Brier", "ECE", "AUROC"),
+            rows=[(f"{when} RL", *_cells(values)) for when, values in found.items()],
+        ),
+    )
+
+
+def _cells(values: Mapping[str, Any]) -> tuple[str, ...]:
+    brier, numbers = values["brier"], (values["ece"], values["auroc"])
+    return (
+        str(values["samples"]),
+        format_with_interval(values["stated"]),
+        _NONE if brier is None else format_with_interval(brier),
+        *(_NONE if number is None else f"{number:.3f}" for number in numbers),
+    )
