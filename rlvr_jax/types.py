@@ -154,7 +154,9 @@ class Batch:
     Made by `learn.batches.make_batch`. `loss_weights` are those of the aggregation: 0
     outside a completion, and normalized over the whole minibatch *before* it is split,
     so the sum over micro-batches is the loss however it is split. `old_logprobs` and
-    `ref_logprobs` are 0 where the loss does not read them. `bands` are indices into
+    `ref_logprobs` are 0 where the loss does not read them; rows that are `on_policy`
+    have the update's own log-probabilities for old ones, None: no row.
+    `sampler_logprobs` is None where `old_logprobs` are those. `bands` are indices into
     BANDS, by which sums are split, and -1 in rows that belong to none.
     `probe_targets` is None without a probe. `loss_mask` says which tokens learn, None
     for all; `with_loss_weights` consumes it and sets it to None. `token_weights`
@@ -170,6 +172,8 @@ class Batch:
     old_logprobs: Float[Array, " B T"]
     ref_logprobs: Float[Array, " B T"]
     bands: Int[Array, " B"]
+    on_policy: Bool[Array, " B"] | None = None
+    sampler_logprobs: Float[Array, " B T"] | None = None
     probe_targets: "ProbeTargets | None" = None
     loss_mask: Bool[Array, " B T"] | None = None
     token_weights: Float[Array, " B T"] | None = None
@@ -272,8 +276,8 @@ class LossAux:
     Written by the objectives in `learn`, added up by `learn.update`, read by the loop,
     which logs every entry of `scalars`, divided by `tokens`, as loss/NAME. `loss` is
     the weighted objective; the other sums are unweighted. `logprob_mismatch` is
-    |log pi - log pi_old|: before the first optimizer step on a rollout it is the
-    disagreement between sampler and trainer, afterwards the policy's movement.
+    |log pi - log pi_sampler|: before the first optimizer step on a rollout it is the
+    disagreement between sampler and trainer, afterwards the policy's movement as well.
     `by_band` has a row a band: tokens, entropy, kl, clipped tokens. `token_stats` holds
     TOKEN_STATS by band and by decile or token class: see `learn.token_stats`. With a
     probe, `feature_sums` are of the reasoning features and `latent_sums`, in steps that

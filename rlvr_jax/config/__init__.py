@@ -13,6 +13,7 @@ from rlvr_jax.config.learn import (
     AdvantageConfig,
     LoRAConfig,
     LossConfig,
+    OptimizerConfig,
     PolicyObjective,
     RewardConfig,
 )
@@ -30,7 +31,6 @@ from rlvr_jax.config.run import (
     Config,
     EvalConfig,
     LogConfig,
-    OptimizerConfig,
     SamplerConfig,
     SamplingConfig,
     SFTConfig,

@@ -1,9 +1,9 @@
-"""The settings of what is learned from: rewards, advantages, the policy loss."""
+"""The settings of how one learns: rewards, advantages, policy loss, optimizer."""
 
 import dataclasses
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from job_jax.config import NON_EMPTY, PositiveFraction
+from job_jax.config import NON_EMPTY, DecayRate, PositiveFraction
 from job_jax.registry import OpenSection, Registry
 from job_jax.schema import (
     ConfigSection,
@@ -126,6 +126,10 @@ class PolicyObjective(OpenSection):
     entropy_coef: float = 0.0
     # Only this share of the tokens, those of highest entropy, learn; 1: all.
     top_entropy_quantile: PositiveFraction = 1.0
+    # Means are over groups that have an advantage; false: groups of zero variance count
+    exclude_zero_variance: bool = False
+    # Truncated importance sampling: gains times min(pi_old / pi_sampler, cap); 0: off
+    tis_cap: NonNegativeFloat = 0.0
 
     @property
     def has_token_gains(self) -> bool:
@@ -151,18 +155,31 @@ class LossConfig(PolicyObjective):
     | cispo     | stop_gradient(clip(rho, 1 - clip_low, 1 + clip_high)) A log pi  |
     | reinforce | rho A                                                           |
 
-    rho is the ratio of the token, of its completion (the geometric mean over it:
-    sequence) or of the whole completion as one action (trajectory).
+    With `clip_ratio_c`, ppo's gain at A < 0 is at least clip_ratio_c * A (dual clip,
+    https://arxiv.org/abs/1912.09729). rho is the ratio of the token, of its completion
+    (the geometric mean over it: sequence) or of the whole completion as one action
+    (trajectory).
     """
 
     importance_sampling_level: Literal["token", "sequence", "trajectory"] = "token"
     surrogate: Literal["ppo", "cispo", "reinforce"] = "ppo"
     clip_low: UnitInterval = 0.2  # the ratio stays above 1 - clip_low
     clip_high: NonNegativeFloat = 0.2  # and below 1 + clip_high
+    clip_ratio_c: NonNegativeFloat = 0.0  # its bound where A < 0, such as 3; 0: none
 
     def __post_init__(self) -> None:
-        """Refuses to choose tokens where they share one ratio."""
+        """Refuses a bound that nothing reads, and to choose tokens of one ratio."""
         super().__post_init__()
+        check(
+            self.clip_ratio_c == 0 or self.surrogate == "ppo",
+            f"clip_ratio_c={self.clip_ratio_c} does nothing with surrogate="
+            f"{self.surrogate}; set surrogate=ppo",
+        )
+        check(
+            self.clip_ratio_c == 0 or self.clip_ratio_c > 1.0,
+            f"clip_ratio_c={self.clip_ratio_c} would bound a ratio of 1; set it above "
+            "1, such as 3, or to 0",
+        )
         check(
             self.top_entropy_quantile == 1.0
             or self.importance_sampling_level == "token",
@@ -179,6 +196,25 @@ class LossConfig(PolicyObjective):
         CISPO multiplies it by each token's own log-probability.
         """
         return self.importance_sampling_level == "token" or self.surrogate == "cispo"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OptimizerConfig(ConfigSection):
+    """AdamW with global-norm clipping and a warm-up."""
+
+    learning_rate: PositiveFloat = 1e-3  # peak
+    warmup_steps: NonNegativeInt = 20  # linear from 0
+    schedule: Literal["constant", "cosine"] = "constant"
+    end_lr_fraction: UnitInterval = 0.1  # cosine ends at this share of the peak
+    b1: DecayRate = 0.9
+    b2: DecayRate = 0.95
+    eps: PositiveFloat = 1e-8
+    weight_decay: NonNegativeFloat = 0.0
+    clip_norm: PositiveFloat = 1.0
+    moments_dtype: Literal["float32", "bfloat16"] = "float32"  # how both are kept
+    max_consecutive_nonfinite: NonNegativeInt = (
+        5  # non-finite steps in a row before the run stops
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,6 @@ from typing import Annotated, Literal
 
 from job_jax.config import (
     CheckpointConfig,
-    DecayRate,
     MeshConfig,
     PositiveFraction,
     Seed,
@@ -25,7 +24,6 @@ from job_jax.schema import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
-    UnitInterval,
     check,
 )
 from rlvr_jax.config.difficulty import (
@@ -38,6 +36,7 @@ from rlvr_jax.config.learn import (
     AdvantageConfig,
     LoRAConfig,
     LossConfig,
+    OptimizerConfig,
     PolicyObjective,
     RewardConfig,
 )
@@ -51,25 +50,6 @@ from rlvr_jax.config.task import (
     TokenizerConfig,
     default_task,
 )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class OptimizerConfig(ConfigSection):
-    """AdamW with global-norm clipping and a warm-up."""
-
-    learning_rate: PositiveFloat = 1e-3  # peak
-    warmup_steps: NonNegativeInt = 20  # linear from 0
-    schedule: Literal["constant", "cosine"] = "constant"
-    end_lr_fraction: UnitInterval = 0.1  # cosine ends at this share of the peak
-    b1: DecayRate = 0.9
-    b2: DecayRate = 0.95
-    eps: PositiveFloat = 1e-8
-    weight_decay: NonNegativeFloat = 0.0
-    clip_norm: PositiveFloat = 1.0
-    moments_dtype: Literal["float32", "bfloat16"] = "float32"  # how both are kept
-    max_consecutive_nonfinite: NonNegativeInt = (
-        5  # non-finite steps in a row before the run stops
-    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -189,11 +169,41 @@ class TrainConfig(ConfigSection):
             "and by loss all of them gain the same, so that weights of mean 1 change "
             "nothing; set loss.importance_sampling_level=token, or rfgo.lambda_w=0",
         )
+        check(
+            self.loss.tis_cap == 0
+            or self.old_logprobs == "trainer"
+            or self.optimizer_steps_per_batch == 1,
+            f"loss.tis_cap={self.loss.tis_cap} weighs what the trainer says of the "
+            "rollouts, and with old_logprobs=sampler it says nothing after the first "
+            f"of num_epochs={self.num_epochs} x num_minibatches="
+            f"{self.num_minibatches} optimizer steps; set old_logprobs=trainer",
+        )
+        check(
+            not self.loss.exclude_zero_variance or self.rfgo.lambda_p == 0,
+            "loss.exclude_zero_variance=true leaves out the groups that rfgo.lambda_p="
+            f"{self.rfgo.lambda_p} gives an advantage; set one of them to 0",
+        )
 
     @property
     def optimizer_steps(self) -> int:
         """Returns the optimizer steps of the whole stage."""
-        return self.steps * self.num_epochs * self.num_minibatches
+        return self.steps * self.optimizer_steps_per_batch
+
+    @property
+    def optimizer_steps_per_batch(self) -> int:
+        """Returns the optimizer steps on one rollout batch; the first is on-policy."""
+        return self.num_epochs * self.num_minibatches
+
+    @property
+    def scores_old_logprobs(self) -> bool:
+        """Returns whether a pass before the update scores the rollouts.
+
+        The first optimizer step of a batch is on-policy and reads no old
+        log-probabilities; where it is the only one, entropies alone need the pass.
+        """
+        return self.old_logprobs == "trainer" and (
+            self.optimizer_steps_per_batch > 1 or self.loss.top_entropy_quantile < 1.0
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -36,6 +36,7 @@ def make_batch(
         "old_logprobs": zeros_BT,
         "ref_logprobs": zeros_BT,
         "bands": np.full(len(lengths_B), -1, np.int32),
+        "on_policy": np.zeros(len(lengths_B), bool),
     }
     return Batch(
         prompt_tokens=prompts.tokens,
@@ -123,13 +124,27 @@ def split_minibatches(batch: Batch, num_minibatches: int) -> Iterator[Batch]:
         yield take_groups(batch, groups_Q)
 
 
-def with_loss_weights(batch: Batch, *, aggregation: str, max_length: int) -> Batch:
+def with_loss_weights(
+    batch: Batch,
+    *,
+    aggregation: str,
+    max_length: int,
+    exclude_zero_variance: bool = False,
+) -> Batch:
     """Returns the minibatch with the loss weights of its aggregation.
 
-    Tokens outside `loss_mask`, if there is one, weigh 0.
+    Tokens outside `loss_mask`, if there is one, weigh 0. With `exclude_zero_variance`,
+    groups without an advantage count as rows of length 0 do: they weigh nothing, not
+    even in KL and entropy, and no divisor counts them.
     """
+    lengths_B = batch.lengths
+    if exclude_zero_variance:
+        P = len(batch.prompt_lengths)
+        has_advantage_P = (batch.advantages.reshape(P, -1) != 0).any(axis=1)
+        per_row_B = has_advantage_P.repeat(len(lengths_B) // P)
+        lengths_B = np.where(per_row_B, lengths_B, 0)
     weights_BT = _jit_loss_weights(
-        batch.lengths,
+        lengths_B,
         loss_mask=batch.loss_mask,
         width=batch.tokens.shape[1],
         aggregation=aggregation,

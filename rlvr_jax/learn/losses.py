@@ -16,13 +16,11 @@ from jaxtyping import Array, Bool, Float, Int
 
 from rlvr_jax.config import LossConfig, PolicyObjective
 from rlvr_jax.learn.arrays import ArrayLike, as_array, choose
+from rlvr_jax.learn.surrogates import kl_estimate, published_gain
 from rlvr_jax.learn.token_stats import zero_token_stats
 from rlvr_jax.types import BANDS, LossAux, PolicyTokens
 
-# exp(20) = 5e8 is beyond any use, and exp of 89 is infinite in float32: a clipped
-# token's zero gradient times that infinity would be NaN.
-_MAX_LOG_RATIO = 20.0
-_CLIPPED = ("clip_low", "clip_high")  # diagnostics that count clipped tokens
+CLIPPED = ("clip_low", "clip_high")  # diagnostics that count clipped tokens
 _ADVANTAGES_HINT = (
     ", one number a completion; advantages.reshape(-1) makes it of [P, G]"
 )
@@ -119,81 +117,98 @@ def policy_loss(
         (-1.0, 1.0)
     """
     _require_arrays(config, ref_logprobs=ref_logprobs, entropies=entropies)
+    tokens = _policy_tokens(logprobs, old_logprobs, advantages, lengths, entropies)
+    gain_BT, diagnostics = _gain(tokens, config=config)
+    if token_weights is not None:
+        gain_BT *= _at_tokens("token_weights", token_weights, tokens.mask)
+    kl_BT = _kl_from_reference(tokens, ref_logprobs, config=config)
+    loss_BT = -gain_BT + config.kl_coef * kl_BT - config.entropy_coef * tokens.entropies
+    loss = (_at_tokens("loss_weights", loss_weights, tokens.mask) * loss_BT).sum()
+    return loss, _loss_aux(loss, tokens, diagnostics, kl_BT=kl_BT, bands=bands)
+
+
+def _policy_tokens(
+    logprobs: ArrayLike,
+    old_logprobs: ArrayLike,
+    advantages: ArrayLike,
+    lengths: ArrayLike,
+    entropies: ArrayLike | None,
+) -> PolicyTokens:
+    """Returns what the gain may read of each token, 0 in padding. Raises ValueError."""
     own_BT = as_array("logprobs", logprobs, "B T")
     sizes = dict(zip("BT", own_BT.shape, strict=True))
     length_B = as_array("lengths", lengths, "B", dtype=jnp.int32, sizes=sizes)
     mask_BT = _token_mask(length_B, sizes["T"])
-
-    def at_tokens(name: str, values: ArrayLike) -> Array:
-        return _mask_padding(as_array(name, values, "B T", sizes=sizes), mask_BT)
-
     logprob_BT = _mask_padding(own_BT, mask_BT)
-    old_BT = jax.lax.stop_gradient(at_tokens("old_logprobs", old_logprobs))
+    old_BT = _at_tokens("old_logprobs", old_logprobs, mask_BT)
     advantage_B = as_array(
         "advantages", advantages, "B", sizes=sizes, hint=_ADVANTAGES_HINT
     )
     entropy_BT = jnp.zeros_like(logprob_BT)
     if entropies is not None:
-        entropy_BT = at_tokens("entropies", entropies)
-    tokens = PolicyTokens(
+        entropy_BT = _at_tokens("entropies", entropies, mask_BT)
+    return PolicyTokens(
         logprobs=logprob_BT,
-        old_logprobs=old_BT,
+        old_logprobs=jax.lax.stop_gradient(old_BT),
         advantages=_mask_padding(advantage_B[:, None], mask_BT),
         entropies=entropy_BT,
         mask=mask_BT,
         lengths=length_B,
     )
+
+
+def _gain(
+    tokens: PolicyTokens, *, config: PolicyObjective
+) -> tuple[Float[Array, " B T"], dict[str, Array]]:
+    """Returns each token's gain and the diagnostics, both 0 in padding."""
     if isinstance(config, LossConfig):
-        gain_BT, diagnostics = _published_gain(tokens, config=config)
+        gain_BT, diagnostics = published_gain(tokens, config=config)
     else:
         gain_BT, diagnostics = config.gain(tokens)
-        gain_BT = _mask_padding(gain_BT, mask_BT)
-    if token_weights is not None:
-        gain_BT *= at_tokens("token_weights", token_weights)
-    token_loss_BT = -gain_BT
-    kl_BT = jnp.zeros_like(logprob_BT)
-    if config.kl_coef > 0 and ref_logprobs is not None:
-        ref_BT = jax.lax.stop_gradient(at_tokens("ref_logprobs", ref_logprobs))
-        kl_BT = _kl(ref_BT - logprob_BT, estimator=config.kl_estimator)
-        token_loss_BT += config.kl_coef * kl_BT
-    if entropies is not None:
-        token_loss_BT -= config.entropy_coef * entropy_BT
-    loss = (at_tokens("loss_weights", loss_weights) * token_loss_BT).sum()
-    if bands is not None:
-        bands = as_array("bands", bands, "B", dtype=jnp.int32, sizes=sizes)
-    scalars_BT = {
-        name: _mask_padding(jnp.asarray(value, jnp.float32), mask_BT)
+    return _mask_padding(gain_BT, tokens.mask), {
+        name: _mask_padding(jnp.asarray(value, jnp.float32), tokens.mask)
         for name, value in diagnostics.items()
     }
-    clipped_BT = sum((scalars_BT[name] for name in _CLIPPED if name in scalars_BT), 0.0)
-    scalars_BT |= {"kl": kl_BT, "entropy": entropy_BT}
-    mismatch_BT = jnp.abs(logprob_BT - old_BT)
-    return loss, LossAux(
+
+
+def _kl_from_reference(
+    tokens: PolicyTokens, ref_logprobs: ArrayLike | None, *, config: PolicyObjective
+) -> Float[Array, " B T"]:
+    """Returns each token's estimate of the KL, 0 if it has no coefficient."""
+    if config.kl_coef == 0 or ref_logprobs is None:
+        return jnp.zeros_like(tokens.logprobs)
+    ref_BT = _at_tokens("ref_logprobs", ref_logprobs, tokens.mask)
+    log_ref_BT = jax.lax.stop_gradient(ref_BT) - tokens.logprobs
+    return kl_estimate(log_ref_BT, estimator=config.kl_estimator)
+
+
+def _loss_aux(
+    loss: Float[Array, ""],
+    tokens: PolicyTokens,
+    diagnostics: dict[str, Array],
+    *,
+    kl_BT: Float[Array, " B T"],
+    bands: ArrayLike | None,
+) -> LossAux:
+    """Returns the sums over true tokens that are reported of a loss."""
+    if bands is not None:
+        sizes = {"B": len(tokens.lengths)}
+        bands = as_array("bands", bands, "B", dtype=jnp.int32, sizes=sizes)
+    clipped_BT = sum(
+        (diagnostics[name] for name in CLIPPED if name in diagnostics),
+        jnp.zeros_like(kl_BT),
+    )
+    mismatch_BT = jnp.abs(tokens.logprobs - tokens.old_logprobs)
+    scalars_BT = diagnostics | {"kl": kl_BT, "entropy": tokens.entropies}
+    return LossAux(
         loss=loss,
-        tokens=mask_BT.sum().astype(jnp.float32),
+        tokens=tokens.mask.sum().astype(jnp.float32),
         scalars={name: value_BT.sum() for name, value_BT in scalars_BT.items()},
         logprob_mismatch=mismatch_BT.sum(),
         logprob_mismatch_max=mismatch_BT.max(),
-        by_band=_by_band(
-            bands, mask_BT, entropy_BT, kl_BT, jnp.zeros_like(kl_BT) + clipped_BT
-        ),
+        by_band=_by_band(bands, tokens.mask, tokens.entropies, kl_BT, clipped_BT),
         token_stats=zero_token_stats(),
     )
-
-
-def _published_gain(
-    tokens: PolicyTokens, *, config: LossConfig
-) -> tuple[Float[Array, " B T"], dict[str, Array]]:
-    """Returns the gain of `config.surrogate`, the ratio, and where it was clipped."""
-    ratio_BT = _ratio(
-        tokens.logprobs - tokens.old_logprobs,
-        tokens.lengths,
-        level=config.importance_sampling_level,
-    )
-    gain_BT, low_BT, high_BT = _surrogate(
-        ratio_BT, tokens.advantages, tokens.logprobs, config=config
-    )
-    return gain_BT, {"ratio": ratio_BT, "clip_low": low_BT, "clip_high": high_BT}
 
 
 def _require_arrays(
@@ -224,6 +239,14 @@ def _by_band(bands: Int[Array, " B"] | None, *values: Array) -> Float[Array, " Q
     return jnp.where(is_band_QB[:, :, None], sums_BM[None], 0.0).sum(axis=1)
 
 
+def _at_tokens(
+    name: str, values: ArrayLike, mask: Bool[Array, " B T"]
+) -> Float[Array, " B T"]:
+    """Returns the array `name` at true tokens, 0 elsewhere. Raises ValueError."""
+    sizes = dict(zip("BT", mask.shape, strict=True))
+    return _mask_padding(as_array(name, values, "B T", sizes=sizes), mask)
+
+
 def _mask_padding(values: Array, mask: Bool[Array, " B T"]) -> Float[Array, " B T"]:
     """Returns values at true tokens and 0 elsewhere; a [B, 1] column is repeated."""
     return jnp.where(mask, values, 0.0)
@@ -232,71 +255,3 @@ def _mask_padding(values: Array, mask: Bool[Array, " B T"]) -> Float[Array, " B 
 def _token_mask(lengths: Int[Array, " B"], width: int) -> Bool[Array, " B T"]:
     """Returns which positions hold a completion's own tokens."""
     return jnp.arange(width)[None, :] < lengths[:, None]
-
-
-def _ratio(
-    log_ratio: Float[Array, " B T"],
-    lengths: Int[Array, " B"],
-    *,
-    level: str,
-) -> Float[Array, " B T"]:
-    """Returns pi / pi_old for each token, from log-ratios that are 0 in padding.
-
-    token     its own
-    sequence  the geometric mean over its completion (GSPO)
-    trajectory  the ratio of the whole completion, taken as one action (RLOO)
-    """
-    length_B1 = jnp.maximum(lengths, 1).astype(log_ratio.dtype)[:, None]
-    sum_B1 = log_ratio.sum(axis=1, keepdims=True)
-    exponent = {
-        "token": log_ratio,
-        "sequence": sum_B1 / length_B1,
-        "trajectory": sum_B1,
-    }[level]
-    bounded = jnp.clip(exponent, -_MAX_LOG_RATIO, _MAX_LOG_RATIO)
-    return jnp.broadcast_to(jnp.exp(bounded), log_ratio.shape)
-
-
-def _surrogate(
-    ratio: Float[Array, " B T"],
-    advantage: Float[Array, " B T"],
-    logprob: Float[Array, " B T"],
-    *,
-    config: LossConfig,
-) -> tuple[Float[Array, " B T"], Bool[Array, " B T"], Bool[Array, " B T"]]:
-    """Returns the surrogate, and where the lower and the upper bound took effect.
-
-    PPO's minimum is its clipped branch, a constant, exactly where a raise (A > 0) has
-    passed the upper bound or a cut (A < 0) the lower one. Selecting it there gives the
-    true gradient also at ties, where that of a minimum is shared between its branches.
-    """
-    if config.surrogate == "reinforce":
-        never_BT = jnp.zeros_like(ratio, dtype=bool)
-        return ratio * advantage, never_BT, never_BT
-    low_BT = ratio < 1.0 - config.clip_low
-    high_BT = ratio > 1.0 + config.clip_high
-    if config.surrogate == "ppo":
-        low_BT &= advantage < 0
-        high_BT &= advantage > 0
-    clipped_BT = jnp.where(low_BT, 1.0 - config.clip_low, ratio)
-    clipped_BT = jnp.where(high_BT, 1.0 + config.clip_high, clipped_BT)
-    if config.surrogate == "cispo":
-        clipped_BT = jax.lax.stop_gradient(clipped_BT) * logprob
-    return clipped_BT * advantage, low_BT, high_BT
-
-
-def _kl(log_ref: Float[Array, " B T"], *, estimator: str) -> Float[Array, " B T"]:
-    """Returns an estimate of KL(pi || pi_ref) from d = log pi_ref - log pi.
-
-        k1  -d             unbiased; as a loss its gradient has mean zero on-policy
-        k2  d^2 / 2        biased; its on-policy gradient is that of the KL
-        k3  exp(d) - d - 1 unbiased and never negative; GRPO's choice
-
-    Source: http://joschu.net/blog/kl-approx.html
-    """
-    d_BT = jnp.clip(log_ref, -_MAX_LOG_RATIO, _MAX_LOG_RATIO)
-    return {
-        "k1": -d_BT,
-        "k2": 0.5 * d_BT * d_BT,
-        "k3": jnp.expm1(d_BT) - d_BT,
-    }[estimator]

@@ -11,7 +11,8 @@ from jaxtyping import Array, Int
 from rlvr_jax.config import PolicyObjective
 from rlvr_jax.learn.batches import abstract_batch
 from rlvr_jax.learn.logprobs import TokenScores
-from rlvr_jax.learn.losses import policy_loss, zero_band_sums
+from rlvr_jax.learn.losses import CLIPPED, policy_loss, zero_band_sums
+from rlvr_jax.learn.surrogates import truncated_weights
 from rlvr_jax.learn.token_stats import token_stats, zero_token_stats
 from rlvr_jax.types import Batch, LossAux
 
@@ -23,7 +24,10 @@ def policy_objective(
 ) -> Objective:
     """Returns the policy loss as a function of scores and batch.
 
-    Token statistics are also split by `token_classes`, the class of every token id.
+    In rows that are on-policy the old policy is the policy itself, a constant to the
+    gradient: ratios are exactly 1 and move as the log-probabilities do. With `tis_cap`,
+    gains are weighed by old policy over sampler. Token statistics are also split by
+    `token_classes`, the class of every token id.
     """
 
     def objective(scores: TokenScores, batch: Batch) -> tuple[Array, LossAux]:
@@ -31,24 +35,80 @@ def policy_objective(
         if config.entropy_coef == 0:
             # Only reported: without this, backward would walk all logits times 0.
             entropies = jax.lax.stop_gradient(entropies)
-        loss, aux = policy_loss(
-            scores.logprobs,
-            batch.old_logprobs,
-            batch.advantages,
-            batch.loss_weights,
-            lengths=batch.lengths,
-            config=config,
-            ref_logprobs=batch.ref_logprobs,
-            entropies=entropies,
-            bands=batch.bands,
-            token_weights=batch.token_weights,
+        own_BT = jax.lax.stop_gradient(scores.logprobs)
+        old_BT = batch.old_logprobs
+        if batch.on_policy is not None:
+            old_BT = jnp.where(batch.on_policy[:, None], own_BT, old_BT)
+        token_weights, tis_sums = _weigh_sampler(old_BT, batch, cap=config.tis_cap)
+
+        def loss_over(logprobs: Array, old_logprobs: Array) -> tuple[Array, LossAux]:
+            return policy_loss(
+                logprobs,
+                old_logprobs,
+                batch.advantages,
+                batch.loss_weights,
+                lengths=batch.lengths,
+                config=config,
+                ref_logprobs=batch.ref_logprobs,
+                entropies=entropies,
+                bands=batch.bands,
+                token_weights=token_weights,
+            )
+
+        loss, aux = loss_over(scores.logprobs, old_BT)
+        # On-policy, what later steps will make of the log-probabilities as given.
+        _, by_given = loss_over(own_BT, batch.old_logprobs)
+        mismatch_BT = _mask(jnp.abs(own_BT - _sampler_logprobs(batch)), batch)
+        return loss, dataclasses.replace(
+            aux,
+            scalars=aux.scalars | tis_sums | _clipped_sum(by_given),
+            logprob_mismatch=mismatch_BT.sum(),
+            logprob_mismatch_max=mismatch_BT.max(),
+            token_stats=token_stats(
+                scores.logprobs, entropies, batch, token_classes=token_classes
+            ),
         )
-        stats = token_stats(
-            scores.logprobs, entropies, batch, token_classes=token_classes
-        )
-        return loss, dataclasses.replace(aux, token_stats=stats)
 
     return objective
+
+
+def _weigh_sampler(
+    old_BT: Array, batch: Batch, *, cap: float
+) -> tuple[Array | None, dict[str, Array]]:
+    """Returns the batch's token weights times truncated importance weights, and sums.
+
+    With a cap of 0 the weights are the batch's own and there are no sums.
+    """
+    if cap == 0:
+        return batch.token_weights, {}
+    weight_BT, truncated_BT = truncated_weights(
+        _mask(old_BT - _sampler_logprobs(batch), batch), cap=cap
+    )
+    sums = {
+        "tis_weight": _mask(weight_BT, batch).sum(),
+        "tis_truncated": _mask(truncated_BT, batch).sum(),
+    }
+    if batch.token_weights is not None:
+        weight_BT *= batch.token_weights
+    return weight_BT, sums
+
+
+def _clipped_sum(aux: LossAux) -> dict[str, Array]:
+    """Returns the clipped tokens as mismatch_clipped; nothing if none can be."""
+    clipped = [aux.scalars[name] for name in CLIPPED if name in aux.scalars]
+    return {"mismatch_clipped": sum(clipped)} if clipped else {}
+
+
+def _sampler_logprobs(batch: Batch) -> Array:
+    """Returns the log-probabilities of what drew the tokens."""
+    if batch.sampler_logprobs is None:
+        return batch.old_logprobs
+    return batch.sampler_logprobs
+
+
+def _mask(values: Array, batch: Batch) -> Array:
+    """Returns the values in float32 at true tokens and 0 elsewhere."""
+    return jnp.where(batch.mask, values.astype(jnp.float32), 0.0)
 
 
 def supervised_objective(scores: TokenScores, batch: Batch) -> tuple[Array, LossAux]:

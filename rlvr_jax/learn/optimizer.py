@@ -40,7 +40,7 @@ def make_schedule(config: OptimizerConfig, total_steps: int) -> optax.Schedule:
 def make_optimizer(
     config: OptimizerConfig, total_steps: int
 ) -> optax.GradientTransformation:
-    """Returns AdamW behind a global-norm clip; the scales of norms are not decayed."""
+    """Returns AdamW behind a global-norm clip; matrices alone are decayed."""
     return optax.chain(
         optax.clip_by_global_norm(config.clip_norm),
         optax.adamw(
@@ -54,8 +54,14 @@ def make_optimizer(
     )
 
 
-def _is_decayed(path: tuple, _: Array) -> bool:
-    return not any("norm" in str(part) for part in path)
+def _is_decayed(path: tuple, param: Array) -> bool:
+    """Returns whether a parameter is a matrix: no bias, no norm's scale, no vector.
+
+    The layers of a stack share an array, whose first axis counts them.
+    """
+    name = jax.tree_util.keystr(path)
+    num_axes = param.ndim - ("blocks" in name)
+    return num_axes > 1 and "norm" not in name and "bias" not in name
 
 
 def stochastic_round(

@@ -19,12 +19,10 @@ from rlvr_jax.learn.probe_inputs import ProbeInputs
 from rlvr_jax.learn.update import (
     TrainState,
     Updater,
-    band_metrics,
     check_not_diverged,
-    loss_metrics,
 )
 from rlvr_jax.models.distribution import SamplingParams
-from rlvr_jax.types import Batch, FeatureSums, LossAux
+from rlvr_jax.types import BANDS, Batch, FeatureSums, LossAux
 
 
 class StaleRolloutsError(RuntimeError):
@@ -61,19 +59,14 @@ def run_updates(
     """Returns the state after every epoch and minibatch of one rollout batch.
 
     `batch` is what `batch_from_rollouts` makes of the rollouts, in NumPy; with a
-    `watch` it has guidance. Raises StaleRolloutsError where `weight_version`, the
+    `probe` it has targets. Raises StaleRolloutsError where `weight_version`, the
     rollouts', is not this state's, LogprobMismatchError where sampler and scorer
     disagree on the first minibatch by more than train.max_logprob_mismatch, and
     DivergedError after too many non-finite steps.
     """
     train = config.train
     version = int(device_get(state.step))
-    if int(weight_version) != version:
-        raise StaleRolloutsError(
-            f"rollouts carry weight version {int(weight_version)}, the update "
-            f"has version {version}; sample again before learning"
-        )
-
+    _check_not_stale(int(weight_version), version)
     batch, score_metrics = _add_scores(
         updater,
         state.params,
@@ -85,41 +78,61 @@ def run_updates(
         probe=probe,
     )
     done: list[Any] = []
-    for epoch in range(train.num_epochs):
-        minibatches = _cut_minibatches(
-            batch, train.num_minibatches, seed=(config.seed, version, epoch)
+    for epoch, micro_batches in _optimizer_steps(config, batch, version=version):
+        state, losses, report = updater.step(
+            state,
+            map(to_device, micro_batches),
+            sampling,
+            probe=probe.without_observer() if probe and epoch else probe,
         )
-        for minibatch in minibatches:
-            whole = with_loss_weights(
-                minibatch,
-                aggregation=train.loss.aggregation,
-                max_length=train.sampling.max_new_tokens,
-            )
-            parts = split_micro_batches(
-                whole,
-                train.grad_accum_steps,
-                pad_multiple=config.completion_pad_multiple,
-            )
-            state, losses, report = updater.step(
-                state,
-                map(to_device, parts),
-                sampling,
-                probe=probe.without_observer() if probe and epoch else probe,
-            )
-            done.append((losses, report))
+        done.append((losses, report))
     done = device_get(done)
     for _, report in done:
         check_not_diverged(report, train.optimizer.max_consecutive_nonfinite)
-    score_metrics = _first_mismatch(done[0][0]) | score_metrics
-    _check_mismatch(score_metrics["logprob_mismatch/mean"], train.max_logprob_mismatch)
+    metrics = _mean_metrics(done) | _first_mismatch(done) | score_metrics
+    _check_mismatch(metrics["logprob_mismatch/mean"], train.max_logprob_mismatch)
     once = [losses for losses, _ in done[: train.num_minibatches]]
     return UpdateResult(
         state=state,
-        metrics=_mean_metrics(done) | score_metrics,
+        metrics=metrics,
         token_stats=_sum_all([losses.token_stats for losses, _ in done]),
         feature_sums=_sum_all([losses.feature_sums for losses in once]),
         latent_sums=_sum_all([losses.latent_sums for losses in once]),
     )
+
+
+def _optimizer_steps(
+    config: Config, batch: Batch, *, version: int
+) -> Iterator[tuple[int, Iterator[Batch]]]:
+    """Yields the epoch and the micro-batches of every optimizer step.
+
+    Those of the first are on-policy, whatever computed `old_logprobs`: the parameters
+    that it reads are the ones that sampled. In bfloat16 two programs disagree on a
+    completion's log-probability by more than GSPO's bounds allow.
+    """
+    train = config.train
+    for epoch in range(train.num_epochs):
+        minibatches = _cut_minibatches(
+            batch, train.num_minibatches, seed=(config.seed, version, epoch)
+        )
+        for index, minibatch in enumerate(minibatches):
+            whole = with_loss_weights(
+                minibatch,
+                aggregation=train.loss.aggregation,
+                max_length=train.sampling.max_new_tokens,
+                exclude_zero_variance=train.loss.exclude_zero_variance,
+            )
+            is_first = epoch == index == 0
+            yield (
+                epoch,
+                split_micro_batches(
+                    dataclasses.replace(
+                        whole, on_policy=np.full(len(whole.lengths), is_first)
+                    ),
+                    train.grad_accum_steps,
+                    pad_multiple=config.completion_pad_multiple,
+                ),
+            )
 
 
 def _cut_minibatches(
@@ -157,16 +170,25 @@ def _add_scores(
         )
         guidance = dataclasses.replace(batch.probe_targets, ref_activations=level_BT)
         batch = dataclasses.replace(batch, probe_targets=guidance)
-    if train.old_logprobs == "trainer":
+    if train.scores_old_logprobs:
         old_BT, entropies_BT = updater.score(params, to_device(batch), sampling)
-        metrics |= _mismatch_metrics(old_BT, batch)
-        batch = dataclasses.replace(batch, old_logprobs=old_BT)
+        batch = dataclasses.replace(
+            batch, old_logprobs=old_BT, sampler_logprobs=batch.old_logprobs
+        )
         if train.loss.top_entropy_quantile < 1.0:
             batch = mask_low_entropy_tokens(
                 batch, entropies_BT, fraction=train.loss.top_entropy_quantile
             )
             metrics |= _top_entropy_metrics(entropies_BT, batch)
     return batch, metrics
+
+
+def _check_not_stale(rollouts_version: int, version: int) -> None:
+    if rollouts_version != version:
+        raise StaleRolloutsError(
+            f"rollouts carry weight version {rollouts_version}, the update has version "
+            f"{version}; sample again before learning"
+        )
 
 
 def _check_mismatch(gap: float, limit: float) -> None:
@@ -185,15 +207,6 @@ def _sum_all(parts: list[Any]) -> Any:
     return None if first is None else sum(rest, start=first)
 
 
-def _mismatch_metrics(scored_BT: np.ndarray, batch: Batch) -> dict[str, float]:
-    """Returns how far the trainer's log-probabilities are from the sampler's."""
-    mismatch_N = np.abs(scored_BT - batch.old_logprobs)[batch.mask]
-    return {
-        "logprob_mismatch/mean": float(mismatch_N.mean()),
-        "logprob_mismatch/max": float(mismatch_N.max()),
-    }
-
-
 def _top_entropy_metrics(entropies_BT: np.ndarray, batch: Batch) -> dict[str, float]:
     """Returns the fraction of tokens that learn, and the least entropy among them."""
     assert batch.loss_mask is not None
@@ -203,12 +216,21 @@ def _top_entropy_metrics(entropies_BT: np.ndarray, batch: Batch) -> dict[str, fl
     }
 
 
-def _first_mismatch(parts: LossAux) -> dict[str, float]:
-    """Returns the mismatch of the first minibatch, whose weights are the sampler's."""
-    return {
-        "logprob_mismatch/mean": float(parts.logprob_mismatch / max(parts.tokens, 1.0)),
-        "logprob_mismatch/max": float(parts.logprob_mismatch_max),
+def _first_mismatch(done: list[Any]) -> dict[str, float]:
+    """Returns the mismatch of the first minibatch, whose weights are the sampler's.
+
+    Where more optimizer steps follow, also the fraction of its tokens that the mismatch
+    with the old log-probabilities alone takes out of the ratio's bounds.
+    """
+    first, tokens = done[0][0], max(done[0][0].tokens, 1.0)
+    metrics = {
+        "logprob_mismatch/mean": float(first.logprob_mismatch / tokens),
+        "logprob_mismatch/max": float(first.logprob_mismatch_max),
     }
+    if len(done) > 1 and "mismatch_clipped" in first.scalars:
+        clipped = float(first.scalars["mismatch_clipped"] / tokens)
+        metrics["logprob_mismatch/clipped"] = clipped
+    return metrics
 
 
 def _mean_metrics(done: list[Any]) -> dict[str, float]:
@@ -218,3 +240,24 @@ def _mean_metrics(done: list[Any]) -> dict[str, float]:
     metrics["optimizer/skipped"] = sum(row["optimizer/skipped"] for row in rows)
     metrics["rollout/entropy"] = rows[0]["loss/entropy"]
     return metrics | band_metrics(sum(losses.by_band for losses, _ in done))
+
+
+def loss_metrics(aux: LossAux) -> dict[str, float]:
+    """Returns the loss, and the mean of every scalar over tokens, by metric name."""
+    tokens = max(float(aux.tokens), 1.0)
+    return {"loss/total": float(aux.loss)} | {
+        f"loss/{name}": float(value) / tokens for name, value in aux.scalars.items()
+    }
+
+
+def band_metrics(by_band_QM: np.ndarray) -> dict[str, float]:
+    """Returns each band's mean entropy, KL and clipped fraction over its tokens.
+
+    Bands without tokens are left out.
+    """
+    return {
+        f"band_{band}/{name}": float(value / row[0])
+        for band, row in zip(BANDS, by_band_QM, strict=True)
+        for name, value in zip(("entropy", "kl", "clipped"), row[1:], strict=True)
+        if row[0] > 0
+    }

@@ -30,7 +30,7 @@ from rlvr_jax.learn.optimizer import (
 from rlvr_jax.learn.probe_inputs import ProbeInputs, ProbeSpec
 from rlvr_jax.models import with_sharding
 from rlvr_jax.models.distribution import SamplingParams
-from rlvr_jax.types import BANDS, Batch, LossAux, length_mask
+from rlvr_jax.types import Batch, LossAux, length_mask
 
 
 @jax.tree_util.register_dataclass
@@ -64,27 +64,6 @@ class OptimizerMetrics:
             "optimizer/learning_rate": float(self.learning_rate),
             "optimizer/skipped": int(self.consecutive_nonfinite > 0),
         }
-
-
-def loss_metrics(aux: LossAux) -> dict[str, float]:
-    """Returns the loss, and the mean of every scalar over tokens, by metric name."""
-    tokens = max(float(aux.tokens), 1.0)
-    return {"loss/total": float(aux.loss)} | {
-        f"loss/{name}": float(value) / tokens for name, value in aux.scalars.items()
-    }
-
-
-def band_metrics(by_band_QM: np.ndarray) -> dict[str, float]:
-    """Returns each band's mean entropy, KL and clipped fraction over its tokens.
-
-    Bands without tokens are left out.
-    """
-    return {
-        f"band_{band}/{name}": float(value / row[0])
-        for band, row in zip(BANDS, by_band_QM, strict=True)
-        for name, value in zip(("entropy", "kl", "clipped"), row[1:], strict=True)
-        if row[0] > 0
-    }
 
 
 class DivergedError(RuntimeError):

@@ -31,6 +31,7 @@ _NAMES = frozenset(
         "behavior/forgotten",
         "dynamic_sampling/zero_variance",
         "logprob_mismatch/mean",
+        "logprob_mismatch/clipped",
         "optimizer/skipped",
         "sae/fve_reference",
         "sae/splice_kl_reference",
@@ -46,6 +47,7 @@ FEW_STEPS = 5
 _LENGTH_COLLAPSE = 0.5  # of the first steps' mean
 _ENTROPY_COLLAPSE = 0.1  # of the first steps' mean
 _MISMATCH_NEAR_LIMIT = 0.5  # of the limit that stops the run
+_MAX_CLIPPED_BY_MISMATCH = 0.05  # of tokens
 _MAX_UNVERIFIED = 0.05  # of completions
 _MAX_SHORTCUT_RISE = 0.2  # of completions, beyond the first steps' share
 
@@ -123,6 +125,7 @@ def find_symptoms(
     """
     row, few = recent[-1], min(FEW_STEPS, window)
     found = [*_skipped_updates(recent), *_logprob_mismatch(row, max_logprob_mismatch)]
+    found += _clipped_by_mismatch(row)
     found += _sae_stale(first, row, max_unexplained_growth)
     found += _sae_unfaithful(row, max_splice_cost)
     if num_steps >= window:
@@ -231,6 +234,22 @@ def _logprob_mismatch(row: StepMetrics, limit: float) -> _Findings:
         f"Sampler and update disagree on log-probabilities by {gap:.3f} nats a "
         f"token; the run stops at {limit:g}.",
         "Compute in float32, or compare the sampler's settings with the update's.",
+    )
+
+
+def _clipped_by_mismatch(row: StepMetrics) -> _Findings:
+    share = row.get("logprob_mismatch/clipped", 0.0)
+    if share <= _MAX_CLIPPED_BY_MISMATCH:
+        return
+    yield (
+        "mismatch_clips",
+        f"The ratios of {_percent(share)} of tokens are out of bounds before the "
+        "policy has moved: two passes on the same weights disagree by more than the "
+        "bounds are wide, and every optimizer step of a batch but the first clips by "
+        "chance.",
+        "Compute in float32 (model.compute_dtype), take one optimizer step a batch "
+        "(train.num_minibatches, train.num_epochs), or set "
+        "train.loss.importance_sampling_level=token or wider bounds.",
     )
 
 

@@ -209,6 +209,36 @@ def test_what_is_not_kept_weighs_nothing_and_means_are_over_the_rest(aggregation
         "seq_mean_token_sum_norm",
     ],
 )
+def test_groups_of_zero_variance_can_weigh_nothing_and_count_nowhere(aggregation):
+    """The second group's advantages are all 0; the third's are only in part."""
+    advantages = np.where(np.arange(P * G) // G == 1, 0.0, 1.0).astype(np.float32)
+    advantages[2 * G] = 0.0
+    batch = dataclasses.replace(_batch(), advantages=advantages)
+    weights = with_loss_weights(
+        batch, aggregation=aggregation, max_length=T, exclude_zero_variance=True
+    ).loss_weights
+    others = np.array([0, 2, 3])
+    expected = with_loss_weights(
+        take_groups(batch, others), aggregation=aggregation, max_length=T
+    ).loss_weights
+    rows = (others[:, None] * G + np.arange(G)).reshape(-1)
+    np.testing.assert_array_equal(weights[rows], expected)
+    assert not weights[G : 2 * G].any()
+    silent = dataclasses.replace(batch, advantages=np.zeros_like(advantages))
+    assert not with_loss_weights(
+        silent, aggregation=aggregation, max_length=T, exclude_zero_variance=True
+    ).loss_weights.any()
+
+
+@pytest.mark.parametrize(
+    "aggregation",
+    [
+        "token_mean",
+        "seq_mean_token_mean",
+        "seq_mean_token_sum",
+        "seq_mean_token_sum_norm",
+    ],
+)
 def test_a_minibatch_that_keeps_nothing_has_no_weight(aggregation):
     batch = dataclasses.replace(_batch(), loss_mask=np.zeros_like(MASK))
     assert not with_loss_weights(

@@ -10,13 +10,13 @@ from rlvr_jax.learn.batches import batch_from_rollouts
 from rlvr_jax.learn.run_updates import (
     LogprobMismatchError,
     StaleRolloutsError,
+    loss_metrics,
     run_updates,
 )
 from rlvr_jax.learn.update import (
     DivergedError,
     OptimizerMetrics,
     TrainState,
-    loss_metrics,
 )
 from rlvr_jax.models.distribution import SamplingParams
 from rlvr_jax.types import LossAux, Prompts, Rollouts
@@ -90,6 +90,7 @@ def _optimize(
     version: int = VERSION,
     state_version: int | None = None,
     seed: int = 0,
+    advantages=ADVANTAGES,
     **train,
 ):
     config = Config(
@@ -111,7 +112,7 @@ def _optimize(
             step=version if state_version is None else state_version,
             consecutive_nonfinite=0,
         ),
-        batch=batch_from_rollouts(_rollouts(), ADVANTAGES),
+        batch=batch_from_rollouts(_rollouts(), advantages),
         weight_version=np.int32(version),
         ref_params=None,
         sampling=SamplingParams.unmodified(),
@@ -203,8 +204,7 @@ def test_the_gap_is_that_of_the_weights_that_sampled(old_logprobs):
         Recorder(offset=0.125), num_minibatches=4, old_logprobs=old_logprobs
     ).metrics
     assert metrics["logprob_mismatch/mean"] == pytest.approx(0.125)
-    largest = {"sampler": 0.25, "trainer": 0.125}[old_logprobs]
-    assert metrics["logprob_mismatch/max"] == pytest.approx(largest)
+    assert metrics["logprob_mismatch/max"] == pytest.approx(0.25)
 
 
 @pytest.mark.parametrize("old_logprobs", ["sampler", "trainer"])
@@ -220,10 +220,62 @@ def test_a_gap_beyond_the_limit_stops_the_run(old_logprobs):
 def test_the_ratio_divides_by_what_the_config_names():
     for name, expected in (("sampler", -1.0), ("trainer", -0.75)):
         updater = Recorder(offset=0.25)
-        _optimize(updater, old_logprobs=name)
+        _optimize(updater, old_logprobs=name, num_epochs=2)
+        for (batch,) in updater.steps:
+            assert (batch.old_logprobs[MASK] == expected).all()
+            assert not batch.old_logprobs[~MASK].any()
+            sampler = batch.sampler_logprobs
+            sampler = batch.old_logprobs if sampler is None else sampler
+            np.testing.assert_array_equal(sampler, LOGPROBS)
+
+
+def test_every_micro_batch_of_the_first_step_is_on_policy_and_no_other():
+    for cut in (
+        {"num_epochs": 2, "num_minibatches": 2, "grad_accum_steps": 2},
+        {"num_epochs": 3, "grad_accum_steps": 4},
+        {"grad_accum_steps": 2},
+    ):
+        updater = Recorder()
+        _optimize(updater, old_logprobs="trainer", **cut)
+        for number, parts in enumerate(updater.steps):
+            for part in parts:
+                assert part.on_policy.tolist() == [number == 0] * len(part.lengths)
+
+
+def test_one_step_a_batch_reads_no_old_scores_and_makes_none():
+    class Unscored(Recorder):
+        def score(self, params, batch, sampling):
+            raise AssertionError("a pass that nothing reads")
+
+    _optimize(Unscored(), old_logprobs="trainer")
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_what_the_mismatch_clips_is_told_where_later_steps_read_it(steps):
+    class Clipping(Recorder):
+        def step(self, *args, **settings):
+            state, losses, report = super().step(*args, **settings)
+            clipped = 0.25 * losses.tokens * len(self.steps)
+            scalars = losses.scalars | {"mismatch_clipped": clipped}
+            return state, dataclasses.replace(losses, scalars=scalars), report
+
+    metrics = _optimize(Clipping(), num_epochs=steps).metrics
+    expected = {1: None, 2: pytest.approx(0.25)}[steps]
+    assert metrics.get("logprob_mismatch/clipped") == expected
+
+
+def test_groups_without_an_advantage_can_be_left_out_of_the_divisor():
+    """Rows 2 and 3 have none: 21 tokens less the 5 of theirs."""
+    silent = ADVANTAGES.copy()
+    silent[1] = 0.0
+    for excluded, count in ((False, 21), (True, 16)):
+        updater = Recorder()
+        loss = LossConfig(exclude_zero_variance=excluded)
+        _optimize(updater, advantages=silent, loss=loss)
         (batch,) = updater.steps[0]
-        assert (batch.old_logprobs[MASK] == expected).all()
-        assert not batch.old_logprobs[~MASK].any()
+        learns = MASK & ~(excluded & np.isin(np.arange(P * G), [2, 3]))[:, None]
+        np.testing.assert_allclose(batch.loss_weights, learns / count, rtol=1e-6)
+        np.testing.assert_array_equal(batch.lengths, LENGTHS)
 
 
 def test_the_forks_of_the_whole_batch_learn_however_it_is_cut():

@@ -153,7 +153,10 @@ def test_what_is_reported_adds_up_over_micro_batches():
     cuts = _cuts()
     (whole, _), (cut, _) = _gradient(cuts["whole"]), _gradient(cuts["two widths"])
     assert whole.feature_sums is cut.feature_sums is None
-    assert whole.scalars.keys() == {"ratio", "clip_low", "clip_high", "kl", "entropy"}
+    assert whole.scalars.keys() == {
+        *("ratio", "clip_low", "clip_high", "mismatch_clipped"),
+        *("kl", "entropy"),
+    }
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), cut, whole
     )
@@ -288,6 +291,23 @@ def test_the_optimizer_is_the_plain_chain():
                 jax.tree.leaves(found), jax.tree.leaves(expected), strict=True
             ):
                 np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+def test_matrices_alone_are_decayed():
+    """Without a gradient a step is the decay: -rate * 0.1 * parameter, or nothing."""
+    policy = tiny_policy(
+        qkv_bias=True, qk_norm=True, use_post_norms=True, tie_embeddings=False
+    )
+    params = nnx.state(policy)
+    optimizer = make_optimizer(OptimizerConfig(weight_decay=0.1), 10)
+    zeros = jax.tree.map(jnp.zeros_like, params)
+    with jax.numpy_dtype_promotion("standard"):
+        updates, _ = optimizer.update(zeros, optimizer.init(params), params)
+    moved = {name for name, update in named(updates).items() if update.any()}
+    matrices = {"query", "key", "value", "out", "gate", "up", "down"}
+    expected = {f"blocks.{name}" for name in matrices} | {"embedding", "lm_head"}
+    assert moved == expected
+    assert {"blocks.query_bias", "blocks.key_norm.scale"} <= named(params).keys()
 
 
 def test_the_first_step_of_adam_is_the_rate_times_the_gradients_sign():

@@ -72,6 +72,7 @@ def test_healthy_run_raises_nothing():
         # ... and a tenth of 0.3 at the fifth step at 0.01.
         ({"rollout/entropy": 0.01}, "entropy_collapse", 34),
         ({"logprob_mismatch/mean": 0.26}, "logprob_mismatch", 30),
+        ({"logprob_mismatch/clipped": 0.06}, "mismatch_clips", 30),
         ({"optimizer/skipped": 1.0}, "skipped_steps", 30),
         # (15 * 0.05 + 5 * 1) / 20 = 0.2875 > 0.25.
         ({"rollout/truncated": 1.0}, "truncation", 34),

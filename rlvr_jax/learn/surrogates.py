@@ -1,0 +1,122 @@
+"""What a token gains, and what it costs in KL: the formulas that a loss sums up.
+
+Every array is 0 in padding, which these functions do not know of.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from rlvr_jax.config import LossConfig
+from rlvr_jax.types import PolicyTokens
+
+# exp(20) = 5e8 is beyond any use, and exp of 89 is infinite in float32: a clipped
+# token's zero gradient times that infinity would be NaN.
+_MAX_LOG_RATIO = 20.0
+
+
+def published_gain(
+    tokens: PolicyTokens, *, config: LossConfig
+) -> tuple[Float[Array, " B T"], dict[str, Array]]:
+    """Returns the gain of `config.surrogate`, the ratio, and where it was clipped."""
+    ratio_BT = _ratio(
+        tokens.logprobs - tokens.old_logprobs,
+        tokens.lengths,
+        level=config.importance_sampling_level,
+    )
+    gain_BT, low_BT, high_BT = _surrogate(
+        ratio_BT, tokens.advantages, tokens.logprobs, config=config
+    )
+    return gain_BT, {"ratio": ratio_BT, "clip_low": low_BT, "clip_high": high_BT}
+
+
+def _ratio(
+    log_ratio: Float[Array, " B T"],
+    lengths: Int[Array, " B"],
+    *,
+    level: str,
+) -> Float[Array, " B T"]:
+    """Returns pi / pi_old for each token, from log-ratios that are 0 in padding.
+
+    token     its own
+    sequence  the geometric mean over its completion (GSPO)
+    trajectory  the ratio of the whole completion, taken as one action (RLOO)
+    """
+    length_B1 = jnp.maximum(lengths, 1).astype(log_ratio.dtype)[:, None]
+    sum_B1 = log_ratio.sum(axis=1, keepdims=True)
+    exponent = {
+        "token": log_ratio,
+        "sequence": sum_B1 / length_B1,
+        "trajectory": sum_B1,
+    }[level]
+    bounded = jnp.clip(exponent, -_MAX_LOG_RATIO, _MAX_LOG_RATIO)
+    return jnp.broadcast_to(jnp.exp(bounded), log_ratio.shape)
+
+
+def _surrogate(
+    ratio: Float[Array, " B T"],
+    advantage: Float[Array, " B T"],
+    logprob: Float[Array, " B T"],
+    *,
+    config: LossConfig,
+) -> tuple[Float[Array, " B T"], Bool[Array, " B T"], Bool[Array, " B T"]]:
+    """Returns the surrogate, and where the lower and the upper bound took effect.
+
+    PPO's minimum is its clipped branch, a constant, exactly where a raise (A > 0) has
+    passed the upper bound or a cut (A < 0) the lower one. Selecting it there gives the
+    true gradient also at ties, where that of a minimum is shared between its branches.
+    The dual clip bounds a cut's ratio from above, which no minimum does: without it one
+    token that became likely against its advantage can outweigh the batch.
+    """
+    if config.surrogate == "reinforce":
+        never_BT = jnp.zeros_like(ratio, dtype=bool)
+        return ratio * advantage, never_BT, never_BT
+    low_BT = ratio < 1.0 - config.clip_low
+    high_BT = ratio > 1.0 + config.clip_high
+    if config.surrogate == "ppo":
+        low_BT &= advantage < 0
+        high_BT &= advantage > 0
+    clipped_BT = jnp.where(low_BT, 1.0 - config.clip_low, ratio)
+    clipped_BT = jnp.where(high_BT, 1.0 + config.clip_high, clipped_BT)
+    if config.clip_ratio_c > 0:
+        dual_BT = (advantage < 0) & (ratio > config.clip_ratio_c)
+        clipped_BT = jnp.where(dual_BT, config.clip_ratio_c, clipped_BT)
+        high_BT |= dual_BT
+    if config.surrogate == "cispo":
+        clipped_BT = jax.lax.stop_gradient(clipped_BT) * logprob
+    return clipped_BT * advantage, low_BT, high_BT
+
+
+def kl_estimate(
+    log_ref: Float[Array, " B T"], *, estimator: str
+) -> Float[Array, " B T"]:
+    """Returns an estimate of KL(pi || pi_ref) from d = log pi_ref - log pi.
+
+        k1  -d             unbiased; as a loss its gradient has mean zero on-policy
+        k2  d^2 / 2        biased; its on-policy gradient is that of the KL
+        k3  exp(d) - d - 1 unbiased and never negative; GRPO's choice
+
+    Source: http://joschu.net/blog/kl-approx.html
+    """
+    d_BT = jnp.clip(log_ref, -_MAX_LOG_RATIO, _MAX_LOG_RATIO)
+    return {
+        "k1": -d_BT,
+        "k2": 0.5 * d_BT * d_BT,
+        "k3": jnp.expm1(d_BT) - d_BT,
+    }[estimator]
+
+
+def truncated_weights(
+    log_ratio: Float[Array, " B T"], *, cap: float
+) -> tuple[Float[Array, " B T"], Bool[Array, " B T"]]:
+    """Returns min(pi_old / pi_sampler, cap) from its logarithm, and where it is cut.
+
+    Times the gain, it makes up for a sampler that is not quite the policy: what it drew
+    too often counts less, and what it drew too seldom more, up to the cap. No gradient
+    flows through the weight. Source: https://fengyao.notion.site/off-policy-rl
+    """
+    log_ratio = jax.lax.stop_gradient(log_ratio)
+    weight_BT = jnp.exp(jnp.minimum(log_ratio, math.log(cap)))
+    return weight_BT, log_ratio > math.log(cap)
