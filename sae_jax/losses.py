@@ -71,7 +71,28 @@ def tsae_loss(
     pairs = _as_arrays(pairs, tsae.width)
     tokens_since_fired = jnp.asarray(tokens_since_fired, jnp.int32)
     _check_configs_fit(tsae, sae, config)
-    dot = functools.partial(matmul, dtype=compute_dtype)
+    return _sum_terms(
+        tsae,
+        pairs,
+        tokens_since_fired,
+        sae=sae,
+        config=config,
+        alpha=alpha,
+        dot=functools.partial(matmul, dtype=compute_dtype),
+    )
+
+
+def _sum_terms(
+    tsae: TSAE,
+    pairs: Pairs,
+    tokens_since_fired: Int[Array, " Z"],
+    *,
+    sae: SAEConfig,
+    config: LossConfig,
+    alpha: Float[Array, ""] | float,
+    dot: Matmul,
+) -> tuple[Float[Array, ""], LossAux]:
+    """Returns the sum of the loss's terms, and its parts: see `tsae_loss`."""
     valid_B1 = pairs.valid[:, None]
     rows = jnp.maximum(pairs.valid.sum(dtype=jnp.int32), 1)
     x_BD = jnp.where(valid_B1, pairs.x, 0.0)
@@ -79,17 +100,14 @@ def tsae_loss(
     threshold_M1, active = _find_threshold([pre_BZ], rows, sae)
     f_BZ = apply_threshold(pre_BZ, threshold_M1)
 
-    unit = 1.0 / (tsae.width if config.mse_reduction == "mean" else 1)
-    per_row = unit / rows.astype(jnp.float32)
+    per_row = _weight_of_row(rows, width=tsae.width, reduction=config.mse_reduction)
     errors = _nested_errors(tsae, x_BD, f_BZ, dot=dot)
     squared_G = jnp.stack(
         [jnp.sum(e_BD**2, where=valid_B1) * per_row for e_BD in errors]
     )
     loss = (jnp.asarray(config.group_weights, jnp.float32) * squared_G).sum()
-
-    tokens_since_fired = jnp.minimum(tokens_since_fired, _MAX_TOKENS_SINCE_FIRED) + rows
     min_kept_Z = jnp.min(pre_BZ, axis=0, where=pre_BZ >= threshold_M1, initial=jnp.inf)
-    tokens_since_fired = jnp.where(jnp.isfinite(min_kept_Z), 0, tokens_since_fired)
+    tokens_since_fired = _advance_counters(tokens_since_fired, min_kept_Z, rows)
     dead_Z = tokens_since_fired >= config.dead_after_tokens
     auxk = contrast = jnp.float32(0.0)
     if config.auxk_coef > 0:
@@ -99,10 +117,10 @@ def tsae_loss(
         )
         loss = loss + config.auxk_coef * auxk
     if config.alpha > 0:
-        high_BZ = f_BZ[:, : tsae.num_high]
         positive_BZ = _positive_latents(
             tsae, pairs, threshold_M1, sae=sae, config=config, dot=dot
         )
+        high_BZ = f_BZ[:, : tsae.num_high]
         contrast = _contrast(pairs, high_BZ, positive_BZ, config=config, dot=dot)
         loss = loss + alpha * contrast
     smallest = min_kept_Z.min()
@@ -118,6 +136,24 @@ def tsae_loss(
         num_rows=rows,
         variance=jnp.sum(_center(x_BD, pairs.valid) ** 2) * per_row,
     )
+
+
+def _weight_of_row(
+    rows: Int[Array, ""], *, width: int, reduction: str
+) -> Float[Array, ""]:
+    """Returns what a row's squared error counts: 1 / rows, over D too for the mean."""
+    unit = 1.0 / (width if reduction == "mean" else 1)
+    return unit / rows.astype(jnp.float32)
+
+
+def _advance_counters(
+    tokens_since_fired: Int[Array, " Z"],
+    min_kept_Z: Float[Array, " Z"],
+    rows: Int[Array, ""],
+) -> Int[Array, " Z"]:
+    """Returns the counters after the batch: 0 where an activation was kept."""
+    grown_Z = jnp.minimum(tokens_since_fired, _MAX_TOKENS_SINCE_FIRED) + rows
+    return jnp.where(jnp.isfinite(min_kept_Z), 0, grown_Z)
 
 
 def _as_arrays(pairs: Pairs, width: int) -> Pairs:

@@ -116,21 +116,7 @@ def search_thresholds(
     >>> 3.0 < float(threshold_R[0]) <= 4.0, number_R.tolist()
     (True, [2])
     """
-
-    def narrow(bracket: tuple, probe_R: Array) -> tuple:
-        low_R, high_R, above_R, below_R, passes = bracket
-        count_at_probe_R = counter(_as_float(probe_R))
-        # A later initial probe may lie outside the bracket that an earlier one left.
-        inside_R = (probe_R > low_R) & (probe_R < high_R)
-        up_R = inside_R & (count_at_probe_R >= count_R)
-        down_R = inside_R & (count_at_probe_R < count_R)
-        return (
-            jnp.where(up_R, probe_R, low_R),
-            jnp.where(down_R, probe_R, high_R),
-            jnp.where(up_R, count_at_probe_R, above_R),
-            jnp.where(down_R, count_at_probe_R, below_R),
-            passes + 1,
-        )
+    narrow = functools.partial(_narrow_bracket, counter, count_R)
 
     def is_unfinished(bracket: tuple) -> Array:
         low_R, high_R, above_R, *_ = bracket
@@ -154,6 +140,25 @@ def search_thresholds(
     all_kept_R = low_R < _MIN_NORMAL_BITS
     kept_R = jnp.where(all_kept_R, below_R, above_R)
     return _as_float(jnp.maximum(low_R, _MIN_NORMAL_BITS)), kept_R
+
+
+def _narrow_bracket(
+    counter: Counter, count_R: Int[Array, " R"], bracket: tuple, probe_R: Array
+) -> tuple:
+    """Returns the bracket after one more pass, which counts at the probe."""
+    low_R, high_R, above_R, below_R, passes = bracket
+    count_at_probe_R = counter(_as_float(probe_R))
+    # A later initial probe may lie outside the bracket that an earlier one left.
+    inside_R = (probe_R > low_R) & (probe_R < high_R)
+    up_R = inside_R & (count_at_probe_R >= count_R)
+    down_R = inside_R & (count_at_probe_R < count_R)
+    return (
+        jnp.where(up_R, probe_R, low_R),
+        jnp.where(down_R, probe_R, high_R),
+        jnp.where(up_R, count_at_probe_R, above_R),
+        jnp.where(down_R, count_at_probe_R, below_R),
+        passes + 1,
+    )
 
 
 def _next_probe(
