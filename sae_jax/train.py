@@ -335,6 +335,8 @@ def _calibrate_and_measure(
             "l0": {"ema": before["l0"]["all"], "calibrated": figures["l0"]["all"]},
             "alive": figures["alive"],
             "smoothness": figures["smoothness"],
+            "relative_smoothness": figures["relative_smoothness"],
+            "autocorrelation": figures["autocorrelation"],
             "tokens": figures["tokens"],
         },
     )
@@ -352,13 +354,18 @@ def _sae_directory(workdir: Workdir, index: int, replica: Replica) -> Path:
 def _format_table(rows: Mapping[str, Mapping[str, Any]]) -> str:
     """Returns one line of text a replica, under a header."""
     lines = [
-        f"{'replica':<18} {'alpha':>6} {'FVE':>6} {'L0':>6} {'alive':>6} smoothness"
+        f"{'replica':<18} {'alpha':>6} {'FVE':>6} {'L0':>6} {'alive':>6} "
+        f"{'relative smoothness':<30} autocorrelation"
     ]
     for name, row in rows.items():
-        smoothness = ", ".join(f"{g} {s:.3f}" for g, s in row["smoothness"].items())
+        smoothness, autocorrelation = (
+            ", ".join(f"{group} {value:.3f}" for group, value in row[kind].items())
+            for kind in ("relative_smoothness", "autocorrelation")
+        )
         lines.append(
             f"{name:<18} {row['alpha']:>6g} {row['fve']:>6.3f} "
-            f"{row['l0']['calibrated']:>6.1f} {row['alive']['all']:>6.3f} {smoothness}"
+            f"{row['l0']['calibrated']:>6.1f} {row['alive']['all']:>6.3f} "
+            f"{smoothness:<30} {autocorrelation}"
         )
     return "\n".join(lines)
 

@@ -5,6 +5,10 @@
     alive       share of latents that fire at least once
     smoothness  mean over sequences of the mean over latents active in the sequence of
                 max_t |f_t - f_{t-1}| / |x_t - x_{t-1}|
+    relative    smoothness of f / max_t f along x / mean_t |x_t - x_{t-1}|: 1 is a jump
+                from nothing to the peak in one step of mean size, and latents whose
+                activations are large or small compare
+    autocorrelation   mean over latents of corr(f_{t-1}, f_t) (`autocorrelation`)
     variation   sum over latents of |f_t - f_{t-1}|, per pair of neighbors; relative:
                 divided by the sum of f, which does not change with the scale of x
 
@@ -26,6 +30,11 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from sae_jax.sae import TSAE, matmul_float32
+from sae_jax.stats.autocorrelation import (
+    NeighborSums,
+    lag1_autocorrelation,
+    sum_neighbors,
+)
 
 LATENT_GROUPS = ("high", "low", "all")
 # Firing rates by half decades of tokens, below 1e-6 to 1; the first bin is "never".
@@ -40,7 +49,7 @@ class QualitySums:
 
     Written by `measure_quality`, read by `quality_report`. `smoothness` and `sequences`
     run over LATENT_GROUPS: a sequence in which no latent of a group fires has no slope
-    there.
+    there. `relative_smoothness` is that of each latent in units of its peak.
     """
 
     tokens: Int[Array, ""]
@@ -54,6 +63,8 @@ class QualitySums:
     pairs: Int[Array, ""]
     variation: Float[Array, " Z"]
     smoothness: Float[Array, " 3"]
+    relative_smoothness: Float[Array, " 3"]
+    neighbors: NeighborSums
     sequences: Int[Array, " 3"]
 
     def __add__(self, other: Self) -> Self:
@@ -112,8 +123,10 @@ def measure_quality(
         activation_sum=f.sum((0, 1)),
         pairs=neighbors_ST1.sum(),
         variation=change.sum((0, 1)),
-        smoothness=jnp.stack([total for total, _ in slopes]),
-        sequences=jnp.stack([count for _, count in slopes]),
+        smoothness=jnp.stack([total for total, _, _ in slopes]),
+        relative_smoothness=jnp.stack([total for _, total, _ in slopes]),
+        neighbors=sum_neighbors(f, neighbors_ST1[:, :, 0]),
+        sequences=jnp.stack([count for _, _, count in slopes]),
     )
 
 
@@ -122,8 +135,11 @@ def _smoothness(
     f: Float[Array, "S T Z"],
     mask: Bool[Array, "S T"],
     high_Z: Bool[Array, " Z"],
-) -> list[tuple[Float[Array, ""], Int[Array, ""]]]:
-    """Returns for each group the sum of its sequences' smoothness, and their number."""
+) -> list[tuple[Float[Array, ""], Float[Array, ""], Int[Array, ""]]]:
+    """Returns for each group sums of its sequences' smoothness, and their number.
+
+    The first sum is absolute, the second relative.
+    """
     step_ST = jnp.linalg.norm(x[:, 1:] - x[:, :-1], axis=-1)
     moves_ST = mask[:, 1:] & mask[:, :-1] & (step_ST > 0)
     slope_STZ = jnp.where(
@@ -132,14 +148,21 @@ def _smoothness(
         0.0,
     )
     steepest_SZ = slope_STZ.max(axis=1, initial=0.0)
+    moves_S = jnp.maximum(moves_ST.sum(axis=1), 1).astype(jnp.float32)
+    step_S = jnp.where(moves_ST, step_ST, 0.0).sum(axis=1) / moves_S
+    peak_SZ = f.max(axis=1)
+    relative_SZ = steepest_SZ * step_S[:, None] / jnp.where(peak_SZ > 0, peak_SZ, 1.0)
     active_SZ = (f > 0).any(axis=1) & moves_ST.any(axis=1, keepdims=True)
     slopes = []
     for members_Z in (high_Z, ~high_Z, jnp.ones_like(high_Z)):
         chosen_SZ = active_SZ & members_Z[None]
         count_S = chosen_SZ.sum(axis=1)
-        total_S = jnp.where(chosen_SZ, steepest_SZ, 0.0).sum(axis=1)
-        mean_S = total_S / jnp.maximum(count_S, 1).astype(jnp.float32)
-        slopes.append((mean_S.sum(), (count_S > 0).sum()))
+        size_S = jnp.maximum(count_S, 1).astype(jnp.float32)
+        absolute, relative = (
+            (jnp.where(chosen_SZ, slope_SZ, 0.0).sum(axis=1) / size_S).sum()
+            for slope_SZ in (steepest_SZ, relative_SZ)
+        )
+        slopes.append((absolute, relative, (count_S > 0).sum()))
     return slopes
 
 
@@ -167,6 +190,7 @@ def quality_report(sums: QualitySums, *, num_high: int) -> dict[str, Any]:
     if tokens == 0:
         raise ValueError("no token was counted; there is nothing to report")
     latents = len(sums.firing_count)
+    autocorrelation_Z = lag1_autocorrelation(sums.neighbors, pairs=float(pairs))
     members = {
         "high": slice(0, num_high),
         "low": slice(num_high, None),
@@ -183,6 +207,8 @@ def quality_report(sums: QualitySums, *, num_high: int) -> dict[str, Any]:
         "l0": {},
         "alive": {},
         "smoothness": {},
+        "relative_smoothness": {},
+        "autocorrelation": {},
         "variation": {},
         "relative_variation": {},
     }
@@ -197,7 +223,11 @@ def quality_report(sums: QualitySums, *, num_high: int) -> dict[str, Any]:
             sums.activation_sum[part].sum(),
         )
         if sums.sequences[i]:
-            result["smoothness"][name] = float(sums.smoothness[i] / sums.sequences[i])
+            for kind in ("smoothness", "relative_smoothness"):
+                result[kind][name] = float(vars(sums)[kind][i] / sums.sequences[i])
+        if np.isfinite(autocorrelation_Z[part]).any():
+            mean = np.nanmean(autocorrelation_Z[part])
+            result["autocorrelation"][name] = float(mean)
         if pairs:
             result["variation"][name] = float(variation / pairs)
         if pairs and activity:

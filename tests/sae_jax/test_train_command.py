@@ -140,7 +140,8 @@ def test_a_run_leaves_every_replica_measured_and_saved(whole):
     assert [row["step"] for row in found["metrics"]] == [2, 4, 5, 8, 9, 11]
     for name in REPLICAS:
         row = found["summary"]["replicas"][name]
-        assert set(row["smoothness"]) == {"high", "low", "all"}
+        for kind in ("smoothness", "relative_smoothness", "autocorrelation"):
+            assert set(row[kind]) == {"high", "low", "all"}
         assert row["alpha"] == (0.0 if name.endswith("no_contrast") else 0.1)
         # 2 of 20 documents, each of 12 response tokens.
         assert row["tokens"] == 24

@@ -1,5 +1,7 @@
 """Figures on dictionaries so small that every one is worked out by hand."""
 
+import dataclasses
+import functools
 import json
 import pathlib
 
@@ -92,6 +94,62 @@ def test_figures_by_hand():
     )
 
 
+def test_relative_smoothness_and_autocorrelation_by_hand():
+    """The world of `test_figures_by_hand`: peaks 4 and 3, steps sqrt 13 and 4.
+
+    Slopes 1 and 3 / sqrt 13, times the mean step over the peak. Latent 0 goes 2, 4, 0:
+    (2, 4) and (4, 0) are two points on a falling line. Latent 1 goes 0, 3, 3: its
+    second values do not vary.
+    """
+    x = jnp.array([[[2.0, 0.0], [4.0, 3.0], [0.0, 3.0]]])
+    figures = quality_report(measure_quality(identity(), x, all_of(x)), num_high=1)
+    step = (13**0.5 + 4) / 2
+    high, low = step / 4, 3 / 13**0.5 * step / 3
+    assert figures["relative_smoothness"] == pytest.approx(
+        {"high": high, "low": low, "all": (high + low) / 2}
+    )
+    assert figures["autocorrelation"] == pytest.approx({"high": -1.0, "all": -1.0})
+
+
+def test_relative_smoothness_and_autocorrelation_do_not_depend_on_the_size_of_f():
+    rng = np.random.default_rng(0)
+    x = np.cumsum(rng.normal(size=(6, 40, 3)), axis=1).astype(np.float32) + 3
+    x[:, ::4] = -1.0
+
+    def figures(size):
+        tsae = dataclasses.replace(
+            identity(3, 1), encoder=size * jnp.eye(3), threshold=jnp.zeros(3)
+        )
+        return quality_report(measure_quality(tsae, x, all_of(x)), num_high=1)
+
+    one, ten = figures(1.0), figures(10.0)
+    assert ten["smoothness"]["all"] == pytest.approx(10 * one["smoothness"]["all"])
+    for name in ("relative_smoothness", "autocorrelation"):
+        assert ten[name] == pytest.approx(one[name], rel=1e-5)
+
+
+def test_autocorrelation_is_that_of_numpy_over_pairs_within_the_mask():
+    """Sums of two batches; a pair across a gap of the mask is none."""
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(8, 30, 4)) + 0.8 * rng.normal(size=(8, 1, 4))
+    x = x.astype(np.float32)
+    mask = rng.random((8, 30)) < 0.8
+    first, second = (
+        measure_quality(identity(4), x[rows], mask[rows]).to_host()
+        for rows in (slice(0, 5), slice(5, 8))
+    )
+    figures = quality_report(first + second, num_high=1)
+    f = np.where(x > 0.5, x, 0.0)
+    pairs = mask[:, 1:] & mask[:, :-1]
+    expected = [
+        np.corrcoef(f[:, :-1, z][pairs], f[:, 1:, z][pairs])[0, 1] for z in range(4)
+    ]
+    assert figures["autocorrelation"]["high"] == pytest.approx(expected[0], abs=1e-5)
+    assert figures["autocorrelation"]["all"] == pytest.approx(
+        np.mean(expected), abs=1e-5
+    )
+
+
 def test_smoothness_is_averaged_over_the_sequences_in_which_a_group_is_active():
     """Row 0: only latent 0, slope 1. Row 1: only latent 1, slope 1/2 (x also moves)."""
     x = jnp.array([[[1.0, 0.0], [3.0, 0.0]], [[0.0, 1.0], [-(3.0**0.5), 2.0]]])
@@ -150,8 +208,9 @@ def test_batches_add_up_to_the_whole():
         measure_quality(tsae, half, all_of(half)).to_host() for half in (x[:2], x[2:])
     ]
     together = parts[0] + parts[1]
-    for name, value in vars(whole).items():
-        np.testing.assert_allclose(vars(together)[name], value, rtol=1e-6)
+    jax.tree.map(
+        functools.partial(np.testing.assert_allclose, rtol=1e-6), together, whole
+    )
     assert (
         quality_report(together, num_high=1)["fve"]
         == quality_report(whole, num_high=1)["fve"]
