@@ -19,7 +19,14 @@ uniform operands, [95 % interval over problems]. With the probe, seed 0:
 With nothing compiled: 8 min 55 s where all was installed, 9 min 50 s and 10 min 40 s
 in fresh clones (the last not quite alone on the machine); SFT 193-203 s,
 autoencoders 35-38, RL 254-264, evaluations 11-16. Peak memory 2.0 GB; 192 programs
-compiled. Autoencoder: FVE 0.897, alive 99 %.
+compiled. These figures were taken with another probe: two autoencoders of 1,024
+latents, 400 steps, features chosen without a second half.
+
+Four autoencoders of 256 latents, on 1,024 problems of seed 0: FVE 0.921 and 0.916,
+0.943 and 0.939 without the contrast, alive 97-99 %. The other seed finds 126 of 250
+latents that fire. Of 256 problems, half choose 16 candidates and half confirm 2-5 of
+them (50 ways to halve); of shuffled outcomes, 0.05 on average. On 512 other problems
+the activation correlates with the outcome by 0.53-0.58 within problems.
 
 Without it (--config.probe.name=none, lambda_w=0 and lambda_p=0), three seeds:
 
@@ -84,12 +91,11 @@ def get_config() -> Config:
             num_reference_texts=128,
             log_every=20,
             sae=ProbeSAEConfig(
-                architecture=SAEConfig(latents=1024, k=32),
+                architecture=SAEConfig(latents=256, k=16),
                 optimizer=SAEOptimizerConfig(learning_rate=2e-3, warmup_steps=50),
                 train=SAETrainConfig(
-                    steps=400,
+                    steps=1600,
                     num_seeds=2,
-                    no_contrast_baseline=False,
                     threshold_start_step=200,
                     threshold_decay=0.98,
                 ),

@@ -2,7 +2,8 @@
 
 Cosine similarity without temperature, both directions of InfoNCE added, the previous
 token as the positive, one contrast block over the whole batch, activations as they
-are. Sizes, lengths and data are this library's defaults; set them on the command line.
+are; 16,384 latents, k 20. The lengths, which the text leaves open, are those of the
+authors' script (configs/tsae_reference.py).
 
 Command: python -m sae_jax.train --config=configs/tsae_paper.py --workdir=DIR \
     --config.pairs.path=ACTIVATIONS
@@ -10,14 +11,21 @@ Command: python -m sae_jax.train --config=configs/tsae_paper.py --workdir=DIR \
 NOT RUN beyond ten steps: no published activations are at hand to compare with.
 """
 
-from sae_jax.config import Config, LossConfig, OptimizerConfig, PairsConfig, SAEConfig
+from sae_jax.config import (
+    Config,
+    LossConfig,
+    OptimizerConfig,
+    PairsConfig,
+    SAEConfig,
+    TrainConfig,
+)
 
 
 def get_config() -> Config:
     """Returns the recipe."""
     return Config(
         name="tsae_paper",
-        sae=SAEConfig(topk_tolerance=0.0, normalize=False),
+        sae=SAEConfig(latents=16_384, k=20, topk_tolerance=0.0, normalize=False),
         loss=LossConfig(
             alpha=1.0,
             temperature=1.0,
@@ -27,5 +35,6 @@ def get_config() -> Config:
             mse_reduction="sum",
         ),
         optimizer=OptimizerConfig(lr_decay_fraction=0.0),
-        pairs=PairsConfig(positive="previous"),
+        pairs=PairsConfig(positive="previous", batch_size=8192),
+        train=TrainConfig(steps=200_000, no_contrast_baseline=False),
     )

@@ -29,7 +29,7 @@ class ProbeSAEConfig(ConfigSection):
         learning_rate=1e-3, warmup_steps=50
     )
     train: autoencoder.TrainConfig = autoencoder.TrainConfig(
-        steps=500,
+        steps=2000,
         num_seeds=2,
         no_contrast_baseline=False,
         threshold_start_step=200,

@@ -77,6 +77,25 @@ def test_a_watched_run_is_bit_for_bit_the_one_without_a_probe(command, whole, tm
     assert len(features(tmp_path)[0]) == 3
 
 
+def test_where_no_feature_is_confirmed_a_guided_run_is_the_plain_one(
+    command, whole, tmp_path
+):
+    """A policy this young solves hardly anything: nothing to choose features by."""
+    contrast = overrides(
+        probe__features__method="contrast", probe__features__latents=()
+    )
+    ended = command.run(*tiny(tmp_path, *PROBED, *GUIDED, *contrast))
+    assert ended.code == 0, ended.err
+    found = summary(tmp_path)
+    assert f"RFGO is off: {found['probe']['refusal']}" in ended.err
+    assert (found["probe"]["latents"], found["rfgo"]["num_features"]) == ([], 0)
+    assert found["params_sha256"] == summary(whole)["params_sha256"]
+    trained = [row for row in metrics(tmp_path) if row["stage"] == "train"]
+    assert {row["rfgo/num_features"] for row in trained} == {0}
+    report = (tmp_path / "report" / "index.html").read_text()
+    assert "None, and RFGO is off" in report
+
+
 def test_a_guided_run_is_another_one_and_says_what_guided_it(guided, whole):
     found = summary(guided)
     assert found["params_sha256"] != summary(whole)["params_sha256"]

@@ -12,6 +12,7 @@ from job_jax.files import write_atomically
 from job_jax.metrics import format_duration, format_number
 from job_jax.workdir import SUMMARY_FILE
 from rlvr_jax.analysis.report import (
+    autoencoders,
     bands,
     calibration,
     gains,
@@ -96,6 +97,7 @@ def render_page(run: RunArtifacts) -> str:
     )
     sections = [make(run) for make in _SECTIONS]
     sections += reward_features.probe_sections(run)
+    sections += [autoencoders.autoencoder_section(run)]
     sections += [make(run) for make in _LAST_SECTIONS]
     return environment.get_template("page.html").render(
         name=run.config["name"],

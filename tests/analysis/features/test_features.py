@@ -1,5 +1,6 @@
 """The subcommand `features` and its part of the report, on worlds of known truth."""
 
+import dataclasses
 import json
 import re
 
@@ -9,6 +10,7 @@ from feature_worlds import World, write_features
 from job_jax.metrics import MetricsWriter
 from rlvr_jax.analysis import read_run, write_report
 from rlvr_jax.analysis.features.command import main
+from rlvr_jax.analysis.report.autoencoders import autoencoder_section
 from rlvr_jax.analysis.report.reward_features import probe_sections
 
 EASY = {0: 1.8, 1: 0.4, 2: 1.8}
@@ -259,6 +261,28 @@ def test_how_the_features_were_tested_is_told(tmp_path):
     assert "Of 58 latents that fire, 20 are found by another seed." in text
     assert "4 were chosen by their effect within 40 problems, 2 confirmed on 41" in text
     assert "75 % have one sign on both halves" in text
+
+
+def test_a_seed_and_its_baseline_without_contrast_stand_side_by_side(tmp_path):
+    path = workdir(tmp_path / "run")
+    run = read_run(path)
+    assert autoencoder_section(run) is None
+    replica = {
+        "alpha": 0.1,
+        "fve": 0.9216,
+        "alive": {"high": 1.0, "low": 0.95, "all": 0.96},
+        "relative_smoothness": {"high": 0.932, "low": 1.03, "all": 1.0},
+        "autocorrelation": {"high": 0.309, "all": 0.07},
+    }
+    baseline = replica | {"alpha": 0.0, "autocorrelation": {"high": -0.136}}
+    replicas = {"seed0": replica, "seed0_no_contrast": baseline}
+    run = dataclasses.replace(run, summary={"tsae": {"replicas": replicas}})
+    first, second = autoencoder_section(run).table.rows
+    assert first == (
+        *("seed0", "0.1", "0.922", "96 %"),
+        *("0.932", "1.030", "0.309", "\u2013"),
+    )
+    assert (second[0], second[1], second[6]) == ("seed0_no_contrast", "0", "-0.136")
 
 
 def test_without_features_the_report_says_that_rfgo_is_off_and_why(tmp_path):

@@ -1,0 +1,57 @@
+"""Section of the report on the autoencoders that a run trained; else there is none."""
+
+from typing import Any
+
+from rlvr_jax.analysis.report.sections import Section
+from rlvr_jax.analysis.tables import Table
+from rlvr_jax.analysis.workdir import RunArtifacts
+from sae_jax.train import STAGE
+
+_GROUPS = ("high", "low")
+
+
+def autoencoder_section(run: RunArtifacts) -> Section | None:
+    """Returns a table of the replicas: each seed, and its baseline without contrast.
+
+    None where the run trained none, or took one that exists.
+    """
+    replicas = run.summary.get(STAGE, {}).get("replicas")
+    if not replicas:
+        return None
+    return Section(
+        title="Autoencoders",
+        text="On documents held out of their training. The contrast is to make the "
+        "high-level latents change slowly: compare a seed with its baseline of alpha "
+        "0, which had the same start and the same data. Slopes are relative: 1 is a "
+        "jump from nothing to a latent's peak in one step of mean size; "
+        "autocorrelation is that of a latent at neighboring tokens. Neither depends on "
+        "how large activations are.",
+        table=Table(
+            head=(
+                "replica",
+                "alpha",
+                "FVE",
+                "alive",
+                *(f"slope, {group}-level" for group in _GROUPS),
+                *(f"autocorrelation, {group}-level" for group in _GROUPS),
+            ),
+            rows=[_row(name, replica) for name, replica in replicas.items()],
+        ),
+    )
+
+
+def _row(name: str, replica: dict[str, Any]) -> tuple[str, ...]:
+    def by_group(kind: str) -> list[str]:
+        values = replica[kind]
+        return [
+            f"{values[group]:.3f}" if group in values else "\u2013" for group in _GROUPS
+        ]
+
+    return (
+        name,
+        f"{replica['alpha']:g}",
+        f"{replica['fve']:.3f}",
+        f"{100 * replica['alive']['all']:.0f} %",
+        *by_group("relative_smoothness"),
+        *by_group("autocorrelation"),
+    )
