@@ -22,6 +22,7 @@ from typing import ClassVar, NamedTuple, Self, cast
 
 from rlvr_jax.types import AnswerFormat, Problem, Verdict, VerdictStatus
 from rlvr_jax.verifiers import math_worker
+from rlvr_jax.verifiers.answers import parse_decimal, strip_delimiters
 from rlvr_jax.verifiers.base import Verifier
 
 # Only so much of a completion's end is read: room for the final answer of 4,000 tokens,
@@ -29,6 +30,7 @@ from rlvr_jax.verifiers.base import Verifier
 _MAX_CHARACTERS = 16_384
 # Items a worker holds: one in work and one waiting, so that it never idles between two.
 _MAX_QUEUED = 2
+_TIMEOUT = "time limit"
 _START_LIMIT_S = 60.0  # importing sympy takes a second; more on a crowded machine
 _MAX_FAILED_STARTS = 3  # in a row; then the installation is at fault
 _WORKER_SCRIPT = Path(__file__).with_name("math_worker.py")
@@ -52,6 +54,43 @@ class Item(NamedTuple):
 
 
 Items = Sequence[Item] | Sequence[tuple[str, str]]  # a pair is an Item of the defaults
+
+
+class _Batch:
+    """The items of one call: those that wait, and the verdicts on others."""
+
+    def __init__(self, items: Items):
+        self.items = items
+        self.queue = collections.deque(range(len(items)))
+        self.verdicts: dict[int, Verdict] = {}
+
+    def next_request(self) -> tuple[int, bytes]:
+        """Takes the first item that waits; returns its index and a worker's request."""
+        index = self.queue.popleft()
+        gold, answer, *how = self.items[index]
+        request = json.dumps([gold, _truncate_answer(answer), *how])
+        return index, request.encode() + b"\n"
+
+    def settle_repeats(self, index: int, verdict: Verdict) -> None:
+        """Gives a verdict to the items that wait with the gold and answer of another.
+
+        A policy that writes one slow answer writes it G times: it costs one time limit.
+        For a mere number this does nothing: there the machine stood still.
+        """
+        stated = self._read(index)
+        if parse_decimal(strip_delimiters(stated)) is not None:
+            return
+        for other in list(self.queue):
+            same_gold = self.items[other][0] == self.items[index][0]
+            if same_gold and self._read(other) == stated:
+                self.queue.remove(other)
+                self.verdicts[other] = verdict
+
+    def _read(self, index: int) -> str:
+        item = Item(*self.items[index])
+        return math_worker.read_answer(
+            _truncate_answer(item.answer), item.answer_format
+        )
 
 
 class _Worker:
@@ -148,11 +187,6 @@ class MathVerifier:
                 worker.stop()
             self._workers.clear()
 
-    @property
-    def worker_pids(self) -> list[int]:
-        """Returns the process ids of the workers now alive or not yet found dead."""
-        return [worker.process.pid for worker in self._workers]
-
     def grade_all(self, items: Items) -> list[Verdict]:
         """Returns one verdict for each item, or (gold, answer), in order."""
         return list(self.grade_each(items))
@@ -163,38 +197,33 @@ class MathVerifier:
         The verifier serves nobody else until the iterator is exhausted or closed.
         """
         with self._lock:
-            verdicts: dict[int, Verdict] = {}
-            queue = collections.deque(range(len(items)))
+            batch = _Batch(items)
             try:
                 for index in range(len(items)):
-                    while index not in verdicts:
-                        self._dispatch(queue, items)
-                        self._collect(queue, verdicts)
-                    yield _note_truncation(verdicts.pop(index), items[index][1])
+                    while index not in batch.verdicts:
+                        self._dispatch(batch)
+                        self._collect(batch)
+                    yield _note_truncation(batch.verdicts.pop(index), items[index][1])
             finally:
                 for worker in [w for w in self._workers if w.items]:
                     self._remove(worker)
 
-    def _dispatch(self, queue: collections.deque[int], items: Items) -> None:
+    def _dispatch(self, batch: _Batch) -> None:
         """Fills the workers with items; starts as many workers as there is work for."""
         for worker in [w for w in self._workers if not w.items]:
             if worker.process.poll() is not None:  # died while idle: nothing was lost
                 self._remove(worker)
         busy = sum(bool(worker.items) for worker in self._workers)
-        while len(self._workers) < min(self._size, busy + len(queue)):
+        while len(self._workers) < min(self._size, busy + len(batch.queue)):
             self._workers.append(_Worker(self._timeout_s))
         for depth in range(1, _MAX_QUEUED + 1):
             for worker in self._workers:
-                if queue and len(worker.items) < depth:
-                    gold, answer, *how = items[queue[0]]
-                    request = json.dumps([gold, _truncate_answer(answer), *how])
-                    worker.enqueue(queue.popleft(), request.encode() + b"\n")
+                if batch.queue and len(worker.items) < depth:
+                    worker.enqueue(*batch.next_request())
         for worker in self._workers:
             worker.send()
 
-    def _collect(
-        self, queue: collections.deque[int], verdicts: dict[int, Verdict]
-    ) -> None:
+    def _collect(self, batch: _Batch) -> None:
         """Waits until a worker answers, dies or is overdue, and writes that down."""
         busy = [worker for worker in self._workers if worker.items]
         with selectors.DefaultSelector() as selector:
@@ -206,33 +235,29 @@ class MathVerifier:
         for worker in busy:
             lines = worker.receive()
             if lines is None:
-                self._replace(worker, "worker died", queue, verdicts)
+                self._replace(worker, "worker died", batch)
             elif not lines and time.monotonic() > worker.deadline:
-                reason = f"time limit {self._timeout_s:g} s"
-                self._replace(worker, reason, queue, verdicts)
+                self._replace(worker, f"{_TIMEOUT} {self._timeout_s:g} s", batch)
             for line in lines or ():
                 if not worker.ready:
                     worker.ready = True
                     self._failed_starts = 0
                 else:
                     status, reason, answer = json.loads(line)
-                    verdicts[worker.items.popleft()] = Verdict(
+                    batch.verdicts[worker.items.popleft()] = Verdict(
                         status=status, reason=reason, answer=answer
                     )
 
-    def _replace(
-        self,
-        worker: _Worker,
-        reason: str,
-        queue: collections.deque[int],
-        verdicts: dict[int, Verdict],
-    ) -> None:
+    def _replace(self, worker: _Worker, reason: str, batch: _Batch) -> None:
         """Drops a worker: the item in work is `unverified`, the others queue again."""
         exit_code = self._remove(worker)
-        if worker.ready:
-            verdicts[worker.items.popleft()] = Verdict(
-                status="unverified", reason=reason
-            )
+        in_work = worker.items.popleft() if worker.ready else None
+        batch.queue.extendleft(reversed(worker.items))
+        if in_work is not None:
+            verdict = Verdict(status="unverified", reason=reason)
+            batch.verdicts[in_work] = verdict
+            if reason.startswith(_TIMEOUT):
+                batch.settle_repeats(in_work, verdict)
         else:
             self._failed_starts += 1
             if self._failed_starts >= _MAX_FAILED_STARTS:
@@ -240,7 +265,6 @@ class MathVerifier:
                     f"the mathematics workers do not start (exit code {exit_code}); "
                     f"see what `{sys.executable} -c 'import math_verify'` says"
                 )
-        queue.extendleft(reversed(worker.items))
 
     def _remove(self, worker: _Worker) -> int:
         """Returns the exit code of a worker that is now stopped and forgotten."""

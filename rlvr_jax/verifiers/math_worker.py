@@ -7,7 +7,6 @@ by a grammar (math-verify's LaTeX reader) and never evaluated as code.
 
 import contextlib
 import functools
-import itertools
 import json
 import logging
 import os
@@ -19,11 +18,17 @@ import sys
 from typing import Any
 
 from rlvr_jax.verifiers.answers import (
+    describe_cost,
+    drop_currency,
     extract_answer,
     extract_marked_answer,
+    have_different_bases,
+    have_different_units,
+    join_digit_groups,
     normalize_notation,
     parse_decimal,
     parse_single_number,
+    read_decimal_comma,
     strip_delimiters,
 )
 
@@ -31,31 +36,19 @@ from rlvr_jax.verifiers.answers import (
 # 10^(10^10) asks for gigabytes and must fail here, not push the trainer out of memory.
 _MEMORY_BYTES = 1 << 30
 
-# What a degenerate policy writes costs the grammar or sympy seconds to minutes and then
-# a new worker, so the worst is not parsed at all: "1+1+1+" to the end, deep brackets,
-# towers of powers, an exponent of six digits. An answer of that kind is wrong and not
-# `unverified`, which would earn its group's mean. The golds of GSM8K, MATH-500 and
-# DeepScaleR's sample have at most 145 characters and 2 levels of brackets.
-_MAX_EXPRESSION = 500
-_MAX_DEPTH = 16
-_TOWER = re.compile(r"\^\s*\{[^{}]*\^\s*\{[^{}]*\^|\^\s*\{?\s*\d{6}", re.ASCII)
+_PERCENT = re.compile(r"([^,;]*?)\s*\\?%")
+_CLOCK = re.compile(r"\d{1,2}:0\d", re.ASCII)  # 6:00; 6:30 may be a ratio
 _EULER = re.compile(r"e\s*\^.*(?<![A-Za-z])i(?![A-Za-z])", re.DOTALL)
 
 
-def _bracket_depth(text: str) -> int:
-    """Returns how many brackets of any kind are open at once, at most."""
-    steps = ((c in "([{") - (c in ")]}") for c in text)
-    return max(itertools.accumulate(steps), default=0)
-
-
 def _parse_failure(text: str) -> str:
-    """Returns why there are no readings of an expression, "" where there are some."""
-    if len(text) > _MAX_EXPRESSION:
-        return f"is not parsed: over {_MAX_EXPRESSION} characters"
-    if _bracket_depth(text) > _MAX_DEPTH:
-        return f"is not parsed: brackets over {_MAX_DEPTH} deep"
-    if _TOWER.search(text):
-        return "is not parsed: a tower of powers, or an exponent of six digits"
+    """Returns why there are no readings of an expression, "" where there are some.
+
+    An answer that costs too much is incorrect. Unverified it would earn its group's
+    mean, and a policy would learn to write it.
+    """
+    if cost := describe_cost(text):
+        return f"is not parsed: {cost}"
     return "" if _parse_latex(text) else "does not parse"
 
 
@@ -68,8 +61,9 @@ def _parse_latex(text: str) -> tuple:
     # The grammar would add numbers that stand side by side: "1 2 3" is 6.
     if re.search(r"\d\s+\d", text):
         return ()
+    percent = _PERCENT.fullmatch(text)
     readings = parse(
-        f"${text}$",
+        f"${percent[1]}$%" if percent else f"${text}$",
         [LatexExtractionConfig(boxed_match_priority=-1)],
         fallback_mode="no_fallback",
         extraction_mode="first_match",
@@ -87,20 +81,61 @@ def _complex_exp(power: Any) -> Any:
     return exp(power.subs({x: I for x in power.free_symbols if x.name == "i"}))
 
 
+def _differ_at_a_point(gold: Any, answer: Any) -> bool:
+    """Returns whether two expressions have values apart, where symbols have values.
+
+    It takes a millisecond, where `verify` would simplify the difference: seconds, for a
+    power of a sum. False where either is anything but a formula of plain operations.
+    """
+    from sympy import Expr, Float, Symbol, preorder_traversal  # noqa: PLC0415
+    from sympy.core.evalf import PrecisionExhausted  # noqa: PLC0415
+
+    pair = (gold, answer)
+    if any(not isinstance(side, Expr) or isinstance(side, Symbol) for side in pair):
+        return False  # a symbol may stand for a word
+    if not all(_is_plain(node) for side in pair for node in preorder_traversal(side)):
+        return False
+    symbols = gold.free_symbols | answer.free_symbols
+    names = sorted({x.name for x in symbols})
+    # Between 0.2 and 0.9, where powers stay small; the golden ratio spreads them.
+    point = {x: Float(0.2 + 0.7 * (0.618 * names.index(x.name) % 1)) for x in symbols}
+    try:
+        one, other = (side.evalf(20, subs=point, strict=True) for side in pair)
+    except PrecisionExhausted:
+        return False
+    apart = abs(one - other).evalf(15) - 1e-9 * abs(one).evalf(15) - 1e-5
+    return bool(apart.is_finite and apart > 0)
+
+
+def _is_plain(node: Any) -> bool:
+    """Returns whether a part of an expression has one value wherever symbols have."""
+    from sympy import Add, Function, I, Mul, Number, NumberSymbol, Pow, Symbol  # noqa: PLC0415  # noqa: PLC0415, I001
+    from sympy.core.function import AppliedUndef  # noqa: PLC0415
+
+    kinds = (Add, Mul, Pow, Number, NumberSymbol, type(I), Symbol, Function)
+    return isinstance(node, kinds) and not isinstance(node, AppliedUndef)
+
+
+def read_answer(completion: str, answer_format: str) -> str:
+    """Returns the answer that a completion states, in one notation; "" for none."""
+    return extract_answer(normalize_notation(completion), answer_format)
+
+
 def grade(
     gold: str, answer: str, answer_format: str = "any", verifier: str = "math"
 ) -> tuple[str, str, str | None]:
     """Returns status, reason and the answer found."""
+    stated = read_answer(answer, answer_format)
     gold, answer = normalize_notation(gold), normalize_notation(answer)
     marked = extract_marked_answer(gold)
     gold = gold.strip() if marked is None else marked
     if not gold:
         return "unverified", "gold is empty", None
     if verifier == "numeric":
-        return _grade_number(gold, extract_answer(answer, answer_format))
+        return _grade_number(gold, stated)
     if answer_format == "any" and strip_delimiters(answer) == strip_delimiters(gold):
         return "correct", "", gold
-    return _grade_mathematics(gold, extract_answer(answer, answer_format))
+    return _grade_mathematics(gold, stated)
 
 
 def _grade_number(gold: str, answer: str) -> tuple[str, str, str | None]:
@@ -121,6 +156,13 @@ def _grade_mathematics(gold: str, answer: str) -> tuple[str, str, str | None]:
     bare_gold, bare_given = strip_delimiters(gold), strip_delimiters(answer)
     if answer and bare_given == bare_gold:
         return "correct", "", answer
+    if _CLOCK.fullmatch(bare_gold):
+        return "incorrect", "" if answer else "no final answer", answer or None
+    if have_different_units(bare_gold, bare_given):
+        return "incorrect", "another unit than the gold's", answer
+    if have_different_bases(bare_gold, bare_given):
+        return "incorrect", "another base than the gold's", answer
+    bare_gold, bare_given = _write_numbers_alike(bare_gold, bare_given)
     gold_number, number = parse_decimal(bare_gold), parse_decimal(bare_given)
     if gold_number is None and (unread := _parse_failure(bare_gold)):
         return "unverified", f"gold {unread}", None
@@ -133,13 +175,23 @@ def _grade_mathematics(gold: str, answer: str) -> tuple[str, str, str | None]:
             return "incorrect", "", answer
     if unread := _parse_failure(bare_given):
         return "incorrect", f"final answer {unread}", answer
-    equal = verify(
-        list(_parse_latex(bare_gold)),
-        list(_parse_latex(bare_given)),
-        timeout_seconds=None,
-        raise_on_error=True,
-    )
+    golds, givens = _parse_latex(bare_gold), _parse_latex(bare_given)
+    if all(_differ_at_a_point(g, a) for g in golds for a in givens):
+        return "incorrect", "", answer
+    equal = verify(list(golds), list(givens), timeout_seconds=None, raise_on_error=True)
     return ("correct" if equal else "incorrect"), "", answer
+
+
+def _write_numbers_alike(gold: str, answer: str) -> tuple[str, str]:
+    """Returns both without currencies, spaces in numbers and commas for points.
+
+    The gold's "1,2" stays a list where the answer is 1.2; its "1,25" is a number then.
+    """
+    gold, answer = (join_digit_groups(drop_currency(side)) for side in (gold, answer))
+    return (
+        read_decimal_comma(gold, beside=answer, min_digits=2),
+        read_decimal_comma(answer, beside=gold),
+    )
 
 
 def _grade_safely(item: list[str]) -> tuple[str, str, str | None]:

@@ -12,17 +12,23 @@ import pytest
 from hostile import hostile_answers
 
 from rlvr_jax.types import Problem
-from rlvr_jax.verifiers import math, math_worker
+from rlvr_jax.verifiers import answers, math, math_worker
 from rlvr_jax.verifiers.base import get_verifier
 from rlvr_jax.verifiers.math import MathVerifier
 
-SLOW = r"\boxed{9^{9^{9}}}"  # 370 million digits
+# Sums that sympy looks long for a closed form of.
+SLOW = r"\boxed{\sum_{n=1}^{\infty}\frac{1}{n^{99}+1}}"
+OTHER_SLOW = SLOW.replace("99", "98")
 
 
 @pytest.fixture(scope="module")
 def verifier() -> Iterator[MathVerifier]:
     with MathVerifier(workers=2, timeout_s=60.0) as pool:
         yield pool
+
+
+def _worker_pids(pool: MathVerifier) -> list[int]:
+    return [worker.process.pid for worker in pool._workers]
 
 
 CASES = r"\begin{cases} x=1 \\ y=2 \end{cases}"
@@ -81,6 +87,32 @@ RIGHT = [
     ("7", r"\boxed{" + r"\left(" * 12 + "7" + r"\right)" * 12 + "}"),
     # 1 + 1/(1 + 1/(1 + ...)), ten deep: a ratio of Fibonacci numbers
     ("144/89", "1+" + r"\frac{1}{1+" * 9 + "1" + "}" * 9 + "+0"),
+    ("2,3", r"so \boxed{2} and \boxed{3}."),
+    (r"\{-1,4\}", r"$\boxed{4}$, $\boxed{-1}$"),
+    ("(2,1),(1,2)", r"\[\boxed{(1, 2)} \quad \text{and} \quad \boxed{(2, 1)}\]"),
+    ("x=4,y=5", r"\boxed{x = 4} and \boxed{y = 5}"),
+    ("x=4,y=5", r"$x = \boxed{4}$ and $y = \boxed{5}$"),
+    (r"\boxed{6} pens and \boxed{8} cups", r"\boxed{6, 8}"),
+    ("5", r"\boxed{5}, \boxed{5}"),
+    ("1000", "1 000"),
+    ("12345678.5", r"\boxed{12\,345\,678.5}"),
+    ("1000.99", "1000,99"),
+    ("1,22", "1.22"),
+    ("0.5", "0,5"),
+    ("2.74", "a price of 2,74 $ a piece"),
+    ("1000.99", "it costs 1,000.99\u20ac"),
+    ("5", "\\boxed{\u00a35}"),
+    ("1000.99", "the area is 1,000.99m\u00b2"),
+    ("12", r"so the volume is 12\text{ cm}^3"),
+    (r"5\text{ cm}", r"\boxed{5\text{ centimeters}}"),
+    (r"5\text{ square feet}", r"\boxed{5 \text{ ft}^2}"),
+    (r"60\text{ mph}", r"\boxed{60\text{ miles per hour}}"),
+    (r"\$5", r"\boxed{5\text{ dollars}}"),
+    ("52_8", "52_{8}"),
+    ("52_8", "52"),
+    (r"1-\frac{1}{\mathrm{e}}", "1-1/e"),
+    (r"\frac{50}{3}\%", r"\boxed{16.\overline{6}\%}"),
+    ("6:00", r"\boxed{6:00}"),
     ("2", r"\sqrt{2+" * 10 + r"\sqrt{4}" + "}" * 10),  # sqrt(2 + 2) = 2
 ]
 WRONG = [
@@ -182,8 +214,7 @@ def test_threads_may_share_a_verifier(verifier):
 
 
 def test_an_item_over_its_limit_is_unverified_and_no_other_item_notices():
-    other = r"\boxed{8^{9^{9}}}"
-    answers = ["#### 5", SLOW, other, "#### 6", "#### 5"]
+    answers = ["#### 5", SLOW, OTHER_SLOW, "#### 6", "#### 5"]
     with MathVerifier(workers=2, timeout_s=1.0) as pool:
         verdicts = pool.grade_all([("5", answer) for answer in answers])
     assert [v.status for v in verdicts] == [
@@ -192,21 +223,39 @@ def test_an_item_over_its_limit_is_unverified_and_no_other_item_notices():
     assert [v.reason for v in verdicts[1:3]] == ["time limit 1 s"] * 2
 
 
+def test_what_ran_over_its_limit_is_not_tried_again(monkeypatch):
+    """The same answer in other words; a worker for each would start without memory."""
+    started = []
+
+    class Counted(math._Worker):
+        def __init__(self, timeout_s):
+            started.append(self)
+            super().__init__(timeout_s)
+
+    monkeypatch.setattr(math, "_Worker", Counted)
+    answers = [f"{words} it is {SLOW}" for words in ("So", "Thus", "Hence", "Yes,")]
+    with MathVerifier(workers=1, timeout_s=1.0) as pool:
+        verdicts = pool.grade_all([("5", answer) for answer in answers])
+        assert {v.reason for v in verdicts} == {"time limit 1 s"}
+        assert len(started) == 1
+        assert pool.grade_all([("5", "#### 5")])[0].status == "correct"
+
+
 def test_a_worker_that_stands_still_is_replaced():
     with MathVerifier(workers=1, timeout_s=1.0) as pool:
         pool.grade_all([("5", "#### 5")])
-        [stopped] = pool.worker_pids
+        [stopped] = _worker_pids(pool)
         os.kill(stopped, signal.SIGSTOP)
         verdicts = pool.grade_all([("5", "#### 5")] * 3)
         assert [v.status for v in verdicts] == ["unverified", "correct", "correct"]
-        assert pool.worker_pids != [stopped]
+        assert _worker_pids(pool) != [stopped]
 
 
 def test_a_worker_that_dies_costs_the_item_in_its_hands_only():
     with MathVerifier(workers=1, timeout_s=60.0) as pool:
         verdicts = pool.grade_each([("5", "#### 5"), ("5", SLOW), ("5", "#### 5")])
         assert next(verdicts).status == "correct"
-        os.kill(*pool.worker_pids, signal.SIGKILL)
+        os.kill(*_worker_pids(pool), signal.SIGKILL)
         died, after = verdicts
         assert (died.status, died.reason) == ("unverified", "worker died")
         assert after.status == "correct"
@@ -215,7 +264,7 @@ def test_a_worker_that_dies_costs_the_item_in_its_hands_only():
 def test_a_worker_that_dies_idle_costs_nothing():
     with MathVerifier(workers=1, timeout_s=60.0) as pool:
         pool.grade_all([("5", "#### 5")])
-        [pid] = pool.worker_pids
+        [pid] = _worker_pids(pool)
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         assert [v.status for v in pool.grade_all([("5", "#### 5")] * 2)] == [
@@ -241,6 +290,66 @@ def test_workers_that_cannot_start_are_an_error_and_no_verdict(monkeypatch, tmp_
         pool.grade_all([("5", "#### 5")])
 
 
+HOSTILE = [
+    *(
+        r"2^{12!}",
+        r"20^{20}!",
+        "9!!!!!",
+        "33^{33}!!",
+        "9^{9^{9}}",
+        "{{9^{99}}^{99}}^{99}",
+    ),
+    *(r"(x+y+z+w)^{999}", r"(x+y+z+w)^{30}", r"((x+y)^{99})^{99}", r"(1+i)^{99999}"),
+    r"(\sqrt{2}+\sqrt{3}+\sqrt{5}+\sqrt{7})^{99}",
+    *(r"\cos(10^{99999})", r"\binom{10^9}{10^8}", r"\sqrt{10^{9999}+1}", "999999!"),
+    *(r"\sum_{n=1}^{10^9} n^n", r"\sum_{k=1}^{99999} \frac{1}{k}"),
+    r"\tan(\tan(\tan(\tan(\tan(5)))))",
+    "\\begin{vmatrix}"
+    + r"\\".join("&".join(f"{row}_{n}" for n in range(6)) for row in "jklmnp")
+    + "\\end{vmatrix}",
+    r"\frac{1}{1+" * 15 + "1" + "}" * 15,
+]
+
+
+def test_known_ways_to_cost_the_time_limit_are_wrong_and_cost_little():
+    """Unverified would earn the group's mean. Each took more than 2 to 6 seconds."""
+    with MathVerifier(workers=2, timeout_s=5.0) as pool:
+        verdicts = pool.grade_all([("5", rf"\boxed{{{text}}}") for text in HOSTILE])
+    statuses = {t: v.status for t, v in zip(HOSTILE, verdicts, strict=True)}
+    assert {t: s for t, s in statuses.items() if s != "incorrect"} == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "is_parsed"),
+    [
+        *(
+            (text, True)
+            for text in ("2^{2^{10}}", "10^{1000}", "2023!", "5!!", "x^{99999}")
+        ),
+        *((text, True) for text in (r"\binom{2023}{1011}", r"2^{1000+1000+1000}")),
+        *(
+            (text, True)
+            for text in (r"\frac{1}{2^{99}}", "x^{y^{z}}", "90^\\circ", "1!!!!")
+        ),
+        *(
+            (text, True)
+            for text in (r"\sum_{n=1}^{\infty} 2^{-n}", "^", "_", "((", "}")
+        ),
+        *((text, True) for text in ("1^{99999}", r"\sum_{k=1}^{9999} k", "2^{-99}")),
+        *(
+            (text, False)
+            for text in ("10^{20001}", "2^3^4^5^6", r"\frac{1}{10^{99999}}")
+        ),
+        *(
+            (text, False)
+            for text in ("x^{2^{9^{9}}}", r"\prod_{k=1}^{10001} k", "9999!")
+        ),
+    ],
+)
+def test_what_costs_too_much_is_told_from_its_text(text, is_parsed):
+    assert (answers.describe_cost(text) == "") is is_parsed
+
+
 @pytest.mark.parametrize(
     "count", [200, pytest.param(10_000, marks=pytest.mark.exhaustive)]
 )
@@ -261,7 +370,7 @@ def test_hostile_answers_are_judged_one_by_one(count):
 @pytest.mark.skipif(sys.platform != "linux", reason="prlimit is Linux's")
 def test_a_worker_cannot_take_more_than_a_gibibyte(verifier):
     verifier.grade_all([("5", "#### 5")])
-    limits = [resource.prlimit(p, resource.RLIMIT_AS) for p in verifier.worker_pids]
+    limits = [resource.prlimit(p, resource.RLIMIT_AS) for p in _worker_pids(verifier)]
     assert set(limits) == {(2**30, 2**30)}
 
 
@@ -281,7 +390,13 @@ def test_a_worker_loads_neither_jax_nor_what_needs_it():
     ("answer", "reason"),
     [
         ("1+" * 300 + "1", "is not parsed: over 500 characters"),
-        ("{1+" * 20 + "5" + "}" * 20, "is not parsed: brackets over 16 deep"),
+        ("{1+" * 20 + "5" + "}" * 20, "is not parsed: brackets over 12 deep"),
+        ("2^{9^{9}}", "is not parsed: a number of over 20000 digits"),
+        (r"\sum_{k=1}^{99999} k", "is not parsed: a sum of over 10000 terms"),
+        (
+            r"\det\begin{pmatrix}" + r"a & b & c & d & f \\" * 5 + r"\end{pmatrix}",
+            "is not parsed: a determinant over 4 by 4",
+        ),
         (
             "2^{9999999}",
             "is not parsed: a tower of powers, or an exponent of six digits",

@@ -35,6 +35,25 @@ NEAR = [
     ("0.5", "5", "scale"),
     ("5", "50", "scale"),
     ("1000", "1,0000", "scale"),
+    ("1,234", "1.234", "comma"),
+    ("1.234", "1,234", "comma"),
+    ("1.234", "1234", "comma"),
+    ("1,2", "1.2", "comma"),
+    ("1.2", "1, 2", "comma"),
+    ("1.2", "(1,2)", "comma"),
+    ("1.25", "1,26", "comma"),
+    ("12.5", "1,25", "comma"),
+    ("5", "5,0", "comma"),
+    ("1234", "1 23 4", "comma"),
+    ("1000", "1 00", "comma"),
+    ("1000", "1 0000", "comma"),
+    ("1000", "10 00", "comma"),
+    ("0.123", "0 123", "comma"),
+    ("3", "1 2", "comma"),
+    (r"\frac{1}{2}\%", r"\frac{1}{2}", "scale"),
+    ("6:00", "6:01", "one off"),
+    ("6:00", "7:00", "one off"),
+    (r"1-\frac{1}{\mathrm{e}}", r"1+\frac{1}{\mathrm{e}}", "sign"),
     ("0.5", "0.5\\%", "scale"),
     ("1.5", "1,500", "scale"),
     ("2\\pi", "2", "scale"),
@@ -54,6 +73,17 @@ NEAR = [
         "order",
     ),
     ("52_8", "42", "unit"),
+    ("52_8", "52_9", "unit"),
+    ("52_8", "42_{10}", "unit"),
+    (r"5\text{ cm}", r"5\text{ m}", "unit"),
+    (r"5\text{ cm}", r"5\text{ cm}^2", "unit"),
+    (r"5\text{ square feet}", r"5\text{ cubic feet}", "unit"),
+    (r"5\text{ m/s}", r"5\text{ km/h}", "unit"),
+    (r"5\text{ m/s}", r"5\text{ m/s}^2", "unit"),
+    (r"\$5", "5\u20ac", "unit"),
+    (r"\$5", r"5\text{ cents}", "unit"),
+    ("5", "5m^2", "unit"),
+    ("5m^2", "5", "unit"),
     (r"90^\circ", r"91^\circ", "unit"),
     ("7", "8", "one off"),
     ("7", "6", "one off"),
@@ -71,9 +101,27 @@ NEAR = [
 LENIENT = [
     ("50\\%", "50"),
     ("50", "50\\%"),
-    ("52_8", "52_9"),
     (r"90^\circ", "90"),
-    (r"5\text{ cm}", r"5\text{ m}"),
+    (r"5\text{ apples}", r"5\text{ pears}"),
+    ("5", "5t"),
+]
+# Boxes that make one list, or do not: gold, completion.
+NEAR_BOXES = [
+    ("2", r"\boxed{1} and \boxed{2}"),
+    ("1", r"\boxed{1} and \boxed{2}"),
+    ("2", r"$\boxed{1}$, $\boxed{2}$"),
+    ("2", r"\boxed{1} or \boxed{2}"),
+    ("12", r"\boxed{1}\boxed{2}"),
+    ("1,2", r"\boxed{1}, no: \boxed{2}"),
+    ("1,2", r"\boxed{1}, or rather \boxed{2}"),
+    ("1,2", r"\boxed{1} is wrong and \boxed{2}"),
+    ("1,2", "\\boxed{1} and\n\n\\boxed{2}"),
+    ("1,2", r"\boxed{1}. And \boxed{2}"),
+    ("1,2", r"\boxed{1} + \boxed{2}"),
+    ("1,2", r"\boxed{1}, \boxed{2}, \boxed{3}"),
+    ("1,2,3", r"\boxed{1}, \boxed{2}"),
+    ("x=4,y=5", r"x = \boxed{5} and y = \boxed{4}"),
+    ("(1,2)", r"\boxed{2}, \boxed{1}"),
 ]
 NUMBERS = [
     ("5", "-5"),
@@ -83,6 +131,8 @@ NUMBERS = [
     ("1,000", "1,001"),
     ("1000", "1,0000"),
     ("50", "50%"),
+    ("1000", "1 00"),
+    ("1.5", "1,500"),
     ("3", "3.01"),
     ("3", "1/3"),
 ]
@@ -115,6 +165,11 @@ def test_near_misses_are_incorrect(grader):
     assert _not("incorrect", pairs, _statuses(grader, pairs)) == []
     own = [(gold, gold) for gold, *_ in NEAR]
     assert _not("correct", own, _statuses(grader, own)) == []
+
+
+def test_boxes_that_make_another_list_are_incorrect(grader):
+    statuses = _statuses(grader, NEAR_BOXES, form="{}")
+    assert _not("incorrect", NEAR_BOXES, statuses) == []
 
 
 def test_what_is_read_alike_is_known(grader):

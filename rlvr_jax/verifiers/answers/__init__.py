@@ -3,19 +3,33 @@
 The standard library alone: a judging worker must start without JAX.
 """
 
+from rlvr_jax.verifiers.answers.limits import describe_cost
 from rlvr_jax.verifiers.answers.notation import normalize_notation
-from rlvr_jax.verifiers.answers.numerals import parse_decimal, parse_single_number
+from rlvr_jax.verifiers.answers.numerals import (
+    have_different_bases,
+    join_digit_groups,
+    parse_decimal,
+    parse_single_number,
+    read_decimal_comma,
+)
 from rlvr_jax.verifiers.answers.statements import (
     extract_answer,
     extract_marked_answer,
     strip_delimiters,
 )
+from rlvr_jax.verifiers.answers.units import drop_currency, have_different_units
 
 __all__ = [
+    "describe_cost",
+    "drop_currency",
     "extract_answer",
     "extract_marked_answer",
+    "have_different_bases",
+    "have_different_units",
+    "join_digit_groups",
     "normalize_notation",
     "parse_decimal",
     "parse_single_number",
+    "read_decimal_comma",
     "strip_delimiters",
 ]

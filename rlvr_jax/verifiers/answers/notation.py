@@ -47,6 +47,9 @@ _FRACTIONS = str.maketrans(
         for sign in map(chr, (*range(0xBC, 0xBF), *range(0x2150, 0x215F)))
     }
 )
+# A number of m\u00b2, and not of a variable m squared, which is written in LaTeX.
+_RAISED_UNIT = re.compile("(?<=\\d)\\s?(mm|cm|dm|m|km|in|ft|yd|mi)([\u00b2\u00b3])")
+_CONSTANT = re.compile(r"(?<![A-Za-z])\\mathrm\s*\{\s*([ei])\s*\}")
 _RAISED = re.compile("[\u2070\u00b9\u00b2\u00b3\u2074-\u207f]+")
 _LOWERED = re.compile("[\u2080-\u208e]+")
 _ROOT = re.compile(
@@ -70,17 +73,25 @@ def normalize_notation(text: str) -> str:
     r"""Returns the text with ASCII and LaTeX in place of what stands for them.
 
     Worked examples: "x\u00b2" x^{2}, "1\u00bd" and "1 1/2" 1\frac{1}{2}, "1.5e3"
-    1.5\times 10^{3}, "0.\overline{3}" \frac{3}{9}, full-width digits ASCII digits.
+    1.5\times 10^{3}, "0.\overline{3}" \frac{3}{9}, "5m\u00b2" 5\text{ m}^2, \mathrm{e}
+    e, full-width digits ASCII digits.
     """
     if not text.isascii():
         text = text.translate(_FRACTIONS)
+        text = _RAISED_UNIT.sub(_write_unit, text)
         text = _RAISED.sub(lambda run: f"^{{{run[0]}}}", text)
         text = _LOWERED.sub(lambda run: f"_{{{run[0]}}}", text)
         text = unicodedata.normalize("NFKC", text).translate(_TABLE)
         text = _ROOT.sub(_write_root, text)
+    text = _CONSTANT.sub(r"\1", text)
     text = _MIXED.sub(r"\1\\frac{\2}{\3}", text)
     text = _SCIENTIFIC.sub(_write_scientific, text)
     return _REPEATING.sub(_write_repeating, text)
+
+
+def _write_unit(found: re.Match[str]) -> str:
+    power = 2 if found[2] == "\u00b2" else 3
+    return rf"\text{{ {found[1]}}}^{power}"
 
 
 def _write_root(found: re.Match[str]) -> str:

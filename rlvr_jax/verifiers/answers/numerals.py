@@ -10,6 +10,14 @@ _MAX_DIGITS = 20_000  # more than the end of a completion that is read
 
 _PLAIN = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)", re.ASCII)
 _THOUSANDS = re.compile(r"(?<=\d)(?:,|\{,\}|,\\!)(?=\d{3}(?!\d))")
+_SPACED_GROUPS = re.compile(
+    r"(?<![\w.,^])[1-9]\d{0,2}(?:(?: |~|\\[,;:! ]|\{ \})\d{3}){1,20}(?![\d{^])",
+    re.ASCII,
+)
+_DECIMAL_COMMA = re.compile(r"([-+]?\d+),(\d+)", re.ASCII)
+_GROUPED = re.compile(r"[-+]?[1-9]\d{0,2}(?:,\d{3})+", re.ASCII)
+_DECIMAL_POINT = re.compile(r"[-+]?(?:\d+\.\d+|\.\d+)", re.ASCII)
+_BASE = re.compile(r"\(?\d[0-9A-Fa-f]*\)?\s*_\s*\{?\s*(\d{1,2})\s*\}?", re.ASCII)
 _NUMBER = re.compile(
     r"(?:(?<![\w)\]}])[-\u2212])?"  # a sign, not the minus of "10-5"
     r"(?:\\?\$[-\u2212]?)?"
@@ -50,6 +58,32 @@ def parse_decimal(text: str) -> Fraction | None:
     return Fraction(Decimal(numeral))  # int() refuses more than 4,300 digits
 
 
+def join_digit_groups(text: str) -> str:
+    r"""Returns a text without the spaces within numbers: "1 000", "12\,345"."""
+    return _SPACED_GROUPS.sub(lambda run: re.sub(r"\D", "", run[0]), text)
+
+
+def read_decimal_comma(text: str, *, beside: str, min_digits: int = 1) -> str:
+    """Returns "1,5" with a point for its comma, if `beside` is a number with a point.
+
+    Anything else as it is: a list ("1, 5"), groups of thousands ("1,500"), and what has
+    fewer digits after the comma.
+    """
+    comma = _DECIMAL_COMMA.fullmatch(text)
+    if comma is None or len(comma[2]) < min_digits or _GROUPED.fullmatch(text):
+        return text
+    return f"{comma[1]}.{comma[2]}" if _DECIMAL_POINT.fullmatch(beside) else text
+
+
+def have_different_bases(text: str, other: str) -> bool:
+    """Returns whether both are numerals of stated bases, such as 52_8, not of the same.
+
+    42_{10} is the value of 52_8 and no answer to what it is in base 8.
+    """
+    base, other_base = (_BASE.fullmatch(side.strip()) for side in (text, other))
+    return bool(base and other_base and int(base[1]) != int(other_base[1]))
+
+
 def parse_single_number(text: str) -> Fraction | None:
     r"""Returns the value of the one number in `text`, None for none and for several.
 
@@ -58,7 +92,7 @@ def parse_single_number(text: str) -> Fraction | None:
     """
     if len(text) > 2 * _MAX_DIGITS:
         return None
-    text = text.replace("{,}", ",")
+    text = join_digit_groups(text.replace("{,}", ","))
     text = re.sub(r"\\left|\\right|\\[,;!]|(?<=\d)\s+(?=\\?%)", "", text)
     text = re.sub(r"(?<![^\s=$])-\s+(?=[$.\d])", "-", text)
     text = _SCALE.sub(lambda word: rf"\times 10^{{{_SCALES[word[1].lower()]}}} ", text)

@@ -2,7 +2,8 @@ r"""Where a completion states its answer; also where a gold does that carries a 
 
   1. what stands in the last complete <answer>...</answer>, and there in its last
      complete box if it has one;
-  2. else what stands in the last complete \boxed{...};
+  2. else what stands in the last complete \boxed{...}, or the list that the last boxes
+     make ("\boxed{2} and \boxed{3}": `boxes`);
   3. else what follows the last "####" or "answer is", up to the end of the line or
      sentence; where prose stands there too ("18 dollars"), its first formula;
   4. else the last formula, or all of a text that is one and no prose.
@@ -16,6 +17,8 @@ alone.
 
 import re
 from collections.abc import Iterator
+
+from rlvr_jax.verifiers.answers.boxes import extract_boxed
 
 # Words that change the value of what stands beside them.
 VALUE_CHANGING_WORDS = {
@@ -51,7 +54,8 @@ _TOKEN = re.compile(
     r"(?P<formula>\$\$.{1,500}?\$\$|\\\[.{1,500}?\\\]|\\\(.{1,500}?\\\)"
     r"|(?<![\\\d])\$(?=\S)[^$\n]{1,500}?(?<=\S)\$(?!\d))"
     r"|(?P<joining>\\text\s*\{\s*(?:and|or)\s*\})"
-    r"|(?P<text>\\(?:text|mbox)\s*\{[^{}\d]{0,500}\})"
+    r"|(?P<text>\\(?:text|mbox)\s*\{[^{}\d]{0,500}\}(?:\s*\^\s*(?:\d|\{\d\}))?)"
+    "|(?P<currency>(?<=\\d)\\s?(?:\\\\?\\$|[\u20ac\u00a3\u00a5])(?=\\s))"
     rf"|(?P<end>\n|{_PAUSE}|:(?=[\s*]|$)|\\(?:implies|Rightarrow|therefore)\b)"
     rf"|(?P<foreign>(?<!{_LETTER}){_LETTER}*[^\W\d_A-Za-z]{_LETTER}*)"
     r"|(?P<word>(?<![^\s\"'(*,])[A-Za-z]{2,}(?:['/-][A-Za-z]+)*(?![^\s\"')*,.;:!?]))",
@@ -100,11 +104,11 @@ def extract_answer(text: str, answer_format: str = "any") -> str:
 def extract_marked_answer(text: str, answer_format: str = "any") -> str | None:
     """Returns what `text` marks as its answer, None where it marks nothing."""
     if answer_format != "boxed" and (tagged := _last_tagged(text)) is not None:
-        inner = _last_boxed(tagged)
+        inner = extract_boxed(tagged)
         return (tagged if inner is None else inner).strip()
     if answer_format == "tagged":
         return None
-    boxed = _last_boxed(text)
+    boxed = extract_boxed(text)
     if boxed is not None:
         return boxed.strip()
     if answer_format == "boxed":
@@ -241,17 +245,3 @@ def _last_tagged(text: str) -> str | None:
         return None
     start += len(opening)
     return text[start : text.index(closing, start)]
-
-
-def _last_boxed(text: str) -> str | None:
-    r"""Returns the contents of the last \boxed{...} whose braces close."""
-    groups: list[int] = []  # where each open box begins, -1 for other open braces
-    first, end = -1, -1
-    for token in re.finditer(r"\\boxed\s*\{|\\.|[{}]", text, re.DOTALL):
-        if token[0] == "{":
-            groups.append(-1)
-        elif token[0].startswith("\\boxed"):
-            groups.append(token.end())
-        elif token[0] == "}" and groups and (start := groups.pop()) > first:
-            first, end = start, token.start()
-    return text[first:end] if first >= 0 else None
