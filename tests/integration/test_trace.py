@@ -231,6 +231,20 @@ def test_every_stage_asks_the_policy_that_it_is_about(whole):
     assert [e.version for e in asked] == [3, 0, STEPS]
 
 
+def test_each_step_asks_its_curriculum_as_that_step(whole):
+    """Batch after batch, the number of all before it counted on."""
+    _, trace = whole
+    asked = [
+        (step, event.step, event.round)
+        for step, events in enumerate(trace.stage("train"))
+        for event in events
+        if event.name == "ask"
+    ]
+    assert [of for of, _, _ in asked] == [told for _, told, _ in asked]
+    assert [number for _, _, number in asked] == list(range(len(asked)))
+    assert len(asked) > STEPS  # some steps asked again
+
+
 def test_no_two_draws_share_a_key_but_evaluations(whole):
     _, trace = whole
     sampled = trace.of("sample")

@@ -16,6 +16,7 @@ import pytest
 
 from job_jax.checkpoint import params_sha256
 from job_jax.metrics import MetricsWriter
+from rlvr_jax.data import Pool
 from rlvr_jax.learn.update import Updater
 from rlvr_jax.metrics import doctor
 from rlvr_jax.run.setup import RunSetup
@@ -94,7 +95,7 @@ def traced(
         _trace_samples(trace, patch)
         _trace_updates(trace, patch)
         write, check_step = MetricsWriter.write, doctor.check_step
-        add = probe.add_sequences
+        add, next_batch = probe.add_sequences, Pool.next_batch
 
         def judged(
             self: Grader, problems: Sequence[Problem], texts: Sequence[str]
@@ -116,6 +117,12 @@ def traced(
             trace.add("encode", params=params_sha256(params))
             return add(*args, params=params, **settings)
 
+        def asked(self, difficulty, step, *args, **settings):
+            batch = next_batch(self, difficulty, step, *args, **settings)
+            trace.add("ask", step=step, round=difficulty.num_batches)
+            return batch
+
+        patch.setattr(Pool, "next_batch", asked)
         patch.setattr(Grader, "__call__", judged)
         patch.setattr(MetricsWriter, "write", written)
         patch.setattr(doctor, "check_step", traced_check_step)
