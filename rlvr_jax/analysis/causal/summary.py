@@ -1,5 +1,6 @@
 """Contrasts for a reader: a table, a sentence for each strength, a figure."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -130,6 +131,8 @@ def format_latents(latents: Sequence[int], max_shown: int = 6) -> str:
 
 
 def _format_difference(difference: Difference) -> str:
+    if math.isnan(difference.mean):
+        return "unknown"
     return f"{difference.mean:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]"
 
 
