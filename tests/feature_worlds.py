@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 import sae_jax
+from rlvr_jax.probe.weight_noise import NUM_DRAWS, NoiseReadings, noise_file
 from sae_jax.sae import TSAE
 from sae_jax.stats.feature_statistics import FeatureStatistics, FeatureTable, RowKey
 
@@ -24,9 +25,10 @@ class World:
     """
 
     latents: int = LATENTS
-    prompts: int = 24  # of each band
+    prompts: int = 24  # of each band, but those of `few`
     tokens: int = 200  # of each prompt
     bands: Sequence[str] = ("easy", "hard")
+    few: Mapping[str, int] = dataclasses.field(default_factory=dict)
     gain: Mapping[str, Mapping[int, float]] = dataclasses.field(default_factory=dict)
     emerging: Mapping[str, Mapping[int, float]] = dataclasses.field(
         default_factory=dict
@@ -47,7 +49,7 @@ class World:
             )
             rows += [
                 RowKey("run", step, band, "reference", f"{band}{p}")
-                for p in range(self.prompts)
+                for p in range(self._num_prompts(band))
             ]
             rate, level = self._nature(band, step, nature)
             parts.append(self._drawn(rate, level, drawn))
@@ -58,8 +60,11 @@ class World:
             rows=tuple(rows), statistics=FeatureStatistics(**statistics)
         )
 
+    def _num_prompts(self, band):
+        return self.few.get(band, self.prompts)
+
     def _nature(self, band, step, rng):
-        shape = (self.prompts, self.latents)
+        shape = (self._num_prompts(band), self.latents)
         rate = np.clip(0.2 * np.exp(0.5 * rng.normal(size=shape)), 0, 1)
         level = np.exp(0.3 * rng.normal(size=shape))
         every = {z for of_band in self.emerging.values() for z in of_band}
@@ -104,6 +109,31 @@ def own_completions(table: FeatureTable) -> FeatureTable:
     return FeatureTable(rows=rows, statistics=statistics)
 
 
+_NOISE: dict[str, NoiseReadings] = {}  # by what it depends on: drawing takes a while
+
+
+def under_noise(world: World) -> NoiseReadings:
+    """Returns the world's texts under noise that moves no feature but by chance."""
+    key = repr(dataclasses.replace(world, gain={}))
+    if key not in _NOISE:
+        readings = {"before": world.table(0)}
+        for kind, count in NUM_DRAWS.items():
+            for i in range(count):
+                chance = 1_000_000 + len(readings)
+                readings[f"{kind}{i}"] = world.table(0, chance=chance)
+        before, draws = readings["before"], ["rl", *list(readings)[1:]]
+        _NOISE[key] = NoiseReadings(
+            problem_ids=tuple(row.prompt for row in before.rows),
+            tokens=before.statistics.tokens,
+            sums={name: table.statistics.sum for name, table in readings.items()},
+            fired={name: t.statistics.nonzero for name, t in readings.items()},
+            stream_rms=2.0,
+            drift=dict.fromkeys(draws, 0.5),
+            weight_change=dict.fromkeys(draws, 0.1),
+        )
+    return _NOISE[key]
+
+
 def write_features(
     workdir: pathlib.Path,
     world: World,
@@ -125,6 +155,8 @@ def write_features(
         FeatureTable.concatenate([fixed, own_completions(fixed)]).save(
             workdir / f"features/step_{step:06d}.npz"
         )
+        if step:
+            under_noise(world).save(noise_file(workdir, step))
     lines = [
         {
             "step": step,

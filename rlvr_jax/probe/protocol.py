@@ -6,6 +6,7 @@
     Probe.observer.observe   in logged updates: sums of whatever else it watches
     Probe.read_texts         in logged steps: the same on texts that never change
     Probe.write_step         in logged steps: what goes to disk, and the metrics
+    Probe.write_noise        after RL: what noise in the weights does to those texts
 
 Only `fit`, `load` and `features` have to be written for a probe to steer RL by RFGO.
 """
@@ -103,3 +104,21 @@ class Probe:
         interrupted attempt wrote for this step or later ones is to be replaced.
         """
         return {}
+
+    def write_noise(
+        self,
+        directory: Path,
+        graphdef: Any,
+        *,
+        before: Any,
+        after: Any,
+        texts: ReferenceTexts,
+        step: int,
+        key: jax.Array,
+    ) -> None:
+        """Writes below `directory` what weight noise does to what the probe reads.
+
+        `before` and `after` are the policy's parameters before RL and after `step`
+        steps, on the mesh as the texts are: the noise is to be as large as what RL did.
+        All processes call it, the primary one writes.
+        """

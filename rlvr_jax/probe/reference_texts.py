@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Int
 
 from job_jax.files import write_atomically
-from rlvr_jax.types import Array
+from rlvr_jax.types import BANDS, Array
 
 REFERENCE_TEXTS_FILE = "reference_texts.npz"
 
@@ -19,6 +19,7 @@ REFERENCE_TEXTS_FILE = "reference_texts.npz"
 class ReferenceTexts:
     """F prompts, each with a completion of the policy before RL. Made by stage `probe`.
 
+    The problems are held out: RL trains on none of them, the probe is fitted to none.
     `bands` are the problems' difficulty bands for that policy (indices into BANDS, as
     everywhere); `outcomes` are values of `types.Outcome`.
     """
@@ -44,3 +45,20 @@ class ReferenceTexts:
             arrays = dict(file)
         problem_ids = tuple(arrays.pop("problem_ids").tolist())
         return cls(problem_ids=problem_ids, **arrays)
+
+
+def stratify_texts(bands_N: Int[np.ndarray, " N"], count: int) -> list[int]:
+    """Returns the rows of `count` texts, as many of each band as the bands allow.
+
+    Within a band the first come first; a band that has run out leaves its room to the
+    others, and problems of unknown difficulty come last.
+
+    >>> stratify_texts(np.array([0, 0, 0, 0, 2, 1, 0, 2]), 5)
+    [0, 1, 4, 5, 7]
+    """
+    num_seen = dict.fromkeys(range(len(BANDS)), 0)
+    places = []
+    for row, band in enumerate(bands_N.tolist()):
+        places.append((BANDS[band] == "unknown", num_seen[band], row))
+        num_seen[band] += 1
+    return sorted(row for *_, row in sorted(places)[:count])

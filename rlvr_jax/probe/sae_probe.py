@@ -5,6 +5,10 @@ of the reference texts by problem, with how well the autoencoder still reconstru
 
     features/step_NNNNNN.npz       sums of every latent
     features/sae_fidelity.jsonl    explained variance, L0, what splicing costs
+
+and after RL, for the claims about what it changed,
+
+    features/noise_NNNNNN.npz      sums of every latent under noise in the weights
 """
 
 import dataclasses
@@ -32,6 +36,7 @@ from rlvr_jax.probe.protocol import Probe
 from rlvr_jax.probe.reference_texts import ReferenceTexts
 from rlvr_jax.probe.selection import FeatureSelection
 from rlvr_jax.probe.splice import ReferenceStats, measure_texts
+from rlvr_jax.probe.weight_noise import noise_file, read_under_noise
 from rlvr_jax.types import BANDS, Array
 from sae_jax.sae import TSAE, matmul_float32
 from sae_jax.stats.feature_statistics import FeatureTable, RowKey
@@ -154,6 +159,26 @@ class SAEProbe(Probe):
             for name in _SHOWN
             if line.get(name) is not None
         }
+
+    def write_noise(
+        self,
+        directory: Path,
+        graphdef: Any,
+        *,
+        before: Any,
+        after: Any,
+        texts: ReferenceTexts,
+        step: int,
+        key: jax.Array,
+    ) -> None:
+        """Writes the texts' sums under weight noise that is as large as RL's change."""
+        readings = read_under_noise(
+            graphdef, before, after, self.tsae, texts, layer=self.layer, key=key
+        )
+        if processes.is_primary():
+            path = noise_file(directory, step)
+            path.parent.mkdir(exist_ok=True)
+            readings.save(path)
 
 
 def _row_keys(texts: ReferenceTexts, run: str, step: int) -> list[RowKey]:

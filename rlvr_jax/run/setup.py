@@ -147,6 +147,7 @@ class RunSetup:
             "probe": 3,
             "arm": 4,
             "lora": 5,
+            "noise": 6,
         }[stream]
         return jax.random.fold_in(jax.random.key(self.config.seed), number)
 
@@ -218,8 +219,8 @@ def open_setup(
             max_solution_tokens=max_solution,
             name=f"{stage} problems",
         )
-    if "train" in sources and config.probe.enabled:
-        fixed = min(config.probe.num_reference_texts, len(sources["train"]))
+    if {"train", "eval"} <= sources.keys() and config.probe.enabled:
+        fixed = min(config.probe.num_reference_texts, len(sources["eval"]))
         check_batch(fixed, mesh, "the problems of probe.num_reference_texts")
     policy = _abstract_policy(config, tokenizer)
     return RunSetup(

@@ -23,6 +23,7 @@ from rlvr_jax.metrics.scores import (
 )
 from rlvr_jax.rollouts.graded import GradedCompletion, Verdicts, verdicts_by_problem
 from rlvr_jax.stages.context import RunContext, load_stage_params, require_finished
+from rlvr_jax.stages.probe import write_probe_noise
 
 # Held-out problems to choose partners of seen ones from, a seen one.
 _FRESH_PER_SEEN = 4
@@ -32,10 +33,12 @@ def evaluate(ctx: RunContext) -> None:
     """Evaluates the policy before and after RL on the same problems and draws.
 
     What RL gained is paired by problem. Both are cut by what the first made of the
-    problems, as its file tells.
+    problems, as its file tells. A probe also reads its texts under weight
+    noise, beside which RL's changes are judged.
     """
     train = ctx.setup.config.train
     require_finished(ctx, "sft", "train")
+    write_probe_noise(ctx)
     summary = broadcast(ctx.workdir.read_summary)
     done, seconds = summary.get("eval", {}), summary.get("stages", {}).get("eval", 0.0)
     for name, stage in (("before", "sft"), ("after", "train")):

@@ -1,7 +1,7 @@
 """The stage `probe`: fits the run's probe to the policy before RL.
 
-    problems -> completions, graded -> activations on disk -> ProbeConfig.fit
-             -> texts that are read again during RL
+    train problems    -> completions, graded -> activations on disk -> ProbeConfig.fit
+    held-out problems -> completions, graded -> texts that are read again during RL
 
 leaves in the workdir
 
@@ -10,9 +10,11 @@ leaves in the workdir
     probe/reference_texts.npz      the texts; and what the probe itself writes there
 """
 
+import dataclasses
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,7 +24,12 @@ from rlvr_jax.metrics.scores import bands_from_verdicts
 from rlvr_jax.probe.capture import add_sequences, open_writer
 from rlvr_jax.probe.labeled_corpus import LabeledCorpus
 from rlvr_jax.probe.protocol import PROBE_DIR, FitInputs
-from rlvr_jax.probe.reference_texts import REFERENCE_TEXTS_FILE, ReferenceTexts
+from rlvr_jax.probe.reference_texts import (
+    REFERENCE_TEXTS_FILE,
+    ReferenceTexts,
+    stratify_texts,
+)
+from rlvr_jax.probe.weight_noise import noise_file, write_noise
 from rlvr_jax.rollouts.graded import (
     GradedCompletion,
     grade_completions,
@@ -32,7 +39,7 @@ from rlvr_jax.rollouts.sample import sample_problems
 from rlvr_jax.run.setup import RunSetup
 from rlvr_jax.stages.context import RunContext, load_stage_params, require_finished
 from rlvr_jax.tokenizer import pad_rows
-from rlvr_jax.types import BANDS, Outcome
+from rlvr_jax.types import BANDS, Outcome, Rollouts, VerdictStatus
 from sae_jax.data.corpus import Corpus, open_corpus
 
 ACTIVATIONS_DIR = "activations"
@@ -68,9 +75,7 @@ def probe(ctx: RunContext) -> None:
             stop_signal=ctx.stop_signal,
         )
     )
-    if is_primary():
-        texts = _reference_texts(setup, corpus, rows)
-        texts.save(directory / REFERENCE_TEXTS_FILE)
+    _write_reference_texts(ctx, directory / REFERENCE_TEXTS_FILE)
     seconds = time.monotonic() - start  # of the attempt that ended the stage
     ctx.update_summary({_STAGE: summary, "stages": {_STAGE: seconds}})
     barrier()
@@ -87,6 +92,21 @@ def _label(corpus: Corpus, rows: Sequence[Mapping[str, Any]]) -> LabeledCorpus:
         problem_index=np.array([index[row["prompt"]] for row in rows]),
         outcomes=np.array([Outcome[row["verdict"]] for row in rows]),
     )
+
+
+def write_probe_noise(ctx: RunContext) -> None:
+    """Writes what weight noise as large as RL's change does to the reference texts.
+
+    Does nothing without a probe that logs, without RL, or where it has been done.
+    """
+    config = ctx.setup.config
+    step, path = config.train.steps, ctx.workdir.path
+    if not (config.probe.enabled and config.probe.log_every and step):
+        return
+    if broadcast(noise_file(path, step).exists):
+        return
+    before, after = (load_stage_params(ctx, stage) for stage in ("sft", "train"))
+    write_noise(ctx.setup, path, before=before, after=after, step=step)
 
 
 def _collect_activations(ctx: RunContext) -> None:
@@ -145,35 +165,82 @@ def _rollout_rows(
     return [row | {"band": band_of_problem[row["id"]]} for row in rows]
 
 
-def _reference_texts(
-    setup: RunSetup, corpus: Corpus, rows: Sequence[Mapping[str, Any]]
+def _write_reference_texts(ctx: RunContext, path: Path) -> None:
+    """Writes completions of held-out problems, bands alike, unless they are there.
+
+    RL trains on none of these problems and the probe is fitted to none.
+    """
+    if broadcast(path.exists):
+        return
+    setup, config = ctx.setup, ctx.setup.config
+    sampling = config.train.sampling
+    # A prompt of a held-out problem leaves the room that evaluation needs.
+    room = min(sampling.max_new_tokens, config.eval.sampling.max_new_tokens)
+    first: list[_Text] = []
+    verdicts: dict[str, list[VerdictStatus]] = {}
+    for batch, rollouts in sample_problems(
+        setup,
+        load_stage_params(ctx, "sft"),
+        setup.problems("eval", config.probe.num_problems),
+        sampling=dataclasses.replace(sampling, max_new_tokens=room),
+        num_samples=_group_size(setup),
+        batch_size=min(config.eval.batch_size, config.train.batch_size),
+        stream="probe",
+    ):
+        graded = grade_completions(setup, batch, rollouts)
+        for one in graded:
+            verdicts.setdefault(one.problem.id, []).append(one.verdict.status)
+        first += _first_completions(setup, rollouts, graded)
+        ctx.stop_signal.check()
+    band_of_problem = bands_from_verdicts(verdicts, config.difficulty)
+    bands_N = np.array(
+        [BANDS.index(band_of_problem[text.problem_id]) for text in first]
+    )
+    rows = stratify_texts(bands_N, config.probe.num_reference_texts)
+    if is_primary():
+        _pad_texts(setup, [first[i] for i in rows], bands_N[rows]).save(path)
+    barrier()
+
+
+class _Text(NamedTuple):
+    problem_id: str
+    prompt: list[int]
+    completion: list[int]
+    outcome: Outcome
+
+
+def _first_completions(
+    setup: RunSetup, rollouts: Rollouts, graded: Sequence[GradedCompletion]
+) -> list[_Text]:
+    """Returns each graded problem's first completion."""
+    G, prompts = _group_size(setup), rollouts.prompts
+    return [
+        _Text(
+            problem_id=one.problem.id,
+            prompt=prompts.tokens[p, : prompts.lengths[p]].tolist(),
+            completion=rollouts.tokens[p * G, : rollouts.lengths[p * G]].tolist(),
+            outcome=Outcome[one.verdict.status],
+        )
+        for p, one in enumerate(graded[::G])
+    ]
+
+
+def _pad_texts(
+    setup: RunSetup, texts: Sequence[_Text], bands: np.ndarray
 ) -> ReferenceTexts:
-    """Returns the first completion of each of the first problems, read from disk."""
-    config, shards = setup.config, corpus.shards
-    G = _group_size(setup)
-    num_texts = min(config.probe.num_reference_texts, len(rows) // G)
-    sequence_N, role_N = shards.column("sequence"), shards.column("role")
-    token_N = shards.column("token_id")
-    sequences = [p * G for p in range(num_texts)]
-
-    def tokens(sequence: int, role: int) -> list[int]:
-        return token_N[(sequence_N == sequence) & (role_N == role)].tolist()
-
     prompt_tokens, prompt_lengths = pad_rows(
-        [tokens(sequence, 0) for sequence in sequences],
-        pad_multiple=config.prompt_pad_multiple,
+        [text.prompt for text in texts], pad_multiple=setup.config.prompt_pad_multiple
     )
-    completion_tokens, lengths = pad_rows(
-        [tokens(sequence, 1) for sequence in sequences],
-        pad_multiple=config.completion_pad_multiple,
+    tokens, lengths = pad_rows(
+        [text.completion for text in texts],
+        pad_multiple=setup.config.completion_pad_multiple,
     )
-    chosen = [rows[sequence] for sequence in sequences]
     return ReferenceTexts(
-        problem_ids=tuple(row["id"] for row in chosen),
+        problem_ids=tuple(text.problem_id for text in texts),
         prompt_tokens=prompt_tokens,
         prompt_lengths=prompt_lengths,
-        tokens=completion_tokens,
+        tokens=tokens,
         lengths=lengths,
-        bands=np.array([BANDS.index(row["band"]) for row in chosen], np.int32),
-        outcomes=np.array([Outcome[row["verdict"]] for row in chosen], np.int32),
+        bands=bands.astype(np.int32),
+        outcomes=np.array([text.outcome for text in texts], np.int32),
     )

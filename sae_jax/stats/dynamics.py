@@ -6,16 +6,19 @@ rate, at checkpoint 0 and at checkpoint c:
     strengthened   mu(c) / mu(0) >= 1 + delta
     suppressed     mu(c) / mu(0) <= 1 - delta
     emerging       nu(0) < e0  and  nu(c) >= e1
-    unique         strengthened or emerging in this band and in no other
+    unique         strengthened or emerging in this band, and in no other, though
+                   each of the others could have shown it
 
 A finding passes its threshold and a test (this part is ours): a feature is tested if it
 fires on enough tokens and prompts at the two checkpoints together, a rule that swapping
 them does not change; its change is tested by sign flips over prompts; a feature that
 misses its threshold has the p-value 1, so that Benjamini-Hochberg controls the false
-discoveries among the findings themselves. `null_counts` says how many findings a run
-has when each prompt's two checkpoints are swapped at random.
+discoveries among the findings themselves. Such a finding would recur on other prompts.
+That learning made it is another matter, for any change of weights makes such findings:
+`sae_jax.stats.noise_null` compares them with those that weight noise makes.
 """
 
+import contextlib
 import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
@@ -88,16 +91,9 @@ class PairedSums:
         }
         return type(self)(**arrays)
 
-    def swap_checkpoints(self, swap: Bool[np.ndarray, " P"]) -> Self:
-        """Returns the sums with the two checkpoints of some prompts exchanged."""
-        where, sign = swap[:, None], np.where(swap, -1.0, 1.0)[:, None]
-        return type(self)(
-            tokens=self.tokens,
-            sum=self.sum + where * self.sum_change,
-            sum_change=sign * self.sum_change,
-            fired=self.fired + where * self.fired_change,
-            fired_change=sign * self.fired_change,
-        )
+    def select_prompts(self, prompts: Int[np.ndarray, " Q"]) -> Self:
+        """Returns the rows of these prompts, in this order."""
+        return type(self)(**{n: a[prompts] for n, a in vars(self).items()})
 
 
 def pair_tables(before: FeatureTable, after: FeatureTable) -> PairedSums:
@@ -147,8 +143,11 @@ class ChangeEstimate:
 
     `prompts` counts those it fires in at either checkpoint. `p_mean` and `p_rate` test
     the sum and the number of firings; they are 1 where `estimate_changes` skipped them.
+    `num_tokens` and `num_prompts` are all of the band's, fired on or not.
     """
 
+    num_tokens: float
+    num_prompts: int
     mean: Float[np.ndarray, "2 Z"]
     rate: Float[np.ndarray, "2 Z"]
     fired: Float[np.ndarray, "2 Z"]
@@ -166,11 +165,27 @@ class ChangeEstimate:
         enough = self.fired.sum(axis=0) >= thresholds.min_fired
         return enough & (self.prompts >= thresholds.min_prompts)
 
+    def is_findable(self, thresholds: Thresholds) -> Bool[np.ndarray, " Z"]:
+        """Returns which features could be found to be gained in this band, had they.
+
+        A feature that fires must do so often enough to be tested as it is; of a silent
+        one, a rate of e1 must be firings enough.
+        """
+        grows = self.is_tested(thresholds) & (self.fired[0] >= thresholds.min_fired)
+        emerges = (self.rate[0] < thresholds.e0) & (
+            self.num_tokens * thresholds.e1 >= thresholds.min_fired
+        )
+        return (grows | emerges) & (self.num_prompts >= thresholds.min_prompts)
+
 
 def estimate_changes(
-    texts: PairedSums, *, p_values_for: Bool[np.ndarray, " Z"] | None = None
+    texts: PairedSums, thresholds: Thresholds | None = None
 ) -> ChangeEstimate:
-    """Returns every feature's change, and p-values of `p_values_for` (default: all)."""
+    """Returns every feature's change, with p-values of all features.
+
+    With `thresholds`, p-values are of those alone that pass one of
+    `vary_thresholds(thresholds)`: no other feature can become a finding under them.
+    """
     total = max(texts.tokens.sum(), 1.0)
     mean, fired = (
         np.stack([before.sum(axis=0), (before.sum(axis=0) + moved.sum(axis=0))])
@@ -182,14 +197,10 @@ def estimate_changes(
     # A sum of differences need not cancel to the last bit.
     mean = np.where(fired > 0, np.maximum(mean, 0.0), 0.0) / total
     seen = (texts.fired > 0) | (texts.fired + texts.fired_change > 0)
-    if p_values_for is None:
-        p_values_for = np.ones(seen.shape[1], bool)
     p_mean, p_rate = np.ones((2, seen.shape[1]))
-    p_mean[p_values_for] = sign_flip_p_values(texts.sum_change[:, p_values_for])
-    p_rate[p_values_for] = sign_flip_p_values(
-        texts.fired_change[:, p_values_for], integer=True
-    )
-    return ChangeEstimate(
+    change = ChangeEstimate(
+        num_tokens=float(texts.tokens.sum()),
+        num_prompts=len(texts.tokens),
         mean=mean,
         rate=fired / total,
         fired=fired,
@@ -197,6 +208,14 @@ def estimate_changes(
         p_mean=p_mean,
         p_rate=p_rate,
     )
+    tested = np.ones(seen.shape[1], bool)
+    if thresholds is not None:
+        variants = vary_thresholds(thresholds)
+        passed = [[*_passes_thresholds(change, one).values()] for one in variants]
+        tested = np.any(passed, axis=(0, 1))
+    p_mean[tested] = sign_flip_p_values(texts.sum_change[:, tested])
+    p_rate[tested] = sign_flip_p_values(texts.fired_change[:, tested], integer=True)
+    return change
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -204,7 +223,8 @@ class Findings:
     """The features of a band that changed, by kind, with adjusted p-values.
 
     `q_mean` belongs to strengthened and suppressed, `q_rate` to emerging; `num_tested`
-    is the number of features tested.
+    is the number of features tested. Made by `find_changes`, where q is of sign flips
+    over prompts, or by `NoiseNull.compare`, where it is of weight noise.
     """
 
     strengthened: Bool[np.ndarray, " Z"]
@@ -220,6 +240,11 @@ class Findings:
         return self.strengthened | self.emerging
 
     @property
+    def changed(self) -> Bool[np.ndarray, " Z"]:
+        """Returns which features changed in any way."""
+        return self.gained | self.suppressed
+
+    @property
     def counts(self) -> dict[str, int]:
         """Returns how many features each kind has."""
         return {kind: int(vars(self)[kind].sum()) for kind in CHANGE_KINDS}
@@ -229,10 +254,10 @@ def find_changes(change: ChangeEstimate, thresholds: Thresholds) -> Findings:
     """Returns the features of a band that pass the thresholds and their tests."""
     tested = change.is_tested(thresholds)
     passed = _passes_thresholds(change, thresholds)
-    q_mean = _adjust_p_values(
+    q_mean = adjust_p_values(
         change.p_mean, passed["strengthened"] | passed["suppressed"], tested
     )
-    q_rate = _adjust_p_values(change.p_rate, passed["emerging"], tested)
+    q_rate = adjust_p_values(change.p_rate, passed["emerging"], tested)
     return Findings(
         strengthened=passed["strengthened"] & (q_mean <= thresholds.fdr),
         suppressed=passed["suppressed"] & (q_mean <= thresholds.fdr),
@@ -257,11 +282,12 @@ def _passes_thresholds(
     }
 
 
-def _adjust_p_values(
+def adjust_p_values(
     p_Z: Float[np.ndarray, " Z"],
     passed_Z: Bool[np.ndarray, " Z"],
     tested_Z: Bool[np.ndarray, " Z"],
 ) -> Float[np.ndarray, " Z"]:
+    """Returns q over the tested features, where those that did not pass have p = 1."""
     q_Z = np.ones_like(p_Z)
     q_Z[tested_Z] = benjamini_hochberg(np.where(passed_Z, p_Z, 1.0)[tested_Z])
     return q_Z
@@ -269,88 +295,52 @@ def _adjust_p_values(
 
 def unique_to_group(
     gained: Mapping[str, Bool[np.ndarray, " Z"]],
+    findable: Mapping[str, Bool[np.ndarray, " Z"]],
 ) -> dict[str, Bool[np.ndarray, " Z"]]:
-    """Returns for each band (or run) the features gained there and in no other.
+    """Returns for each band the features gained there and in no other.
 
-    >>> unique_to_group({"easy": np.array([1, 1]) > 0, "hard": np.array([0, 1]) > 0})
-    {'easy': array([ True, False]), 'hard': array([False, False])}
+    Every other band must be able to show the feature, as `findable` says; without
+    another band nothing is unique.
+
+    >>> gained = {"easy": np.array([1, 1, 0]) > 0, "hard": np.array([0, 1, 1]) > 0}
+    >>> unique_to_group(gained, findable={b: np.array([1, 1, 0]) > 0 for b in gained})
+    {'easy': array([ True, False, False]), 'hard': array([False, False, False])}
     """
-    total = np.sum([*gained.values()], axis=0)
-    return {band: mask & (total == 1) for band, mask in gained.items()}
+    unique = {}
+    for band, mask in gained.items():
+        absent = [findable[other] & ~gained[other] for other in gained if other != band]
+        unique[band] = mask & np.all(absent, axis=0) & bool(absent)
+    return unique
 
 
-def count_findings(findings: Mapping[str, Findings]) -> dict[str, dict[str, int]]:
+def count_findings(
+    findings: Mapping[str, Findings],
+    estimates: Mapping[str, ChangeEstimate],
+    thresholds: Thresholds,
+) -> dict[str, dict[str, int]]:
     """Returns the number of findings of every kind in every band, `unique` included."""
-    own = unique_to_group({band: claim.gained for band, claim in findings.items()})
+    unique = unique_to_group(
+        {band: claim.gained for band, claim in findings.items()},
+        {band: estimates[band].is_findable(thresholds) for band in findings},
+    )
     return {
-        band: claim.counts | {UNIQUE: int(own[band].sum())}
+        band: claim.counts | {UNIQUE: int(unique[band].sum())}
         for band, claim in findings.items()
     }
 
 
-def null_counts(
-    texts: Mapping[str, PairedSums],
-    thresholds: Thresholds,
-    *,
-    num_draws: int,
-    seed: int = 0,
-) -> list[dict[str, dict[str, int]]]:
-    """Returns the counts of findings of `num_draws` runs in which nothing changed.
+def vary_thresholds(thresholds: Thresholds) -> list[Thresholds]:
+    """Returns these thresholds, then each of delta, e0 and e1 halved and doubled.
 
-    Each prompt's two checkpoints are swapped with probability 1/2, from the seed.
+    Impossible ones (a delta of 1, e0 above e1) are left out.
     """
-    rng = np.random.default_rng(seed)
-    no_feature = {
-        band: np.zeros(part.sum.shape[1], bool) for band, part in texts.items()
-    }
-    # Swaps do not change which features are tested: the others can be dropped now.
-    families = [
-        estimate_changes(part, p_values_for=no_feature[band]).is_tested(thresholds)
-        for band, part in texts.items()
-    ]
-    family = np.any(families, axis=0)
-    texts = {band: part.select_features(family) for band, part in texts.items()}
-    found = []
-    for _ in range(num_draws):
-        by_band = {}
-        for band, part in texts.items():
-            swapped = part.swap_checkpoints(rng.random(len(part.tokens)) < 0.5)
-            none = np.zeros(part.sum.shape[1], bool)
-            passed = _passes_thresholds(
-                estimate_changes(swapped, p_values_for=none), thresholds
-            )
-            # Only features that pass a threshold need a p-value.
-            passing = np.any([*passed.values()], axis=0)
-            by_band[band] = find_changes(
-                estimate_changes(swapped, p_values_for=passing), thresholds
-            )
-        found.append(count_findings(by_band))
-    return found
-
-
-def threshold_sensitivity(
-    estimates: Mapping[str, ChangeEstimate], thresholds: Thresholds
-) -> list[tuple[Thresholds, dict[str, dict[str, int]]]]:
-    """Returns the counts at these thresholds, then with each halved and doubled.
-
-    Impossible thresholds (a delta of 1, e0 above e1) are skipped.
-    """
-    table = []
-    variants: list[dict[str, Any]] = [{}] + [
-        {name: factor * vars(thresholds)[name]}
-        for name in ("delta", "e0", "e1")
-        for factor in (0.5, 2.0)
-    ]
-    for variant in variants:
-        try:
-            varied = dataclasses.replace(thresholds, **variant)
-        except ValueError:
-            continue
-        at_cuts = {
-            band: find_changes(change, varied) for band, change in estimates.items()
-        }
-        table.append((varied, count_findings(at_cuts)))
-    return table
+    varied = [thresholds]
+    for name in ("delta", "e0", "e1"):
+        for factor in (0.5, 2.0):
+            value: dict[str, Any] = {name: factor * vars(thresholds)[name]}
+            with contextlib.suppress(ValueError):
+                varied.append(dataclasses.replace(thresholds, **value))
+    return varied
 
 
 class ChangeIntervals(NamedTuple):

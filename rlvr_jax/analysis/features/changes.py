@@ -8,20 +8,19 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from rlvr_jax.analysis.features.log import ROLLOUT, FeatureLog
+from rlvr_jax.analysis.features.texts import ALL_BANDS, BandTexts
 from sae_jax.stats.dynamics import (
     CHANGE_KINDS,
     UNIQUE,
     ChangeEstimate,
     ChangeIntervals,
     Findings,
-    PairedSums,
     Thresholds,
     change_intervals,
     unique_to_group,
 )
 from sae_jax.stats.feature_statistics import FeatureTable
-
-ALL_BANDS = "all"  # the band of all bands
+from sae_jax.stats.noise_null import NoiseNull
 
 _SEED = 0
 _REPLICATES = 1000
@@ -31,8 +30,9 @@ _REPLICATES = 1000
 class FeatureChange:
     """One feature in one band, with the evidence for the claim about it.
 
-    `ratio` is mu(c) / mu(0) on reference texts, `rollout_ratio` on the run's own
-    completions, where the text has changed too. `absent_elsewhere` says of a unique
+    `ratio` is mu(c) / mu(0) on reference texts, `noise_ratio` the mean, least and
+    largest ratio under draws of weight noise, `rollout_ratio` the ratio on the run's
+    own completions, where the text has changed too. `absent_elsewhere` says of a unique
     feature whether every other band's interval lies below the threshold; without that,
     "in no other" may only mean that the others have too few prompts. None: not known,
     or not unique.
@@ -48,6 +48,7 @@ class FeatureChange:
     ratio: tuple[float, float, float]  # value, low, high
     rate_interval: tuple[float, float]
     q: float
+    noise_ratio: tuple[float, float, float]
     rollout_ratio: float | None
     absent_elsewhere: bool | None
     seed_cosine: float | None
@@ -92,6 +93,7 @@ class _Evidence:
     features: Int[np.ndarray, " R"]
     estimates: Mapping[str, ChangeEstimate]
     findings: Mapping[str, Findings]
+    nulls: Mapping[str, NoiseNull]
     intervals: Mapping[str, ChangeIntervals]
     unique: Mapping[str, Bool[np.ndarray, " Z"]]
     absent: Mapping[str, Bool[np.ndarray, " R"]]
@@ -100,30 +102,35 @@ class _Evidence:
 
 def feature_changes(
     log: FeatureLog,
-    texts: Mapping[str, PairedSums],
+    texts: Mapping[str, BandTexts],
     estimates: Mapping[str, ChangeEstimate],
     findings: Mapping[str, Findings],
+    nulls: Mapping[str, NoiseNull],
     *,
-    thresholds: Thresholds,
     step: int,
 ) -> list[FeatureChange]:
     """Returns every claim with its evidence, band by band, the smallest q first."""
-    claimed = np.any([f.gained | f.suppressed for f in findings.values()], axis=0)
+    thresholds = nulls[ALL_BANDS].thresholds
+    claimed = np.any([found.changed for found in findings.values()], axis=0)
     features = np.flatnonzero(claimed)
     if not len(features):
         return []
     intervals = {
-        band: change_intervals(part, features, num_resamples=_REPLICATES, seed=_SEED)
+        band: change_intervals(
+            part.sums, features, num_resamples=_REPLICATES, seed=_SEED
+        )
         for band, part in texts.items()
     }
     unique = unique_to_group(
-        {b: of_band.gained for b, of_band in findings.items() if b != ALL_BANDS}
+        {b: of_band.gained for b, of_band in findings.items() if b != ALL_BANDS},
+        {b: change.is_findable(thresholds) for b, change in estimates.items()},
     )
     evidence = _Evidence(
         log=log,
         features=features,
         estimates=estimates,
         findings=findings,
+        nulls=nulls,
         intervals=intervals,
         unique=unique,
         absent={
@@ -134,7 +141,7 @@ def feature_changes(
     )
     changes = []
     for band, of_band in findings.items():
-        has_changed = of_band.gained | of_band.suppressed
+        has_changed = of_band.changed
         in_band = [
             _feature_change(evidence, band, i)
             for i, z in enumerate(features)
@@ -151,7 +158,8 @@ def _feature_change(evidence: _Evidence, band: str, i: int) -> FeatureChange:
     ratios = evidence.rollout_ratios.get(band)
     kinds = [kind for kind in CHANGE_KINDS if vars(finding)[kind][z]]
     others = [absent[i] for other, absent in evidence.absent.items() if other != band]
-    is_unique = band != ALL_BANDS and bool(others) and bool(evidence.unique[band][z])
+    is_unique = band != ALL_BANDS and bool(evidence.unique[band][z])
+    noise = 1 + evidence.nulls[band].mean[:, z] / (estimate.mean[0, z] or np.nan)
     return FeatureChange(
         band=band,
         feature=z,
@@ -163,6 +171,7 @@ def _feature_change(evidence: _Evidence, band: str, i: int) -> FeatureChange:
         ratio=(float(ratio.value[i]), float(ratio.low[i]), float(ratio.high[i])),
         rate_interval=(float(rate.low[i]), float(rate.high[i])),
         q=float(min(finding.q_mean[z], finding.q_rate[z])),
+        noise_ratio=(float(noise.mean()), float(noise.min()), float(noise.max())),
         rollout_ratio=_finite_or_none(ratios[z]) if ratios is not None else None,
         absent_elsewhere=bool(np.all(others)) if is_unique else None,
         seed_cosine=_finite_or_none(evidence.log.seed_cosine[z]),

@@ -6,15 +6,25 @@ from typing import Any
 
 from absl import flags
 
-from job_jax.command import UsageError, parse_flags, run_command
+from job_jax.checkpoint import CheckpointReadError
+from job_jax.command import UsageError, load_config, parse_flags, run_command
 from rlvr_jax.analysis.features.dynamics import (
+    FeatureDynamics,
+    check_step,
     compare_seed_groups,
     compute_dynamics,
     write_dynamics,
 )
-from rlvr_jax.analysis.features.log import check_same_sae, read_feature_log
+from rlvr_jax.analysis.features.log import (
+    FeatureLog,
+    check_same_sae,
+    read_feature_log,
+)
 from rlvr_jax.analysis.features.text import format_dynamics, format_seed_groups
-from rlvr_jax.analysis.workdir import read_run
+from rlvr_jax.analysis.workdir import CONFIG_FILE, read_run
+from rlvr_jax.config import Config
+from rlvr_jax.probe.weight_noise import noise_file, write_noise
+from rlvr_jax.run.load import load_checkpoint_params, load_policy
 from sae_jax.stats.dynamics import Thresholds
 
 _THRESHOLD_HELP = {
@@ -29,23 +39,32 @@ _THRESHOLD_HELP = {
 
 _USAGE = """\
 usage: python -m rlvr_jax.analysis features WORKDIR ... [--step=N] [--delta=X ...]
+           [--null_runs=WORKDIR,...]
 
 Compares the last logged step (or --step) with step 0 on the same texts, prints the
-tables and writes WORKDIR/features/dynamics.json. Several workdirs read with one T-SAE
-are compared too: what each gained that the others did not; those that differ in their
-seed alone count as one. docs/features.md says how to read the tables.
+tables and writes WORKDIR/features/dynamics.json. What noise in the weights does to the
+texts is read from WORKDIR/features, or else made there from the step's checkpoint.
+--null_runs names runs that should have learned nothing, such as with a random reward:
+what they claim stands beside. Several workdirs read with one T-SAE are compared too:
+what each gained that the others did not; those that differ in their seed alone count as
+one. docs/features.md says how to read the tables.
 """
 
 
 def main(argv: Sequence[str]) -> int:
     """Returns 0; 1 where a file is broken; 2 where features or runs are missing."""
-    return run_command(lambda: _run_command(argv), (OSError, ValueError))
+    return run_command(
+        lambda: _run_command(argv), (CheckpointReadError, OSError, ValueError)
+    )
 
 
 def _define_flags() -> flags.FlagValues:
     values = flags.FlagValues()
     flags.DEFINE_integer(
         "step", None, "RL steps done; the last logged by default", flag_values=values
+    )
+    flags.DEFINE_list(
+        "null_runs", [], "workdirs of runs that learned nothing", flag_values=values
     )
     for field in dataclasses.fields(Thresholds):
         define: Any = flags.DEFINE_integer if field.type is int else flags.DEFINE_float
@@ -64,14 +83,41 @@ def _run_command(argv: Sequence[str]) -> None:
         thresholds = Thresholds(**chosen)
     except ValueError as error:
         raise UsageError(str(error)) from error
-    logs = [read_feature_log(read_run(workdir)) for workdir in workdirs]
-    check_same_sae(logs)
-    dynamics = [compute_dynamics(log, thresholds, step=values.step) for log in logs]
+    logs, null_logs = (
+        [read_feature_log(read_run(workdir)) for workdir in paths]
+        for paths in (workdirs, values.null_runs)
+    )
+    check_same_sae([*logs, *null_logs])
+    dynamics = [_compute(log, thresholds, step=values.step) for log in logs]
+    others = [_compute(log, thresholds, step=None) for log in null_logs]
     groups = compare_seed_groups(dynamics, thresholds) if len(logs) > 1 else []
-    parts = [format_dynamics(run) for run in dynamics]
+    parts = [format_dynamics(run, others) for run in dynamics]
     if groups:
         parts.append(format_seed_groups(groups))
     parts.append(
         "\n".join(f"written: {write_dynamics(run, groups)}" for run in dynamics)
     )
     print("\n\n".join(parts))
+
+
+def _compute(
+    log: FeatureLog, thresholds: Thresholds, *, step: int | None
+) -> FeatureDynamics:
+    """Returns what a run changed; reads its texts under noise if nobody has."""
+    step, workdir = check_step(log, step), log.run.path
+    checkpoints = workdir / "checkpoints"
+    after = checkpoints / "train" / str(step)
+    if not noise_file(workdir, step).is_file() and after.is_dir():
+        config = load_config(workdir / CONFIG_FILE, Config)
+        with load_policy(config, after, stage="eval") as loaded:
+            setup, num_steps = loaded.setup, config.sft.steps
+            write_noise(
+                setup,
+                workdir,
+                before=load_checkpoint_params(setup, checkpoints / "sft", num_steps)
+                if num_steps
+                else setup.initial_params(),
+                after=loaded.params,
+                step=step,
+            )
+    return compute_dynamics(log, thresholds, step=step)

@@ -1,7 +1,7 @@
 """What RL strengthened, suppressed or woke in the model, by band of difficulty.
 
-The claims and their error rates are `sae_jax.stats.dynamics`; here they meet the run:
-its bands, its own completions, the reward features, other runs.
+The claims and their error rates are `sae_jax.stats.dynamics` and `noise_null`; here
+they meet the run: its bands, its own completions, the reward features, other runs.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from job_jax.files import write_atomically
-from rlvr_jax.analysis.features.changes import ALL_BANDS, FeatureChange, feature_changes
+from rlvr_jax.analysis.features.changes import FeatureChange, feature_changes
 from rlvr_jax.analysis.features.log import (
     REFERENCE,
     ExplainedVarianceDrop,
@@ -21,26 +21,29 @@ from rlvr_jax.analysis.features.log import (
     NoFeaturesError,
     explained_variance_drops,
 )
+from rlvr_jax.analysis.features.texts import (
+    ALL_BANDS,
+    BandTexts,
+    pair_reference_texts,
+)
 from rlvr_jax.analysis.workdir import to_plain_json
+from rlvr_jax.probe.weight_noise import NoiseReadings
 from rlvr_jax.types import BANDS
 from sae_jax.stats.dynamics import (
     ChangeEstimate,
     Findings,
-    PairedSums,
     Thresholds,
     count_findings,
     estimate_changes,
     find_changes,
-    null_counts,
-    pair_tables,
-    threshold_sensitivity,
+    vary_thresholds,
 )
-from sae_jax.stats.feature_statistics import FeatureTable
+from sae_jax.stats.noise_null import NoiseNull
 
 DYNAMICS_FILE = "features/dynamics.json"
-NUM_NULL_DRAWS = 20
+MOVED, CLAIMED = "moved", "claimed"
+EQUAL_DRIFT, EQUAL_NORM = "noise of equal drift", "noise of equal weight norm"
 
-_SEED = 0
 # Settings that do not make a run another one than its seeds.
 _IGNORED_FIELDS = ("name", "seed", "mesh", "log", "checkpoint", "verifier")
 
@@ -48,12 +51,36 @@ Counts = dict[str, dict[str, int]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Tally:
+    """How many features a change of the weights moves, and how many of them are claims.
+
+    `draws` has the counts of each draw: features of each kind that are claims, all
+    those (CLAIMED), and all that pass thresholds and sign flips (MOVED). `drift` is how
+    far the residual stream moved, in units of its own root mean square.
+    """
+
+    label: str
+    drift: float
+    draws: list[Counts]
+
+    def mean(self, band: str, kind: str) -> float:
+        """Returns the mean count over the draws; NaN where the band is not read."""
+        counts = [draw[band][kind] for draw in self.draws if band in draw]
+        return float(np.mean(counts)) if counts else float("nan")
+
+    def largest(self, band: str, kind: str) -> int:
+        """Returns the largest count of any draw."""
+        return max((draw[band][kind] for draw in self.draws if band in draw), default=0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class FeatureDynamics:
     """What changed between step 0 and `step` of one run. Written by `compute_dynamics`.
 
-    Dictionaries run over the bands with reference texts, easy to hard, then ALL_BANDS.
-    `null_counts` are the counts under random swaps of the two steps; `drops` are the
-    falls in explained variance, alarms where 1 - FVE grew by more than `max_growth`.
+    Dictionaries run over the bands with enough reference texts, easy to hard, then
+    ALL_BANDS; `omitted` names the other bands, with their numbers of texts. `tally` is
+    the run's, `nulls` are those of noise in the weights. `drops` are the falls in
+    explained variance, alarms where 1 - FVE grew by more than `max_growth`.
     """
 
     log: FeatureLog
@@ -61,9 +88,10 @@ class FeatureDynamics:
     thresholds: Thresholds
     prompts: dict[str, int]
     tokens: dict[str, int]
+    omitted: dict[str, int]
     findings: dict[str, Findings]
-    counts: Counts
-    null_counts: list[Counts]
+    tally: Tally
+    nulls: list[Tally]
     sensitivity: list[tuple[Thresholds, Counts]]
     changes: list[FeatureChange]
     drops: list[ExplainedVarianceDrop]
@@ -75,24 +103,14 @@ class FeatureDynamics:
         return self.log.run.path.name
 
     @property
+    def counts(self) -> Counts:
+        """Returns the run's own counts."""
+        return self.tally.draws[0]
+
+    @property
     def excessive_drops(self) -> list[ExplainedVarianceDrop]:
         """Returns the falls by which 1 - FVE grew by more than `max_growth`."""
         return [drop for drop in self.drops if drop.growth > self.max_growth]
-
-    def null_summary(self) -> dict[str, dict[str, dict[str, float]]]:
-        """Returns the mean and largest count under random swaps, by band and kind."""
-        return {
-            band: {
-                kind: {
-                    "mean": float(
-                        np.mean([draw[band][kind] for draw in self.null_counts])
-                    ),
-                    "max": max(draw[band][kind] for draw in self.null_counts),
-                }
-                for kind in kinds
-            }
-            for band, kinds in self.counts.items()
-        }
 
 
 def compute_dynamics(
@@ -100,48 +118,119 @@ def compute_dynamics(
 ) -> FeatureDynamics:
     """Returns what the run changed by `step`, by default the last one logged.
 
-    Raises NoFeaturesError where there is no step to compare with step 0.
+    Raises NoFeaturesError where there is no step to compare with step 0, or no reading
+    under weight noise to compare its changes with.
     """
-    step = _check_step(log, step)
-    before, after = log.table(0), log.table(step)
-    texts = pair_reference_texts(log, before, after)
-    estimates = {band: estimate_changes(part) for band, part in texts.items()}
-    findings = {
-        band: find_changes(estimate, thresholds) for band, estimate in estimates.items()
+    step = check_step(log, step)
+    texts = pair_reference_texts(log, log.table(0), log.table(step), thresholds)
+    readings = log.noise(step)
+    estimates = {
+        b: estimate_changes(t.sums, thresholds) for b, t in texts.bands.items()
     }
-    bands = {band: part for band, part in texts.items() if band != ALL_BANDS}
-    nulls = [
-        by_band | of_all
-        for by_band, of_all in zip(
-            null_counts(bands, thresholds, num_draws=NUM_NULL_DRAWS, seed=_SEED),
-            null_counts(
-                {ALL_BANDS: texts[ALL_BANDS]},
-                thresholds,
-                num_draws=NUM_NULL_DRAWS,
-                seed=_SEED + 1,
-            ),
-            strict=True,
+    drift = _estimate_draws(readings, "drift", texts.bands, thresholds)
+    tests = {t: _make_nulls(drift, t) for t in vary_thresholds(thresholds)}
+    findings = {
+        band: null.compare(estimates[band]) for band, null in tests[thresholds].items()
+    }
+    nulls = []
+    for kind, label in (("check", EQUAL_DRIFT), ("norm", EQUAL_NORM)):
+        draws = _estimate_draws(readings, kind, texts.bands, thresholds)
+        nulls.append(
+            Tally(
+                label=label,
+                drift=readings.relative_drift(kind),
+                draws=[_count_changes(draw, tests[thresholds]) for draw in draws],
+            )
         )
-    ]
     return FeatureDynamics(
         log=log,
         step=step,
         thresholds=thresholds,
-        prompts={band: len(part.tokens) for band, part in texts.items()},
-        tokens={band: int(part.tokens.sum()) for band, part in texts.items()},
+        prompts={band: len(part.prompts) for band, part in texts.bands.items()},
+        tokens={b: int(part.sums.tokens.sum()) for b, part in texts.bands.items()},
+        omitted=texts.omitted,
         findings=findings,
-        counts=_count_changes(findings),
-        null_counts=nulls,
-        sensitivity=_count_by_thresholds(estimates, thresholds),
+        tally=Tally(
+            label="this run",
+            drift=readings.relative_drift("rl"),
+            draws=[_count_changes(estimates, tests[thresholds])],
+        ),
+        nulls=nulls,
+        sensitivity=[
+            (varied, _count_changes(estimates, null)) for varied, null in tests.items()
+        ],
         changes=feature_changes(
-            log, texts, estimates, findings, thresholds=thresholds, step=step
+            log, texts.bands, estimates, findings, tests[thresholds], step=step
         ),
         drops=explained_variance_drops(log, step),
         max_growth=log.run.config["probe"]["max_unexplained_growth"],
     )
 
 
-def _check_step(log: FeatureLog, step: int | None) -> int:
+def _estimate_draws(
+    readings: NoiseReadings,
+    kind: str,
+    texts: Mapping[str, BandTexts],
+    thresholds: Thresholds,
+) -> list[dict[str, ChangeEstimate]]:
+    """Returns every draw's changes by band, on the texts that the run's are read on."""
+    by_band = {
+        band: [
+            estimate_changes(sums, thresholds)
+            for sums in readings.draws(kind, part.prompts)
+        ]
+        for band, part in texts.items()
+    }
+    return [
+        dict(zip(by_band, draw, strict=True))
+        for draw in zip(*by_band.values(), strict=True)
+    ]
+
+
+def _make_nulls(
+    draws: Sequence[Mapping[str, ChangeEstimate]], thresholds: Thresholds
+) -> dict[str, NoiseNull]:
+    return {
+        band: NoiseNull.from_draws([draw[band] for draw in draws], thresholds)
+        for band in draws[0]
+    }
+
+
+def _count_changes(
+    estimates: Mapping[str, ChangeEstimate], nulls: Mapping[str, NoiseNull]
+) -> Counts:
+    """Returns the claims of each kind, by band, and all features that moved."""
+    thresholds = nulls[ALL_BANDS].thresholds
+    claims = {band: nulls[band].compare(change) for band, change in estimates.items()}
+    found = {
+        band: find_changes(change, thresholds) for band, change in estimates.items()
+    }
+    by_kind = _count_by_kind(claims, estimates, thresholds)
+    return {
+        band: kinds
+        | {
+            CLAIMED: int(claims[band].changed.sum()),
+            MOVED: int(found[band].changed.sum()),
+        }
+        for band, kinds in by_kind.items()
+    }
+
+
+def _count_by_kind(
+    findings: Mapping[str, Findings],
+    estimates: Mapping[str, ChangeEstimate],
+    thresholds: Thresholds,
+) -> Counts:
+    """Returns the number of features of each kind, by band; ALL_BANDS is no band."""
+    by_band = {band: claim for band, claim in findings.items() if band != ALL_BANDS}
+    of_all = {ALL_BANDS: findings[ALL_BANDS]}
+    return count_findings(by_band, estimates, thresholds) | count_findings(
+        of_all, estimates, thresholds
+    )
+
+
+def check_step(log: FeatureLog, step: int | None) -> int:
+    """Returns the step to compare with step 0. Raises NoFeaturesError."""
     where, steps = log.run.path, list(log.steps)
     if steps[0] != 0:
         raise NoFeaturesError(
@@ -160,59 +249,14 @@ def _check_step(log: FeatureLog, step: int | None) -> int:
     return step
 
 
-def pair_reference_texts(
-    log: FeatureLog, before: FeatureTable, after: FeatureTable
-) -> dict[str, PairedSums]:
-    """Returns the paired reference texts by band, easy to hard, then ALL_BANDS."""
-    old, new = (table.select(split=REFERENCE) for table in (before, after))
-    if not old.rows:
-        raise NoFeaturesError(
-            f"{log.run.path} has no reference texts logged (split {REFERENCE!r}): "
-            "without the same prompts at both steps nothing can be claimed. Set "
-            "probe.num_reference_texts above 0"
-        )
-    bands = {row.band for row in old.rows}
-    try:
-        by_band = {
-            band: pair_tables(old.select(band=band), new.select(band=band))
-            for band in [b for b in BANDS if b in bands]
-        }
-    except ValueError as error:
-        raise NoFeaturesError(f"{log.run.path}: {error}") from error
-    return by_band | {ALL_BANDS: PairedSums.concatenate([*by_band.values()])}
-
-
-def _count_changes(findings: Mapping[str, Findings]) -> Counts:
-    """Returns the number of features of each kind, by band."""
-    by_band = count_findings(
-        {band: claim for band, claim in findings.items() if band != ALL_BANDS}
-    )
-    return by_band | count_findings({ALL_BANDS: findings[ALL_BANDS]})
-
-
-def _count_by_thresholds(
-    estimates: Mapping[str, ChangeEstimate], thresholds: Thresholds
-) -> list[tuple[Thresholds, Counts]]:
-    bands = {band: change for band, change in estimates.items() if band != ALL_BANDS}
-    all_bands = {ALL_BANDS: estimates[ALL_BANDS]}
-    return [
-        (varied, by_band | of_all)
-        for (varied, by_band), (_, of_all) in zip(
-            threshold_sensitivity(bands, thresholds),
-            threshold_sensitivity(all_bands, thresholds),
-            strict=True,
-        )
-    ]
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SeedGroup:
     """Runs that differ in their seed alone. `gained`, `unique` are numbers by band.
 
     A group gained a feature if every run of it did; the feature is unique to it if no
-    run of another group did. `between_seeds` counts what differs between two of its
-    seeds on the same texts at their last steps, which is chance. None: there is one
-    run, or the texts are not the same.
+    run of another group did. `between_seeds` counts what moved between two of its
+    seeds on the same texts at their last steps, as MOVED counts it: no noise is drawn
+    between them. None: there is one run, or the texts are not the same.
     """
 
     runs: tuple[str, ...]
@@ -279,15 +323,14 @@ def _count_between_seeds(
         return None
     first, second = (run.log.table(run.step) for run in runs[:2])
     try:
-        texts = pair_reference_texts(runs[0].log, first, second)
+        texts = pair_reference_texts(runs[0].log, first, second, thresholds)
     except NoFeaturesError:
         return None
-    return _count_changes(
-        {
-            b: find_changes(estimate_changes(part), thresholds)
-            for b, part in texts.items()
-        }
-    )
+    estimates = {
+        b: estimate_changes(t.sums, thresholds) for b, t in texts.bands.items()
+    }
+    found = {b: find_changes(change, thresholds) for b, change in estimates.items()}
+    return _count_by_kind(found, estimates, thresholds)
 
 
 def write_dynamics(dynamics: FeatureDynamics, groups: Sequence[SeedGroup] = ()) -> str:
@@ -311,8 +354,10 @@ def to_json(
         "prompts": dynamics.prompts,
         "tokens": dynamics.tokens,
         "tested": {band: claim.num_tested for band, claim in dynamics.findings.items()},
+        "omitted": dynamics.omitted,
         "counts": dynamics.counts,
-        "null": dynamics.null_summary(),
+        "drift": dynamics.tally.drift,
+        "nulls": [dataclasses.asdict(null) for null in dynamics.nulls],
         "sensitivity": [
             {"delta": t.delta, "e0": t.e0, "e1": t.e1, "counts": by_band}
             for t, by_band in dynamics.sensitivity

@@ -3,6 +3,7 @@
 features/step_NNNNNN.npz   sums of every latent: reference texts by prompt (split
                            "reference"), own completions by band (split "rollout")
 features/sae_fidelity.jsonl  how well the frozen autoencoder still explains the policy
+features/noise_NNNNNN.npz  the reference texts under noise in the weights
 sae/                       the autoencoder, and selection.json: the reward features
 sae_replicas/NAME/         autoencoders of other seeds
 """
@@ -21,6 +22,7 @@ from jaxtyping import Float
 
 from job_jax.command import UsageError
 from rlvr_jax.analysis.workdir import RunArtifacts
+from rlvr_jax.probe.weight_noise import NoiseReadings, noise_file
 from sae_jax import io
 from sae_jax.stats.feature_statistics import FeatureTable
 from sae_jax.stats.quality import seed_cosine
@@ -58,6 +60,17 @@ class FeatureLog:
     def table(self, step: int) -> FeatureTable:
         """Returns all rows of a step."""
         return FeatureTable.load(_features_file(self.run, step))
+
+    def noise(self, step: int) -> NoiseReadings:
+        """Returns the texts' readings under noise as large as RL's change by a step."""
+        path = noise_file(self.run.path, step)
+        if not path.is_file():
+            raise NoFeaturesError(
+                f"{path} is missing: what noise in the weights does to the reference "
+                "texts. `python -m rlvr_jax.analysis features` makes it from the "
+                f"checkpoint of step {step}"
+            )
+        return NoiseReadings.load(path)
 
     @functools.cached_property
     def seed_cosine(self) -> Float[np.ndarray, " Z"]:

@@ -1,15 +1,20 @@
 """Feature dynamics as text: the tables that the command and the report both show."""
 
+import dataclasses
 import math
 from collections.abc import Sequence
 
-from rlvr_jax.analysis.features.changes import ALL_BANDS, FeatureChange
+from rlvr_jax.analysis.features.changes import FeatureChange
 from rlvr_jax.analysis.features.dynamics import (
-    NUM_NULL_DRAWS,
+    CLAIMED,
+    EQUAL_DRIFT,
+    MOVED,
     FeatureDynamics,
     SeedGroup,
+    Tally,
 )
 from rlvr_jax.analysis.features.log import ROLLOUT, ExplainedVarianceDrop
+from rlvr_jax.analysis.features.texts import ALL_BANDS
 from rlvr_jax.analysis.tables import Table, align_table
 from sae_jax.stats.dynamics import CHANGE_KINDS, UNIQUE
 
@@ -26,8 +31,13 @@ INTERVALS_OF_CHANGES = (
 )
 
 
-def format_dynamics(dynamics: FeatureDynamics) -> str:
-    """Returns one run's findings as text: warnings, counts, sensitivity, features."""
+def format_dynamics(
+    dynamics: FeatureDynamics, others: Sequence[FeatureDynamics] = ()
+) -> str:
+    """Returns one run's findings as text: warnings, counts, nulls, features.
+
+    `others` are runs that should have learned nothing: further nulls.
+    """
     head = (
         f"{dynamics.name}: step {dynamics.step} against step 0, the same texts at "
         f"both, T-SAE {dynamics.log.sae_digest}"
@@ -36,10 +46,11 @@ def format_dynamics(dynamics: FeatureDynamics) -> str:
         head,
         "\n".join(f"warning: {text}" for text in fidelity_warnings(dynamics)),
         align_table(count_table(dynamics)),
-        f"In brackets the mean count when each prompt's two checkpoints are swapped at "
-        f"random ({NUM_NULL_DRAWS} draws). Of a band's claims at most "
-        f"{100 * dynamics.thresholds.fdr:g} % are false on average, among `tested` "
-        "features.",
+        explain_counts(dynamics),
+        "The same counts of changes that learned nothing: features that moved / that "
+        "are claimed, on average of the draws; most: the most claims of any draw in "
+        "any band.",
+        align_table(null_table(dynamics, others)),
         "Under other thresholds: strengthened/suppressed/emerging/unique.",
         align_table(sensitivity_table(dynamics)),
         *_changes_text(dynamics),
@@ -51,9 +62,10 @@ def _changes_text(dynamics: FeatureDynamics) -> list[str]:
     if not dynamics.changes:
         return ["No feature changed."]
     return [
-        f"The most certain claims, up to {ROWS_PER_BAND} of each band. unique? means "
-        "that another band's interval does not rule it out there; own text: the ratio "
-        f"on own completions. {INTERVALS_OF_CHANGES}",
+        f"The most certain claims, up to {ROWS_PER_BAND} of each band. Under noise: "
+        "the mean ratio of draws that move the residual stream as far, and their "
+        "range. unique? means that another band's interval does not rule it out there; "
+        f"own text: the ratio on own completions. {INTERVALS_OF_CHANGES}",
         align_table(changes_table(dynamics)),
     ]
 
@@ -86,16 +98,41 @@ def describe_drop(drop: ExplainedVarianceDrop) -> str:
     return f"FVE {drop.before:.3f} at step 0, {drop.after:.3f} now ({where}{band})"
 
 
+def explain_counts(dynamics: FeatureDynamics) -> str:
+    """Returns in words what the table of counts compares RL with."""
+    drift, check = dynamics.tally.drift, _equal_drift(dynamics)
+    num_moved = check.mean(ALL_BANDS, MOVED)
+    omitted = "".join(
+        f" Band {band} has {count} texts, too few to find anything in: left out."
+        for band, count in dynamics.omitted.items()
+    )
+    return (
+        f"RL moved the residual stream of these texts by {100 * drift:.2g} % of its "
+        "size. Whatever moves it so far moves features: random noise in the weights "
+        f"moves {num_moved:.3g} of them beyond the thresholds, RL "
+        f"{dynamics.counts[ALL_BANDS][MOVED]} (band {ALL_BANDS}). So a feature is "
+        "claimed only if RL moved it farther than such noise moves this very feature. "
+        f"In brackets: what {len(check.draws)} further draws of that noise claim on "
+        "average, had they been RL; so many claims are false. Of a band's claims at "
+        f"most {100 * dynamics.thresholds.fdr:g} % are to be false on average, among "
+        f"`tested` features. Every band has as many texts.{omitted}"
+    )
+
+
+def _equal_drift(dynamics: FeatureDynamics) -> Tally:
+    return next(null for null in dynamics.nulls if null.label == EQUAL_DRIFT)
+
+
 def count_table(dynamics: FeatureDynamics) -> Table:
-    """Returns the number of features of each kind, by band, and by chance alone."""
-    null = dynamics.null_summary()
+    """Returns the number of claims of each kind, by band, and those of noise."""
+    check = _equal_drift(dynamics)
     rows = []
     for band, kinds in dynamics.counts.items():
         cells = [
-            f"{kinds[kind]} ({null[band][kind]['mean']:.2g})"
-            if kind in possible_kinds(dynamics, band)
+            f"{kinds[kind]} ({check.mean(band, kind):.2g})"
+            if kind == MOVED or kind in possible_kinds(dynamics, band)
             else _NONE
-            for kind in (*CHANGE_KINDS, UNIQUE)
+            for kind in (MOVED, *CHANGE_KINDS, UNIQUE)
         ]
         sizes = (
             dynamics.prompts[band],
@@ -103,9 +140,34 @@ def count_table(dynamics: FeatureDynamics) -> Table:
             dynamics.findings[band].num_tested,
         )
         rows.append((band, *map(str, sizes), *cells))
-    return Table(
-        head=("band", "prompts", "tokens", "tested", *CHANGE_KINDS, UNIQUE), rows=rows
-    )
+    head = ("band", "prompts", "tokens", "tested", MOVED, *CHANGE_KINDS, UNIQUE)
+    return Table(head=head, rows=rows)
+
+
+def null_table(
+    dynamics: FeatureDynamics, others: Sequence[FeatureDynamics] = ()
+) -> Table:
+    """Returns features moved and claimed, by band: of the run, of noise, of `others`.
+
+    Each of `others` is held against noise of its own drift.
+    """
+    bands = list(dynamics.counts)
+    tallies = [dynamics.tally, *dynamics.nulls]
+    tallies += [dataclasses.replace(run.tally, label=run.name) for run in others]
+    rows = [
+        (
+            tally.label,
+            str(len(tally.draws)),
+            f"{100 * tally.drift:.2g} %",
+            *(
+                f"{tally.mean(band, MOVED):.3g} / {tally.mean(band, CLAIMED):.2g}"
+                for band in bands
+            ),
+            str(max(tally.largest(band, CLAIMED) for band in bands)),
+        )
+        for tally in tallies
+    ]
+    return Table(head=("change", "draws", "drift", *bands, "most"), rows=rows)
 
 
 def sensitivity_table(dynamics: FeatureDynamics) -> Table:
@@ -143,6 +205,7 @@ def changes_table(
             "feature",
             "change",
             "mean ratio (95 %)",
+            "under noise (range)",
             "rate, 0 \u2192 now (95 %)",
             "q",
             "prompts",
@@ -167,6 +230,7 @@ def _change_cells(row: FeatureChange) -> tuple[str, ...]:
         str(row.feature),
         ", ".join(kinds),
         "from 0" if math.isinf(value) else ratio,
+        _format_noise(row.noise_ratio),
         f"{old:.4f} \u2192 {new:.4f} "
         f"({row.rate_interval[0]:.4f}\u2013{row.rate_interval[1]:.4f})",
         f"{row.q:.1g}",
@@ -203,9 +267,15 @@ def format_seed_groups(groups: Sequence[SeedGroup]) -> str:
             )
             parts.append(
                 f"{group.runs[0]} against {group.runs[1]}, two seeds at their last "
-                f"steps, features that differ: {differing}. This much is chance."
+                f"steps, features that moved apart: {differing}. Of that size is what "
+                "the seed alone makes of `moved`."
             )
     return "\n\n".join(parts)
+
+
+def _format_noise(ratio: tuple[float, float, float]) -> str:
+    mean, low, high = ratio
+    return _NONE if math.isnan(mean) else f"{mean:.2f} ({low:.2f}\u2013{high:.2f})"
 
 
 def _format_bound(value: float) -> str:

@@ -7,10 +7,9 @@ import numpy as np
 from jaxtyping import Float
 
 from rlvr_jax.analysis.charts import BLUE, GRAY, GREEN, PURPLE, RED, Line
-from rlvr_jax.analysis.features.changes import ALL_BANDS
 from rlvr_jax.analysis.features.dynamics import (
-    NUM_NULL_DRAWS,
     FeatureDynamics,
+    check_step,
     compute_dynamics,
 )
 from rlvr_jax.analysis.features.log import (
@@ -27,8 +26,11 @@ from rlvr_jax.analysis.features.text import (
     changes_table,
     count_table,
     describe_drop,
+    explain_counts,
     fidelity_warnings,
+    null_table,
 )
+from rlvr_jax.analysis.features.texts import ALL_BANDS
 from rlvr_jax.analysis.report.sections import (
     Section,
     draw_chart,
@@ -230,10 +232,15 @@ def _by_band(table: FeatureTable) -> Sequence[FeatureTable]:
 def _dynamics_sections(log: FeatureLog) -> list[Section]:
     """Returns the sections on what changed since step 0: counts, then features."""
     try:
-        dynamics = compute_dynamics(log, Thresholds())
+        step = check_step(log, None)
     except NoFeaturesError:  # with one logged step there is nothing to compare
         return []
-    sections = [_count_section(dynamics)]
+    try:
+        dynamics = compute_dynamics(log, Thresholds(), step=step)
+    except NoFeaturesError as error:
+        finding = ("No claims about features", str(error), "")
+        return [Section(title="Feature dynamics", findings=[finding])]
+    sections = [_count_section(dynamics), _null_section(dynamics)]
     if dynamics.changes:
         sections.append(
             Section(
@@ -257,15 +264,25 @@ def _count_section(dynamics: FeatureDynamics) -> Section:
         f"mean activation times {1 + thresholds.delta:g} or more; suppressed: times "
         f"{1 - thresholds.delta:g} or less; emerging: fires on under "
         f"{100 * thresholds.e0:g} % of tokens before, on {100 * thresholds.e1:g} % or "
-        "more now; unique: gained in this band alone. At most "
-        f"{100 * thresholds.fdr:g} % of claims are false on average. In brackets: what "
-        "chance alone would count, the mean when each prompt's two checkpoints are "
-        f"swapped at random ({NUM_NULL_DRAWS} draws).",
+        "more now; unique: gained in this band alone, where the others could have "
+        f"shown it. {explain_counts(dynamics)}",
         table=count_table(dynamics),
         findings=[
             ("Does the autoencoder still fit?", warning, "")
             for warning in fidelity_warnings(dynamics)
         ],
+    )
+
+
+def _null_section(dynamics: FeatureDynamics) -> Section:
+    return Section(
+        title="Feature dynamics without learning",
+        text="How many features each change of the weights moves / how many are "
+        "claimed, on average of its draws; drift: how far it moves the residual "
+        "stream, in units of the stream's size; most: the most claims of any draw in "
+        "any band. Noise is drawn anew, and put through the comparison as if it were "
+        "RL.",
+        table=null_table(dynamics),
     )
 
 

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import re
 
+import numpy as np
 import pytest
 from feature_worlds import World, write_features
 
@@ -12,6 +13,7 @@ from rlvr_jax.analysis import read_run, write_report
 from rlvr_jax.analysis.features.command import main
 from rlvr_jax.analysis.report.autoencoders import autoencoder_section
 from rlvr_jax.analysis.report.reward_features import probe_sections
+from rlvr_jax.probe.weight_noise import NoiseReadings
 
 EASY = {0: 1.8, 1: 0.4, 2: 1.8}
 PLANTED = World(
@@ -61,9 +63,9 @@ def test_the_count_matrix_is_what_was_planted(tmp_path, capsys):
     output = found_by(capsys, workdir(tmp_path / "run"))
     assert "step 100 against step 0" in output
     bare = re.sub(r" \([\d.e-]+\)", "", output)
-    #                                prompts tokens tested str sup eme uni
-    assert line(bare, "easy")[1:] == ["24", "4800", "59", "2", "1", "1", "1"]
-    assert line(bare, "hard")[1:] == ["24", "4800", "60", "1", "0", "2", "1"]
+    #                                prompts tokens tested mov str sup eme uni
+    assert line(bare, "easy")[1:] == ["24", "4800", "59", "4", "2", "1", "1", "1"]
+    assert line(bare, "hard")[1:] == ["24", "4800", "60", "3", "1", "0", "2", "1"]
     assert line(bare, "all")[1:4] == ["48", "9600", "60"]
     assert line(bare, "all")[-1] == "\u2013"
     assert "warning" not in output
@@ -87,7 +89,10 @@ def test_the_record_holds_each_claim_with_its_evidence(tmp_path, capsys):
     assert first["rollout_ratio"] == pytest.approx(value)  # the same sums, here
     assert first["reward_weight"] == 0.75
     assert first["seed_cosine"] == pytest.approx(1.0, abs=1e-6)
-    assert first["q"] < 1e-3
+    # Beyond all 20 draws of noise, as two other features of 59: rank 1 of 1 + 20 x 59.
+    assert first["q"] == pytest.approx(59 / (1 + 20 * 59) / 3)
+    mean, least, largest = first["noise_ratio"]
+    assert 0.8 < least < mean < largest < low
     woken = rows["hard", 4]
     assert woken["kinds"] == ["emerging", "unique"]
     assert woken["ratio"] == [None, None, None]  # from silence
@@ -108,12 +113,75 @@ def test_nothing_is_unique_to_the_only_band(tmp_path, capsys):
     ]
 
 
+def test_the_nulls_stand_beside_the_claims(tmp_path, capsys):
+    """Noise of these worlds moves nothing but by chance, and claims nothing."""
+    path = workdir(tmp_path / "run")
+    idle = workdir(tmp_path / "coin", World(emerging=PLANTED.emerging, gain={}))
+    output = found_by(capsys, path, f"--null_runs={idle}")
+    #                           draws drift      easy          hard
+    beside = {
+        name: " ".join(line(output, *name.split())[len(name.split()) :])
+        for name in ("this run", "noise of equal drift", "coin")
+    }
+    assert beside["this run"].startswith("1 25 % 4 / 4 3 / 3")
+    assert beside["noise of equal drift"].startswith("5 25 % 0 / 0 0 / 0")
+    assert beside["coin"].startswith("1 25 % 1 / 1 2 / 2")  # those that wake there too
+    assert "RL moved the residual stream of these texts by 25 % of its size" in output
+    record = json.loads((path / "features/dynamics.json").read_text())
+    labels = [null["label"] for null in record["nulls"]]
+    assert labels == ["noise of equal drift", "noise of equal weight norm"]
+    assert [len(null["draws"]) for null in record["nulls"]] == [5, 5]
+
+
+def test_what_noise_moves_as_far_is_not_claimed(tmp_path, capsys):
+    """Noise that moves features 0 and 2 as RL does takes them off the claims."""
+    path = workdir(tmp_path / "run")
+    file = path / "features/noise_000100.npz"
+    readings = NoiseReadings.load(file)
+    rng = np.random.default_rng(0)
+    for name, sums in readings.sums.items():
+        if name != "before":
+            sums[:, [0, 2]] *= rng.uniform(0.6, 2.4, size=2)
+    readings.save(file)
+    bare = re.sub(r" \([\d.e+-]+\)", "", found_by(capsys, path))
+    assert line(bare, "easy")[4:] == ["4", "0", "1", "1", "0"]
+    assert line(bare, "hard")[4:] == ["3", "0", "0", "2", "1"]
+
+
+def test_nothing_is_unique_beside_a_band_that_could_show_nothing(tmp_path, capsys):
+    """Hard alone gains 4; with one easy prompt nobody knows about easy."""
+    path = workdir(tmp_path / "run", dataclasses.replace(PLANTED, few={"easy": 1}))
+    output = found_by(capsys, path)
+    assert line(output, "hard")[-1] == "\u2013"
+    assert "Band easy has 1 texts, too few to find anything in: left out." in output
+    record = json.loads((path / "features/dynamics.json").read_text())
+    assert record["omitted"] == {"easy": 1}
+    assert record["counts"]["hard"]["unique"] == 0
+    assert not [r for r in record["features"] if "unique" in r["kinds"]]
+
+
+def test_every_band_has_as_many_texts(tmp_path, capsys):
+    path = workdir(tmp_path / "run", dataclasses.replace(PLANTED, few={"easy": 10}))
+    output = found_by(capsys, path)
+    assert line(output, "easy")[1:3] == line(output, "hard")[1:3] == ["10", "2000"]
+    assert line(output, "all")[1:3] == ["34", "6800"]
+
+
+def test_without_noise_nothing_is_claimed(tmp_path, capsys):
+    path = workdir(tmp_path / "run")
+    (path / "features/noise_000100.npz").unlink()
+    assert "noise_000100.npz is missing" in refused(capsys, path)
+    titles = {section.title: section for section in probe_sections(read_run(path))}
+    assert "Features that changed" not in titles
+    assert "is missing" in titles["Feature dynamics"].findings[0][1]
+
+
 def test_cuts_and_step_are_taken_from_the_command(tmp_path, capsys):
     path = workdir(tmp_path / "run")
     strict = found_by(capsys, path, "--delta=0.99", "--step=50")
     assert "step 50 against step 0" in strict
     bare = re.sub(r" \([\d.e-]+\)", "", strict)
-    assert line(bare, "easy")[4:] == ["0", "0", "1", "0"]
+    assert line(bare, "easy")[4:] == ["1", "0", "0", "1", "0"]
 
 
 def test_an_autoencoder_that_no_longer_fits_stands_first(tmp_path, capsys):
@@ -174,7 +242,7 @@ def test_seeds_share_a_row_and_differ_by_chance_alone(tmp_path, capsys):
     runs = [workdir(tmp_path / f"seed{s}", seed=s) for s in (0, 1)]
     output = found_by(capsys, *runs)
     assert line(output, "seed0", "+", "seed1", "3,")[4:7] == ["own", "3", "3,"]
-    apart = re.search(r"differ: easy (\d+), hard (\d+), all (\d+)", output)
+    apart = re.search(r"moved apart: easy (\d+), hard (\d+), all (\d+)", output)
     assert sum(map(int, apart.groups())) <= 1
 
 
@@ -229,6 +297,7 @@ def test_the_report_has_the_probes_sections(tmp_path):
     assert list(made) == [
         "Reward features",
         "Feature dynamics",
+        "Feature dynamics without learning",
         "Features that changed",
         "Fidelity of the autoencoder",
     ]

@@ -15,10 +15,9 @@ from sae_jax.stats.dynamics import (
     count_findings,
     estimate_changes,
     find_changes,
-    null_counts,
     pair_tables,
-    threshold_sensitivity,
     unique_to_group,
+    vary_thresholds,
 )
 
 CUTS = Thresholds()
@@ -40,6 +39,14 @@ def found(world, *, seed=0):
     }
 
 
+def estimates(world, *, seed=0):
+    return {b: estimate_changes(pair(world, b, seed=seed)) for b in world.bands}
+
+
+def findable(world):
+    return {b: change.is_findable(CUTS) for b, change in estimates(world).items()}
+
+
 def members(mask):
     return set(np.flatnonzero(mask).tolist())
 
@@ -57,7 +64,8 @@ def test_planted_features_are_found_in_their_bands():
 def test_unique_is_what_no_other_band_gained():
     """0: easy alone. 2 and 3: both. 4: hard alone. 1 is suppressed: no gain."""
     own = unique_to_group(
-        {band: claim.gained for band, claim in found(PLANTED).items()}
+        {band: claim.gained for band, claim in found(PLANTED).items()},
+        findable(PLANTED),
     )
     assert {band: members(mask) for band, mask in own.items()} == {
         "easy": {0},
@@ -72,16 +80,57 @@ def test_unique_by_hand():
         "medium": np.array([0, 1, 0, 1], bool),
         "hard": np.array([0, 0, 1, 1], bool),
     }
-    own = unique_to_group(gained)
+    own = unique_to_group(gained, {band: np.ones(4, bool) for band in gained})
     assert {band: members(mask) for band, mask in own.items()} == {
         "easy": {0},
         "medium": set(),
         "hard": {2},
     }
+    # Where hard could not have shown 0, nobody knows whether it is easy's alone.
+    blind = {band: np.ones(4, bool) for band in gained}
+    blind["hard"] = np.array([0, 1, 1, 1], bool)
+    assert members(unique_to_group(gained, blind)["easy"]) == set()
+    assert members(unique_to_group({"hard": gained["hard"]}, blind)["hard"]) == set()
+
+
+def test_a_band_of_one_prompt_makes_nothing_unique_to_the_others():
+    """Three features grow in hard; easy has one prompt, where nothing can be found."""
+    world = World(gain={"hard": {0: 1.8, 1: 1.8, 2: 1.8}})
+    texts = {band: pair(world, band) for band in world.bands}
+    texts["easy"] = texts["easy"].select_prompts(np.array([4]))
+    changes = {band: estimate_changes(part) for band, part in texts.items()}
+    claims = {band: find_changes(change, CUTS) for band, change in changes.items()}
+    assert members(claims["hard"].gained) == {0, 1, 2}
+    assert count_findings(claims, changes, CUTS)["hard"]["unique"] == 0
+
+
+@pytest.mark.parametrize(
+    ("fired", "tokens", "prompts", "could"),
+    [
+        (30.0, 4800.0, 24, True),  # fires enough to grow
+        (29.0, 4800.0, 24, False),  # neither enough nor silent
+        (1.0, 3000.0, 24, True),  # silent, and 1 % of 3000 tokens are 30
+        (1.0, 2900.0, 24, False),
+        (30.0, 4800.0, 7, False),
+    ],
+)
+def test_what_a_band_could_have_shown(fired, tokens, prompts, could):
+    both = np.array([[fired], [fired + 1]])
+    seen = ChangeEstimate(
+        num_tokens=tokens,
+        num_prompts=prompts,
+        mean=both,
+        rate=both / tokens,
+        fired=both,
+        prompts=np.array([prompts]),
+        p_mean=np.ones(1),
+        p_rate=np.ones(1),
+    )
+    assert seen.is_findable(CUTS).tolist() == [could]
 
 
 def test_counts_of_all_kinds():
-    assert count_findings(found(PLANTED)) == {
+    assert count_findings(found(PLANTED), estimates(PLANTED), CUTS) == {
         "easy": {"strengthened": 2, "suppressed": 1, "emerging": 1, "unique": 1},
         "hard": {"strengthened": 1, "suppressed": 0, "emerging": 2, "unique": 1},
     }
@@ -172,25 +221,12 @@ def test_bands_merge_exactly():
     )
 
 
-def test_a_swap_turns_gain_into_loss():
-    texts = pair(PLANTED, "easy")
-    back = find_changes(
-        estimate_changes(texts.swap_checkpoints(np.ones(24, bool))), CUTS
-    )
-    assert members(back.suppressed) == {0, 2, 3}  # 3 falls silent
-    assert members(back.strengthened) == {1}
-    assert estimate_changes(texts).is_tested(CUTS).tolist() == back_family(texts)
-
-
-def back_family(texts):
-    half = np.arange(24) < 12
-    return estimate_changes(texts.swap_checkpoints(half)).is_tested(CUTS).tolist()
-
-
 def change(*, old, new, fired=100.0, tokens=1000.0, p=1e-9):
     """Returns the change of one feature between two means, firing the same."""
     both = np.array([[fired], [fired]]) if np.isscalar(fired) else np.array(fired)
     return ChangeEstimate(
+        num_tokens=tokens,
+        num_prompts=24,
         mean=np.array([[old], [new]]),
         rate=both / tokens,
         fired=both,
@@ -244,20 +280,19 @@ def test_a_change_that_chance_explains_is_not_claimed():
     )
 
 
-def test_the_null_is_of_the_same_texts_and_claims_next_to_nothing():
-    texts = {band: pair(PLANTED, band) for band in PLANTED.bands}
-    draws = null_counts(texts, CUTS, num_draws=20)
-    assert draws == null_counts(texts, CUTS, num_draws=20)
-    claimed = [sum(of_band.values()) for draw in draws for of_band in draw.values()]
-    assert len(claimed) == 40
-    assert np.mean(claimed) <= 0.2
-    assert set(draws[0]) == {"easy", "hard"}
+def test_p_values_are_of_what_could_become_a_finding():
+    """Half of delta may be asked for: who passes neither has nothing to test."""
+    texts = pair(PLANTED, "easy")
+    every, few = estimate_changes(texts), estimate_changes(texts, CUTS)
+    assert members(few.p_mean < 1) <= members(abs(every.ratio - 1) >= 0.1)
+    for cuts in vary_thresholds(CUTS):
+        one, other = find_changes(every, cuts), find_changes(few, cuts)
+        for name, value in vars(one).items():
+            np.testing.assert_array_equal(value, vars(other)[name])
 
 
 def test_sensitivity_begins_at_the_cuts_and_leaves_out_nonsense():
-    measured = {band: estimate_changes(pair(PLANTED, band)) for band in PLANTED.bands}
-    table = threshold_sensitivity(measured, CUTS)
-    assert [(c.delta, c.e0, c.e1) for c, _ in table] == [
+    assert [(c.delta, c.e0, c.e1) for c in vary_thresholds(CUTS)] == [
         (0.2, 0.001, 0.01),
         (0.1, 0.001, 0.01),
         (0.4, 0.001, 0.01),
@@ -266,8 +301,7 @@ def test_sensitivity_begins_at_the_cuts_and_leaves_out_nonsense():
         (0.2, 0.001, 0.005),
         (0.2, 0.001, 0.02),
     ]
-    assert table[0][1] == count_findings(found(PLANTED))
-    wide = threshold_sensitivity(measured, Thresholds(delta=0.5, e0=0.01, e1=0.01))
+    wide = vary_thresholds(Thresholds(delta=0.5, e0=0.01, e1=0.01))
     assert len(wide) == 4  # not delta = 1, e0 = 0.02 or e1 = 0.005
 
 

@@ -1,0 +1,75 @@
+"""The reference texts of a run at two steps, as many of each band."""
+
+import dataclasses
+from typing import NamedTuple
+
+import numpy as np
+
+from rlvr_jax.analysis.features.log import REFERENCE, FeatureLog, NoFeaturesError
+from rlvr_jax.types import BANDS
+from sae_jax.stats.dynamics import PairedSums, Thresholds, pair_tables
+from sae_jax.stats.feature_statistics import FeatureTable
+
+ALL_BANDS = "all"  # the band of all bands
+
+_SEED = 0
+
+
+class BandTexts(NamedTuple):
+    """A band's texts, named by their problems, with their sums at both steps."""
+
+    prompts: tuple[str, ...]
+    sums: PairedSums
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PairedTexts:
+    """The texts by band, easy to hard, as many of each, then all of them as ALL_BANDS.
+
+    `omitted` says how many texts a band has that has too few.
+    """
+
+    bands: dict[str, BandTexts]
+    omitted: dict[str, int]
+
+
+def pair_reference_texts(
+    log: FeatureLog, before: FeatureTable, after: FeatureTable, thresholds: Thresholds
+) -> PairedTexts:
+    """Returns the reference texts of two steps side by side.
+
+    Of every band as many texts are drawn as the smallest has, so that what is found in
+    one could have been found in the others; a band with fewer than
+    `thresholds.min_prompts`, in which nothing can be found, is left out.
+    """
+    old, new = (table.select(split=REFERENCE) for table in (before, after))
+    if not old.rows:
+        raise NoFeaturesError(
+            f"{log.run.path} has no reference texts logged (split {REFERENCE!r}): "
+            "without the same prompts at both steps nothing can be claimed. Set "
+            "probe.num_reference_texts above 0"
+        )
+    try:
+        sums = pair_tables(old, new)
+    except ValueError as error:
+        raise NoFeaturesError(f"{log.run.path}: {error}") from error
+    band_of_row = np.array([row.band for row in old.rows])
+    sizes = {band: int((band_of_row == band).sum()) for band in BANDS}
+    large = {b: size for b, size in sizes.items() if size >= thresholds.min_prompts}
+    rng = np.random.default_rng(_SEED)
+    rows = {
+        band: np.sort(
+            rng.permutation(np.flatnonzero(band_of_row == band))[: min(large.values())]
+        )
+        for band in large
+    }
+    rows[ALL_BANDS] = np.arange(len(old.rows))
+    return PairedTexts(
+        bands={
+            band: BandTexts(
+                tuple(old.rows[i].prompt for i in chosen), sums.select_prompts(chosen)
+            )
+            for band, chosen in rows.items()
+        },
+        omitted={b: n for b, n in sizes.items() if n and b not in large},
+    )

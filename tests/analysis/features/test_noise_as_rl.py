@@ -1,0 +1,159 @@
+"""Weight noise put through the command as if it were RL: it claims about nothing.
+
+The workdirs are those of runs whose checkpoints somebody else made: nothing is trained.
+"""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sae_jax
+from job_jax.checkpoint import StageCheckpoints
+from job_jax.config import CheckpointConfig, MeshConfig
+from job_jax.config_io import to_json
+from rlvr_jax.analysis.features.command import main
+from rlvr_jax.config import Config, EvalConfig, ModelConfig, SFTConfig, TrainConfig
+from rlvr_jax.data import encode_prompts
+from rlvr_jax.probe import FeatureSelectionConfig, SAEProbeConfig, weight_noise
+from rlvr_jax.probe.feature_selection import FeatureSelection
+from rlvr_jax.probe.reference_texts import ReferenceTexts
+from rlvr_jax.run.setup import open_setup
+from rlvr_jax.tasks import ChainMix, FiniteFieldTask
+
+F, T, D, Z, STEP = 24, 16, 16, 48, 4
+CHAINS = ChainMix(chain_lengths=(1, 2))
+CONFIG = Config(
+    name="noise",
+    task=FiniteFieldTask(modulus=5, sft=CHAINS, train=CHAINS, eval=CHAINS),
+    model=ModelConfig(
+        num_layers=1,
+        hidden_size=D,
+        intermediate_size=16,
+        num_heads=2,
+        num_kv_heads=1,
+        head_dim=8,
+    ),
+    mesh=MeshConfig(cpu_devices=8),
+    sft=SFTConfig(steps=1, batch_size=8),
+    train=TrainConfig(batch_size=8, steps=STEP),
+    eval=EvalConfig(num_problems=8, batch_size=8),
+    probe=SAEProbeConfig(
+        layer=0,
+        num_problems=F,
+        num_reference_texts=F,
+        log_every=STEP,
+        features=FeatureSelectionConfig(method="list", latents=(0,)),
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def setup(tmp_path_factory):
+    run = open_setup(CONFIG, tmp_path_factory.mktemp("run") / "none", stages=("eval",))
+    with jax.set_mesh(run.mesh):
+        yield run
+
+
+def make_texts(setup):
+    prompts = encode_prompts(setup.problems("eval", F), setup.tokenizer, pad_multiple=8)
+    rng = np.random.default_rng(0)
+    return ReferenceTexts(
+        problem_ids=tuple(problem.id for problem in setup.problems("eval", F)),
+        prompt_tokens=prompts.tokens,
+        prompt_lengths=prompts.lengths,
+        tokens=rng.integers(2, setup.vocab_size, (F, T)).astype(np.int32),
+        lengths=np.full(F, T, np.int32),
+        bands=np.arange(F, dtype=np.int32) % 2,  # easy, medium
+        outcomes=np.zeros(F, np.int32),
+    )
+
+
+def write_workdir(setup, path, after):
+    """Writes what a run leaves whose RL took the policy from its start to `after`."""
+    texts = make_texts(setup)
+    tsae = sae_jax.TSAE.init(0, width=D, latents=Z)
+    sae_jax.save(path / "sae", tsae)
+    selection = FeatureSelection(
+        layer=0,
+        method="list",
+        control="none",
+        latents=(0,),
+        weights=(1.0,),
+        rms=(1.0,),
+        scores=(1.0,),
+        seed_cosine=None,
+        dead=(),
+        num_unstable=0,
+        num_completions=F,
+    )
+    selection.save(path / "sae/selection.json")
+    (path / "probe").mkdir()
+    texts.save(path / "probe/reference_texts.npz")
+    probe = CONFIG.probe.load(path / "probe", setup.mesh)
+    before = setup.initial_params()
+    for step, params in ((0, before), (STEP, after)):
+        found = probe.read_texts(setup.graphdef, params, setup.shard_batch(texts))
+        probe.write_step(
+            path,
+            run="noise",
+            step=step,
+            rollout_sums=None,
+            texts=texts,
+            text_stats=jax.device_get(found),
+        )
+    for stage, step, params in (("sft", 1, before), ("train", STEP, after)):
+        directory = path / "checkpoints" / stage
+        with StageCheckpoints(directory, CheckpointConfig()) as checkpoints:
+            checkpoints.save(step, {"params": params}, {})
+    record = {"config": to_json(CONFIG), "seed": 0, "device": "8 x cpu"}
+    (path / "config.json").write_text(json.dumps(record))
+    return path
+
+
+def claims(path, capsys):
+    """Returns the features that moved and that are claimed, over all texts."""
+    assert main([str(path)]) == 0
+    output = capsys.readouterr().out
+    record = json.loads((path / "features/dynamics.json").read_text())
+    assert "this run" in output
+    return record["counts"]["all"]["moved"], record["counts"]["all"]["claimed"]
+
+
+def test_noise_as_if_it_were_rl_is_claimed_about_by_nobody(setup, tmp_path, capsys):
+    """Three runs that are noise: 5 % of such may claim something."""
+    before = setup.initial_params()
+    lengths = jax.tree.map(lambda x: 0.15 * x, weight_noise._tensor_norms(before))
+    counts = []
+    for seed in range(3):
+        (path := tmp_path / str(seed)).mkdir()
+        after = weight_noise._move(before, lengths, jax.random.key(100 + seed))
+        counts.append(claims(write_workdir(setup, path, after), capsys))
+    moved, claimed = zip(*counts, strict=True)
+    assert np.mean(moved) > 8
+    assert sum(claimed) == 0
+
+
+def test_a_latent_that_was_moved_on_purpose_is_claimed(setup, tmp_path, capsys):
+    """Every token's embedding gets a little of what one latent reads."""
+    tsae = sae_jax.TSAE.init(0, width=D, latents=Z)
+    after = jax.tree.map(jnp.copy, setup.initial_params())
+    after["embedding"][...] += 0.02 * np.asarray(tsae.encoder)[:, 7][None]
+    (path := tmp_path / "run").mkdir()
+    _, claimed = claims(write_workdir(setup, path, after), capsys)
+    record = json.loads((path / "features/dynamics.json").read_text())
+    strengthened = {
+        row["feature"] for row in record["features"] if "strengthened" in row["kinds"]
+    }
+    assert 7 in strengthened
+    assert claimed >= 1
+
+
+def test_a_step_whose_checkpoint_is_gone_names_what_is_missing(setup, tmp_path, capsys):
+    (path := tmp_path / "run").mkdir()
+    write_workdir(setup, path, setup.initial_params())
+    (path / "checkpoints/train" / str(STEP)).rename(path / "elsewhere")
+    assert main([str(path)]) == 2
+    assert "makes it from the checkpoint of step 4" in capsys.readouterr().err
