@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from command import ROOT, completions, files, metrics, overrides, summary, tiny
 
+from rlvr_jax.probe.reference_texts import ReferenceTexts
 from sae_jax.stats.feature_statistics import FeatureTable
 
 PROBED = overrides(
@@ -74,7 +75,7 @@ def test_a_watched_run_is_bit_for_bit_the_one_without_a_probe(command, whole, tm
     for name in ("train_000003.jsonl.gz", "eval_after_000000.jsonl.gz"):
         assert completions(tmp_path, name) == completions(whole, name)
     assert watched["rfgo"]["proxy_groups"] == 0
-    assert len(features(tmp_path)[0]) == 3
+    assert len(features(tmp_path)[0]) == 4
 
 
 def test_where_no_feature_is_confirmed_a_guided_run_is_the_plain_one(
@@ -134,12 +135,29 @@ def test_a_probed_run_leaves_the_files_of_the_contract(guided):
     assert index["problems"] == list(dict.fromkeys(asked))
     assert (len(index["problems"]), index["sequences"]) == (10, 40)
     tables, lines = features(guided)
-    assert list(tables) == [f"step_{step:06d}.npz" for step in (0, 2, 4)]
+    steps = [f"step_{step:06d}.npz" for step in (0, 2, 4)]
+    assert list(tables) == ["noise_000004.npz", *steps]
     assert len(completions(guided, "probe_000000.jsonl.gz")) == 10 * 4
     table = FeatureTable.load(guided / "features" / "step_000000.npz")
     assert {row.split for row in table.rows} == {"reference", "rollout"}
     fixed = [row for row in table.rows if row.split == "reference"]
-    assert [row.prompt for row in fixed] == asked[: 8 * 4 : 4]
+    texts = ReferenceTexts.load(guided / "probe" / "reference_texts.npz")
+    read = np.array(texts.problem_ids)[
+        texts.lengths > 1
+    ]  # the last token's is not read
+    assert [row.prompt for row in fixed] == read.tolist()
+    assert len(texts.problem_ids) == 8
+    # Their problems are held out: the probe and RL have read others.
+    held_out = completions(guided, "eval_before_000000.jsonl.gz")
+    prompts = {row["id"]: row["prompt"] for row in held_out}
+    others = {
+        row["prompt"]
+        for kind in ("probe", "train")
+        for file in (guided / "rollouts").glob(f"{kind}_*")
+        for row in completions(guided, file.name)
+    }
+    assert len(others) > 10
+    assert not {prompts[row.prompt] for row in fixed} & others
     # The last tells of reference texts alone: after the last step nothing is sampled.
     final = FeatureTable.load(guided / "features" / "step_000004.npz")
     assert {row.split for row in final.rows} == {"reference"}

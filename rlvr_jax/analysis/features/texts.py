@@ -57,7 +57,7 @@ def pair_reference_texts(
     sizes = {band: int((band_of_row == band).sum()) for band in BANDS}
     large = {b: size for b, size in sizes.items() if size >= thresholds.min_prompts}
     rng = np.random.default_rng(_SEED)
-    rows = {
+    rows: dict[str, np.ndarray] = {
         band: np.sort(
             rng.permutation(np.flatnonzero(band_of_row == band))[: min(large.values())]
         )
