@@ -131,9 +131,11 @@ def _percentiles(
     mean: Any, low_RK: npt.NDArray[np.float64], high_RK: npt.NDArray[np.float64]
 ) -> Interval:
     tail = (1 - CONFIDENCE) / 2
-    return Interval(
-        mean, np.quantile(low_RK, tail, axis=0), np.quantile(high_RK, 1 - tail, axis=0)
-    )
+    # Of R draws the rank (R + 1) tail has the mass `tail` below it on average; the
+    # default's rank, (R - 1) tail + 1, has more, and an interval too narrow.
+    low_K = np.quantile(low_RK, tail, axis=0, method="weibull")
+    high_K = np.quantile(high_RK, 1 - tail, axis=0, method="weibull")
+    return Interval(mean, low_K, high_K)
 
 
 def t_interval(values: npt.ArrayLike) -> Interval:

@@ -14,6 +14,8 @@ from rlvr_jax.metrics.bootstrap import (
     t_interval,
     welch_interval,
 )
+from sae_jax.stats.features import OutcomeMoments, cohens_d_interval
+from sae_jax.stats.resample import bootstrap_interval
 
 
 def ends(interval):
@@ -248,5 +250,21 @@ def test_paired_intervals_hold_every_gain_at_every_size(rate, problems):
     assert min(found.values()) >= 0.93, found
 
 
+def test_intervals_over_prompts_and_over_problems_are_of_one_type():
+    prompts = bootstrap_interval(np.ravel, np.arange(6.0).reshape(3, 2))
+    ratio = cohens_d_interval(
+        OutcomeMoments(
+            num_rollouts=np.full((4, 2), 3),
+            sums=np.random.default_rng(0).random((4, 2, 5)),
+            squares=np.ones((4, 2, 5)),
+        ),
+        num_resamples=20,
+    )
+    problems = mean_interval([0.0, 1.0], resamples=20, seed=0)
+    assert {type(each) for each in (prompts, ratio, problems)} == {Interval}
+
+
 def test_an_unknown_end_is_null():
-    assert Interval(1, np.nan, 2).to_json() == {"mean": 1.0, "low": None, "high": 2.0}
+    told = {"mean": 1.0, "low": None, "high": 2.0}
+    assert Interval(1, np.nan, 2).to_json() == told
+    assert Interval.from_json(told).to_json() == told
