@@ -1,7 +1,6 @@
 """Controls of reasoning features: what stands in their place and should do no good."""
 
 import dataclasses
-import math
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -56,13 +55,7 @@ def read_one_direction(
 ) -> FeatureSelection:
     """Returns a selection of one feature, a raw direction, in place of the latents."""
     direction_D, center_D = labeled.outcome_direction()
-    length = float(np.linalg.norm(direction_D))
-    if not math.isfinite(length) or length == 0.0:
-        raise ConfigError(
-            "probe.features.control=direction: within problems, correct and incorrect "
-            "completions have the same mean activation"
-        )
-    direction_D = direction_D / length
+    direction_D = direction_D / np.linalg.norm(direction_D)
     return dataclasses.replace(
         selection,
         weights=(1.0,),

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 from jaxtyping import Float, Int
 
+from job_jax.schema import ConfigError
 from rlvr_jax.types import Outcome
 from sae_jax.data.corpus import Corpus
 from sae_jax.data.tokens import Documents
@@ -49,8 +50,8 @@ class LabeledCorpus:
         """Returns the mean correct less the mean incorrect activation, and the mean.
 
         The difference is one between completions of a problem, averaged over problems
-        by the weight n1 n0 / (n1 + n0) of their n1 correct and n0 incorrect ones; 0
-        where no problem has both. The second mean is over all tokens.
+        by the weight n1 n0 / (n1 + n0) of their n1 correct and n0 incorrect ones. The
+        second mean is over all tokens. Raises ConfigError where no problem has both.
         """
         sums_SD = np.zeros((len(self.outcomes), self.width))
         tokens_S = np.zeros(len(self.outcomes))
@@ -70,8 +71,14 @@ class LabeledCorpus:
                 num_prompts=int(self.problem_index.max()) + 1,
             )
         )
-        weight = max(float(within.outcome_scatter.sum()), 1e-300)
-        difference_D = within.covariance.sum(axis=0) / weight
+        difference_D = within.covariance.sum(axis=0)
+        if not difference_D.any():
+            raise ConfigError(
+                "no problem has a correct and an incorrect completion that differ: "
+                "there is no direction from one to the other; ask more problems "
+                "(probe.num_problems)"
+            )
+        difference_D = difference_D / within.outcome_scatter.sum()
         return difference_D, sums_SD.sum(axis=0) / max(tokens_S.sum(), 1.0)
 
     def projection_rms(

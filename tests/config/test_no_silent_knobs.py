@@ -70,7 +70,9 @@ PROBE = SAEProbeConfig(
         method="reason_score", words=("answer",), min_seed_cosine=0.0
     ),
 )
-RFGO = RFGOConfig(lambda_w=0.5, lambda_p=0.1, correlation_window=1)
+RFGO = RFGOConfig(
+    lambda_w=0.5, lambda_p=0.1, correlation_window=1, min_correlation=-1.0
+)
 
 
 MODEL = ModelConfig(

@@ -211,10 +211,18 @@ def test_a_users_own_probe_steers_a_run(command, tmp_path, monkeypatch):
     """The probe of docs/extend.md, a file outside the package."""
     section = (ROOT / "docs" / "extend.md").read_text().split("## A probe")[1]
     code = re.search(r"```python\n(.*?)```", section, re.DOTALL)[1]
+    # A policy this young solves nothing: half of its completions are called correct.
+    code += """
+class HalfCorrect(DirectionProbe):
+    def fit(self, inputs):
+        outcomes = np.arange(len(inputs.corpus.outcomes)) % 2
+        corpus = dataclasses.replace(inputs.corpus, outcomes=outcomes)
+        return super().fit(dataclasses.replace(inputs, corpus=corpus))
+"""
     (tmp_path / "my_probe.py").write_text(code)
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{tmp_path}")
     own = overrides(
-        probe__name="my_probe:DirectionProbe",
+        probe__name="my_probe:HalfCorrect",
         probe__sign=-1.0,
         probe__num_problems=8,
         probe__num_reference_texts=8,

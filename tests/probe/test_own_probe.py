@@ -67,6 +67,27 @@ def test_a_probe_of_ones_own_finds_the_planted_direction(tmp_path):
     np.testing.assert_allclose((f[1] - f[0])[:, 0], 3.0, atol=0.05)
 
 
+def test_a_direction_between_outcomes_that_no_problem_has_is_refused(tmp_path):
+    with ShardWriter(
+        tmp_path / "activations",
+        width=D,
+        layer=0,
+        hook="blocks.0.hook_resid_post",
+        model="toy",
+        roles=("response",),
+        dtype="float32",
+    ) as out:
+        for _ in range(2):
+            out.add(np.ones((T, D)), token_ids=np.arange(T), roles=np.zeros(T, int))
+    corpus = LabeledCorpus(
+        corpus=open_corpus(tmp_path / "activations", None),
+        problem_index=np.arange(2),
+        outcomes=np.arange(2),
+    )
+    with pytest.raises(ConfigError, match="no problem has a correct and an incorrect"):
+        corpus.outcome_direction()
+
+
 def test_an_unknown_probe_is_refused_with_the_nearest():
     with pytest.raises(ConfigError, match="unknown probe 'saes'; did you mean 'sae'"):
         PROBES.load("saes")
