@@ -38,11 +38,12 @@ class Recorder:
     """
 
     def __init__(self, *, offset: float = 0.0, skipped: tuple[int, ...] = ()):
-        self.steps = []
+        self.steps, self.scored = [], []
         self.offset = offset
         self.skipped = skipped
 
     def score(self, params, batch, sampling):
+        self.scored.append(params)
         moved = batch.old_logprobs + np.float32(self.offset)
         return np.where(MASK, moved, 0.0), ENTROPIES
 
@@ -107,14 +108,14 @@ def _optimize(
         config,
         updater,
         TrainState(
-            params=None,
+            params="own",
             opt_state=None,
             step=version if state_version is None else state_version,
             consecutive_nonfinite=0,
         ),
         batch=batch_from_rollouts(_rollouts(), advantages),
         weight_version=np.int32(version),
-        ref_params=None,
+        ref_params="reference",
         sampling=SamplingParams.unmodified(),
         to_device=lambda batch: batch,
     )
@@ -242,12 +243,16 @@ def test_every_micro_batch_of_the_first_step_is_on_policy_and_no_other():
                 assert part.on_policy.tolist() == [number == 0] * len(part.lengths)
 
 
-def test_one_step_a_batch_reads_no_old_scores_and_makes_none():
-    class Unscored(Recorder):
-        def score(self, params, batch, sampling):
-            raise AssertionError("a pass that nothing reads")
-
-    _optimize(Unscored(), old_logprobs="trainer")
+@pytest.mark.parametrize(
+    ("steps", "scored"), [(1, ["reference"]), (2, ["reference", "own"])]
+)
+def test_old_scores_are_of_the_own_parameters_and_made_where_a_step_reads_them(
+    steps, scored
+):
+    updater = Recorder()
+    loss = LossConfig(kl_coef=0.1)
+    _optimize(updater, old_logprobs="trainer", loss=loss, num_epochs=steps)
+    assert updater.scored == scored
 
 
 @pytest.mark.parametrize("steps", [1, 2])

@@ -112,6 +112,42 @@ MUTANTS = [
             "seed=(config.seed, version, epoch)",
             "seed=(config.seed, 0, 0)",
         ),
+        on_policy_once_an_epoch=(
+            "is_first = epoch == index == 0",
+            "is_first = index == 0",
+        ),
+        ratio_to_the_anchor=(
+            "updater.score(params, to_device(batch)",
+            "updater.score(ref_params, to_device(batch)",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/learn/objectives.py",
+        ("tests/learn/test_on_policy.py", "tests/learn/test_loss_options.py"),
+        never_on_policy=("[:, None], own_BT, old_BT)", "[:, None], old_BT, old_BT)"),
+        weighs_by_the_old_alone=(
+            "_mask(old_BT - _sampler_logprobs(batch), batch), cap",
+            "_mask(old_BT - batch.old_logprobs, batch), cap",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/learn/surrogates.py",
+        ("tests/learn/test_loss_options.py",),
+        dual_clip_of_raises=(
+            "(advantage < 0) & (ratio > config.clip_ratio_c)",
+            "(ratio > config.clip_ratio_c)",
+        ),
+        truncates_from_below=("jnp.minimum(log_ratio,", "jnp.maximum(log_ratio,"),
+    ),
+    *_of(
+        "rlvr_jax/learn/batches.py",
+        ("tests/learn/test_batches.py",),
+        excludes_by_a_single_zero=("!= 0).any(axis=1)", "!= 0).all(axis=1)"),
+    ),
+    *_of(
+        "rlvr_jax/learn/optimizer.py",
+        ("tests/learn/test_update.py",),
+        decays_biases=(' and "bias" not in name', ""),
     ),
     *_of(
         "rlvr_jax/rollouts/groups.py",
@@ -150,10 +186,6 @@ MUTANTS = [
         anchor_that_moves=(
             "updater.score(ref_params, to_device(batch)",
             "updater.score(params, to_device(batch)",
-        ),
-        ratio_to_the_anchor=(
-            "updater.score(params, to_device(batch)",
-            "updater.score(ref_params, to_device(batch)",
         ),
     ),
     *_of(
