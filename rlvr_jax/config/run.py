@@ -194,17 +194,6 @@ class TrainConfig(ConfigSection):
         """Returns the optimizer steps on one rollout batch; the first is on-policy."""
         return self.num_epochs * self.num_minibatches
 
-    @property
-    def scores_old_logprobs(self) -> bool:
-        """Returns whether a pass before the update scores the rollouts.
-
-        The first optimizer step of a batch is on-policy and reads no old
-        log-probabilities; where it is the only one, entropies alone need the pass.
-        """
-        return self.old_logprobs == "trainer" and (
-            self.optimizer_steps_per_batch > 1 or self.loss.top_entropy_quantile < 1.0
-        )
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvalConfig(ConfigSection):

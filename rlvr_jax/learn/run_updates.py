@@ -170,7 +170,7 @@ def _add_scores(
         )
         guidance = dataclasses.replace(batch.probe_targets, ref_activations=level_BT)
         batch = dataclasses.replace(batch, probe_targets=guidance)
-    if train.scores_old_logprobs:
+    if _needs_own_scores(train):
         old_BT, entropies_BT = updater.score(params, to_device(batch), sampling)
         batch = dataclasses.replace(
             batch, old_logprobs=old_BT, sampler_logprobs=batch.old_logprobs
@@ -181,6 +181,17 @@ def _add_scores(
             )
             metrics |= _top_entropy_metrics(entropies_BT, batch)
     return batch, metrics
+
+
+def _needs_own_scores(train: TrainConfig) -> bool:
+    """Returns whether an optimizer step reads scores of the policy that sampled.
+
+    The first one is on-policy and reads no old log-probabilities; where it is alone,
+    only the choice of tokens by entropy needs the pass.
+    """
+    return train.old_logprobs == "trainer" and (
+        train.optimizer_steps_per_batch > 1 or train.loss.top_entropy_quantile < 1.0
+    )
 
 
 def _check_not_stale(rollouts_version: int, version: int) -> None:
