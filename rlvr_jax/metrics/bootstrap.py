@@ -273,7 +273,7 @@ def max_rank_p_values(values: npt.ArrayLike) -> npt.NDArray[np.float64]:
     1993, single-step maxT). A statistic with a NaN has p = 1.
 
     >>> max_rank_p_values([[5.0, 0.0], [1.0, 2.0], [2.0, 1.0], [0.0, 1.0]]).tolist()
-    [0.25, 1.0]
+    [0.25, 0.5]
     """
     value_AM = np.asarray(values, np.float64)
     known_M = np.isfinite(value_AM).all(axis=0)

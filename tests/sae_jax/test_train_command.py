@@ -143,8 +143,8 @@ def test_a_run_leaves_every_replica_measured_and_saved(whole):
         for kind in ("smoothness", "relative_smoothness", "autocorrelation"):
             assert set(row[kind]) == {"high", "low", "all"}
         assert row["alpha"] == (0.0 if name.endswith("no_contrast") else 0.1)
-        # 2 of 20 documents, each of 12 response tokens.
-        assert row["tokens"] == 24
+        # Of 20 documents one calibrates and one is measured: 12 response tokens.
+        assert row["tokens"] == 12
         assert f"{name}/fve" in found["metrics"][0]
     # 18 documents of 16 tokens, 4 of them prompt, the first response without a
     # positive.
