@@ -1,5 +1,6 @@
 """Where an answer stands, how it is written, and what number it is."""
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -159,6 +160,20 @@ def test_one_notation_for_what_is_written_in_many(text, same):
 )
 def test_brackets_around_brackets_mean_nothing(text, bare):
     assert answers.strip_delimiters(text) == bare
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [".", "*", "**.", " and", "1 000 ", "ab ", "\\text{", "\\boxed{1}, ", "$", "\\["],
+)
+def test_any_text_is_read_in_a_moment(unit):
+    """At the length that is read, nearly: dots took 7 s, from each to the last."""
+    start = time.process_time()
+    text = unit * (16_000 // len(unit)) + "5"
+    answers.strip_delimiters(answers.extract_answer(answers.normalize_notation(text)))
+    answers.have_different_units(text, "5 cm")
+    answers.join_digit_groups(text)
+    assert time.process_time() - start < 1.0
 
 
 NUMBERS = [

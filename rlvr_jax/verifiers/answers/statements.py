@@ -65,7 +65,10 @@ _MATHEMATICS = re.compile(r"[0-9]|\\[A-Za-z]|\$.+\$", re.DOTALL)
 _LEADING_PROSE = re.compile(  # what ties a formula to the prose before it
     r"(?:[\s,;:!?=\"'`]|and\b|or\b|[aAI]\s+(?=[$\d.]))+"
 )
-_TRAILING_PROSE = re.compile(r"(?:[\s,;:!?.\"'`]|\*\*|\band|\bor)+$")
+# It begins where a run does: from each dot of a thousand, it would read on to the last.
+_TRAILING_PROSE = re.compile(
+    r"(?<![\s,;:!?.\"'`])(?:[\s,;:!?.\"'`]|(?<!\*)(?:\*\*)++|\band|\bor)++$"
+)
 _OPERATOR = r"\\(?:times|cdot|div|pm|cup|cap|le|ge|ne|in)(?![A-Za-z])"
 _LEADING_OPERATOR = re.compile(rf"[*/^_&<>]|{_OPERATOR}")
 _TRAILING_OPERATOR = re.compile(rf"(?:[-+*/^_=<>&]|{_OPERATOR}\s*)$")
