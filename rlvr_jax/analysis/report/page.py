@@ -132,6 +132,8 @@ def lead_paragraph(run: RunArtifacts) -> str:
     config, train = run.config, run.config["train"]
     world = run.summary.get("task", f"problems of {config['task']['source']}")
     algorithm = f", by {run.summary['algorithm']}" if "algorithm" in run.summary else ""
+    if (run.summary.get("probe") or {}).get("refusal"):
+        algorithm += " (no reasoning feature was confirmed: RFGO was off)"
     size = (
         f"{format_number(run.summary['params'])}-parameter policy"
         if "params" in run.summary

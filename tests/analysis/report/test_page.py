@@ -1,5 +1,6 @@
 """The report: made from a workdir's files alone, safe with model text, complete."""
 
+import dataclasses
 import html.parser
 import json
 import math
@@ -23,7 +24,7 @@ from rlvr_jax.analysis.charts import (
 from rlvr_jax.analysis.report.bands import behavior_by_band, pass_by_band
 from rlvr_jax.analysis.report.held_out import pass_curves, strategies
 from rlvr_jax.analysis.report.learning import by_level, cost, doctor_findings, learning
-from rlvr_jax.analysis.report.page import headline, render_page
+from rlvr_jax.analysis.report.page import headline, lead_paragraph, render_page
 from rlvr_jax.analysis.tables import INTERVALS_OF_SCORES
 
 
@@ -119,6 +120,15 @@ def test_same_workdir_gives_the_same_page(whole):
     workdir, text = whole
     assert write_report(workdir).read_text(encoding="utf-8") == text
     assert sorted(p.name for p in (workdir / "report").iterdir()) == ["index.html"]
+
+
+def test_lead_says_that_rfgo_was_off(whole):
+    run = read_run(whole[0])
+    for refusal, is_told in (("none of 16 latents", True), ("", False)):
+        summary = run.summary | {"algorithm": "GRPO + RFGO"}
+        summary |= {"probe": {"refusal": refusal}}
+        lead = lead_paragraph(dataclasses.replace(run, summary=summary))
+        assert ("by GRPO + RFGO (no reasoning feature" in lead) == is_told
 
 
 def test_lead_says_what_was_done(whole):
