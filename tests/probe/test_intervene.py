@@ -376,7 +376,7 @@ def command(restored, tmp_path, monkeypatch):
 def test_the_command_writes_one_record_and_one_figure(command, tmp_path, capsys):
     assert main(command()) == 0
     shown = capsys.readouterr().out
-    assert "beyond latents [95 %]" in shown
+    assert "beyond latents [95 %, draws]" in shown
     assert json.loads(shown.splitlines()[-1]) == {"causal": str(tmp_path / "out")}
     record = json.loads((tmp_path / "out" / "causal.json").read_text())
     assert record["policy"] == {"name": "tiny", "step": 0}

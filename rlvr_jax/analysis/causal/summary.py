@@ -24,8 +24,15 @@ _COLORS: dict[Kind, str] = {
     "random direction": AMBER,
 }
 _HEAD = (
-    *("latents", "strength", "outcome", "clean", "change [95 %]"),
-    *("random latents", "directions", "beyond latents [95 %]", "q", "rank p", "effect"),
+    *("latents", "strength", "outcome", "clean", "change [95 %, problems]"),
+    *(
+        "random latents",
+        "directions",
+        "beyond latents [95 %, draws]",
+        "q",
+        "rank p",
+        "effect",
+    ),
 )
 # The strength that changes nothing, where the mode has one.
 _NEUTRAL_STRENGTH = {"ablate": 0.0, "scale": 1.0, "add": 0.0}

@@ -52,7 +52,7 @@ _COLORS = {
 _SPLITS = {REFERENCE: "reference texts", ROLLOUT: "own completions"}
 _RFGO_METRICS = {
     "rfgo/corr_reward": "Correlation of proxy and outcome",
-    "rfgo/corr_reward_low": "Lower end of its interval: what the proxy needs",
+    "rfgo/corr_reward_low": "Lower end of its interval (95 %, over groups)",
     "rfgo/proxy_groups": "Groups given a proxy reward",
     "rfgo/weight_std": "Deviation of token weights from 1",
 }
@@ -129,7 +129,9 @@ def _reward_feature_section(log: FeatureLog) -> list[Section]:
             text=f"{note}{_describe_choice(log)} The activation of a text is what RFGO "
             "reads: the sum over the reward features of weight times activation over "
             "scale, here in the mean over tokens. Effects are correlations of mean "
-            "activation and outcome within problems, \u00b1 1.96 standard errors. On "
+            "activation and outcome within problems, \u00b1 1.96 standard errors over "
+            "problems (95 %). The proxy needs the lower end of the interval of its "
+            "correlation with the outcome (Fisher's z, over groups). On "
             "reference texts only the policy changes; on own completions the texts do "
             "too. Where it rises and correct minus incorrect "
             "falls, it may be gamed.",
