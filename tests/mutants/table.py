@@ -289,6 +289,24 @@ MUTANTS = [
         ),
     ),
     *_of(
+        "sae_jax/stats/confirmation.py",
+        ("tests/sae_jax/stats/test_within_prompts.py",),
+        one_half_twice=("sums.take(order_N[N // 2 :])", "sums.take(order_N[: N // 2])"),
+        any_sign=("np.where(same_K, p_K / 2, 1 - p_K / 2)", "p_K / 2"),
+        never_shrinks=("1.0 - (error_K / safe_K) ** 2", "1.0 + 0.0 * error_K"),
+        no_correction=("benjamini_hochberg(", "np.asarray("),
+    ),
+    *_of(
+        "rlvr_jax/probe/feature_selection.py",
+        ("tests/probe/test_feature_selection.py",),
+        signs_of_the_features=("choice.score[latents] < 0", "weights < 0"),
+        unstable_too=("usable=alive_Z & stable_Z", "usable=alive_Z"),
+        all_confirmed=(
+            "kept_K = confirmation.confirmed(config.fdr)",
+            "kept_K = confirmation.q_values <= 1",
+        ),
+    ),
+    *_of(
         "rlvr_jax/probe/rfgo_state.py",
         ("tests/probe/test_rfgo_state.py",),
         scale_grows=("(1 - rate) * mean_square_R", "(1 + rate) * mean_square_R"),

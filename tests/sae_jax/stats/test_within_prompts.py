@@ -5,7 +5,7 @@ import pytest
 
 from sae_jax.stats.confirmation import confirm_effects
 from sae_jax.stats.features import cohens_d, outcome_moments
-from sae_jax.stats.within_prompts import within_prompts
+from sae_jax.stats.within_prompts import WithinPromptSums, within_prompts
 
 P, G = 80, 8
 
@@ -158,3 +158,25 @@ def test_what_the_second_half_confirms_is_there_and_not_flattered():
     assert abs(np.mean(second) / np.mean(truth) - 1) < 0.1
     raw, less = (np.square(np.subtract(x, truth)).mean() for x in (second, shrunken))
     assert less < 0.85 * raw
+
+
+def test_an_effect_that_turns_round_on_the_second_half_is_not_confirmed():
+    """Clear on both halves: latent 0 with one sign, latent 1 with another on each."""
+    rng = np.random.default_rng(8)
+    covariance = 2.0 + rng.normal(size=(60, 2))
+    for seed in range(20):
+        order = np.random.default_rng(seed).permutation(60)
+        turned = covariance.copy()
+        turned[order[30:], 1] *= -1
+        found = confirm_effects(
+            WithinPromptSums(
+                covariance=turned,
+                activation_scatter=np.full((60, 2), 8.0),
+                outcome_scatter=np.full(60, 2.0),
+            ),
+            np.ones(2, bool),
+            num_candidates=2,
+            seed=seed,
+        )
+        assert found.latents[found.confirmed(0.05)].tolist() == [0]
+        assert found.sign_agreement == 0.5
