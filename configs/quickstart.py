@@ -1,46 +1,51 @@
-"""The finite-field world on a laptop: learn two strategies, then learn to choose.
+"""The finite-field world on a laptop: what RL does to easy, medium and hard problems.
 
-A policy of 0.86M parameters is shown worked solutions of 2-8 steps in GF(7),
-evaluations and inversions alike, each solved forward or backward by the toss of a coin:
-one of the two has to guess. It learns both and picks blindly. GRPO on 5-8 steps,
-rewarded by the answer alone, then teaches it which one fits, and to slip less often.
+A policy of 0.86M parameters is shown worked solutions in GF(7), evaluations and
+inversions alike: chains of 2-5 steps by the strategy that fits, chains of 6 and 7 by
+the toss of a coin, forward or backward, so that one of the two has to guess. Longer
+chains it never sees. Before RL the short ones are easy, those of 6 and 7 steps medium
+(it picks a strategy blindly), and at 8 and 9 it can only guess, at one in seven.
+
+16 samples of each of 384 problems of 4-9 steps say which is which (hard below 0.3
+right, for a guess is right 0.14 of the time; easy above 0.9). GRPO, rewarded by the
+answer alone, asks half medium problems, a quarter easy, a quarter hard. Held-out
+problems have 2-9 steps: RL must not unlearn 2 and 3, which SFT alone taught.
 
 A temporal autoencoder of the policy before RL reads every update: its reasoning
 features weigh tokens and stand in for the reward in all-wrong groups (docs/rfgo.md).
 
 Command: bash launch/quickstart.sh [--config.seed=1 --workdir=runs/quickstart_1]
 
-Measured on 2 CPU cores, JAX 0.10.2, 256 held-out problems of 5-8 steps x 8 samples,
-uniform operands, [95 % interval over problems]. With the probe, seed 0:
+Measured on 2 CPU cores shared with other work, JAX 0.10.2, seed 0, 256 held-out
+problems of 2-9 steps x 8 samples, gains paired by problem [95 % interval]:
 
-    pass@1 before          pass@1 after           pass@8 before, after
-    54.5 % [51.9, 57.2]    94.2 % [92.7, 95.7]    98.8 %, 100 %
+    pass@1                         61.1 % -> 72.0 %, +10.9 points [6.6, 14.8]
+    pass@8                         86.7 % -> 80.1 %,  -6.6 points [-11.5, -2.2]
+    easy by 4 samples, on 4 more   95 % -> 94 %,  -1.1 [-7.0, 4.3]     111 problems
+    medium                         57 % -> 84 %, +27.2 [15.2, 37.1]     58
+    hard                           23 % -> 34 %, +10.3 [1.2, 19.0]      87
+    2 and 3 steps, SFT's alone     98 % -> 94 %,  -4.1 [-12.6, 3.2]     61
 
-With nothing compiled: 8 min 55 s where all was installed, 9 min 50 s and 10 min 40 s
-in fresh clones (the last not quite alone on the machine); SFT 193-203 s,
-autoencoders 35-38, RL 254-264, evaluations 11-16. Peak memory 2.0 GB; 192 programs
-compiled. These figures were taken with another probe: two autoencoders of 1,024
-latents, 400 steps, features chosen without a second half.
+By length before RL: 96-100 % up to 5 steps, 57 and 48 % at 6 and 7, 12 and 6 % at 8 and
+9; after it 94-95, 97 and 87, 12 and 12 %. The fitting strategy is chosen 75 % of the
+time before and 99-100 % after. Of the pool's 384 problems 127 are easy, 146 medium, 111
+hard. On hard problems 46 % of the advantage mass lies on right answers with wrong
+steps, and 50 % is all that right answers have: nearly every success is luck. On medium
+ones it is 10 %, on easy ones 1 %. Worked golds of problems that RL asked are no likelier
+than fresh ones (ratio of perplexities 0.96 [0.87, 1.06]; before RL 0.95).
 
-Four autoencoders of 256 latents, on 1,024 problems of seed 0: FVE 0.921 and 0.916,
-0.943 and 0.939 without the contrast, alive 97-99 %. The other seed finds 126 of 250
-latents that fire. Of 256 problems, half choose 16 candidates and half confirm 2-5 of
-them (50 ways to halve); of shuffled outcomes, 0.05 on average. On 512 other problems
-the activation correlates with the outcome by 0.53-0.58 within problems.
+Beside other work: SFT 483 s, difficulty 43, autoencoders 134, RL 569, evaluations 26;
+alone on the machine about 9 minutes, by what such steps took there (SFT 0.6 s, RL 1.6).
+These figures were taken with another probe: two autoencoders of 1,024 latents, 400
+steps. RFGO is not what gains: with other reward features the same SFT gained 11.8
+points, and 2 and 3 steps were kept (+0.0 [-1.4, 1.2]; docs/log.md).
 
-Without it (--config.probe.name=none, lambda_w=0 and lambda_p=0), three seeds:
-
-    seed   pass@1 before          pass@1 after           pass@8 before, after
-    0      54.5 % [51.9, 57.2]    95.9 % [95.0, 96.8]    98.8 %, 100 %
-    1      44.7 % [41.8, 47.2]    93.1 % [91.1, 94.9]    94.1 %, 98.8 %
-    2      39.0 % [36.2, 41.5]    93.2 % [91.5, 94.8]    94.5 %, 99.2 %
-
-The gain over the three seeds is 48.0 points on average, 95 % t-interval [32, 64]; a run
-takes 468 s. RFGO gains nothing here (docs/log.md): hardly any group is all wrong.
-
-Seed 0 without it, evaluation and inversion: the fitting strategy is chosen 52 % and
-47 % of the time before, 99 % after, and is right once chosen 94 % and 89 % before, 98 %
-and 96 % after.
+Four autoencoders of 256 latents, on 1,024 problems of the policy that asked 5-8 steps
+(docs/log.md): FVE 0.921 and 0.916, 0.943 and 0.939 without the contrast, alive 97-99 %.
+The other seed finds 126 of 250 latents that fire. Of 256 problems, half choose 16
+candidates and half confirm 2-5 of them (50 ways to halve); of shuffled outcomes, 0.05
+on average. On 512 other problems the activation correlates with the outcome by
+0.53-0.58 within problems.
 
 What failed on the way stands in docs/log.md.
 """
@@ -48,6 +53,7 @@ What failed on the way stands in docs/log.md.
 from job_jax.config import CheckpointConfig
 from rlvr_jax.config import (
     Config,
+    DifficultyConfig,
     EvalConfig,
     ModelConfig,
     OptimizerConfig,
@@ -56,6 +62,7 @@ from rlvr_jax.config import (
     SFTConfig,
     TrainConfig,
 )
+from rlvr_jax.data.curricula.mixture import Mixture
 from rlvr_jax.probe import ProbeSAEConfig, SAEProbeConfig
 from rlvr_jax.tasks import ChainMix, FiniteFieldTask
 from sae_jax.config import OptimizerConfig as SAEOptimizerConfig
@@ -65,18 +72,18 @@ from sae_jax.config import TrainConfig as SAETrainConfig
 
 def get_config() -> Config:
     """Returns the recipe."""
-    longer = (5, 6, 7, 8)
+    known = (2, 3, 4, 5)  # lengths whose worked solutions never begin with a guess
     return Config(
         name="quickstart",
         task=FiniteFieldTask(
             modulus=7,
             sft=ChainMix(
-                chain_lengths=(2, 3, 4, 5, 6, 7, 8),
-                chain_length_weights=(1.0, 1.0, 1.0, 1.0, 0.5, 0.5, 0.5),
+                chain_lengths=(2, 3, 4, 5, 6, 7),
+                direct_lengths=known,
                 operand_decay=0.8,
             ),
-            train=ChainMix(chain_lengths=longer),
-            eval=ChainMix(chain_lengths=longer),
+            train=ChainMix(chain_lengths=(4, 5, 6, 7, 8, 9), direct_lengths=(4, 5)),
+            eval=ChainMix(chain_lengths=(2, 3, 4, 5, 6, 7, 8, 9), direct_lengths=known),
         ),
         model=ModelConfig(scale_embeddings=True),
         sft=SFTConfig(
@@ -84,6 +91,12 @@ def get_config() -> Config:
             batch_size=64,
             grad_accum_steps=2,
             optimizer=OptimizerConfig(learning_rate=3e-3, schedule="cosine"),
+        ),
+        difficulty=DifficultyConfig(
+            num_samples=16, pool_size=384, hard_below=0.3, easy_above=0.9
+        ),
+        curriculum=Mixture(
+            bands=("easy", "medium", "hard"), band_weights=(0.25, 0.5, 0.25)
         ),
         probe=SAEProbeConfig(
             layer=2,
@@ -103,7 +116,7 @@ def get_config() -> Config:
             ),
         ),
         train=TrainConfig(
-            steps=160,
+            steps=120,
             batch_size=16,
             group_size=8,
             sampling=SamplingConfig(max_new_tokens=60),
@@ -113,6 +126,7 @@ def get_config() -> Config:
         eval=EvalConfig(
             num_problems=256,
             num_samples=8,
+            num_gold_problems=128,
             sampling=SamplingConfig(max_new_tokens=60),
         ),
         checkpoint=CheckpointConfig(every=100),

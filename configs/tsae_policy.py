@@ -10,7 +10,8 @@ Commands:
     python -m sae_jax.train --config=configs/tsae_policy.py --workdir=runs/tsae_policy \
         --config.pairs.path=runs/activations
 
-Measured on 17,581 tokens of held-out completions, policy of seed 0:
+Measured on 17,581 tokens of held-out completions, policy of seed 0 of the quickstart of
+2026-11-21 (docs/log.md):
 
     seed            FVE     L0, averaged / bisected   alive    smoothness, high-level
     0               0.932   32.5 / 32.0               98.1 %   0.0952

@@ -8,10 +8,32 @@ import rlvr_jax.config
 import sae_jax.config
 from job_jax.command import load_config
 
-_RECIPES = sorted((pathlib.Path(__file__).parents[2] / "configs").glob("*.py"))
+_ROOT = pathlib.Path(__file__).parents[2]
+_RECIPES = sorted((_ROOT / "configs").glob("*.py"))
 
 
 @pytest.mark.parametrize("path", _RECIPES, ids=lambda path: path.stem)
 def test_every_recipe_loads_under_its_own_name(path):
     package = sae_jax if path.stem.startswith("tsae_") else rlvr_jax
     assert load_config(path, package.config.Config).name == path.stem
+
+
+def test_the_quickstart_holds_what_is_known_half_known_and_beyond():
+    """Lengths by what SFT shows of them: worked directly, by a coin toss, or never."""
+    config = load_config(_ROOT / "configs/quickstart.py", rlvr_jax.config.Config)
+    task = config.task
+    sft, asked = set(task.sft.chain_lengths), set(task.train.chain_lengths)
+    direct = set(task.sft.direct_lengths)
+    assert asked & direct  # easy
+    assert asked & (sft - direct)  # medium
+    assert asked - sft  # hard
+    assert sft - asked  # prior capability: RL must not unlearn it
+    assert set(task.eval.chain_lengths) == sft | asked
+    assert config.difficulty.num_samples > 0
+    assert set(config.curriculum.bands) == {"easy", "medium", "hard"}
+    # What is asked can be answered: a trace of n steps has 6 n + 5 tokens.
+    longest = 6 * max(asked) + 5
+    assert longest <= config.train.sampling.max_new_tokens
+    assert longest <= config.eval.sampling.max_new_tokens
+    # A guess is right one time in p: what is only guessed must come out hard.
+    assert 1 / task.modulus < config.difficulty.hard_below < 1 / 2

@@ -22,6 +22,7 @@ from rlvr_jax.config import (
 from rlvr_jax.config.difficulty import CURRICULA
 from rlvr_jax.data import Pool, ProblemOutcome
 from rlvr_jax.data.difficulty import INITIAL_STEP, init_difficulty, record_outcomes
+from rlvr_jax.learn.batches import batch_from_rollouts
 from rlvr_jax.rollouts import collect
 from rlvr_jax.rollouts.collect import collect_rollouts
 from rlvr_jax.rollouts.graded import GradedCompletion
@@ -326,6 +327,52 @@ def test_a_step_asks_no_problem_twice_while_others_are_left(monkeypatch, name, o
     )
     assert found.num_batches == 3
     assert [outcome.num_graded for outcome in found.outcomes] == [2] * 24
+
+
+def test_what_an_update_is_cut_by_are_the_bands_before_rl(monkeypatch):
+    """Hard@8 and Easy@8 are unknown to the posterior; token sums and RFGO see them."""
+    counts = (0, 3, 8)
+    before_rl = [
+        ProblemOutcome(problem_index=i, num_graded=8, num_correct=k, answer_entropy=0)
+        for i, k in enumerate(counts)
+    ]
+    config = Config(
+        train=TrainConfig(batch_size=3, group_size=2),
+        difficulty=DifficultyConfig(num_samples=8),
+    )
+    state = record_outcomes(
+        init_difficulty(3),
+        before_rl,
+        step=INITIAL_STEP,
+        num_batches=0,
+        config=config.difficulty,
+    )
+    now = groups(0, "rw", "rw", "rw")
+    monkeypatch.setattr(collect, "sample_completions", lambda *_, **__: now.rollouts)
+    monkeypatch.setattr(collect, "grade_completions", lambda *_: now.graded)
+    served = types.SimpleNamespace(
+        problems=[one.problem for one in now.graded[::2]],
+        problem_index=now.problem_index,
+        num_fallback=0,
+    )
+    found = collect_rollouts(
+        types.SimpleNamespace(
+            config=config, verifier=None, sampler_layout=SamplerLayout(mesh=None)
+        ),
+        types.SimpleNamespace(params=None, step=5),
+        types.SimpleNamespace(next_batch=lambda *_, **__: served),
+        state,
+        step=0,
+        batch_key=jax.random.key,
+        timer=StepTimer(),
+    )
+    assert [BANDS[band] for band in found.bands] == ["hard", "medium", "easy"]
+    told = found.groups.graded[::2]
+    assert [one.posterior_band for one in told] == ["unknown", "medium", "unknown"]
+    batch = batch_from_rollouts(
+        found.groups.rollouts, found.advantages, bands_P=found.bands
+    )
+    assert [BANDS[band] for band in batch.bands[::2]] == ["hard", "medium", "easy"]
 
 
 @pytest.mark.parametrize("guard", ["off", "clip", "shrink"])
