@@ -26,19 +26,19 @@ problems of 2-9 steps x 8 samples, gains paired by problem [95 % interval]:
     hard                           23 % -> 34 %, +10.3 [1.2, 19.0]      87
     2 and 3 steps, SFT's alone     98 % -> 94 %,  -4.1 [-12.6, 3.2]     61
 
-By length before RL: 96-100 % up to 5 steps, 57 and 48 % at 6 and 7, 12 and 6 % at 8 and
+By length before RL: 97-100 % up to 5 steps, 57 and 48 % at 6 and 7, 12 and 6 % at 8 and
 9; after it 94-95, 97 and 87, 12 and 12 %. The fitting strategy is chosen 75 % of the
 time before and 99-100 % after. Of the pool's 384 problems 127 are easy, 146 medium, 111
 hard. On hard problems 46 % of the advantage mass lies on right answers with wrong
 steps, and 50 % is all that right answers have: nearly every success is luck. On medium
-ones it is 10 %, on easy ones 1 %. Worked golds of problems that RL asked are no likelier
-than fresh ones (ratio of perplexities 0.96 [0.87, 1.06]; before RL 0.95).
+ones it is 10 %, on easy ones 1 %. Worked golds of problems that RL asked are no more
+likely than fresh ones (ratio of perplexities 0.96 [0.87, 1.06]; before RL 0.95).
 
 Beside other work: SFT 483 s, difficulty 43, autoencoders 134, RL 569, evaluations 26;
 alone on the machine about 9 minutes, by what such steps took there (SFT 0.6 s, RL 1.6).
 These figures were taken with another probe: two autoencoders of 1,024 latents, 400
-steps. RFGO is not what gains: with other reward features the same SFT gained 11.8
-points, and 2 and 3 steps were kept (+0.0 [-1.4, 1.2]; docs/log.md).
+steps. With other reward features the same SFT gained 11.8
+points and 2 and 3 steps were kept (+0.0 [-1.4, 1.2]; docs/log.md).
 
 Four autoencoders of 256 latents, on 1,024 problems of the policy that asked 5-8 steps
 (docs/log.md): FVE 0.921 and 0.916, 0.943 and 0.939 without the contrast, alive 97-99 %.
