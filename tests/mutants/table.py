@@ -261,8 +261,8 @@ MUTANTS = [
         "rlvr_jax/stages/difficulty.py",
         _TRACE,
         estimates_another_policy=(
-            'load_stage_params(ctx, "sft")',
-            "ctx.setup.initial_params()",
+            'params = load_stage_params(ctx, "sft")',
+            "params = ctx.setup.initial_params()",
         ),
     ),
     *_of(
@@ -274,8 +274,8 @@ MUTANTS = [
         "rlvr_jax/stages/probe.py",
         _TRACE,
         probes_another_policy=(
-            'load_stage_params(ctx, "sft")',
-            "ctx.setup.initial_params()",
+            'params = load_stage_params(ctx, "sft")',
+            "params = ctx.setup.initial_params()",
         ),
     ),
     *_of(
