@@ -53,13 +53,14 @@ def probe(ctx: RunContext) -> None:
         return
     require_finished(ctx, "sft", "difficulty")
     start = time.monotonic()
-    _collect_activations(ctx)
-    ctx.stop_signal.check()
     directory, activations = (
         ctx.workdir.path / name for name in (PROBE_DIR, ACTIVATIONS_DIR)
     )
     if is_primary():
         directory.mkdir(exist_ok=True)
+    _collect_activations(ctx)
+    _write_reference_texts(ctx, directory / REFERENCE_TEXTS_FILE)
+    ctx.stop_signal.check()
     rows = ctx.workdir.read_rollouts(_STAGE, 0)
     corpus = open_corpus(activations, None, roles=("response",))
     summary = config.probe.fit(
@@ -75,7 +76,6 @@ def probe(ctx: RunContext) -> None:
             stop_signal=ctx.stop_signal,
         )
     )
-    _write_reference_texts(ctx, directory / REFERENCE_TEXTS_FILE)
     seconds = time.monotonic() - start  # of the attempt that ended the stage
     ctx.update_summary({_STAGE: summary, "stages": {_STAGE: seconds}})
     barrier()

@@ -248,14 +248,18 @@ def test_each_step_asks_its_curriculum_as_that_step(whole):
 def test_no_two_draws_share_a_key_but_evaluations(whole):
     _, trace = whole
     sampled = trace.of("sample")
-    difficulty, probe = sampled[: POOL // 8], sampled[POOL // 8]
-    evals = [e for e in sampled[POOL // 8 :] if e.group_size == 2]
-    train = [e for e in sampled[POOL // 8 + 1 :] if e.group_size == G]
+    first = POOL // 8
+    # The completions that the probe is fitted to, and those it reads again: one key,
+    # for their problems differ.
+    difficulty, probe = sampled[:first], sampled[first : first + 2]
+    evals = [e for e in sampled[first:] if e.group_size == 2]
+    train = [e for e in sampled[first + 2 :] if e.group_size == G]
     assert len(train) > STEPS  # some step drew more than one batch
     assert len({e.key for e in train}) == len(train)
     (of_eval,) = {e.key for e in evals}
     (of_difficulty,) = {e.key for e in difficulty}
-    others = {of_eval, of_difficulty, probe.key}
+    (of_probe,) = {e.key for e in probe}
+    others = {of_eval, of_difficulty, of_probe}
     assert len(others) == 3
     assert not others & {e.key for e in train}
 
