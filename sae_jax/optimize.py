@@ -123,42 +123,14 @@ def train_step(
 ) -> tuple[TrainState, StepMetrics]:
     """Returns the state after one optimizer step of every replica, and its metrics.
 
-    The buffers of `state` are donated: do not use it again. AuxK costs as much as all
-    else together, so while no latent of any replica can be dead it is not computed.
+    The buffers of `state` are donated: do not use it again.
     """
     pairs = dataclasses.replace(
         pairs,
         x=state.scale * pairs.x.astype(jnp.float32),
         positive=state.scale * pairs.positive.astype(jnp.float32),
     )
-
-    def gradients(loss: LossConfig) -> tuple[TSAE, LossAux]:
-        def objective(tsae: TSAE, silence_Z: Array, alpha: Array) -> tuple:
-            return tsae_loss(
-                tsae,
-                pairs,
-                silence_Z,
-                sae=config.sae,
-                config=loss,
-                alpha=alpha,
-                compute_dtype=config.train.compute_dtype,
-            )
-
-        gradient = jax.vmap(jax.grad(objective, has_aux=True))
-        return gradient(state.tsae, state.tokens_since_fired, state.alpha)
-
-    if config.loss.auxk_coef > 0:
-        batch = pairs.x.shape[0]
-        grads, parts = jax.lax.cond(
-            jnp.any(state.tokens_since_fired + batch >= config.loss.dead_after_tokens),
-            lambda: gradients(config.loss),
-            lambda: gradients(dataclasses.replace(config.loss, auxk_coef=0.0)),
-        )
-    else:
-        grads, parts = gradients(config.loss)
-    grads = dataclasses.replace(
-        grads, decoder=_remove_parallel_gradient(grads.decoder, state.tsae.decoder)
-    )
+    grads, parts = _projected_gradients(state, pairs, config)
     with jax.numpy_dtype_promotion("standard"):  # optax: 0.9 ** an integer
         updates, opt_state = jax.vmap(_make_optimizer(config).update)(
             grads, state.opt_state
@@ -248,6 +220,43 @@ def _make_optimizer(config: Config) -> optax.GradientTransformation:
         optax.scale_by_adam(b1=adam.b1, b2=adam.b2, eps=adam.eps),
         optax.scale_by_learning_rate(learning_rate_schedule(adam, config.train)),
     )
+
+
+def _projected_gradients(
+    state: TrainState, pairs: Pairs, config: Config
+) -> tuple[TSAE, LossAux]:
+    """Returns gradients less their part along decoder rows, and the loss's parts.
+
+    AuxK costs as much as all else together, so while no latent of any replica can be
+    dead it is not computed.
+    """
+
+    def gradients(loss: LossConfig) -> tuple[TSAE, LossAux]:
+        def objective(tsae: TSAE, silence_Z: Array, alpha: Array) -> tuple:
+            return tsae_loss(
+                tsae,
+                pairs,
+                silence_Z,
+                sae=config.sae,
+                config=loss,
+                alpha=alpha,
+                compute_dtype=config.train.compute_dtype,
+            )
+
+        gradient = jax.vmap(jax.grad(objective, has_aux=True))
+        return gradient(state.tsae, state.tokens_since_fired, state.alpha)
+
+    if config.loss.auxk_coef > 0:
+        batch = pairs.x.shape[0]
+        grads, parts = jax.lax.cond(
+            jnp.any(state.tokens_since_fired + batch >= config.loss.dead_after_tokens),
+            lambda: gradients(config.loss),
+            lambda: gradients(dataclasses.replace(config.loss, auxk_coef=0.0)),
+        )
+    else:
+        grads, parts = gradients(config.loss)
+    decoder_CZD = _remove_parallel_gradient(grads.decoder, state.tsae.decoder)
+    return dataclasses.replace(grads, decoder=decoder_CZD), parts
 
 
 def _remove_parallel_gradient(

@@ -65,11 +65,7 @@ def score_completions(
     def scores(name: str) -> Sequence[float | None]:
         if name == "format":
             return [
-                float(
-                    get_verifier(problem.verifier).is_well_formed(
-                        problem, strip_confidence(text)
-                    )
-                )
+                _format_score(problem, text)
                 for problem, text in zip(problems, completions, strict=True)
             ]
         if name == "confidence":
@@ -102,6 +98,12 @@ def score_completions(
             [math.nan if value is None else value for value in values], np.float32
         )
     return raw_scores
+
+
+def _format_score(problem: Problem, text: str) -> float:
+    """Returns 1 if the answer stands in the form that its verifier asks for, else 0."""
+    verifier = get_verifier(problem.verifier)
+    return float(verifier.is_well_formed(problem, strip_confidence(text)))
 
 
 def confidence_metrics(

@@ -2,13 +2,14 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import jax
 import numpy as np
 
 from job_jax.steps import StageSteps
+from rlvr_jax.config import Config
 from rlvr_jax.data import Pool
 from rlvr_jax.data.difficulty_summary import difficulty_metrics
 from rlvr_jax.learn.batches import batch_from_rollouts
@@ -16,7 +17,7 @@ from rlvr_jax.learn.objectives import policy_objective
 from rlvr_jax.learn.run_updates import UpdateResult, run_updates
 from rlvr_jax.learn.update import Updater
 from rlvr_jax.metrics import doctor
-from rlvr_jax.metrics.doctor import DoctorState
+from rlvr_jax.metrics.doctor import Alarm, DoctorState
 from rlvr_jax.metrics.rollouts import rollout_metrics
 from rlvr_jax.metrics.scores import summarize_completions
 from rlvr_jax.models.distribution import SamplingParams
@@ -197,15 +198,7 @@ def next_state(
         **probe_metrics,
         **difficulty_metrics(estimates, config.difficulty),
     }
-    doctor_state, alarms = doctor.check_step(
-        state.doctor,
-        step,
-        metrics,
-        window=config.log.alarm_window,
-        max_logprob_mismatch=config.train.max_logprob_mismatch,
-        max_unexplained_growth=config.probe.max_unexplained_growth,
-        max_splice_cost=config.probe.max_splice_cost,
-    )
+    doctor_state, alarms = _check_health(config, state.doctor, step, metrics)
     timing = state.timing
     if is_timed:
         timing = timing.add_step(
@@ -222,6 +215,21 @@ def next_state(
     )
     metrics |= {f"time/{phase}_s": value for phase, value in timer.seconds.items()}
     return after, metrics, [*messages, *map(str, alarms)]
+
+
+def _check_health(
+    config: Config, state: DoctorState, step: int, metrics: Mapping[str, float]
+) -> tuple[DoctorState, list[Alarm]]:
+    """Returns the doctor's state after a step, and the alarms that it raises."""
+    return doctor.check_step(
+        state,
+        step,
+        metrics,
+        window=config.log.alarm_window,
+        max_logprob_mismatch=config.train.max_logprob_mismatch,
+        max_unexplained_growth=config.probe.max_unexplained_growth,
+        max_splice_cost=config.probe.max_splice_cost,
+    )
 
 
 def save_if_due(

@@ -53,8 +53,7 @@ def make_synthetic_data(
         PERSISTENT: _hold_sizes(rng, on[PERSISTENT]),
         MOMENTARY: momentary_scale * _sample_sizes(rng, on[MOMENTARY].shape),
     }
-    x = _OFFSET_STD * rng.standard_normal(width, np.float32)
-    x = x + _NOISE_STD * rng.standard_normal((*shape, width), np.float32)
+    x = _sample_background(rng, (*shape, width))
     columns: dict[str, np.ndarray] = {
         "sequence": np.repeat(np.arange(num_sequences, dtype=np.int32), length),
         "role": np.zeros(num_sequences * length, np.uint8),
@@ -62,8 +61,7 @@ def make_synthetic_data(
     }
     for kind, on_STF in on.items():
         factors = on_STF.shape[-1]
-        direction = rng.standard_normal((factors, width), np.float32)
-        direction /= np.linalg.norm(direction, axis=1, keepdims=True)
+        direction = _sample_directions(rng, (factors, width))
         x += np.where(on_STF, size[kind], np.float32(0)) @ direction
         flat = on_STF.reshape(-1, factors).astype(np.int32)
         columns |= {f"{kind}_{i:02d}": flat[:, i] for i in range(factors)}
@@ -88,6 +86,22 @@ def ground_truth_labels(data: TokenArrays, kind: str) -> Bool[np.ndarray, "N Y"]
     """Returns where each factor of a kind (PERSISTENT or MOMENTARY) is on."""
     names = sorted(name for name in data.columns if name.startswith(f"{kind}_"))
     return np.stack([data.columns[name] > 0 for name in names], axis=1)
+
+
+def _sample_background(
+    rng: np.random.Generator, shape: tuple[int, int, int]
+) -> Float[np.ndarray, "S T D"]:
+    """Returns activations without a factor: the offset, and noise around it."""
+    offset = _OFFSET_STD * rng.standard_normal(shape[-1], np.float32)
+    return offset + _NOISE_STD * rng.standard_normal(shape, np.float32)
+
+
+def _sample_directions(
+    rng: np.random.Generator, shape: tuple[int, int]
+) -> Float[np.ndarray, "F D"]:
+    """Returns random rows of length 1."""
+    direction = rng.standard_normal(shape, np.float32)
+    return direction / np.linalg.norm(direction, axis=1, keepdims=True)
 
 
 def _sample_markov_chains(

@@ -94,12 +94,7 @@ def load_hf(
     abstract = abstract_policy(directory, dtype=_dtype(dtype), family=family)
     graphdef, params = nnx.split(abstract)
     flat = {".".join(map(str, p)): (p, param) for p, param in nnx.to_flat_state(params)}
-    mapping = load_family(abstract.config.family).param_mapping(abstract.config)
-    if mismatch := sorted(set(mapping) ^ set(flat)):
-        raise ConfigError(
-            f"model.family={abstract.config.family}: its param_mapping and the model "
-            f"that its from_hf describes differ in {_abbreviate(mismatch)}"
-        )
+    mapping = _param_mapping(abstract.config, set(flat))
     tensors = _index_tensors(directory)
     _check_names(mapping, abstract.config, tensors, directory)
     _check_shapes(
@@ -181,6 +176,17 @@ def _check_tokenizer(directory: Path, vocab_size: int) -> None:
             f"{path} has {count} tokens, more than config.json's vocab_size="
             f"{vocab_size}"
         )
+
+
+def _param_mapping(config: ModelConfig, names: set[str]) -> dict[str, ParamMapping]:
+    """Returns the family's mapping. ConfigError unless it is of these parameters."""
+    mapping = load_family(config.family).param_mapping(config)
+    if mismatch := sorted(set(mapping) ^ names):
+        raise ConfigError(
+            f"model.family={config.family}: its param_mapping and the model "
+            f"that its from_hf describes differ in {_abbreviate(mismatch)}"
+        )
+    return mapping
 
 
 def _index_tensors(directory: Path) -> TensorIndex:
