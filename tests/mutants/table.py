@@ -261,8 +261,8 @@ MUTANTS = [
         "rlvr_jax/stages/difficulty.py",
         _TRACE,
         estimates_another_policy=(
-            'params = load_stage_params(ctx, "sft")',
-            "params = ctx.setup.initial_params()",
+            'place_params(load_stage_params(ctx, "sft"))',
+            "place_params(ctx.setup.initial_params())",
         ),
     ),
     *_of(
