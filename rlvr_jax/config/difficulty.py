@@ -16,7 +16,7 @@ class DifficultyConfig(ConfigSection):
     """
 
     num_samples: NonNegativeInt = 0  # a problem, before RL; 0: no such stage
-    pool_size: NonNegativeInt = 0  # train problems with a posterior; 0: all (max 1024)
+    pool_size: NonNegativeInt = 0  # with a posterior; 0: all, or 1024 of over 100,000
     hard_below: PositiveFraction = 0.0625  # pass rate
     easy_above: UnitInterval = 0.9375  # pass rate
     min_posterior_mass: PositiveFraction = 0.8  # that a band needs; else unknown

@@ -92,8 +92,8 @@ def rfgo_proxy_rewards(
     say in their group's mean and std. All arrays are [P, G]; others, and rewards that
     `has_signal` refuses, are a ValueError.
 
-    Deviation from METHODS' formula: nothing is added to the std; a group whose
-    qualities do not differ is silent, as `group_advantages` has it.
+    Nothing is added to the std: a group whose qualities do not differ is silent, as
+    `group_advantages` has it.
 
     Example:
         >>> quality, rewards = [[1.0, 3.0], [1.0, 3.0]], [[0.0, 0.0], [0.0, 1.0]]
