@@ -15,10 +15,12 @@ from job_jax.schema import ConfigSection, iter_sections
 
 JOBS, RLVR, SAE = (Path(each.__file__).parent for each in (job_jax, rlvr_jax, sae_jax))
 # These handle every field alike, whatever it means: their reads prove nothing.
-_HANDLERS = {
-    Path(module.__file__) for module in (config_io, registry, command, schema)
-} | set(Path(rlvr_jax.config.__file__).parent.glob("*.py"))
-_HANDLERS.add(Path(sae_jax.config.__file__))
+_HANDLERS = {Path(module.__file__) for module in (config_io, registry, command, schema)}
+# What a section's property or method reads is read by whoever calls that.
+_SECTIONS = {
+    Path(sae_jax.config.__file__),
+    *Path(rlvr_jax.config.__file__).parent.glob("*.py"),
+}
 
 
 @contextlib.contextmanager
@@ -33,7 +35,7 @@ def record_reads() -> Iterator[set[tuple[str, str]]]:
 
     def read(section: ConfigSection, name: str) -> object:
         frame = sys._getframe(1)
-        reader = Path(frame.f_code.co_filename)
+        reader = _find_reader(frame)
         if (
             name in type(section).__dataclass_fields__
             and not {JOBS, RLVR, SAE}.isdisjoint(reader.parents)
@@ -48,6 +50,14 @@ def record_reads() -> Iterator[set[tuple[str, str]]]:
         yield reads
     finally:
         del ConfigSection.__getattribute__
+
+
+def _find_reader(frame: types.FrameType | None) -> Path:
+    """Returns the file that the frame serves: the first that defines no sections."""
+    reader = Path()
+    while frame and (reader := Path(frame.f_code.co_filename)) in _SECTIONS:
+        frame = frame.f_back
+    return reader
 
 
 def _is_within_check(frame: types.FrameType | None) -> bool:

@@ -142,7 +142,7 @@ def test_every_field_of_the_config_is_read(
     (tmp_path / "hub").mkdir()
     pack = tmp_path / "pack.json"
     pack.write_text('{"features": [{"feature_id": 1, "weight": -1}]}')
-    mix = ChainMix(chain_lengths=(1, 2))
+    mix = ChainMix(chain_lengths=(2,), types=("evaluation", "composition"))
     configs = {
         "chains": config(
             FiniteFieldTask(modulus=5, sft=mix, train=mix, eval=mix),
