@@ -71,6 +71,8 @@ def _try_all(chosen: list[Mutant], trees: list[pathlib.Path]) -> list[Mutant]:
         tree = free.get()
         try:
             outcome = _with(mutant, tree)
+            if outcome.code < 0:  # by a signal: XLA gave up, whatever the mutant
+                outcome = _with(mutant, tree)
         finally:
             free.put(tree)
         killed = outcome.code == 1  # any other: a crash, a limit, tests not run
