@@ -18,6 +18,7 @@ JOBS, RLVR, SAE = (Path(each.__file__).parent for each in (job_jax, rlvr_jax, sa
 _HANDLERS = {Path(module.__file__) for module in (config_io, registry, command, schema)}
 # What a section's property or method reads is read by whoever calls that.
 _SECTIONS = {
+    Path(__file__),  # a property is read through the function below
     Path(sae_jax.config.__file__),
     *Path(rlvr_jax.config.__file__).parent.glob("*.py"),
 }

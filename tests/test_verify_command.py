@@ -22,6 +22,7 @@ def _run(*args: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     )
 
 
+_SLOW = r"\boxed{\sum_{n=1}^{\infty}\frac{1}{n^{99}+1}}"
 LINES = [
     (_item(r"\boxed{10/2}", id=[7]), "correct", ""),
     (_item("#### 6"), "incorrect", ""),
@@ -47,7 +48,7 @@ LINES = [
         "unverified",
         "line 12: 'gold' is neither text nor a number",
     ),
-    (_item(r"\boxed{9^{9^{9}}}"), "unverified", "time limit 1 s"),
+    (_item(_SLOW), "unverified", "time limit 1 s"),
     ('{"x": NaN}', "unverified", "line 14: not JSON (NaN is none of its numbers)"),
     ("[" * 100_000, "unverified", None),
     (_item("#### 5"), "correct", ""),

@@ -365,5 +365,4 @@ def test_every_field_of_the_config_is_read(command, shards):
     with record_reads() as reads:
         # A seed of its own: programs that other tests have traced read nothing more.
         assert command("seed=77").code == 0
-    # Read by the config itself, for `group_sizes`.
-    assert knobs(recipe(shards)) - reads == {("SAEConfig", "group_fractions")}
+    assert knobs(recipe(shards)) - reads == set()
