@@ -15,7 +15,7 @@ import optax
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
-from job_jax.mesh import output_shapes
+from job_jax.mesh import await_on_cpu, output_shapes
 from job_jax.processes import device_get
 from rlvr_jax.config import OptimizerConfig
 from rlvr_jax.learn import rfgo
@@ -171,8 +171,9 @@ class Updater:
             total = self._accumulate(
                 total, state.params, self._frozen, batch, sampling, probe
             )
+            await_on_cpu(total)
         grads, aux = total
-        state, report = self._apply(state, grads)
+        state, report = await_on_cpu(self._apply(state, grads))
         return state, aux, report
 
     def gradient(
