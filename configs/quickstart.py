@@ -71,17 +71,16 @@ from sae_jax.config import TrainConfig as SAETrainConfig
 def get_config() -> Config:
     """Returns the recipe."""
     known = (2, 3, 4, 5)  # lengths whose worked solutions never begin with a guess
+    sampling = SamplingConfig(max_new_tokens=60)
     return Config(
         name="quickstart",
         task=FiniteFieldTask(
             modulus=7,
             sft=ChainMix(
-                chain_lengths=(2, 3, 4, 5, 6, 7),
-                direct_lengths=known,
-                operand_decay=0.8,
+                chain_lengths=(*known, 6, 7), direct_lengths=known, operand_decay=0.8
             ),
-            train=ChainMix(chain_lengths=(4, 5, 6, 7, 8, 9), direct_lengths=(4, 5)),
-            eval=ChainMix(chain_lengths=(2, 3, 4, 5, 6, 7, 8, 9), direct_lengths=known),
+            train=ChainMix(chain_lengths=tuple(range(4, 10)), direct_lengths=(4, 5)),
+            eval=ChainMix(chain_lengths=tuple(range(2, 10)), direct_lengths=known),
         ),
         model=ModelConfig(scale_embeddings=True),
         sft=SFTConfig(
@@ -101,23 +100,13 @@ def get_config() -> Config:
             num_problems=256,
             num_reference_texts=128,
             log_every=20,
-            sae=ProbeSAEConfig(
-                architecture=SAEConfig(latents=256, k=16),
-                optimizer=SAEOptimizerConfig(learning_rate=2e-3, warmup_steps=50),
-                train=SAETrainConfig(
-                    steps=1600,
-                    num_seeds=2,
-                    threshold_start_step=200,
-                    threshold_decay=0.98,
-                ),
-                batch_size=1024,
-            ),
+            sae=_autoencoder(),
         ),
         train=TrainConfig(
             steps=120,
             batch_size=16,
             group_size=8,
-            sampling=SamplingConfig(max_new_tokens=60),
+            sampling=sampling,
             optimizer=OptimizerConfig(learning_rate=1e-4, warmup_steps=10),
             rfgo=RFGOConfig(lambda_w=0.5, lambda_p=0.1),
         ),
@@ -125,9 +114,21 @@ def get_config() -> Config:
             num_problems=256,
             num_samples=8,
             num_gold_problems=128,
-            sampling=SamplingConfig(max_new_tokens=60),
+            sampling=sampling,
         ),
         checkpoint=CheckpointConfig(every=100),
         prompt_pad_multiple=32,
         completion_pad_multiple=30,
+    )
+
+
+def _autoencoder() -> ProbeSAEConfig:
+    """Returns the T-SAE of the policy before RL: two seeds and their baselines."""
+    return ProbeSAEConfig(
+        architecture=SAEConfig(latents=256, k=16),
+        optimizer=SAEOptimizerConfig(learning_rate=2e-3, warmup_steps=50),
+        train=SAETrainConfig(
+            steps=1600, num_seeds=2, threshold_start_step=200, threshold_decay=0.98
+        ),
+        batch_size=1024,
     )

@@ -43,7 +43,7 @@ class Crossing(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         """Returns the fields, with null for "beyond max_k"."""
-        ends = {name: getattr(self, name) for name in ("k", "low", "high")}
+        ends = {"k": self.k, "low": self.low, "high": self.high}
         whole = {n: int(k) if np.isfinite(k) else None for n, k in ends.items()}
         return {"leads": self.leads, **whole, "max_k": self.max_k}
 

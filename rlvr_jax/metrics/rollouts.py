@@ -219,11 +219,11 @@ def _flag_rates(graded: Sequence[GradedCompletion]) -> dict[str, float]:
 def run_summary(rows: Sequence[Mapping[str, Any]], config: Config) -> dict[str, Any]:
     """Returns what summary.json says of a run's training steps, from metrics.jsonl.
 
-    The gap between sampler and scorer is a mean over steps, in nats a token; a skipped
+    The mismatch of sampler and scorer is a mean over steps, in nats a token; a skipped
     step has none. Verdicts count the completions that were learned from.
     """
     steps = [row for row in rows if row["stage"] == "train"]
-    gaps = {
+    mismatches = {
         name: [row[key] for row in steps if row[key] is not None]
         for name, key in (
             ("mean", "logprob_mismatch/mean"),
@@ -240,8 +240,8 @@ def run_summary(rows: Sequence[Mapping[str, Any]], config: Config) -> dict[str, 
     )
     return {
         "logprob_mismatch": {
-            "mean": float(np.mean(gaps["mean"])) if gaps["mean"] else None,
-            "max": max(gaps["max"], default=None),
+            "mean": float(np.mean(mismatches["mean"])) if mismatches["mean"] else None,
+            "max": max(mismatches["max"], default=None),
         },
         "verdicts": {
             status: sum(round(row[f"verdict/{status}"] * completions) for row in steps)

@@ -303,7 +303,7 @@ def _skipped_updates(recent: Sequence[StepMetrics]) -> _Findings:
     if count == 0:
         return
     yield (
-        "skipped_steps",
+        "skipped_updates",
         f"Optimizer updates skipped within the last {len(recent)} steps: {count:g}; "
         "their gradient was not finite.",
         "Lower train.optimizer.learning_rate; the run stops at "

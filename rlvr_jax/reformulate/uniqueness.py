@@ -5,8 +5,9 @@ $..=..$, what is $x + y$?", "Let $f(x) = ..$. Find $f(2)$." and their like. With
 the place of one number and the answer given, they are equations, rational in their
 letters.
 All letters but z are eliminated (a Groebner basis, by SymPy), and the real roots of
-what is left are counted exactly (Sturm's theorem): one root, one z. What has no such
-form is left unchecked.
+what is left are counted exactly (Sturm's theorem): one root, one z. Several roots are
+called several solutions, though with other letters not each need be one. What has no
+such form is left unchecked.
 """
 
 import re

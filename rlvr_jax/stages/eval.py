@@ -92,9 +92,9 @@ def evaluate_held_out(
     weight_version: int,
     after_batch: Callable[[], None],
 ) -> list[GradedCompletion]:
-    """Returns the completions of the held-out problems, judged.
+    """Returns the completions of the held-out problems, graded.
 
-    `name` is shown with the progress; `between` is called between batches.
+    `name` is shown with the progress; `after_batch` is called after each batch.
     """
     problems = ctx.setup.problems("eval", ctx.setup.config.eval.num_problems)
     progress = Progress(name, len(problems), every=1)

@@ -73,7 +73,7 @@ def test_healthy_run_raises_nothing():
         ({"rollout/entropy": 0.01}, "entropy_collapse", 34),
         ({"logprob_mismatch/mean": 0.26}, "logprob_mismatch", 30),
         ({"logprob_mismatch/clipped": 0.06}, "mismatch_clips", 30),
-        ({"optimizer/skipped": 1.0}, "skipped_steps", 30),
+        ({"optimizer/skipped": 1.0}, "skipped_updates", 30),
         # (15 * 0.05 + 5 * 1) / 20 = 0.2875 > 0.25.
         ({"rollout/truncated": 1.0}, "truncation", 34),
         # 2 of 20 steps unverified is 10 %, 1 of 20 is not above 5 %.
@@ -152,7 +152,7 @@ def test_alarm_returns_only_after_a_window_without_it():
 def test_absent_and_null_values_are_left_out():
     skipped = {"optimizer/skipped": 1.0, "rollout/entropy": None}
     (alarm,) = alarms_of([skipped] + [{}] * 50)
-    assert (alarm.code, alarm.step) == ("skipped_steps", 0)
+    assert (alarm.code, alarm.step) == ("skipped_updates", 0)
 
 
 @pytest.mark.parametrize("cut", [0, 3, 29, 31, 45, 59])
