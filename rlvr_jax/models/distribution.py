@@ -8,7 +8,7 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from rlvr_jax.config import SamplingConfig
 
@@ -131,6 +131,22 @@ def is_eos(tokens: Int[Array, "..."], eos_ids: tuple[int, ...]) -> Bool[Array, "
 
 
 def sample_tokens(
+    logits: Float[Array, " C V"], keys: Key[Array, " C"]
+) -> tuple[Int[Array, " C"], Float[Array, " C"]]:
+    """Returns one sampled token a row, and its log-probability.
+
+    A row's token is a pure function of its own key and logits.
+
+    Example:
+        >>> keys = jax.random.split(jax.random.key(0), 1)
+        >>> tokens, _ = sample_tokens(jnp.array([[0.0, 0.0, 50.0]]), keys)
+        >>> tokens.tolist()
+        [2]
+    """
+    return invert_cumulative(logits, jax.vmap(jax.random.uniform)(keys))
+
+
+def invert_cumulative(
     logits: Float[Array, " C V"], uniform: Float[Array, " C"]
 ) -> tuple[Int[Array, " C"], Float[Array, " C"]]:
     """Returns one sampled token a row, and its log-probability.
@@ -140,7 +156,9 @@ def sample_tokens(
     parallel cumulative sum may not be monotone in floating point.
 
     Example:
-        >>> tokens, _ = sample_tokens(jnp.array([[0.0, 0.0, 5.0]]), jnp.array([0.5]))
+        >>> tokens, _ = invert_cumulative(
+        ...     jnp.array([[0.0, 0.0, 5.0]]), jnp.array([0.5])
+        ... )
         >>> tokens.tolist()
         [2]
     """

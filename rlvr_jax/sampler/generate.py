@@ -285,15 +285,16 @@ def _decode_step(
 ) -> _DecodeState:
     """Returns the completions with one more token; finished ones get zeros."""
     index, ended_B = state.index, state.finished
+    index_B = jnp.broadcast_to(index, ended_B.shape)
     logits_BV = policy.logits(state.hidden[:, None])[:, 0]
     kept_BV = sampling_logits(
         logits_BV,
-        jnp.broadcast_to(index, ended_B.shape),
+        index_B,
         sampling,
         eos_ids=policy.eos_ids,
         num_real_tokens=policy.num_real_tokens,
     )
-    token_B, logprob_B = sample_tokens(kept_BV, _uniform(keys_B, index))
+    token_B, logprob_B = sample_tokens(kept_BV, token_keys(keys_B, index_B))
     token_B = jnp.where(ended_B, 0, token_B)
     logprob_B = jnp.where(ended_B, 0.0, logprob_B)
     hidden_BD, cache = decode(token_B, index, cache=state.cache)
@@ -323,8 +324,6 @@ def row_keys(key: jax.Array, uid_P: jax.Array, num_samples: int) -> jax.Array:
     return jax.vmap(of_prompt)(uid_P).reshape(-1)
 
 
-def _uniform(keys_B: jax.Array, index: jax.Array) -> jax.Array:
-    """Returns each row's random number for completion token `index`."""
-    return jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, index)))(
-        keys_B
-    )
+def token_keys(keys_B: jax.Array, index_B: jax.Array) -> jax.Array:
+    """Returns the key that each row draws its completion token `index` with."""
+    return jax.vmap(jax.random.fold_in)(keys_B, index_B)

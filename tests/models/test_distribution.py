@@ -10,8 +10,8 @@ import pytest
 from rlvr_jax.config import SamplingConfig
 from rlvr_jax.models.distribution import (
     SamplingParams,
+    invert_cumulative,
     is_eos,
-    sample_tokens,
     sampling_logits,
 )
 
@@ -23,7 +23,7 @@ INDEX = np.arange(6, dtype=np.int32)
 _sampling_logits = jax.jit(
     sampling_logits, static_argnames=("eos_ids", "num_real_tokens")
 )
-_draw = jax.jit(sample_tokens)
+_draw = jax.jit(invert_cumulative)
 
 
 def _kept(logits, index=None, *, drawn=None, **settings) -> np.ndarray:

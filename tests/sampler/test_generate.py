@@ -17,7 +17,7 @@ from rlvr_jax.learn.logprobs import token_scores
 from rlvr_jax.models import Transformer
 from rlvr_jax.models.distribution import SamplingParams
 from rlvr_jax.sampler import generate, pad_prompts, sample
-from rlvr_jax.sampler.generate import row_keys
+from rlvr_jax.sampler.generate import row_keys, token_keys
 from rlvr_jax.types import Rollouts
 
 T, G = 12, 4
@@ -99,6 +99,19 @@ def test_keys_differ_across_seeds_steps_prompts_and_samples():
     ]
     keys = np.concatenate(drawn)
     assert len(np.unique(keys, axis=0)) == len(keys) == 3 * 4 * 6 * 8
+
+
+def test_a_tokens_key_is_its_rows_and_its_indexs_alone():
+    """Rows may be at different tokens, in any order and company."""
+    keys = row_keys(jax.random.key(0), np.arange(3, dtype=np.uint32), 2)
+    index = np.array([0, 5, 2**20, 0, 1, 5])
+    data = jax.random.key_data(token_keys(keys, index))
+    alone = [
+        jax.random.key_data(jax.random.fold_in(keys[row], index[row]))
+        for row in range(6)
+    ]
+    np.testing.assert_array_equal(data, alone)
+    assert len(np.unique(data, axis=0)) == 6
 
 
 @functools.partial(jax.jit, static_argnames="graphdef")
