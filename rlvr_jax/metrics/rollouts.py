@@ -10,7 +10,7 @@ import numpy as np
 from rlvr_jax.config import Config
 from rlvr_jax.metrics import doctor
 from rlvr_jax.metrics.statistics import pass_at_k
-from rlvr_jax.rollouts.behavior import FLAGS
+from rlvr_jax.rollouts.behavior import FLAGS, FORMATS
 from rlvr_jax.rollouts.graded import GradedCompletion
 from rlvr_jax.types import BANDS, Band
 
@@ -37,7 +37,8 @@ def rollout_metrics(
     pass@k where no group has k verdicts. `has_signal_P` says which groups hold correct
     and incorrect completions, whatever the shaped reward. `band_BAND/` is cut by the
     bands of telemetry (before RL), `posterior_BAND/` by what was believed before the
-    step. `.../wrong_steps_mass` and `.../guessed_start_mass` are the shares of the
+    step. `format/...` is of the completions that have a verdict, and absent without
+    any. `.../wrong_steps_mass` and `.../guessed_start_mass` are the shares of the
     advantage mass that right completions have whose steps do not show the answer, where
     a task checks steps: see `lucky_masses`.
     """
@@ -60,6 +61,7 @@ def rollout_metrics(
         **_groups_by_cause(groups, has_signal_P),
         **_pass_curve(groups, k),
         **_flag_rates(graded),
+        **_format_metrics(graded),
     }
     signal = {"has_signal_P": has_signal_P, "mass_PG": np.abs(advantages_PG)}
     metrics |= _level_metrics(groups, **signal)
@@ -182,10 +184,12 @@ def _band_metrics(
     rows = [completion for group in groups for completion in group]
     named = _groups_by_cause(groups, has_signal_P) | _flag_rates(rows)
     named |= _pass_curve(groups, k)
+    formats = _verified_formats(rows)
     return {
         "reward": float(rewards_PG.mean()),
         "pass": _fraction(_is_correct(completion) for completion in rows),
         "length": float(np.mean([completion.length for completion in rows])),
+        **({"format_entropy": _entropy(formats)} if formats else {}),
         **{name.split("/")[1]: value for name, value in named.items()},
     }
 
@@ -214,6 +218,25 @@ def _flag_rates(graded: Sequence[GradedCompletion]) -> dict[str, float]:
         f"behavior/{flag}": _fraction(flag in completion.flags for completion in graded)
         for flag in FLAGS
     }
+
+
+def _format_metrics(graded: Sequence[GradedCompletion]) -> dict[str, float]:
+    """Returns the share of each answer format among verified completions, and entropy.
+
+    {} where none is verified.
+    """
+    formats = _verified_formats(graded)
+    if not formats:
+        return {}
+    shares = {name: formats.count(name) / len(formats) for name in FORMATS}
+    return {
+        "format/entropy": _entropy(formats),
+        **{f"format/{name}": share for name, share in shares.items()},
+    }
+
+
+def _verified_formats(graded: Sequence[GradedCompletion]) -> list[str]:
+    return [c.format for c in graded if c.verdict.status != "unverified"]
 
 
 def run_summary(rows: Sequence[Mapping[str, Any]], config: Config) -> dict[str, Any]:
@@ -290,19 +313,18 @@ def _type_metrics(groups: Sequence[Sequence[GradedCompletion]]) -> dict[str, flo
             )
         if any(completion.strategy for completion in rows):
             metrics[f"strategy_{name}/entropy"] = float(
-                np.mean([_strategy_entropy(group) for group in of_type])
+                np.mean([_entropy([c.strategy for c in group]) for group in of_type])
             )
     return metrics
 
 
-def _strategy_entropy(group: Sequence[GradedCompletion]) -> float:
-    """Returns the entropy, in nats, of the strategies in one problem's completions.
+def _entropy(names: Sequence[str | None]) -> float:
+    """Returns the entropy, in nats, of the names' shares.
 
-    0: all of one strategy; at most the logarithm of their number.
+    0: all have one name; at most the logarithm of the number of names.
     """
-    counts = collections.Counter(completion.strategy for completion in group)
-    shares = np.array([*counts.values()]) / len(group)
-    return float(-(shares * np.log(shares)).sum())
+    shares = np.array([*collections.Counter(names).values()]) / len(names)
+    return float((shares * np.log(1 / shares)).sum())
 
 
 def _is_correct(completion: GradedCompletion) -> bool:

@@ -21,14 +21,21 @@ From what was known of the problem before:
 The names are those of https://arxiv.org/abs/2605.28388, the detectors ours. In the
 finite-field world steps are read and checked one by one; in free text a step is
 anything with an equals sign.
+
+The format is how a completion gives its answer: by a mark (tagged, boxed, hashes,
+statement), unmarked where the verifier found an answer without one, none else.
 """
 
 import dataclasses
 import re
+import typing
 from collections.abc import Sequence
 
 from rlvr_jax.tasks import Task
 from rlvr_jax.types import Problem, Verdict
+from rlvr_jax.verifiers.answers import Mark
+from rlvr_jax.verifiers.base import get_verifier
+from rlvr_jax.verifiers.confidence import strip_confidence
 
 FLAGS = (
     "repetition",
@@ -41,6 +48,7 @@ FLAGS = (
     "first_success",
     "forgotten",
 )
+FORMATS = (*typing.get_args(Mark), "unmarked", "none")
 
 _NGRAM = 4
 _MIN_NGRAMS = 16  # a shorter text repeats itself by accident
@@ -58,6 +66,7 @@ class CompletionBehavior:
 
     strategy: str | None
     flags: tuple[str, ...]
+    format: str  # of FORMATS
 
 
 def detect_behaviors(
@@ -68,7 +77,7 @@ def detect_behaviors(
     tokens: Sequence[int],
     verdict: Verdict,
 ) -> CompletionBehavior:
-    """Returns the strategy and the flags that a completion shows by itself.
+    """Returns the strategy, the flags and the format that a completion shows by itself.
 
     The task reads what it can tell; other completions are read as free text, which
     shows no strategy.
@@ -79,7 +88,9 @@ def detect_behaviors(
     found = dict(behavior.flags) if behavior else _text_flags(completion, is_correct)
     found["repetition"] = repeated_ngram_fraction(tokens) >= _MIN_REPEATED_FRACTION
     return CompletionBehavior(
-        strategy=strategy, flags=tuple(flag for flag in FLAGS if found.get(flag))
+        strategy=strategy,
+        flags=tuple(flag for flag in FLAGS if found.get(flag)),
+        format=_answer_format(problem, completion, verdict),
     )
 
 
@@ -90,6 +101,14 @@ def repeated_ngram_fraction(tokens: Sequence[int]) -> float:
         return 0.0
     grams = {tuple(tokens[at : at + _NGRAM]) for at in range(count)}
     return 1.0 - len(grams) / count
+
+
+def _answer_format(problem: Problem, completion: str, verdict: Verdict) -> str:
+    """Returns how the answer is given, by the text's signs and the verdict at hand."""
+    text = strip_confidence(completion)
+    mark = get_verifier(problem.verifier).find_mark(problem, text)
+    has_answer = bool(verdict.answer) or verdict.status == "correct"
+    return mark or ("unmarked" if has_answer else "none")
 
 
 def _text_flags(completion: str, is_correct: bool) -> dict[str, bool]:

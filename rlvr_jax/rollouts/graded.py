@@ -24,6 +24,7 @@ class GradedCompletion:
     strategy: str | None
     weight_version: int
     flags: tuple[str, ...] = ()  # of behavior.FLAGS
+    format: str = "none"  # of behavior.FORMATS
     # The problem's before the step; None outside training and outside the pool.
     band: Band | None = None  # by which telemetry is cut: before RL
     posterior_band: Band | None = None
@@ -84,6 +85,7 @@ def grade_completions(
             strategy=behaviors[b].strategy,
             weight_version=int(rollouts.weight_version),
             flags=behaviors[b].flags,
+            format=behaviors[b].format,
         )
         for b in range(len(repeated))
     ]

@@ -19,7 +19,7 @@ from typing import ClassVar
 from job_jax.registry import Registry
 from job_jax.schema import ConfigError
 from rlvr_jax.types import Problem, Verdict
-from rlvr_jax.verifiers.answers import extract_marked_answer
+from rlvr_jax.verifiers.answers import Mark, extract_marked_answer, find_mark
 
 VERIFIERS = Registry(
     "verifier",
@@ -73,6 +73,10 @@ class Verifier(abc.ABC):
         if self.reads_whole_text and problem.answer_format == "any":
             return bool(text.strip())
         return bool(extract_marked_answer(text, problem.answer_format))
+
+    def find_mark(self, problem: Problem, completion: str) -> Mark | None:
+        """Returns how the completion marks its answer, None where it does not."""
+        return find_mark(completion[-_MAX_CHARACTERS:], problem.answer_format)
 
     def corrupt_gold(self, problem: Problem) -> str:
         """Returns a gold that is false, the same at every call (a control reward).

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from rlvr_jax.metrics.rollouts import rollout_metrics
+from rlvr_jax.rollouts.behavior import FORMATS
 from rlvr_jax.rollouts.graded import GradedCompletion
 from rlvr_jax.types import Problem, Verdict
 
@@ -21,6 +22,7 @@ def judged(
     band: str | None = None,
     posterior: str | None = None,
     flags: tuple[str, ...] = (),
+    format_: str = "boxed",
 ) -> GradedCompletion:
     return GradedCompletion(
         problem=Problem(
@@ -33,6 +35,7 @@ def judged(
         strategy=strategy,
         weight_version=0,
         flags=flags,
+        format=format_,
         band=band,
         posterior_band=posterior,
     )
@@ -76,6 +79,33 @@ def test_levels_and_types_get_their_own_numbers():
     # One of two goes forward, the other backward; and two that go the same way.
     assert found["strategy_inversion/entropy"] == pytest.approx(math.log(2))
     assert found["strategy_evaluation/entropy"] == 0
+
+
+def test_entropy_of_formats_is_over_the_verified_completions_of_the_step():
+    """Shares 1/2, 1/4 and 1/4 of four; a fifth and sixth have no verdict."""
+    easy, hard = {"band": "easy"}, {"band": "hard"}
+    found = metrics(
+        [judged("correct", **easy), judged("incorrect", **easy, format_="tagged")],
+        [judged("correct", **hard), judged("incorrect", **hard, format_="none")],
+        [judged("unverified", format_="hashes")] * 2,
+        advantages=[[1, -1], [1, -1], [0, 0]],
+    )
+    shares = {name[7:]: x for name, x in found.items() if name[:7] == "format/"}
+    assert shares.pop("entropy") == pytest.approx(1.5 * math.log(2))
+    given = {"boxed": 0.5, "tagged": 0.25, "none": 0.25}
+    assert shares == dict.fromkeys(FORMATS, 0.0) | given
+    # Within a band: two formats, one each.
+    for band in ("easy", "hard"):
+        assert found[f"band_{band}/format_entropy"] == pytest.approx(math.log(2))
+
+
+def test_one_format_has_no_entropy_and_none_verified_no_metric():
+    same = [judged("correct", band="hard")] * 2
+    found = metrics(same, advantages=[[0, 0]])
+    assert found["format/entropy"] == found["band_hard/format_entropy"] == 0
+    nobody = metrics([judged("unverified", band="hard")] * 2, advantages=[[0, 0]])
+    assert not any("format" in name for name in nobody)
+    assert found.keys() - nobody.keys() >= {"format/entropy", "format/boxed"}
 
 
 @pytest.mark.parametrize(

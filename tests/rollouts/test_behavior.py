@@ -96,5 +96,39 @@ def test_unverified_is_not_right():
     assert flags(FilesTask(), WORDS, long, "unverified") == ()
 
 
+@pytest.mark.parametrize(
+    ("text", "verdict", "given"),
+    [
+        (r"so \boxed{41}", Verdict(status="incorrect", answer="41"), "boxed"),
+        ("#### 42", Verdict(status="correct", answer="42"), "hashes"),
+        ("so 6 * 7 = 42", Verdict(status="correct", answer="42"), "unmarked"),
+        ("so 6 * 7 = 42", Verdict(status="correct"), "unmarked"),
+        ("I give up", Verdict(status="incorrect"), "none"),
+        ("I give up", Verdict(status="incorrect", answer=""), "none"),
+        # What is read is what the verifier reads: no confidence.
+        (
+            r"42 <confidence>\boxed{1}</confidence>",
+            Verdict(status="correct", answer="42"),
+            "unmarked",
+        ),
+    ],
+)
+def test_the_format_is_the_mark_or_what_the_verifier_found_without(
+    text, verdict, given
+):
+    found = detect_behaviors(FilesTask(), WORDS, text, tokens=(), verdict=verdict)
+    assert found.format == given
+
+
+@pytest.mark.parametrize(
+    ("text", "given"),
+    [("answer e3", "statement"), ("answer e3 ;", "statement"), ("e3 answer", "none")],
+)
+def test_a_field_has_one_statement(text, given):
+    verdict = Verdict(status="incorrect")
+    found = detect_behaviors(FIELD, chain(), text, tokens=(), verdict=verdict)
+    assert found.format == given
+
+
 def test_every_flag_has_a_name():
     assert len(FLAGS) == len(set(FLAGS)) == 9

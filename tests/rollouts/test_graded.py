@@ -55,3 +55,4 @@ def test_padding_is_no_part_of_a_completion():
     assert ["repetition" in one.flags for one in graded] == [False, False, False, True]
     assert [one.problem for one in graded] == [problems[0]] * 2 + [problems[1]] * 2
     assert {one.weight_version for one in graded} == {7}
+    assert [one.format for one in graded] == ["none", "unmarked", "unmarked", "none"]

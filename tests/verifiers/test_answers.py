@@ -112,6 +112,26 @@ def test_a_form_is_the_only_place_that_is_looked_at(form, text, answer):
 
 
 @pytest.mark.parametrize(
+    ("form", "text", "mark"),
+    [
+        ("any", r"<answer>1</answer>, so \boxed{2}", "tagged"),
+        ("tagged", r"<answer>1</answer>, so \boxed{2}", "tagged"),
+        ("boxed", r"<answer>1</answer>, so \boxed{2}", "boxed"),
+        ("boxed", "<answer>1</answer>", "tagged"),
+        ("any", r"<answer>1, so \boxed{2}", "boxed"),
+        ("any", r"so \boxed{2 #### 3", "hashes"),
+        ("any", "The answer is 3 #### 4", "hashes"),
+        ("tagged", "#### 3, so the Answer is 4", "statement"),
+        ("any", "#### ", "hashes"),
+        ("any", "so x = 4. ## 5, answer: 6", None),
+        ("any", "", None),
+    ],
+)
+def test_the_mark_is_the_one_that_the_answer_is_read_from(form, text, mark):
+    assert answers.find_mark(text, form) == mark
+
+
+@pytest.mark.parametrize(
     ("text", "same"),
     [
         ("x\u00b2 - y\u00b9\u2070", "x^{2} - y^{10}"),

@@ -4,7 +4,15 @@ Each function returns its section, or None where the run has no data for it.
 """
 
 from job_jax.metrics import format_duration, format_number
-from rlvr_jax.analysis.charts import AMBER, BLUE, GRAY, GREEN, RED, level_colors
+from rlvr_jax.analysis.charts import (
+    AMBER,
+    BLUE,
+    GRAY,
+    GREEN,
+    PURPLE,
+    RED,
+    level_colors,
+)
 from rlvr_jax.analysis.report.sections import (
     Section,
     draw_chart,
@@ -31,6 +39,14 @@ _STABILITY_CHARTS = {
     "rollout/entropy": "Entropy, nats a token",
     "logprob_mismatch/mean": "Sampler against trainer, nats a token",
     "optimizer/grad_norm": "Gradient norm",
+}
+_FORMATS = {
+    "tagged": ("in a tag", BLUE),
+    "boxed": ("in a box", GREEN),
+    "hashes": ("behind ####", AMBER),
+    "statement": ("stated as the answer", PURPLE),
+    "unmarked": ("unmarked", GRAY),
+    "none": ("no answer", RED),
 }
 _SUMMARY_NUMBERS = {
     "params": "parameters",
@@ -155,6 +171,30 @@ def stability(run: RunArtifacts) -> Section | None:
         text="Length and entropy tend to collapse before accuracy falls. The mismatch "
         "is between the log-probabilities of the sampler and of the trainer.",
         figures=charts,
+    )
+
+
+def answer_formats(run: RunArtifacts) -> Section | None:
+    """How completions give their answers, where they ever did it in two ways."""
+    lines = [
+        metric_line(run, f"format/{name}", label=label, color=color)
+        for name, (label, color) in _FORMATS.items()
+    ]
+    lines = [line for line in lines if sum(line.y) > 0]
+    entropy = metric_line(run, "format/entropy")
+    if len(lines) < 2 or len(entropy.x) < 2:
+        return None
+    first, last = first_and_last_tenth(entropy.y)
+    return Section(
+        title="Answer formats",
+        text="How the verified completions of each step give their answer. The entropy "
+        f"of these fractions was {first:.2f} nats over the first tenth of the steps "
+        f"and {last:.2f} over the last; 0 means that one way is left.",
+        figures=[
+            *draw_chart("formats", "Formats", lines, percent=True, stacked=True),
+            *draw_chart("format-entropy", "Entropy of formats, nats", [entropy]),
+        ],
+        legend=make_legend(lines),
     )
 
 

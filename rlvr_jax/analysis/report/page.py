@@ -49,6 +49,7 @@ _SECTIONS = (
     luck.memorization,
     held_out.accuracy,
     held_out.strategies,
+    learning.answer_formats,
     calibration.calibration,
     learning.stability,
     tokens.token_section,

@@ -3,6 +3,7 @@
 import re
 
 from rlvr_jax.types import Problem, Verdict
+from rlvr_jax.verifiers.answers import Mark
 from rlvr_jax.verifiers.base import Verifier
 
 _NUMERAL = re.compile(r"e(0|[1-9][0-9]?)", re.ASCII)
@@ -20,10 +21,8 @@ class FiniteFieldVerifier(Verifier):
         gold = problem.gold
         if not _NUMERAL.fullmatch(gold):
             return Verdict(status="unverified", reason=f"gold {gold!r} is no numeral")
-        text = f" {' '.join(completion.split())} "
-        _, marker, after = text.rpartition(" answer ")
-        words = after.split()
-        if not marker or not words:
+        words = _words_after_marker(completion)
+        if not words:
             return Verdict(status="incorrect", reason="no answer")
         answer = words[0]
         if len(words) > 1:
@@ -42,6 +41,16 @@ class FiniteFieldVerifier(Verifier):
         """Returns whether the completion ends in `answer eN`."""
         return _STATED_ANSWER.search(completion) is not None
 
+    def find_mark(self, problem: Problem, completion: str) -> Mark | None:
+        """Returns a statement where a word stands behind the last `answer`."""
+        return "statement" if _words_after_marker(completion) else None
+
     def corrupt_gold(self, problem: Problem) -> str:
         """Returns the numeral one smaller, e1 for e0: it stays in the field."""
         return f"e{abs(int(problem.gold[1:]) - 1)}"
+
+
+def _words_after_marker(completion: str) -> list[str]:
+    """Returns the words behind the last `answer`, [] where there are none."""
+    _, marker, after = f" {' '.join(completion.split())} ".rpartition(" answer ")
+    return after.split() if marker else []

@@ -13,17 +13,21 @@ from rlvr_jax.verifiers.answers.numerals import (
     read_decimal_comma,
 )
 from rlvr_jax.verifiers.answers.statements import (
+    Mark,
     extract_answer,
     extract_marked_answer,
+    find_mark,
     strip_delimiters,
 )
 from rlvr_jax.verifiers.answers.units import drop_currency, have_different_units
 
 __all__ = [
+    "Mark",
     "describe_cost",
     "drop_currency",
     "extract_answer",
     "extract_marked_answer",
+    "find_mark",
     "have_different_bases",
     "have_different_units",
     "join_digit_groups",

@@ -17,8 +17,12 @@ alone.
 
 import re
 from collections.abc import Iterator
+from typing import Literal
 
 from rlvr_jax.verifiers.answers.boxes import extract_boxed
+
+# How a text marks its answer: by the rule above <answer>, a box, "####", "answer is".
+Mark = Literal["tagged", "boxed", "hashes", "statement"]
 
 # Words that change the value of what stands beside them.
 VALUE_CHANGING_WORDS = {
@@ -124,6 +128,23 @@ def extract_marked_answer(text: str, answer_format: str = "any") -> str | None:
     pieces = list(_split_formulas(span))
     first = next((p for p in pieces if _MATHEMATICS.search(p[0])), None)
     return span if first in (None, (span, False)) else _trim_formula(*first)
+
+
+def find_mark(text: str, answer_format: str = "any") -> Mark | None:
+    """Returns the mark that the rule above takes first, None where there is none.
+
+    Any mark counts, whatever form is asked for and even around nothing; but where a
+    box is asked for, a box comes before a tag.
+    """
+    has_box = extract_boxed(text) is not None
+    if _last_tagged(text) is not None and not (has_box and answer_format == "boxed"):
+        return "tagged"
+    if has_box:
+        return "boxed"
+    marks = _MARK.findall(text)
+    if not marks:
+        return None
+    return "hashes" if marks[-1] == "####" else "statement"
 
 
 def strip_delimiters(text: str) -> str:

@@ -23,7 +23,13 @@ from rlvr_jax.analysis.charts import (
 )
 from rlvr_jax.analysis.report.bands import behavior_by_band, pass_by_band
 from rlvr_jax.analysis.report.held_out import pass_curves, strategies
-from rlvr_jax.analysis.report.learning import by_level, cost, doctor_findings, learning
+from rlvr_jax.analysis.report.learning import (
+    answer_formats,
+    by_level,
+    cost,
+    doctor_findings,
+    learning,
+)
 from rlvr_jax.analysis.report.page import headline, lead_paragraph, render_page
 from rlvr_jax.analysis.tables import INTERVALS_OF_SCORES
 
@@ -221,8 +227,29 @@ def test_run_without_strategies_or_levels_leaves_them_out(tmp_path):
     assert pass_by_band(run) is None
     assert behavior_by_band(run) is None
     assert strategies(run) is None
+    assert answer_formats(run) is None
     assert pass_curves(run) is None
     assert "Groups" not in learning(run).text
+
+
+@pytest.mark.parametrize("boxed", [0.25, 1.0])
+def test_formats_are_told_where_there_are_two(tmp_path, boxed):
+    """Boxes take over from step 5 on; where all is boxed, there is nothing to tell."""
+    (tmp_path / "config.json").write_text("{}")
+    with MetricsWriter(tmp_path) as writer:
+        for step in range(10):
+            share = boxed if step < 5 else 1.0
+            shares = {"format/boxed": share, "format/tagged": 1 - share}
+            entropy = 0.5623 if share < 1 else 0.0
+            writer.write("train", step, {"format/entropy": entropy, **shares})
+    section = answer_formats(read_run(tmp_path))
+    if boxed == 1:
+        assert section is None
+        return
+    assert section.legend.keys() == {"in a box", "in a tag"}
+    assert "was 0.56 nats over the first tenth" in section.text
+    assert "and 0.00 over the last" in section.text
+    assert len(section.figures) == 2
 
 
 def test_doctor_repeats_what_the_run_was_told(tmp_path):
