@@ -5,10 +5,9 @@ the slice's mesh, on any machine, and reports memory as the chips would have it.
 weights, no data: every argument is a shape with its layout.
 """
 
+import dataclasses
 import json
-import math
 import os
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -29,18 +28,14 @@ from rlvr_jax.models import Transformer, abstract_params, check_divisible
 from rlvr_jax.models.distribution import SamplingParams
 from rlvr_jax.models.huggingface import hf_vocab_size
 from rlvr_jax.plan.memory import resident_bytes
-from rlvr_jax.plan.topology import Topology, parse_topology
+from rlvr_jax.plan.program_costs import program_costs
+from rlvr_jax.plan.topology import Chip, Topology, parse_topology
 from rlvr_jax.run.trainable import abstract_policy_parts
 from rlvr_jax.sampler import SamplerLayout, sample
 from rlvr_jax.tokenizer import WordLevelTokenizer
 from rlvr_jax.types import Batch, Prompts, ReasoningFeatures
 
 _GIB = 1 << 30
-_COLLECTIVE = re.compile(
-    r"= (.+?) (?:all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)"
-    r"(?:-start)?\("
-)
-_ARRAY = re.compile(r"(pred|[a-z]+(\d+))\[([\d,]*)\]")
 
 
 def compile_report(config: Config, topology: str) -> dict[str, Any]:
@@ -48,26 +43,26 @@ def compile_report(config: Config, topology: str) -> dict[str, Any]:
 
     `fits` is whether every phase's peak stays below the chip's memory; where it does
     not, `shrink` names the tightest phase, its largest part and what makes it smaller.
-    FLOPs are of one device, collective bytes those of each instruction once: a loop's
-    body counts once. Raises UsageError where the slice is unknown, ConfigError where
-    the mesh does not fit it.
+    Each program's costs are those of one run on one chip (`plan.program_costs`), and
+    `predicted_s` what they would take at the chip's peaks. Raises UsageError where the
+    slice is unknown, ConfigError where the mesh does not fit it.
     """
     slice_ = parse_topology(topology)
     mesh = make_mesh(config.mesh, _topology_devices(slice_))
     with jax.set_mesh(mesh):
-        parts, programs = _Programs(config, mesh).compile_all()
+        parts, programs = _Programs(config, mesh, slice_.chip).compile_all()
     phases = {
         name: _peak_memory(parts, program)
         for name, program in programs.items()
         if "error" not in program
     }
     failed = [name for name, program in programs.items() if "error" in program]
-    short = suggest_shrink(phases, failed, limit=slice_.hbm_gib * _GIB)
+    short = suggest_shrink(phases, failed, limit=slice_.chip.hbm_gib * _GIB)
     return {
         "recipe": config.name,
         "topology": topology,
         "mesh": dict(mesh.shape),
-        "hbm_gib": slice_.hbm_gib,
+        "hbm_gib": slice_.chip.hbm_gib,
         "fits": short is None,
         "shrink": short,
         "resident_bytes": parts,
@@ -137,8 +132,8 @@ def suggest_shrink(
 class _Programs:
     """The programs of a training step, on shapes alone."""
 
-    def __init__(self, config: Config, mesh: Any):
-        self._config, self._mesh = config, mesh
+    def __init__(self, config: Config, mesh: Any, chip: Chip):
+        self._config, self._mesh, self._chip = config, mesh, chip
         train = config.train
         self._completion_length = train.sampling.max_new_tokens
         prompt = config.model.max_seq_len - self._completion_length
@@ -188,7 +183,12 @@ class _Programs:
         }
         if reshard := self._sampler_layout.reshard:
             programs["reshard"] = lambda: reshard.lower(self._params)
-        figures = {name: _program_stats(lower) for name, lower in programs.items()}
+        figures = {
+            name: _program_stats(
+                lower, self._chip, unbounded_trips=self._completion_length
+            )
+            for name, lower in programs.items()
+        }
         figures["sampler"]["weights_bytes"] = self._sampler_layout.bytes_held
         return parts, figures
 
@@ -272,8 +272,10 @@ def _with_sharding(tree: Any, sharding: NamedSharding) -> Any:
     )
 
 
-def _program_stats(lower: Callable[[], Any]) -> dict[str, Any]:
-    """Returns one program's memory, FLOPs, collectives and seconds of compilation."""
+def _program_stats(
+    lower: Callable[[], Any], chip: Chip, *, unbounded_trips: int
+) -> dict[str, Any]:
+    """Returns one program's memory, costs and predicted and compilation seconds."""
     start = time.perf_counter()
     try:
         compiled = lower().compile()
@@ -282,26 +284,17 @@ def _program_stats(lower: Callable[[], Any]) -> dict[str, Any]:
             raise
         return {"error": " ".join(str(error).split())[:400]}
     memory = compiled.memory_analysis()
+    costs = program_costs(compiled.as_text(), unbounded_trips=unbounded_trips)
     return {
         "arguments_bytes": memory.argument_size_in_bytes,
         "outputs_bytes": memory.output_size_in_bytes,
         "donated_bytes": memory.alias_size_in_bytes,
         "temporary_bytes": memory.temp_size_in_bytes,
         "code_bytes": memory.generated_code_size_in_bytes,
-        "flops": compiled.cost_analysis().get("flops"),
-        "collective_bytes": collective_bytes(compiled.as_text()),
+        **dataclasses.asdict(costs),
+        "predicted_s": chip.predict_seconds(costs),
         "compile_s": time.perf_counter() - start,
     }
-
-
-def collective_bytes(hlo: str) -> int:
-    """Returns the bytes of all results of collectives in a program's text."""
-    total = 0
-    for results in _COLLECTIVE.findall(hlo):
-        for _, bits, shape in _ARRAY.findall(results):
-            count = math.prod(int(n) for n in shape.split(",") if n)
-            total += count * (int(bits) // 8 if bits else 1)
-    return total
 
 
 def _peak_memory(

@@ -86,7 +86,7 @@ def _format(
     memory = resident_bytes(config, parts, mesh)
     memory |= sampling_bytes(config, vocab_size, layout)
     devices = (
-        f"{chips.num_chips} chips of {chips.name}, {chips.hbm_gib} GiB each"
+        f"{chips.num_chips} chips of {chips.name}, {chips.chip.hbm_gib} GiB each"
         if chips
         else describe_devices()
     )

@@ -1,4 +1,4 @@
-"""TPU slices by name: how many chips, and how much memory each has for programs."""
+"""TPU slices by name: how many chips, their memory and their peaks."""
 
 import dataclasses
 import math
@@ -8,14 +8,48 @@ import jax
 
 from job_jax.command import UsageError
 from job_jax.config import MeshConfig
+from rlvr_jax.plan.program_costs import ProgramCosts
 
-# Of each generation: GiB of a chip's HBM that programs get, what TPU_ACCELERATOR_TYPE
-# calls a slice of it, and the cores by which that counts.
+
+@dataclasses.dataclass(frozen=True)
+class Chip:
+    """A generation of chips: what programs get of its memory, and its published peaks.
+
+    The peaks are those of cloud.google.com/tpu/docs; a chip's links to its neighbors
+    are taken together, both directions.
+    """
+
+    hbm_gib: float
+    bfloat16_flops: float  # a second
+    hbm_bytes_per_s: float
+    link_bytes_per_s: float
+
+    def predict_seconds(self, costs: ProgramCosts) -> dict[str, float]:
+        """Returns the least seconds of a program by resource, and of all of them.
+
+        A prediction, not a measurement: products in bfloat16 at the peak, memory and
+        links at theirs. `overlapped` is the slowest of the three, `in_turn` their sum;
+        a chip is between the two where it reaches its peaks, and above where not.
+        """
+        seconds = {
+            "compute": costs.flops / self.bfloat16_flops,
+            "memory": costs.hbm_bytes / self.hbm_bytes_per_s,
+            "links": costs.collective_bytes / self.link_bytes_per_s,
+        }
+        return {
+            **seconds,
+            "overlapped": max(seconds.values()),
+            "in_turn": sum(seconds.values()),
+        }
+
+
+# Beside the chip: what TPU_ACCELERATOR_TYPE calls a slice of it, and the cores by which
+# that counts.
 _GENERATIONS = {
-    "v4": (32, "v4", 2),
-    "v5e": (15.75, "v5litepod", 1),
-    "v5p": (95, "v5p", 2),
-    "v6e": (32, "v6e", 1),
+    "v4": (Chip(32, 275e12, 1228e9, 300e9), "v4", 2),
+    "v5e": (Chip(15.75, 197e12, 819e9, 200e9), "v5litepod", 1),
+    "v5p": (Chip(95, 459e12, 2765e9, 600e9), "v5p", 2),
+    "v6e": (Chip(32, 918e12, 1640e9, 448e9), "v6e", 1),
 }
 
 
@@ -25,7 +59,7 @@ class Topology:
 
     name: str
     num_chips: int
-    hbm_gib: float  # per chip
+    chip: Chip
     accelerator_type: str  # as the cloud and libtpu call it
 
 
@@ -37,12 +71,12 @@ def parse_topology(name: str) -> Topology:
             f"--topology={name!r} is no slice; give a generation of "
             f"{list(_GENERATIONS)} and its shape, such as v5e:4x4"
         )
-    hbm, kind, cores = _GENERATIONS[generation]
+    chip, kind, cores = _GENERATIONS[generation]
     num_chips = math.prod(map(int, shape.split("x")))
     return Topology(
         name=name,
         num_chips=num_chips,
-        hbm_gib=hbm,
+        chip=chip,
         accelerator_type=f"{kind}-{cores * num_chips}",
     )
 

@@ -11,20 +11,10 @@ import pytest
 
 from job_jax.command import UsageError
 from rlvr_jax.config import Config
-from rlvr_jax.plan.compile_only import collective_bytes, compile_report, suggest_shrink
+from rlvr_jax.plan.compile_only import compile_report, suggest_shrink
 from rlvr_jax.run.cli import parse
 
 ROOT = Path(__file__).parents[2]
-HLO = """
-  %a = f32[8,4]{1,0} all-reduce(f32[8,4]{1,0} %x), replica_groups={{0,1}}
-  %b = (bf16[2,3]{1,0}, s32[5]{0}) all-gather-start(bf16[1,3]{1,0} %y), dimensions={0}
-  %c = f32[16]{0} add(f32[16]{0} %p, f32[16]{0} %q)
-  %d = pred[] all-reduce(pred[] %r), to_apply=%or
-"""
-
-
-def test_collectives_are_counted_by_their_results():
-    assert collective_bytes(HLO) == 8 * 4 * 4 + (2 * 3 * 2 + 5 * 4) + 1
 
 
 def test_what_does_not_fit_says_what_to_shrink():

@@ -14,7 +14,7 @@ from job_jax.schema import ConfigError
 from rlvr_jax.config import Config, SamplerConfig, SamplingConfig
 from rlvr_jax.models import Transformer, param_shardings
 from rlvr_jax.models.distribution import SamplingParams
-from rlvr_jax.plan.compile_only import collective_bytes
+from rlvr_jax.plan.program_costs import program_costs
 from rlvr_jax.sampler import SamplerLayout, pad_prompts, sample
 
 
@@ -105,5 +105,6 @@ def test_decoding_with_weights_of_its_own_gathers_and_copies_none(tensor, own):
     half = sum(leaf.nbytes for leaf in jax.tree.leaves(params)) // 2
     if own:
         assert half <= layout.bytes_held < 1.01 * half  # norms are whole
-    assert (collective_bytes(program.as_text()) < 0.1 * half) == own
+    sent = program_costs(program.as_text()).collective_bytes
+    assert (sent < 0.1 * half) == own
     assert (program.memory_analysis().temp_size_in_bytes < 0.35 * half) == own

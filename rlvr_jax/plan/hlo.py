@@ -1,0 +1,82 @@
+"""The text of a compiled program -> its computations, line by line."""
+
+import dataclasses
+import math
+import re
+from collections.abc import Iterable
+
+_COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) \(.*\{$")
+_INSTRUCTION = re.compile(r"^\s+(ROOT )?%?([\w.\-]+) = (.+?) ([a-z][\w\-]*)\((.*)$")
+_ARRAY = re.compile(r"([a-z]+\d*)\[([\d,]*)\](?:\{([^}]*)\})?")
+_BITS = re.compile(r"\d+")
+_NAME = re.compile(r"%([\w.\-]+)")
+_VMEM = "S(1)"  # how a TPU program marks what lies in the core's own memory
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Array:
+    """An array's element type, sides, and whether it lies in a device's main memory."""
+
+    dtype: str
+    sides: tuple[int, ...]
+    in_hbm: bool
+
+    @property
+    def num_bytes(self) -> float:
+        """Returns its bytes, without what a layout pads."""
+        bits = _BITS.search(self.dtype)
+        return math.prod(self.sides) * (int(bits[0]) if bits else 8) / 8
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Instruction:
+    """One line of a computation; `rest` is what follows its opening parenthesis."""
+
+    name: str
+    opcode: str
+    is_root: bool
+    results: tuple[Array, ...]
+    operands: tuple[str, ...]
+    rest: str
+
+
+def parse_hlo(hlo: str) -> tuple[dict[str, dict[str, Instruction]], str]:
+    """Returns a program's computations by name, and the name of the entry."""
+    computations: dict[str, dict[str, Instruction]] = {}
+    lines: dict[str, Instruction] = {}
+    entry = ""
+    for text in hlo.splitlines():
+        if header := _COMPUTATION.match(text):
+            lines = computations[header[1]] = {}
+            entry = header[1] if text.startswith("ENTRY") else entry
+        elif found := _INSTRUCTION.match(text):
+            root, name, results, opcode, rest = found.groups()
+            lines[name] = Instruction(
+                name=name,
+                opcode=opcode,
+                is_root=bool(root),
+                results=tuple(_arrays(results)),
+                operands=tuple(_NAME.findall(_inside_parentheses(rest))),
+                rest=rest,
+            )
+    return computations, entry
+
+
+def _arrays(text: str) -> Iterable[Array]:
+    """Yields the arrays of a type, those of a tuple one by one."""
+    for dtype, sides, layout in _ARRAY.findall(text):
+        yield Array(
+            dtype=dtype,
+            sides=tuple(int(side) for side in sides.split(",") if side),
+            in_hbm=_VMEM not in layout,
+        )
+
+
+def _inside_parentheses(text: str) -> str:
+    """Returns the text up to the parenthesis that closes it."""
+    depth = 1
+    for at, character in enumerate(text):
+        depth += (character == "(") - (character == ")")
+        if depth == 0:
+            return text[:at]
+    return text

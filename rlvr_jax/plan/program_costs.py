@@ -1,0 +1,333 @@
+"""What one run of a compiled program costs a device: FLOPs, bytes, collectives.
+
+XLA's own count takes the body of a loop once, and a collective that it cut into steps
+once a step. Here a loop's body counts as often as its condition allows, which stands in
+the program's text, and a collective counts once a run of the code around it.
+"""
+
+import collections
+import dataclasses
+import functools
+import itertools
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from rlvr_jax.plan.hlo import Array, Instruction, parse_hlo
+
+_NAME = re.compile(r"%([\w.\-]+)")
+_CALLED = re.compile(r"(?:calls|body|to_apply)=%?([\w.\-]+)")
+_BRANCHES = re.compile(
+    r"(?:branch_computations=\{(.*?)\}|"
+    r"true_computation=(%[\w.\-]+), false_computation=(%[\w.\-]+))"
+)
+_CONDITION = re.compile(r"condition=%?([\w.\-]+)")
+_CHANNEL = re.compile(r"channel_id=(\d+)")
+_CONTRACTED = re.compile(r"lhs_contracting_dims=\{([\d,]*)\}")
+_CONSTANT = re.compile(r"^(\d+)\)")  # after the opening parenthesis
+_COLLECTIVES = {
+    "all-reduce": 2,  # summed, then sent back
+    "all-gather": 1,
+    "reduce-scatter": 1,
+    "all-to-all": 1,
+    "collective-permute": 1,
+}
+# These only name what is already in memory.
+_FREE = {
+    "parameter",
+    "constant",
+    "tuple",
+    "get-tuple-element",
+    "bitcast",
+    "while",
+    "conditional",
+    "call",
+    "after-all",
+    "partition-id",
+    "replica-id",
+}
+_SLICES = {"dynamic-slice", "gather", "slice"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ProgramCosts:
+    """The costs of one run of a program on one device.
+
+    `flops` are those of matrix products and convolutions, without the kernels that XLA
+    cannot see into. `hbm_bytes` are read and written by the program's instructions,
+    fused ones as one, of slices and updates in place only what they touch.
+    `collective_bytes` are what the device sends if rings serve all of them.
+    """
+
+    flops: float = 0.0
+    hbm_bytes: float = 0.0
+    collective_bytes: float = 0.0
+
+    def __add__(self, other: "ProgramCosts") -> "ProgramCosts":
+        """Returns the costs of one after the other."""
+        return ProgramCosts(
+            flops=self.flops + other.flops,
+            hbm_bytes=self.hbm_bytes + other.hbm_bytes,
+            collective_bytes=self.collective_bytes + other.collective_bytes,
+        )
+
+    def times(self, count: int) -> "ProgramCosts":
+        """Returns the costs of `count` runs."""
+        return ProgramCosts(
+            flops=self.flops * count,
+            hbm_bytes=self.hbm_bytes * count,
+            collective_bytes=self.collective_bytes * count,
+        )
+
+
+def program_costs(hlo: str, *, unbounded_trips: int = 1) -> ProgramCosts:
+    """Returns the costs of a compiled program from its text.
+
+    A loop runs as often as the constant that its condition compares with, which is what
+    scans and counted loops have; another runs `unbounded_trips` times. Of a
+    conditional's branches the most expensive counts.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> def five_products(x):
+        ...     return jax.lax.fori_loop(0, 5, lambda _, y: y @ y, x)
+        >>> compiled = jax.jit(five_products).lower(jnp.ones((8, 8))).compile()
+        >>> program_costs(compiled.as_text()).flops == 5 * 2 * 8**3
+        True
+    """
+    return _Program(hlo, unbounded_trips).costs()
+
+
+class _Program:
+    """A program's computations, each parsed once."""
+
+    def __init__(self, hlo: str, unbounded_trips: int):
+        self._computations, self._entry = parse_hlo(hlo)
+        self._unbounded_trips = unbounded_trips
+
+    def costs(self) -> ProgramCosts:
+        """Returns the costs of the entry computation."""
+        own = self._costs_of(self._entry)
+        sent = self._channels(self._entry)
+        return dataclasses.replace(own, collective_bytes=float(sum(sent.values())))
+
+    @functools.cache  # noqa: B019 - a program lives no longer than its count
+    def _costs_of(self, name: str) -> ProgramCosts:
+        """Returns the FLOPs and bytes of a computation that is not fused."""
+        lines = self._computations[name]
+        total = ProgramCosts()
+        for line in lines.values():
+            total += self._costs_of_line(lines, line)
+        return total
+
+    def _costs_of_line(
+        self, lines: Mapping[str, Instruction], line: Instruction
+    ) -> ProgramCosts:
+        if line.opcode == "while":
+            return self._costs_of(_called(line)[0]).times(self._trips(line))
+        if line.opcode == "conditional":
+            branches = [self._costs_of(name) for name in _branches(line)]
+            return max(branches, key=lambda each: (each.flops, each.hbm_bytes))
+        if line.opcode == "call":
+            return self._costs_of(_called(line)[0])
+        return ProgramCosts(
+            flops=self._flops(lines, line), hbm_bytes=self._bytes(lines, line)
+        )
+
+    def _trips(self, line: Instruction) -> int:
+        """Returns how often a loop runs at most."""
+        found = _CONDITION.search(line.rest)
+        condition = self._computations[found[1]] if found else {}
+        bounds = [
+            int(match[1])
+            for each in condition.values()
+            if each.opcode == "constant" and (match := _CONSTANT.match(each.rest))
+        ]
+        return bounds[0] if len(bounds) == 1 else self._unbounded_trips
+
+    def _flops(self, lines: Mapping[str, Instruction], line: Instruction) -> float:
+        """Returns the FLOPs of the products in an instruction, fused ones included."""
+        if line.opcode == "fusion":
+            fused = self._computations[_called(line)[0]]
+            return sum(self._flops(fused, each) for each in fused.values())
+        if line.opcode not in ("dot", "convolution"):
+            return 0.0
+        left, right = (lines[name].results[0] for name in line.operands[:2])
+        if line.opcode == "dot":
+            return _dot_flops(line, left)
+        return _convolution_flops(line, left, right)
+
+    def _bytes(self, lines: Mapping[str, Instruction], line: Instruction) -> float:
+        """Returns the bytes that an instruction reads and writes in main memory."""
+        if line.opcode in _FREE or line.opcode.endswith("-done"):
+            return 0.0
+        written = sum(_hbm_bytes(line.results))
+        reads = [sum(_hbm_bytes(lines[name].results)) for name in line.operands]
+        if line.opcode in _SLICES:
+            return 2 * written
+        if line.opcode == "dynamic-update-slice":
+            return 2 * reads[1]
+        if line.opcode != "fusion":
+            return written + sum(reads)
+        fused = self._computations[_called(line)[0]]
+        used = _bytes_used_of_parameters(fused)
+        reads = [min(whole, used.get(i, whole)) for i, whole in enumerate(reads)]
+        root = next(each for each in fused.values() if each.is_root)
+        if root.opcode == "dynamic-update-slice":
+            written = sum(_hbm_bytes(fused[root.operands[1]].results))
+        return written + sum(reads)
+
+    @functools.cache  # noqa: B019
+    def _channels(self, name: str) -> Mapping[str, float]:
+        """Returns the bytes sent in a run of a computation, by channel.
+
+        A collective that XLA cut into steps has one channel, and counts once.
+        """
+        sent: dict[str, float] = collections.defaultdict(float)
+        for line in self._computations[name].values():
+            kind = line.opcode.removesuffix("-start")
+            if kind in _COLLECTIVES:
+                found = _CHANNEL.search(line.rest)
+                size = _COLLECTIVES[kind] * self._largest(name, line)
+                channel = found[1] if found else f"{name}/{line.name}"
+                sent[channel] = max(sent[channel], size)
+            trips = self._trips(line) if line.opcode == "while" else 1
+            called = [*_called(line), *_branches(line)]
+            if line.opcode in ("while", "call", "fusion", "conditional", "async-start"):
+                for each in called:
+                    for channel, size in self._channels(each).items():
+                        sent[channel] = max(sent[channel], trips * size)
+        return sent
+
+    def _largest(self, name: str, line: Instruction) -> float:
+        """Returns the bytes of the largest array that goes into or out of a line."""
+        lines = self._computations[name]
+        arrays = itertools.chain(
+            line.results, *(lines[operand].results for operand in line.operands)
+        )
+        return max(each.num_bytes for each in arrays)
+
+
+def _called(line: Instruction) -> list[str]:
+    return _CALLED.findall(line.rest)
+
+
+def _branches(line: Instruction) -> list[str]:
+    found = _BRANCHES.search(line.rest)
+    return (
+        _NAME.findall(" ".join(part or "" for part in found.groups())) if found else []
+    )
+
+
+def _hbm_bytes(arrays: Sequence[Array]) -> Iterable[float]:
+    return (each.num_bytes for each in arrays if each.in_hbm)
+
+
+def _bytes_used_of_parameters(
+    fused: Mapping[str, Instruction],
+) -> dict[int, float]:
+    """Returns the bytes read of a fusion's parameters that are only sliced.
+
+    An array that is updated in place is not read.
+    """
+    users = collections.defaultdict(list)
+    for line in fused.values():
+        for operand in line.operands:
+            users[operand].append(line)
+    used = {}
+    for line in fused.values():
+        if line.opcode != "parameter":
+            continue
+        sizes = [_bytes_read_by(user, line.name) for user in users[line.name]]
+        if None not in sizes:
+            used[int(line.rest.split(")")[0])] = sum(filter(None, sizes))
+    return used
+
+
+def _bytes_read_by(user: Instruction, name: str) -> float | None:
+    """Returns the bytes that a slice or an update reads of `name`, None for all."""
+    if user.operands[0] != name:
+        return None
+    if user.opcode in _SLICES:
+        return sum(array.num_bytes for array in user.results)
+    return 0.0 if user.opcode == "dynamic-update-slice" else None
+
+
+def _dot_flops(line: Instruction, left: Array) -> float:
+    contracted = _CONTRACTED.search(line.rest)
+    sides = [int(at) for at in contracted[1].split(",") if at] if contracted else []
+    depth = math.prod(left.sides[at] for at in sides)
+    return 2.0 * math.prod(line.results[0].sides) * depth
+
+
+def _convolution_flops(line: Instruction, left: Array, right: Array) -> float:
+    """Returns the FLOPs of a convolution, the form that TPU programs give products.
+
+    Padding is not multiplied: of each spatial axis the pairs of output and window
+    positions count that meet the input.
+    """
+    labels = re.search(r"dim_labels=(\w+)_(\w+)->(\w+)", line.rest)
+    assert labels, line.rest
+    of_input, of_kernel, of_output = labels.groups()
+    output = line.results[0].sides
+    spatial = [label for label in of_output if label.isdigit()]
+    window = _window(line.rest, len(spatial))
+    pairs = math.prod(
+        _valid_pairs(
+            left.sides[of_input.index(label)], output[of_output.index(label)], **axis
+        )
+        for label, axis in zip(sorted(spatial), window, strict=True)
+    )
+    batch_and_features = output[of_output.index("b")] * output[of_output.index("f")]
+    groups = re.search(r"batch_group_count=(\d+)", line.rest)
+    depth = right.sides[of_kernel.index("i")]
+    return 2.0 * batch_and_features * depth * pairs / (int(groups[1]) if groups else 1)
+
+
+def _window(rest: str, num_axes: int) -> list[dict[str, int]]:
+    """Returns each spatial axis of a convolution's window."""
+    found = re.search(r"window=\{([^}]*)\}", rest)
+    given = dict(part.split("=") for part in found[1].split()) if found else {}
+
+    def values(name: str, default: str) -> list[str]:
+        return given.get(name, "x".join([default] * num_axes)).split("x")
+
+    if not num_axes:
+        return []
+    return [
+        {
+            "size": int(size),
+            "stride": int(stride),
+            "low": int(pad.split("_")[0]),
+            "left_dilation": int(left),
+            "right_dilation": int(right),
+        }
+        for size, stride, pad, left, right in zip(
+            values("size", "1"),
+            values("stride", "1"),
+            values("pad", "0_0"),
+            values("lhs_dilate", "1"),
+            values("rhs_dilate", "1"),
+            strict=True,
+        )
+    ]
+
+
+def _valid_pairs(
+    input_side: int,
+    output_side: int,
+    *,
+    size: int,
+    stride: int,
+    low: int,
+    left_dilation: int,
+    right_dilation: int,
+) -> int:
+    """Returns how many pairs of output and window position meet the input."""
+    last = (input_side - 1) * left_dilation
+    positions = (
+        out * stride + at * right_dilation - low
+        for out in range(output_side)
+        for at in range(size)
+    )
+    return sum(0 <= at <= last and at % left_dilation == 0 for at in positions)

@@ -1,0 +1,154 @@
+"""What a compiled program costs: loops as often as they run, collectives once."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+from rlvr_jax.plan.program_costs import ProgramCosts, program_costs
+from rlvr_jax.plan.topology import Chip, parse_topology
+
+# A product as TPU programs spell it: two heads as a spatial axis, padded so that each
+# output position meets one position of the input.
+CONVOLUTION = """
+ENTRY %main (p0: bf16[512,1,896], p1: bf16[896,2,64]) -> bf16[512,2,64] {
+  %p0 = bf16[512,1,896]{2,0,1} parameter(0)
+  %p1 = bf16[896,2,64]{2,0,1} parameter(1)
+  ROOT %c = bf16[512,2,64]{2,0,1:T(8,128)S(1)} convolution(%p0, %p1), \
+window={size=2 pad=1_1 rhs_reversal=1}, dim_labels=b0f_i0o->b0f
+}
+"""
+# One gather, started in one fusion and ended in another, within a loop of four.
+STEPPED_GATHER = """
+%begin (p: bf16[4,8]) -> bf16[16,8] {
+  %p = bf16[4,8]{1,0} parameter(0)
+  ROOT %g = bf16[16,8]{1,0} all-gather(%p), channel_id=7, dimensions={0}
+}
+
+%end (p: bf16[4,8]) -> bf16[16,8] {
+  %p = bf16[4,8]{1,0} parameter(0)
+  ROOT %g = bf16[16,8]{1,0} all-gather(%p), channel_id=7, dimensions={0}
+}
+
+%body (t: (s32[], bf16[4,8])) -> (s32[], bf16[4,8]) {
+  %t = (s32[], bf16[4,8]{1,0}) parameter(0)
+  %x = bf16[4,8]{1,0} get-tuple-element(%t), index=1
+  %a = bf16[16,8]{1,0} fusion(%x), kind=kCustom, calls=%begin
+  %b = bf16[16,8]{1,0} fusion(%x), kind=kCustom, calls=%end
+  %i = s32[] get-tuple-element(%t), index=0
+  ROOT %r = (s32[], bf16[4,8]{1,0}) tuple(%i, %x)
+}
+
+%condition (t: (s32[], bf16[4,8])) -> pred[] {
+  %t = (s32[], bf16[4,8]{1,0}) parameter(0)
+  %n = s32[] constant(4)
+  %i = s32[] get-tuple-element(%t), index=0
+  ROOT %lt = pred[] compare(%i, %n), direction=LT
+}
+
+ENTRY %main (t: (s32[], bf16[4,8])) -> (s32[], bf16[4,8]) {
+  %t = (s32[], bf16[4,8]{1,0}) parameter(0)
+  ROOT %w = (s32[], bf16[4,8]{1,0}) while(%t), condition=%condition, body=%body
+}
+"""
+
+
+def compiled_text(function, *shapes):
+    arguments = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
+    return jax.jit(function).lower(*arguments).compile().as_text()
+
+
+def test_products_in_nested_loops_count_as_often_as_they_run():
+    def nested(x, weights):
+        def outer(y, w):
+            return jax.lax.fori_loop(0, 3, lambda _, z: jnp.tanh(z @ w), y), None
+
+        return jax.lax.scan(outer, x, weights)[0]
+
+    hlo = compiled_text(nested, (16, 32), (5, 32, 32))
+    assert program_costs(hlo).flops == 5 * 3 * 2 * 16 * 32 * 32
+
+
+def test_a_loop_without_a_bound_runs_as_often_as_it_is_told():
+    def until_small(x, w):
+        return jax.lax.while_loop(
+            lambda y: jnp.abs(y).max() > x.sum(), lambda y: y @ w, x
+        )
+
+    hlo = compiled_text(until_small, (16, 32), (32, 32))
+    per_trip = 2 * 16 * 32 * 32
+    assert program_costs(hlo).flops == per_trip
+    assert program_costs(hlo, unbounded_trips=9).flops == 9 * per_trip
+
+
+def test_the_most_expensive_branch_counts():
+    def either(x, w):
+        return jax.lax.cond(x.sum() > 0, lambda: x @ w @ w, lambda: x @ w)
+
+    hlo = compiled_text(either, (16, 32), (32, 32))
+    assert program_costs(hlo).flops == 2 * 2 * 16 * 32 * 32
+
+
+def test_a_slice_reads_what_it_takes_and_an_update_writes_what_it_puts():
+    """Of 64 rows each of 4 passes takes one and puts one; none costs them all."""
+
+    def walk(rows):
+        def one(i, rows):
+            row = jax.lax.dynamic_index_in_dim(rows, i, keepdims=False)
+            return jax.lax.dynamic_update_index_in_dim(rows, row + 1, i + 1, axis=0)
+
+        return jax.lax.fori_loop(0, 4, one, rows)
+
+    costs = program_costs(compiled_text(walk, (64, 1024)))
+    whole, row = 64 * 1024 * 4, 1024 * 4
+    copies = 2 * whole  # of the argument, which the loop may not write into
+    assert copies + 4 * 2 * row <= costs.hbm_bytes < copies + 4 * 5 * row
+
+
+def test_padding_of_a_convolution_is_not_multiplied():
+    assert program_costs(CONVOLUTION).flops == 2 * 512 * 896 * 2 * 64
+    read = 2 * (512 * 896 + 896 * 2 * 64)
+    assert program_costs(CONVOLUTION).hbm_bytes == read  # the result stays in the core
+
+
+def test_a_collective_in_steps_counts_once_a_pass():
+    assert program_costs(STEPPED_GATHER).collective_bytes == 4 * 16 * 8 * 2
+
+
+@pytest.mark.parametrize(("spec", "times"), [(("data", None), 0), ((None, "data"), 2)])
+def test_a_sum_over_devices_goes_around_twice(spec, times):
+    mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
+    split = NamedSharding(mesh, PartitionSpec(*spec))
+    shape = jax.ShapeDtypeStruct((64, 64), jnp.float32, sharding=split)
+    whole = functools.partial(jnp.sum, axis=1)
+    out = NamedSharding(mesh, PartitionSpec(spec[0]))
+    hlo = jax.jit(whole, out_shardings=out).lower(shape).compile().as_text()
+    assert program_costs(hlo).collective_bytes == times * 64 * 4
+
+
+def test_seconds_are_costs_over_peaks():
+    chip = Chip(16, bfloat16_flops=10.0, hbm_bytes_per_s=4.0, link_bytes_per_s=2.0)
+    costs = ProgramCosts(flops=30.0, hbm_bytes=20.0, collective_bytes=1.0)
+    seconds = chip.predict_seconds(costs)
+    assert (seconds["compute"], seconds["memory"], seconds["links"]) == (3.0, 5.0, 0.5)
+    assert (seconds["overlapped"], seconds["in_turn"]) == (5.0, 8.5)
+
+
+def test_the_whole_of_a_program_agrees_with_xlas_own_count():
+    """Where nothing loops, its FLOPs are ours but for elementwise operations."""
+
+    def layer(x, w):
+        return jnp.tanh(x @ w) @ w.T
+
+    program = jax.jit(layer).lower(np.ones((64, 128)), np.ones((128, 256))).compile()
+    ours = program_costs(program.as_text()).flops
+    assert ours == pytest.approx(program.cost_analysis()["flops"], rel=0.01)
+    assert ours == 2 * 2 * 64 * 128 * 256
+
+
+def test_peaks_belong_to_chips():
+    assert parse_topology("v5e:4x4").chip.bfloat16_flops == 197e12
+    assert parse_topology("v6e:4x4").chip.hbm_bytes_per_s == 1640e9
