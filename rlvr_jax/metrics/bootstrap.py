@@ -122,9 +122,10 @@ def _resample_bounded(
     over_RK, under_R = weights_RN[:, :N] @ value_NK, weights_RN[:, :N] @ per_N
     unseen_R = weights_RN[:, N] * most
     # The resample's axis goes last, where the problems' vectors broadcast against it.
-    return [
+    means = [
         ((over_RK.T + bound * unseen_R) / (under_R + unseen_R)).T for bound in bounds
     ]
+    return [np.clip(mean_RK, *bounds) for mean_RK in means]  # rounding may leave them
 
 
 def _percentiles(
