@@ -44,10 +44,10 @@ def test_thirty_problems_none_right_leave_a_chance():
 
 
 def test_rounding_takes_no_end_beyond_a_bound():
-    """Of 98 problems all right, percentiles of sums of weights came to 1 + 2e-16."""
-    for problems in range(2, 120):
-        found = mean_interval(np.ones(problems), resamples=100, seed=problems)
-        assert 0 <= found.low <= found.high == 1.0
+    """Sums of weights, by a matrix product, came to 1 + 2e-16 of 1."""
+    found = mean_interval(np.ones((30, 4)), resamples=100, seed=0)
+    assert (found.low >= 0).all()
+    assert (found.high == 1.0).all()
 
 
 def test_equal_fractions_leave_what_was_never_seen():
