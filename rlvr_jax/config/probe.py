@@ -215,6 +215,18 @@ class ProbeConfig(OpenSection):
         """Returns the reader's shapes and R, for planning; None: planned without it."""
         return None
 
+    def abstract_observer(self, hidden_size: int, mesh: Any) -> Any:
+        """Returns the observer's shapes on the mesh, for planning; None: without it."""
+        return None
+
+    def lower_programs(self, config: Any, mesh: Any, **policy: Any) -> dict[str, Any]:
+        """Returns programs of its own for planning, by name: a call lowers one.
+
+        `policy` has the whole policy's `graphdef` and the shapes of its `params`, and
+        the `prompt_length` to plan for.
+        """
+        return {}
+
     def memory_bytes(self, hidden_size: int) -> int:
         """Returns the bytes of the probe's own arrays, over all shards."""
         return 0

@@ -111,7 +111,7 @@ class TrainConfig(ConfigSection):
     group_size: PositiveInt = 8  # G
     num_minibatches: PositiveInt = 1  # optimizer steps a pass over one rollout batch
     num_epochs: PositiveInt = 1  # passes over one rollout batch
-    grad_accum_steps: PositiveInt = 1  # gradient accumulation within a minibatch
+    grad_accum_steps: PositiveInt = 1  # micro-batches of a minibatch; scoring's, too
     logits_chunk_size: NonNegativeInt = (
         0  # positions whose logits exist at once; 0: chosen by size
     )
@@ -185,6 +185,11 @@ class TrainConfig(ConfigSection):
         )
 
     @property
+    def groups_per_micro_batch(self) -> int:
+        """Returns the prompts of a micro-batch, each with its whole group."""
+        return self.batch_size // (self.num_minibatches * self.grad_accum_steps)
+
+    @property
     def optimizer_steps(self) -> int:
         """Returns the optimizer steps of the whole stage."""
         return self.steps * self.optimizer_steps_per_batch
@@ -193,6 +198,17 @@ class TrainConfig(ConfigSection):
     def optimizer_steps_per_batch(self) -> int:
         """Returns the optimizer steps on one rollout batch; the first is on-policy."""
         return self.num_epochs * self.num_minibatches
+
+    @property
+    def scores_own_policy(self) -> bool:
+        """Returns whether an optimizer step reads scores of the policy that sampled.
+
+        The first one is on-policy and reads no old log-probabilities; where it is
+        alone, only the choice of tokens by entropy needs the pass.
+        """
+        return self.old_logprobs == "trainer" and (
+            self.optimizer_steps_per_batch > 1 or self.loss.top_entropy_quantile < 1.0
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

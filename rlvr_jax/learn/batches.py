@@ -1,8 +1,7 @@
 """Rollouts and worked solutions -> the batches of optimizer steps.
 
-Loss weights are computed on a whole minibatch, which is then sorted by length and
-split: every micro-batch is as narrow as its longest completion allows, and their losses
-add up to that of the minibatch.
+Loss weights are computed on a whole minibatch, before `learn.micro_batches` cuts it, so
+that the losses of its parts add up to its own.
 """
 
 import dataclasses
@@ -158,24 +157,6 @@ def with_loss_weights(
 _jit_loss_weights = jax.jit(
     aggregation_weights, static_argnames=("width", "aggregation", "max_length")
 )
-
-
-def split_micro_batches(
-    batch: Batch, num_micro_batches: int, *, pad_multiple: int
-) -> Iterator[Batch]:
-    """Yields `count` equal parts, groups sorted by length and trimmed to a bucket.
-
-    Widths are multiples of `bucket`, so that a run meets few shapes.
-    """
-    P = len(batch.prompt_lengths)
-    longest_P = batch.lengths.reshape(P, -1).max(axis=1)
-    order_P = (
-        np.argsort(longest_P, kind="stable") if num_micro_batches > 1 else np.arange(P)
-    )
-    for groups_Q in np.split(order_P, num_micro_batches):
-        part = take_groups(batch, groups_Q)
-        width = -(-int(part.lengths.max()) // pad_multiple) * pad_multiple
-        yield trim_padding(part, min(width, batch.tokens.shape[1]))
 
 
 def mask_low_entropy_tokens(

@@ -7,13 +7,17 @@ from typing import Any
 import numpy as np
 
 from job_jax.processes import device_get
-from rlvr_jax.config import Config, TrainConfig
+from rlvr_jax.config import Config
 from rlvr_jax.learn.batches import (
     mask_low_entropy_tokens,
     shuffle_groups,
-    split_micro_batches,
     split_minibatches,
     with_loss_weights,
+)
+from rlvr_jax.learn.micro_batches import (
+    MicroBatchCut,
+    score_micro_batches,
+    split_micro_batches,
 )
 from rlvr_jax.learn.probe_inputs import ProbeInputs
 from rlvr_jax.learn.update import (
@@ -71,7 +75,7 @@ def run_updates(
         updater,
         state.params,
         batch,
-        train=train,
+        config=config,
         ref_params=ref_params,
         sampling=sampling,
         to_device=to_device,
@@ -110,7 +114,7 @@ def _optimizer_steps(
     that it reads are the ones that sampled. In bfloat16 two programs disagree on a
     completion's log-probability by more than GSPO's bounds allow.
     """
-    train = config.train
+    train, cut = config.train, MicroBatchCut.from_config(config)
     for epoch in range(train.num_epochs):
         minibatches = _cut_minibatches(
             batch, train.num_minibatches, seed=(config.seed, version, epoch)
@@ -129,8 +133,7 @@ def _optimizer_steps(
                     dataclasses.replace(
                         whole, on_policy=np.full(len(whole.lengths), is_first)
                     ),
-                    train.grad_accum_steps,
-                    pad_multiple=config.completion_pad_multiple,
+                    cut,
                 ),
             )
 
@@ -153,45 +156,51 @@ def _add_scores(
     params: Any,
     batch: Batch,
     *,
-    train: TrainConfig,
+    config: Config,
     ref_params: Any,
     sampling: SamplingParams,
     to_device: Callable[[Batch], Batch],
     probe: ProbeInputs | None,
 ) -> tuple[Batch, dict[str, float]]:
     """Returns the batch with what scoring passes add to it, and their metrics."""
+    train, cut = config.train, MicroBatchCut.from_config(config)
     metrics: dict[str, float] = {}
+
+    def score(params: Any, *, entropies: bool = False) -> Any:
+        return score_micro_batches(
+            lambda part: updater.score(
+                params, to_device(part), sampling, with_entropies=entropies
+            ),
+            batch,
+            cut,
+        )
+
     if train.loss.kl_coef > 0:
-        ref_logprobs_BT, _ = updater.score(ref_params, to_device(batch), sampling)
+        ref_logprobs_BT, _ = score(ref_params)
         batch = dataclasses.replace(batch, ref_logprobs=ref_logprobs_BT)
     if probe is not None and batch.probe_targets and train.rfgo.needs_reference_policy:
-        level_BT = updater.feature_activation(
-            ref_params, to_device(batch), sampling, probe.without_observer()
+        features = probe.without_observer()
+        level_BT = score_micro_batches(
+            lambda part: updater.feature_activation(
+                ref_params, to_device(part), sampling, features
+            ),
+            batch,
+            cut,
         )
         guidance = dataclasses.replace(batch.probe_targets, ref_activations=level_BT)
         batch = dataclasses.replace(batch, probe_targets=guidance)
-    if _needs_own_scores(train):
-        old_BT, entropies_BT = updater.score(params, to_device(batch), sampling)
+    if train.scores_own_policy:
+        by_entropy = train.loss.top_entropy_quantile < 1.0
+        old_BT, entropies_BT = score(params, entropies=by_entropy)
         batch = dataclasses.replace(
             batch, old_logprobs=old_BT, sampler_logprobs=batch.old_logprobs
         )
-        if train.loss.top_entropy_quantile < 1.0:
+        if by_entropy:
             batch = mask_low_entropy_tokens(
                 batch, entropies_BT, fraction=train.loss.top_entropy_quantile
             )
             metrics |= _top_entropy_metrics(entropies_BT, batch)
     return batch, metrics
-
-
-def _needs_own_scores(train: TrainConfig) -> bool:
-    """Returns whether an optimizer step reads scores of the policy that sampled.
-
-    The first one is on-policy and reads no old log-probabilities; where it is alone,
-    only the choice of tokens by entropy needs the pass.
-    """
-    return train.old_logprobs == "trainer" and (
-        train.optimizer_steps_per_batch > 1 or train.loss.top_entropy_quantile < 1.0
-    )
 
 
 def _check_not_stale(rollouts_version: int, version: int) -> None:

@@ -5,18 +5,17 @@ the objective differs.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from job_jax.mesh import await_on_cpu, output_shapes
-from job_jax.processes import device_get
 from rlvr_jax.config import OptimizerConfig
 from rlvr_jax.learn import rfgo
 from rlvr_jax.learn.logprobs import TokenScores, token_scores
@@ -30,7 +29,7 @@ from rlvr_jax.learn.optimizer import (
 from rlvr_jax.learn.probe_inputs import ProbeInputs, ProbeSpec
 from rlvr_jax.models import with_sharding
 from rlvr_jax.models.distribution import SamplingParams
-from rlvr_jax.types import Batch, LossAux, length_mask
+from rlvr_jax.types import Batch, LossAux
 
 
 @jax.tree_util.register_dataclass
@@ -115,7 +114,7 @@ class Updater:
         self._logits_chunk_size = logits_chunk_size
         self._probe = probe
         self._init = jax.jit(self._init_state)
-        self._score = jax.jit(self._token_scores)
+        self._score = jax.jit(self._masked_scores, static_argnames="with_entropies")
         self._score_features = jax.jit(self._feature_activation)
         self._zero_grads = jax.jit(self._make_zero_grads)
         self._accumulate = jax.jit(self._accumulate_grads, donate_argnums=0)
@@ -126,15 +125,20 @@ class Updater:
         return dataclasses.replace(self._init(params), params=params)
 
     def score(
-        self, params: Any, batch: Batch, sampling: SamplingParams
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Returns log-probabilities and entropies [B, T], 0 beyond each length."""
-        scored, lengths_B = device_get(
-            (self._score(params, self._frozen, batch, sampling), batch.lengths)
+        self,
+        params: Any,
+        batch: Batch,
+        sampling: SamplingParams,
+        *,
+        with_entropies: bool = False,
+    ) -> tuple[Array, Array | None]:
+        """Returns log-probabilities and entropies [B, T], 0 beyond each length.
+
+        Entropies are None, and not computed, unless asked for.
+        """
+        return self._score(
+            params, self._frozen, batch, sampling, with_entropies=with_entropies
         )
-        mask_BT = length_mask(lengths_B, scored.logprobs.shape[1])
-        logprobs_BT = np.where(mask_BT, scored.logprobs, np.float32(0))
-        return logprobs_BT, np.where(mask_BT, scored.entropies, np.float32(0))
 
     def feature_activation(
         self,
@@ -142,14 +146,12 @@ class Updater:
         batch: Batch,
         sampling: SamplingParams,
         probe: ProbeInputs,
-    ) -> np.ndarray:
+    ) -> Array:
         """Returns the weighted sum of features at each token [B, T], of `params`.
 
         It is 0 at a completion's last token and beyond: no features exist there.
         """
-        return device_get(
-            self._score_features(params, self._frozen, batch, sampling, probe)
-        )
+        return self._score_features(params, self._frozen, batch, sampling, probe)
 
     def step(
         self,
@@ -212,23 +214,37 @@ class Updater:
         sampling: SamplingParams,
         probe: ProbeInputs | None,
     ) -> dict[str, Callable[[], Any]]:
-        """Returns a step's programs on shapes, by name: a call lowers one."""
-        state, total = self.shapes(params, probe)
+        """Returns every program of a step on shapes, by name: a call lowers one.
 
-        def scorer() -> Any:
-            if probe is None:
-                return self._score.lower(params, self._frozen, batch, sampling)
-            return self._score_features.lower(
-                params, self._frozen, batch, sampling, probe
-            )
-
-        return {
-            "scorer": scorer,
+        With an observer in `probe`, `gradient_logged` is that of a logged step.
+        """
+        quiet = probe and probe.without_observer()
+        state, total = self.shapes(params, quiet)
+        score = functools.partial(
+            self._score.lower, params, self._frozen, batch, sampling
+        )
+        programs: dict[str, Callable[[], Any]] = {
+            "scorer": functools.partial(score, with_entropies=False),
+            "scorer_entropies": functools.partial(score, with_entropies=True),
             "gradient": lambda: self._accumulate.lower(
-                total, params, self._frozen, batch, sampling, probe
+                total, params, self._frozen, batch, sampling, quiet
             ),
             "update": lambda: self._apply.lower(state, total[0]),
         }
+        if probe is not None:
+            programs["scorer_features"] = lambda: self._score_features.lower(
+                params, self._frozen, batch, sampling, quiet
+            )
+        if probe is not None and probe.observer is not None:
+            programs["gradient_logged"] = lambda: self._accumulate.lower(
+                self.shapes(params, probe)[1],
+                params,
+                self._frozen,
+                batch,
+                sampling,
+                probe,
+            )
+        return programs
 
     def _init_state(self, params: Any) -> TrainState:
         moments = self._optimizer.init(to_float32(params))
@@ -260,6 +276,21 @@ class Updater:
             logits_chunk_size=self._logits_chunk_size,
             capture_layer=capture_layer,
         )
+
+    def _masked_scores(
+        self,
+        params: Any,
+        frozen: tuple[Any, ...],
+        batch: Batch,
+        sampling: SamplingParams,
+        *,
+        with_entropies: bool,
+    ) -> tuple[Array, Array | None]:
+        scores = self._token_scores(params, frozen, batch, sampling)
+        logprobs_BT = jnp.where(batch.mask, scores.logprobs, 0.0)
+        if not with_entropies:
+            return logprobs_BT, None
+        return logprobs_BT, jnp.where(batch.mask, scores.entropies, 0.0)
 
     def _feature_activation(
         self,

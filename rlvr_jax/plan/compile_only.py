@@ -30,6 +30,7 @@ from rlvr_jax.models.huggingface import hf_vocab_size
 from rlvr_jax.plan.memory import resident_bytes
 from rlvr_jax.plan.program_costs import program_costs
 from rlvr_jax.plan.topology import Chip, Topology, parse_topology
+from rlvr_jax.probe.capture import read_residuals
 from rlvr_jax.run.trainable import abstract_policy_parts
 from rlvr_jax.sampler import SamplerLayout, sample
 from rlvr_jax.tokenizer import WordLevelTokenizer
@@ -52,7 +53,7 @@ def compile_report(config: Config, topology: str) -> dict[str, Any]:
     with jax.set_mesh(mesh):
         parts, programs = _Programs(config, mesh, slice_.chip).compile_all()
     phases = {
-        name: _peak_memory(parts, program)
+        name: _peak_memory(_resident_parts(name, parts, program), program)
         for name, program in programs.items()
         if "error" not in program
     }
@@ -174,15 +175,19 @@ class _Programs:
         sampling = self._replicate(
             jax.eval_shape(lambda: SamplingParams.from_config(train.sampling))
         )
-        inputs = self._abstract_probe_inputs()
-        trained = self._policy_parts.trained
         parts = resident_bytes(self._config, self._policy_parts, self._mesh)
-        programs = {
-            "sampler": lambda: self._lower_sampler(sampling),
-            **self._updater.lower(trained, self._abstract_batch(), sampling, inputs),
-        }
+        step = self._updater.lower(
+            self._policy_parts.trained,
+            self._abstract_batch(),
+            sampling,
+            self._abstract_probe_inputs(),
+        )
+        programs = {"sampler": lambda: self._lower_sampler(sampling)}
+        programs |= {name: step[name] for name in step if self._is_run(name)}
         if reshard := self._sampler_layout.reshard:
             programs["reshard"] = lambda: reshard.lower(self._params)
+        if self._config.probe.enabled:
+            programs |= self._lower_probe_programs()
         figures = {
             name: _program_stats(
                 lower, self._chip, unbounded_trips=self._completion_length
@@ -191,6 +196,44 @@ class _Programs:
         }
         figures["sampler"]["weights_bytes"] = self._sampler_layout.bytes_held
         return parts, figures
+
+    def _is_run(self, name: str) -> bool:
+        """Returns whether the recipe's steps run a program of the update."""
+        train = self._config.train
+        chosen = train.loss.top_entropy_quantile < 1.0
+        scored = {
+            "scorer": train.loss.kl_coef > 0
+            or (train.scores_own_policy and not chosen),
+            "scorer_entropies": train.scores_own_policy and chosen,
+            "scorer_features": train.rfgo.needs_reference_policy,
+        }
+        return scored.get(name, True)
+
+    def _lower_probe_programs(self) -> dict[str, Callable[[], Any]]:
+        """Returns what stage `probe` and a logged step run beside the update."""
+        config = self._config
+        P = min(config.eval.batch_size, config.train.batch_size)
+        shape = jax.ShapeDtypeStruct
+        rollouts = self._shard_batch(
+            (
+                self._abstract_prompts(P),
+                shape(
+                    (P * config.train.group_size, self._completion_length), jnp.int32
+                ),
+            )
+        )
+        return {
+            "probe_activations": lambda: read_residuals.lower(
+                self._graphdef, self._params, *rollouts, layer=config.probe.layer
+            ),
+            **config.probe.lower_programs(
+                config,
+                self._mesh,
+                graphdef=self._graphdef,
+                params=self._params,
+                prompt_length=self._prompt_length,
+            ),
+        }
 
     def _abstract_probe_inputs(self) -> ProbeInputs | None:
         """Returns the shapes that a probe brings to an update; None without a probe."""
@@ -208,17 +251,26 @@ class _Programs:
                 key=jax.eval_shape(lambda: jax.random.key(0)),
             ),
         )
-        return self._replicate(inputs)
+        probe = self._config.probe
+        return dataclasses.replace(
+            self._replicate(inputs),
+            observer=probe.abstract_observer(self._config.model.hidden_size, self._mesh)
+            if probe.log_every
+            else None,
+        )
+
+    def _abstract_prompts(self, rows: int) -> Prompts:
+        shape = jax.ShapeDtypeStruct
+        return Prompts(
+            tokens=shape((rows, self._prompt_length), jnp.int32),
+            lengths=shape((rows,), jnp.int32),
+            uid=shape((rows,), jnp.uint32),
+        )
 
     def _lower_sampler(self, sampling: Any) -> Any:
         train = self._config.train
-        P = train.batch_size
         shape = jax.ShapeDtypeStruct
-        prompts = Prompts(
-            tokens=shape((P, self._prompt_length), jnp.int32),
-            lengths=shape((P,), jnp.int32),
-            uid=shape((P,), jnp.uint32),
-        )
+        prompts = self._abstract_prompts(train.batch_size)
         own = self._sampler_layout.mesh
         with jax.set_mesh(own):
             return sample.lower(
@@ -239,10 +291,9 @@ class _Programs:
     def _abstract_batch(self) -> Batch:
         """Returns a micro-batch of the longest prompts and completions."""
         train, bucket = self._config.train, self._config.completion_pad_multiple
-        P = train.batch_size // (train.num_minibatches * train.grad_accum_steps)
         return self._shard_batch(
             abstract_batch(
-                num_prompts=P,
+                num_prompts=train.groups_per_micro_batch,
                 group_size=train.group_size,
                 prompt_width=self._prompt_length,
                 width=-(-self._completion_length // bucket) * bucket,
@@ -295,6 +346,17 @@ def _program_stats(
         "predicted_s": chip.predict_seconds(costs),
         "compile_s": time.perf_counter() - start,
     }
+
+
+def _resident_parts(
+    name: str, parts: Mapping[str, int], program: Mapping[str, Any]
+) -> Mapping[str, int]:
+    """Returns what stays while a program runs: in stage `probe` nothing of RL's."""
+    if name == "probe_activations":
+        return {"parameters": parts["parameters"]}
+    if name == "probe_fit":
+        return {"arguments": program["arguments_bytes"]}
+    return parts
 
 
 def _peak_memory(

@@ -134,7 +134,7 @@ def add_sequences(
     """
     prompts, completions = setup.shard_batch((rollouts.prompts, rollouts.tokens))
     residuals = device_get(
-        _residuals(setup.graphdef, params, prompts, completions, layer=layer)
+        read_residuals(setup.graphdef, params, prompts, completions, layer=layer)
     )
     G = len(rollouts.lengths) // len(rollouts.prompts.lengths)
     tokens = 0
@@ -155,7 +155,7 @@ def add_sequences(
 
 
 @functools.partial(jax.jit, static_argnames=("graphdef", "layer"))
-def _residuals(
+def read_residuals(
     graphdef: Any,
     params: Any,
     prompts: Prompts,

@@ -24,8 +24,10 @@ from job_jax.processes import broadcast, is_primary
 from job_jax.schema import check
 from rlvr_jax.config import Config
 from rlvr_jax.config.probe import FeatureSelectionConfig, ProbeConfig, ProbeSAEConfig
+from rlvr_jax.probe.abstract_sae import abstract_sae, lower_sae_programs
 from rlvr_jax.probe.checks import load_external_sae
 from rlvr_jax.probe.feature_selection import select_features
+from rlvr_jax.probe.latent_stats import SAEObserver
 from rlvr_jax.probe.named_features import check_named_features
 from rlvr_jax.probe.protocol import FitInputs
 from rlvr_jax.probe.sae_probe import LatentReader, SAEProbe, shard_sae
@@ -119,6 +121,18 @@ class SAEProbeConfig(ProbeConfig):
             threshold=shape((R,), np.float32),
         )
         return columns, R
+
+    def abstract_observer(self, hidden_size: int, mesh: Mesh) -> SAEObserver | None:
+        """Returns the shapes of an observer of all latents that the run trains."""
+        if self.sae_path:
+            return None
+        return SAEObserver(tsae=abstract_sae(self.sae, hidden_size, mesh))
+
+    def lower_programs(self, config: Config, mesh: Mesh, **policy: Any) -> dict:
+        """Returns the programs that train an autoencoder and read texts by it."""
+        if self.sae_path:
+            return {}
+        return lower_sae_programs(config, self.sae, mesh, **policy)
 
     def memory_bytes(self, hidden_size: int) -> int:
         """Returns the bytes of an autoencoder that the run trains, in float32."""

@@ -111,7 +111,9 @@ class SAEProbe(Probe):
         self, graphdef: Any, params: Any, texts: ReferenceTexts
     ) -> ReferenceStats:
         """Returns sums of every latent over each text, and what splicing costs."""
-        return _measure_texts(graphdef, params, self.tsae, texts, layer=self.layer)
+        return read_reference_texts(
+            graphdef, params, self.tsae, texts, layer=self.layer
+        )
 
     def write_step(
         self,
@@ -198,11 +200,20 @@ def _replace_lines(path: Path, step: int, lines: list[dict[str, Any]]) -> None:
         partial.write_text(text)
 
 
-_measure_texts = jax.jit(measure_texts, static_argnames=("graphdef", "layer"))
+read_reference_texts = jax.jit(measure_texts, static_argnames=("graphdef", "layer"))
 
 
 def shard_sae(tsae: TSAE, mesh: Mesh) -> TSAE:
     """Returns the autoencoder on the mesh, its latents split over the tensor axis."""
+    arrays: dict[str, Any] = {
+        name: processes.device_put(np.asarray(vars(tsae)[name], np.float32), sharding)
+        for name, sharding in sae_shardings(tsae, mesh).items()
+    }
+    return dataclasses.replace(tsae, **arrays)
+
+
+def sae_shardings(tsae: TSAE, mesh: Mesh) -> dict[str, NamedSharding]:
+    """Returns how each array of the autoencoder, or its shape, lies on the mesh."""
     axes = {
         "encoder": (None, "latents"),
         "encoder_bias": ("latents",),
@@ -210,11 +221,7 @@ def shard_sae(tsae: TSAE, mesh: Mesh) -> TSAE:
         "decoder_bias": (None,),
         "threshold": ("latents",),
     }
-
-    def shard(name: str) -> Array:
-        array = np.asarray(vars(tsae)[name], np.float32)
-        sharding = NamedSharding(mesh, partition_spec(array.shape, axes[name], mesh))
-        return processes.device_put(array, sharding)
-
-    arrays: dict[str, Any] = {name: shard(name) for name in axes}
-    return dataclasses.replace(tsae, **arrays)
+    return {
+        name: NamedSharding(mesh, partition_spec(vars(tsae)[name].shape, names, mesh))
+        for name, names in axes.items()
+    }

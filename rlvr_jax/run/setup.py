@@ -318,7 +318,7 @@ def _check_batch_sizes(config: Config, mesh: Mesh, stages: Sequence[Stage]) -> N
             "sft.batch_size / sft.grad_accum_steps",
         ),
         "train": (
-            train.batch_size // (train.num_minibatches * train.grad_accum_steps),
+            train.groups_per_micro_batch,
             "train.batch_size / (train.num_minibatches x train.grad_accum_steps)",
         ),
         "eval": (config.eval.batch_size, "eval.batch_size"),

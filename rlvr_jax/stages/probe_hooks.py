@@ -14,7 +14,8 @@ import numpy as np
 from job_jax.processes import device_get
 from rlvr_jax.config import RFGOConfig
 from rlvr_jax.learn import has_signal
-from rlvr_jax.learn.batches import split_micro_batches, split_minibatches
+from rlvr_jax.learn.batches import split_minibatches
+from rlvr_jax.learn.micro_batches import MicroBatchCut, split_micro_batches
 from rlvr_jax.learn.probe_inputs import FeatureReader, ProbeInputs, ProbeSpec
 from rlvr_jax.learn.run_updates import UpdateResult
 from rlvr_jax.learn.update import Updater
@@ -218,11 +219,7 @@ class ProbeCallback:
         """
         config, setup = self.ctx.setup.config, self.ctx.setup
         first = next(split_minibatches(probe_step.batch, config.train.num_minibatches))
-        *_, widest = split_micro_batches(
-            first,
-            config.train.grad_accum_steps,
-            pad_multiple=config.completion_pad_multiple,
-        )
+        *_, widest = split_micro_batches(first, MicroBatchCut.from_config(config))
         batch = setup.shard_batch(widest)
         features = probe_step.inputs.without_observer()
         arms: dict[str, tuple[Batch, ProbeInputs | None]] = {

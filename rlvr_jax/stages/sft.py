@@ -6,9 +6,9 @@ from job_jax.processes import device_get, map_across_processes
 from rlvr_jax.data import Loader
 from rlvr_jax.learn.batches import (
     batch_from_solutions,
-    split_micro_batches,
     with_loss_weights,
 )
+from rlvr_jax.learn.micro_batches import MicroBatchCut, split_micro_batches
 from rlvr_jax.learn.objectives import supervised_objective
 from rlvr_jax.learn.update import Updater, check_not_diverged
 from rlvr_jax.models.distribution import SamplingParams
@@ -40,6 +40,10 @@ def sft(ctx: RunContext) -> None:
         seed=setup.config.seed,
     )
     sampling = setup.replicate(SamplingParams.unmodified())
+    cut = MicroBatchCut(
+        num_groups=config.batch_size // config.grad_accum_steps,
+        pad_multiple=setup.config.completion_pad_multiple,
+    )
     with ctx.stage_steps("sft", config.steps) as steps:
         state, _ = steps.resume_or_init(
             init=lambda: updater.init(setup.initial_params()),
@@ -49,8 +53,7 @@ def sft(ctx: RunContext) -> None:
             batch = _load_solutions(setup, loader, step)
             parts = split_micro_batches(
                 with_loss_weights(batch, aggregation="token_mean", max_length=1),
-                config.grad_accum_steps,
-                pad_multiple=setup.config.completion_pad_multiple,
+                cut,
             )
             state, losses, report = updater.step(
                 state, map(setup.shard_batch, parts), sampling

@@ -160,10 +160,13 @@ def _trace_samples(trace: Trace, patch: pytest.MonkeyPatch) -> None:
 def _trace_updates(trace: Trace, patch: pytest.MonkeyPatch) -> None:
     score, step = Updater.score, Updater.step
 
-    def scored(self, params, batch, sampling):
-        found = score(self, params, batch, sampling)
+    def scored(self, params, batch, sampling, **settings):
+        found = score(self, params, batch, sampling, **settings)
         trace.add(
-            "score", params=params_sha256(params), batch=on_host(batch), found=found
+            "score",
+            params=params_sha256(params),
+            batch=on_host(batch),
+            found=on_host(found),
         )
         return found
 

@@ -10,12 +10,12 @@ from rlvr_jax.learn.batches import (
     batch_from_rollouts,
     batch_from_solutions,
     mask_low_entropy_tokens,
-    split_micro_batches,
     split_minibatches,
     take_groups,
     trim_padding,
     with_loss_weights,
 )
+from rlvr_jax.learn.micro_batches import MicroBatchCut, split_micro_batches
 from rlvr_jax.types import Batch, Prompts, Rollouts
 
 P, G, S, T = 4, 2, 3, 10
@@ -42,6 +42,11 @@ def _batch() -> Batch:
         weight_version=np.int32(0),
     )
     return batch_from_rollouts(rollouts, rows_B.astype(np.float32))
+
+
+def _cut(count: int, pad_multiple: int = 1) -> MicroBatchCut:
+    """Returns the cut of a batch into so many micro-batches."""
+    return MicroBatchCut(num_groups=P // count, pad_multiple=pad_multiple)
 
 
 def _tokens(batch: Batch) -> set[int]:
@@ -80,7 +85,7 @@ def test_minibatches_are_whole_groups_in_the_order_they_stand():
 )
 def test_micro_batches_are_as_wide_as_their_longest_completion(count, bucket, widths):
     batch = _batch()
-    parts = list(split_micro_batches(batch, count, pad_multiple=bucket))
+    parts = list(split_micro_batches(batch, _cut(count, bucket)))
     assert [part.tokens.shape for part in parts] == [
         (P * G // count, w) for w in widths
     ]
@@ -108,7 +113,7 @@ def test_token_weights_survive_every_cut(aggregation):
         "seq_mean_token_sum_norm": 1 / (P * G * T),
     }[aggregation]
     np.testing.assert_allclose(whole.loss_weights, expected * MASK, rtol=1e-6)
-    for part in split_micro_batches(whole, 4, pad_multiple=1):
+    for part in split_micro_batches(whole, _cut(4)):
         rows = part.advantages.astype(int)
         width = part.tokens.shape[1]
         np.testing.assert_array_equal(
@@ -162,7 +167,7 @@ def test_no_order_cut_or_padding_changes_what_is_kept():
     )
     np.testing.assert_array_equal(turned.loss_mask[:, :T], batch.loss_mask[rows])
     assert not turned.loss_mask[:, T:].any()
-    for part in split_micro_batches(batch, 4, pad_multiple=1):
+    for part in split_micro_batches(batch, _cut(4)):
         at = part.advantages.astype(int)
         np.testing.assert_array_equal(
             part.loss_mask, batch.loss_mask[at, : part.tokens.shape[1]]
@@ -193,7 +198,7 @@ def test_what_is_not_kept_weighs_nothing_and_means_are_over_the_rest(aggregation
         "seq_mean_token_sum_norm": 1 / (P * G * T),
     }[aggregation]
     np.testing.assert_allclose(whole.loss_weights, expected * kept, rtol=1e-6)
-    for part in split_micro_batches(whole, 4, pad_multiple=1):
+    for part in split_micro_batches(whole, _cut(4)):
         at = part.advantages.astype(int)
         np.testing.assert_array_equal(
             part.loss_weights, whole.loss_weights[at, : part.tokens.shape[1]]

@@ -72,9 +72,9 @@ def _round(x):
 class Watched(Updater):
     """An updater that scores coarsely and keeps each step's diagnostics."""
 
-    def score(self, *args):
+    def score(self, *args, **settings):
         """Returns what the updater's own pass does, rounded."""
-        return tuple(map(_round, super().score(*args)))
+        return jax.tree.map(_round, super().score(*args, **settings))
 
     def step(self, *args, **settings):
         """Returns what the updater's own step does."""

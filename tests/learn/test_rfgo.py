@@ -13,8 +13,9 @@ from policies import random_tokens, tiny_policy
 
 from rlvr_jax.config import LossConfig, OptimizerConfig, RFGOConfig
 from rlvr_jax.learn import rfgo_proxy_rewards, rfgo_token_weights
-from rlvr_jax.learn.batches import split_micro_batches, with_loss_weights
+from rlvr_jax.learn.batches import with_loss_weights
 from rlvr_jax.learn.logprobs import token_scores
+from rlvr_jax.learn.micro_batches import MicroBatchCut, split_micro_batches
 from rlvr_jax.learn.objectives import policy_objective
 from rlvr_jax.learn.probe_inputs import ProbeInputs, ProbeSpec
 from rlvr_jax.learn.rfgo import (
@@ -387,7 +388,11 @@ def test_no_cut_into_micro_batches_changes_the_guided_gradient(shuffled):
     updater = _updater(STEERING, shuffled=shuffled)
     whole, one = _stepped(updater, [_batch()], _inputs())
     cut, many = _stepped(
-        updater, list(split_micro_batches(_batch(), 2, pad_multiple=1)), _inputs()
+        updater,
+        list(
+            split_micro_batches(_batch(), MicroBatchCut(num_groups=2, pad_multiple=1))
+        ),
+        _inputs(),
     )
     a, b = (jax.tree.leaves(state.opt_state) for state in (whole, cut))
     for left, right in zip(a, b, strict=True):

@@ -42,10 +42,11 @@ class Recorder:
         self.offset = offset
         self.skipped = skipped
 
-    def score(self, params, batch, sampling):
-        self.scored.append(params)
-        moved = batch.old_logprobs + np.float32(self.offset)
-        return np.where(MASK, moved, 0.0), ENTROPIES
+    def score(self, params, batch, sampling, *, with_entropies=False):
+        self.scored.append((params, batch.tokens.shape, with_entropies))
+        moved = np.where(batch.mask, batch.old_logprobs + np.float32(self.offset), 0.0)
+        rows, width = batch.advantages.astype(int), batch.tokens.shape[1]
+        return moved, ENTROPIES[rows, :width] if with_entropies else None
 
     def step(self, state, micro_batches, sampling, *, probe=None):
         parts, number = list(micro_batches), len(self.steps)
@@ -252,7 +253,46 @@ def test_old_scores_are_of_the_own_parameters_and_made_where_a_step_reads_them(
     updater = Recorder()
     loss = LossConfig(kl_coef=0.1)
     _optimize(updater, old_logprobs="trainer", loss=loss, num_epochs=steps)
-    assert updater.scored == scored
+    assert [params for params, *_ in updater.scored] == scored
+
+
+@pytest.mark.parametrize("cut", ["grad_accum_steps", "num_minibatches"])
+def test_passes_are_cut_as_the_update_and_their_scores_put_back_in_order(cut):
+    """One group a micro-batch: its longest completion has 2, 3, 4 or 4 tokens.
+
+    The scorer's log-probabilities tell the row and the column that they belong to.
+    """
+
+    class Telling(Recorder):
+        def score(self, params, batch, sampling, **settings):
+            super().score(params, batch, sampling, **settings)
+            columns = np.arange(batch.tokens.shape[1], dtype=np.float32)
+            told = -(10 * batch.advantages[:, None] + columns + 1)
+            return np.where(batch.mask, told, np.float32(0)), None
+
+    updater = Telling()
+    loss = LossConfig(kl_coef=0.1)
+    _optimize(updater, loss=loss, max_logprob_mismatch=1e9, **{cut: P})
+    shapes = [shape for _, shape, _ in updater.scored]
+    assert shapes == [(G, 2), (G, 3), (G, 4), (G, 4)]
+    parts = [part for step in updater.steps for part in step]
+    assert sorted(part.tokens.shape for part in parts) == shapes
+    for part in parts:
+        width = part.tokens.shape[1]
+        expected = 10 * part.advantages[:, None] + np.arange(width) + 1
+        np.testing.assert_array_equal(part.ref_logprobs, -expected * part.mask)
+
+
+def test_entropies_are_computed_where_tokens_are_chosen_by_them_alone():
+    loss = LossConfig(kl_coef=0.1, top_entropy_quantile=0.5)
+    for settings, expected in (
+        ({"loss": loss}, [("reference", False), ("own", True)]),
+        ({"num_epochs": 2}, [("own", False)]),
+    ):
+        updater = Recorder()
+        _optimize(updater, old_logprobs="trainer", **settings)
+        found = [(params, entropies) for params, _, entropies in updater.scored]
+        assert found == expected
 
 
 @pytest.mark.parametrize("steps", [1, 2])

@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from rlvr_jax.config import LossConfig
-from rlvr_jax.learn.batches import split_micro_batches, with_loss_weights
+from rlvr_jax.learn.batches import with_loss_weights
 from rlvr_jax.learn.logprobs import TokenScores
+from rlvr_jax.learn.micro_batches import MicroBatchCut, split_micro_batches
 from rlvr_jax.learn.objectives import policy_objective
 from rlvr_jax.learn.token_stats import token_stats, zero_token_stats
 from rlvr_jax.types import BANDS, NUM_DECILES, TOKEN_CLASSES, TOKEN_STATS, Batch
@@ -106,7 +107,7 @@ def test_sums_add_up_over_micro_batches():
     """Cut by length and trimmed; advantages tell a row's place in the whole."""
     rows_of = {float(a): i for i, a in enumerate(BATCH.advantages)}
     total = jax.device_get(zero_token_stats())
-    for part in split_micro_batches(BATCH, 4, pad_multiple=1):
+    for part in split_micro_batches(BATCH, MicroBatchCut(num_groups=1, pad_multiple=1)):
         rows = [rows_of[float(a)] for a in part.advantages]
         width = part.tokens.shape[1]
         total = total + _sums(

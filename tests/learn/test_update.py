@@ -14,9 +14,10 @@ from flax import nnx
 from policies import EOS, TINY, named, random_tokens, tiny_policy
 
 from rlvr_jax.config import LossConfig, OptimizerConfig
-from rlvr_jax.learn.batches import split_micro_batches, take_groups, with_loss_weights
+from rlvr_jax.learn.batches import take_groups, with_loss_weights
 from rlvr_jax.learn.logprobs import TokenScores
 from rlvr_jax.learn.losses import policy_loss
+from rlvr_jax.learn.micro_batches import MicroBatchCut, split_micro_batches
 from rlvr_jax.learn.objectives import policy_objective, supervised_objective
 from rlvr_jax.learn.optimizer import make_optimizer, make_schedule
 from rlvr_jax.learn.update import (
@@ -129,7 +130,9 @@ def _cuts() -> dict[str, list[Batch]]:
     cuts = {
         "whole": [batch],
         "other order": [take_groups(batch, np.array([2, 0, 3, 1]))],
-        "two widths": list(split_micro_batches(batch, 2, pad_multiple=4)),
+        "two widths": list(
+            split_micro_batches(batch, MicroBatchCut(num_groups=P // 2, pad_multiple=4))
+        ),
     }
     assert [part.tokens.shape[1] for part in cuts["two widths"]] == [4, 8]
     return cuts
@@ -168,7 +171,7 @@ def test_what_is_reported_adds_up_over_micro_batches():
 
 def test_scores_are_zero_beyond_each_length():
     logprobs, entropies = _updater().score(
-        _params(), _batch(), SamplingParams.unmodified()
+        _params(), _batch(), SamplingParams.unmodified(), with_entropies=True
     )
     assert (logprobs[MASK] < 0).all()
     assert (entropies[MASK] > 0).all()

@@ -117,8 +117,8 @@ MUTANTS = [
             "is_first = index == 0",
         ),
         ratio_to_the_anchor=(
-            "updater.score(params, to_device(batch)",
-            "updater.score(ref_params, to_device(batch)",
+            "= score(params, entropies=by_entropy)",
+            "= score(ref_params, entropies=by_entropy)",
         ),
     ),
     *_of(
@@ -143,6 +143,14 @@ MUTANTS = [
         "rlvr_jax/learn/batches.py",
         ("tests/learn/test_batches.py",),
         excludes_by_a_single_zero=("!= 0).any(axis=1)", "!= 0).all(axis=1)"),
+    ),
+    *_of(
+        "rlvr_jax/learn/micro_batches.py",
+        ("tests/learn/test_run_updates.py",),
+        scores_in_the_order_of_lengths=(
+            "whole_PGT[groups_Q, :, :width] =",
+            "whole_PGT[np.sort(groups_Q), :, :width] =",
+        ),
     ),
     *_of(
         "rlvr_jax/learn/optimizer.py",
@@ -184,8 +192,8 @@ MUTANTS = [
         "rlvr_jax/learn/run_updates.py",
         _TRACE,
         anchor_that_moves=(
-            "updater.score(ref_params, to_device(batch)",
-            "updater.score(params, to_device(batch)",
+            "ref_logprobs_BT, _ = score(ref_params)",
+            "ref_logprobs_BT, _ = score(params)",
         ),
     ),
     *_of(
