@@ -6,12 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.stats
 
 from rlvr_jax.config import SamplingConfig
 from rlvr_jax.models.distribution import (
     SamplingParams,
-    invert_cumulative,
     is_eos,
+    sample_tokens,
     sampling_logits,
 )
 
@@ -23,7 +24,22 @@ INDEX = np.arange(6, dtype=np.int32)
 _sampling_logits = jax.jit(
     sampling_logits, static_argnames=("eos_ids", "num_real_tokens")
 )
-_draw = jax.jit(invert_cumulative)
+_draw = jax.jit(sample_tokens)
+EXCLUDED = np.float32(-1e30)
+
+
+@jax.jit
+def _draws_of_row(logits: jax.Array, keys: jax.Array):
+    return jax.lax.map(
+        lambda key: sample_tokens(logits[None], key[None]), keys, batch_size=2048
+    )
+
+
+def _draws(logits, count: int, *, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Returns `count` draws of one row of logits, and their log-probabilities."""
+    keys = jax.random.split(jax.random.key(seed), count)
+    tokens, logprobs = _draws_of_row(jnp.asarray(logits, jnp.float32), keys)
+    return np.asarray(tokens)[:, 0], np.asarray(logprobs)[:, 0]
 
 
 def _kept(logits, index=None, *, drawn=None, **settings) -> np.ndarray:
@@ -150,47 +166,147 @@ def test_gradients_flow_through_kept_tokens_alone():
     np.testing.assert_allclose(gradient, expected, atol=1e-6)
 
 
-def test_draws_have_the_distributions_frequencies():
-    """Chi-square, 10 degrees of freedom: once in a thousand times it exceeds 29.6."""
-    count = 20_000
-    uniform = jax.random.uniform(jax.random.key(0), (count,))
-    probs = _probs(LOGITS[0])
-    tokens, logprobs = _draw(jnp.broadcast_to(LOGITS[0], (count, V)), uniform)
-    observed = np.bincount(tokens, minlength=V)
-    chi_square = ((observed - count * probs) ** 2 / (count * probs)).sum()
-    assert chi_square < 29.6
-    np.testing.assert_allclose(logprobs, np.log(probs)[tokens], rtol=0, atol=1e-5)
+def _inverted(logits: np.ndarray, uniform: np.ndarray) -> np.ndarray:
+    """Returns draws by the cumulative sum: what one float32 a row can do."""
+    cumulative = np.asarray(jnp.cumsum(jax.nn.softmax(jnp.float32(logits))))
+    return np.searchsorted(cumulative, uniform * cumulative[-1], side="right")
 
 
-def test_an_even_grid_of_numbers_draws_exact_shares():
-    """Inversion is monotone: u in [0, 1/2) is the first token, and so on."""
-    logits = jnp.log(jnp.float32([[0.5, 0.125, 0.25, 0.125]]))
-    uniform = (jnp.arange(64, dtype=jnp.float32) + 0.5) / 64
-    tokens, _ = _draw(jnp.broadcast_to(logits, (64, 4)), uniform)
-    np.testing.assert_array_equal(tokens, np.repeat([0, 1, 2, 3], [32, 8, 16, 8]))
+def _p_value(tokens: np.ndarray, probs: np.ndarray) -> float:
+    """Returns the chi-square test's p-value of draws against probabilities."""
+    expected = len(tokens) * probs
+    observed = np.bincount(tokens, minlength=len(probs))
+    assert (observed[probs == 0] == 0).all()
+    assert expected[probs > 0].min() > 5
+    found = scipy.stats.chisquare(observed[probs > 0], expected[probs > 0])
+    return float(found.pvalue)
 
 
-@pytest.mark.parametrize("size", [5, 1000, 4099])
-def test_a_token_without_probability_is_never_drawn(size):
-    """At the ends of [0, 1) and wherever the sum is flat.
-
-    A target that is a cumulative sum itself is where an inversion that trusts sums to
-    be monotone falls onto the flat part behind it.
-    """
+def _row(kind: str, size: int) -> np.ndarray:
+    """Returns logits over `size` tokens."""
     random = np.random.RandomState(size)
-    logits = np.where(random.rand(size) < 0.5, -1e30, random.standard_normal(size))
-    logits[[0, 1, -2, -1]] = -1e30
-    logits[2] = 0.0
-    sums = jnp.cumsum(jnp.exp(jax.nn.log_softmax(jnp.float32(logits))))
-    edges = np.float32(sums / sums[-1])
-    below_one = np.nextafter(np.float32(1), np.float32(0))
-    uniform = np.concatenate([[0.0, 1e-30, below_one], edges[edges < 1]])
-    rows = jnp.broadcast_to(jnp.float32(logits), (len(uniform), size))
-    tokens, logprobs = _draw(rows, jnp.float32(uniform))
-    assert (logits[tokens] > -1e30).all()
-    assert (logprobs > -100).all()
-    assert tokens[0] == 2
-    assert tokens[2] == np.flatnonzero(logits > -1e30)[-1]
+    logits = (0.7 * random.standard_normal(size)).astype(np.float32)
+    if kind == "flat":
+        return np.zeros(size, np.float32)
+    if kind == "half_excluded":
+        return np.where(random.rand(size) < 0.5, EXCLUDED, logits)
+    if kind == "last_block":
+        return np.where(np.arange(size) < size - 3, EXCLUDED, logits)
+    return logits + {"normal": 0.0, "far_up": 4096.0}[kind]
+
+
+@pytest.mark.parametrize(
+    ("kind", "size"),
+    [
+        ("normal", 2),
+        ("normal", 11),
+        ("normal", 17),  # blocks of 4, the last of one token
+        ("normal", 256),
+        ("flat", 500),
+        ("far_up", 61),
+        ("half_excluded", 300),
+        ("last_block", 515),
+    ],
+)
+def test_draws_have_the_distributions_frequencies(kind, size):
+    logits = _row(kind, size)
+    probs = _probs(logits)
+    tokens, logprobs = _draws(logits, 40_000)
+    assert _p_value(tokens, probs) > 1e-3
+    np.testing.assert_allclose(logprobs, np.log(probs[tokens]), rtol=0, atol=1e-5)
+
+
+def test_the_frequencies_would_show_a_fifth_of_a_logit():
+    """The test above has the power it needs: one token of 11, a fifth too frequent."""
+    tokens, _ = _draws(_row("normal", 11) + 0.2 * np.eye(11)[4], 40_000)
+    assert _p_value(tokens, _probs(_row("normal", 11))) < 1e-6
+
+
+V_LARGE = 151_936
+
+
+def _long_tail(first: bool) -> np.ndarray:
+    """Returns logits of Qwen's vocabulary: 64 tokens have all but 2e-3, the rest that.
+
+    A token of the tail has 1.3e-8, a ninth of 2^-23.
+    """
+    head = np.full(64, (1 - 2e-3) / 64)
+    tail = np.full(V_LARGE - 64, 2e-3 / (V_LARGE - 64))
+    return np.log(np.concatenate([tail, head] if first else [head, tail]))
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["head_first", "tail_first"])
+def test_the_tail_of_a_large_vocabulary_is_drawn_at_its_rate(first):
+    """Most tokens of the tail lie between two values that a float32 sum can be at.
+
+    Inversion never draws these, whatever its random number: all 2^23 are tried.
+    """
+    logits = _long_tail(first)
+    probs = _probs(logits)
+    uniform = np.arange(2**23, dtype=np.float32) / np.float32(2**23)
+    reached = np.zeros(V_LARGE, bool)
+    reached[np.minimum(_inverted(logits, uniform), V_LARGE - 1)] = True
+    assert (~reached).mean() > 0.8
+    count = 30_000
+    tokens, logprobs = _draws(logits, count)
+    expected = count * probs[~reached].sum()
+    assert expected > 40
+    found = (~reached)[tokens].sum()
+    assert abs(found - expected) < 4 * expected**0.5
+    np.testing.assert_allclose(logprobs, np.log(probs[tokens]), rtol=0, atol=1e-4)
+    in_tail = tokens[probs[tokens] < 2**-23]
+    assert len(np.unique(in_tail)) == len(in_tail)
+    halves = np.bincount(in_tail > V_LARGE // 2, minlength=2)
+    assert abs(halves[0] - halves[1]) < 4 * len(in_tail) ** 0.5
+
+
+def test_a_token_of_probability_2_to_the_minus_26_is_drawn():
+    """These seeds, of the first five million, draw one of 16 such tokens.
+
+    Gumbel numbers from 23 bits are too coarse: they win for none of them.
+    """
+    logits = np.full(257, EXCLUDED)
+    logits[:256:16], logits[256] = -26 * np.log(2), 0.0
+    seeds = jnp.int32([4068156, 4535011, 4794107, 4952604])
+    rows = jnp.broadcast_to(jnp.asarray(logits), (len(seeds), 257))
+    tokens, logprobs = _draw(rows, jax.vmap(jax.random.key)(seeds))
+    np.testing.assert_array_equal(tokens, [176, 16, 64, 96])
+    np.testing.assert_allclose(logprobs, -26 * np.log(2), rtol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 16, 17, 1000, 4099])
+def test_a_token_alone_is_always_drawn(size):
+    """At the edges of blocks and in the last, partial one; its log-probability is 0."""
+    width = 1 << ((size - 1).bit_length() // 2)
+    edges = {0, 1, width - 1, width, size // width * width - 1, size - 2, size - 1}
+    alone = sorted(edge for edge in edges if 0 <= edge < size)
+    logits = np.full((len(alone), size), EXCLUDED)
+    logits[np.arange(len(alone)), alone] = -3.0
+    for seed in range(8):
+        keys = jax.random.split(jax.random.key(seed), len(alone))
+        tokens, logprobs = _draw(jnp.asarray(logits), keys)
+        np.testing.assert_array_equal(tokens, alone)
+        np.testing.assert_array_equal(logprobs, 0.0)
+
+
+def test_what_underflows_is_not_drawn_and_makes_no_nan():
+    """Beside a logit of 0, blocks of -200 have a sum of 0 in float32."""
+    logits = np.full(300, -200.0)
+    logits[137] = 0.0
+    tokens, logprobs = _draws(logits, 4096)
+    assert (tokens == 137).all()
+    np.testing.assert_array_equal(logprobs, 0.0)
+
+
+def test_a_row_is_drawn_by_its_own_key():
+    """Neither order nor company of rows changes a draw, and keys differ."""
+    keys = jax.random.split(jax.random.key(3), 6)
+    tokens, logprobs = _draw(jnp.asarray(LOGITS), keys)
+    for row in range(6):
+        alone = _draw(jnp.asarray(LOGITS[row : row + 1]), keys[row : row + 1])
+        assert (alone[0][0], alone[1][0]) == (tokens[row], logprobs[row])
+    many, _ = _draw(jnp.broadcast_to(LOGITS[0], (6, V)), keys)
+    assert len(np.unique(many)) > 1
 
 
 def test_ends_are_the_ids_given():

@@ -105,6 +105,23 @@ MUTANTS = [
         ),
     ),
     *_of(
+        "rlvr_jax/models/distribution.py",
+        ("tests/models/test_distribution.py",),
+        draws_from_23_bits=('mode="high"', 'mode="low"'),
+        one_noise_for_both_choices=(
+            "logits_CW + gumbel_CX[:, N:]",
+            "logits_CW + gumbel_CX[:, :W]",
+        ),
+        blocks_of_equal_weight=(
+            "block_logits_CN + gumbel_CX",
+            "0 * block_logits_CN + gumbel_CX",
+        ),
+        draws_behind_the_last_token=(
+            "jnp.where(token_CW < V, logits_CW, _EXCLUDED_LOGIT)",
+            "logits_CW",
+        ),
+    ),
+    *_of(
         "rlvr_jax/learn/run_updates.py",
         ("tests/learn/test_run_updates.py",),
         cuts_band_after_band=("if num_minibatches > 1:", "if num_minibatches > 99:"),

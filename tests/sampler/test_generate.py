@@ -81,11 +81,14 @@ def test_a_prompt_alone_in_a_wider_bucket_with_more_samples_begins_alike(scan_la
 
 def test_equal_draws_are_equal_rollouts_and_only_those():
     prompts = [PROMPTS[0]] * 4
-    twice = _rollouts(prompts=prompts, uids=[5, 5, 6, 7])
+    draw = functools.partial(
+        _rollouts, prompts=prompts, uids=[5, 5, 6, 7], min_new_tokens=3
+    )
+    twice = draw()
     rows = [tuple(_row(twice, row)) for row in range(4 * G)]
     assert rows[:G] == rows[G : 2 * G]
     assert len(set(rows)) == 3 * G
-    other = _rollouts(prompts=prompts, uids=[5, 5, 6, 7], key=1)
+    other = draw(key=1)
     assert not set(rows) & {tuple(_row(other, row)) for row in range(4 * G)}
 
 
