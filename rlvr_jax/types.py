@@ -161,6 +161,8 @@ class Batch:
     `probe_targets` is None without a probe. `loss_mask` says which tokens learn, None
     for all; `with_loss_weights` consumes it and sets it to None. `token_weights`
     multiply a token's gain, not its KL or entropy; RFGO sets them inside the update.
+    `external` are rows that hold no completion of the policy's but an external trace,
+    None: no row. Each group then has G + 1 rows, the last of them external.
     """
 
     prompt_tokens: Int[Array, " P S"]
@@ -177,11 +179,33 @@ class Batch:
     probe_targets: "ProbeTargets | None" = None
     loss_mask: Bool[Array, " B T"] | None = None
     token_weights: Float[Array, " B T"] | None = None
+    external: Bool[Array, " B"] | None = None
 
     @property
     def mask(self) -> Bool[Array, " B T"]:
         """Returns which positions hold a completion's own tokens."""
         return length_mask(self.lengths, self.tokens.shape[1])
+
+    def without_external(self) -> "Batch":
+        """Returns the batch with its external rows emptied, inside a jitted program."""
+        if self.external is None:
+            return self
+        own_B = jnp.where(self.external, 0, self.lengths)
+        return dataclasses.replace(self, lengths=own_B, external=None)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExternalTraces:
+    """A worked solution for each of P problems, beside the policy's completions.
+
+    Written by `rollouts.external`, read by `learn.batches`. Tokens at and beyond
+    `lengths` are 0; a length of 0 is a problem without a trace. `advantages` measure
+    the traces' rewards against those of the policy's own completions.
+    """
+
+    tokens: Int[Array, " P T"]
+    lengths: Int[Array, " P"]
+    advantages: Float[Array, " P"]
 
 
 @jax.tree_util.register_dataclass
@@ -281,7 +305,8 @@ class LossAux:
     `by_band` has a row a band: tokens, entropy, kl, clipped tokens. `token_stats` holds
     TOKEN_STATS by band and by decile or token class: see `learn.token_stats`. With a
     probe, `feature_sums` are of the reasoning features and `latent_sums`, in steps that
-    ask for them, of all latents.
+    ask for them, of all latents. External rows are in `loss` and in `external_sums`
+    (of log pi, and of tokens; None where the objective takes none), and nowhere else.
     """
 
     loss: Float[Array, ""]
@@ -293,6 +318,7 @@ class LossAux:
     token_stats: Float[Array, " Q K M"]
     feature_sums: FeatureSums | None = None
     latent_sums: Any = None
+    external_sums: Float[Array, " 2"] | None = None
 
     def __add__(self, other: "LossAux") -> "LossAux":
         """Returns the diagnostics of the two token sets together."""

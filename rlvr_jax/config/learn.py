@@ -37,7 +37,7 @@ class AdvantageConfig(ConfigSection):
         "off"  # against luck on over-hard problems
     )
     overhard_clip: PositiveFloat = (
-        1.0  # clip: no advantage of an over-hard group is larger
+        1.0  # clip: no completion's advantage of an over-hard group is larger
     )
 
     def __post_init__(self) -> None:
@@ -130,6 +130,31 @@ class PolicyObjective(OpenSection):
     exclude_zero_variance: bool = False
     # Truncated importance sampling: gains times min(pi_old / pi_sampler, cap); 0: off
     tis_cap: NonNegativeFloat = 0.0
+    # Worked solutions as one more row a group, gaining by `surrogates.external_gain`
+    external_traces: Literal["off", "rl_plus"] = "off"
+
+    def __post_init__(self) -> None:
+        """Refuses to choose tokens where some are not the policy's own."""
+        super().__post_init__()
+        check(
+            self.top_entropy_quantile == 1.0 or not self.has_external_traces,
+            f"top_entropy_quantile={self.top_entropy_quantile} chooses among the "
+            f"tokens that the policy sampled, and external_traces="
+            f"{self.external_traces} brings others; set top_entropy_quantile=1, or "
+            "external_traces=off",
+        )
+
+    @property
+    def reads_policy_before_update(self) -> str:
+        """Returns the option that every optimizer step needs its scores for, or ""."""
+        if self.has_external_traces:
+            return f"external_traces={self.external_traces}"
+        return f"tis_cap={self.tis_cap}" if self.tis_cap else ""
+
+    @property
+    def has_external_traces(self) -> bool:
+        """Returns whether external traces are learned from."""
+        return self.external_traces != "off"
 
     @property
     def has_token_gains(self) -> bool:

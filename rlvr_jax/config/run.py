@@ -112,15 +112,11 @@ class TrainConfig(ConfigSection):
     num_minibatches: PositiveInt = 1  # optimizer steps a pass over one rollout batch
     num_epochs: PositiveInt = 1  # passes over one rollout batch
     grad_accum_steps: PositiveInt = 1  # micro-batches of a minibatch; scoring's, too
-    logits_chunk_size: NonNegativeInt = (
-        0  # positions whose logits exist at once; 0: chosen by size
-    )
+    logits_chunk_size: NonNegativeInt = 0  # positions with logits at once; 0: by size
     max_logprob_mismatch: PositiveFloat = (
         0.5  # nats, mean |sampler - trainer|; above it, stop
     )
-    overlong_buffer: NonNegativeInt = (
-        0  # DAPO's soft penalty over the last N tokens; 0: off
-    )
+    overlong_buffer: NonNegativeInt = 0  # DAPO's penalty on the last N tokens; 0: off
     old_logprobs: Literal["sampler", "trainer"] = "sampler"  # what the ratio divides by
     optimizer: OptimizerConfig = OptimizerConfig(learning_rate=3e-4)
     reward: RewardConfig = RewardConfig()
@@ -159,9 +155,8 @@ class TrainConfig(ConfigSection):
         check(
             self.loss.top_entropy_quantile == 1.0 or self.old_logprobs == "trainer",
             f"loss.top_entropy_quantile={self.loss.top_entropy_quantile} needs every "
-            "token's entropy "
-            "before the update, and old_logprobs=sampler scores none; set "
-            "old_logprobs=trainer",
+            "token's entropy before the update, and old_logprobs=sampler scores none; "
+            "set old_logprobs=trainer",
         )
         check(
             self.rfgo.lambda_w == 0 or self.loss.has_token_gains,
@@ -169,14 +164,15 @@ class TrainConfig(ConfigSection):
             "and by loss all of them gain the same, so that weights of mean 1 change "
             "nothing; set loss.importance_sampling_level=token, or rfgo.lambda_w=0",
         )
+        reads = self.loss.reads_policy_before_update
         check(
-            self.loss.tis_cap == 0
+            not reads
             or self.old_logprobs == "trainer"
             or self.optimizer_steps_per_batch == 1,
-            f"loss.tis_cap={self.loss.tis_cap} weighs what the trainer says of the "
-            "rollouts, and with old_logprobs=sampler it says nothing after the first "
-            f"of num_epochs={self.num_epochs} x num_minibatches="
-            f"{self.num_minibatches} optimizer steps; set old_logprobs=trainer",
+            f"loss.{reads} reads the trainer's log-probabilities before the update, "
+            "and old_logprobs=sampler has none after the first of num_epochs="
+            f"{self.num_epochs} x num_minibatches={self.num_minibatches} optimizer "
+            "steps; set old_logprobs=trainer",
         )
         check(
             not self.loss.exclude_zero_variance or self.rfgo.lambda_p == 0,
@@ -188,6 +184,11 @@ class TrainConfig(ConfigSection):
     def groups_per_micro_batch(self) -> int:
         """Returns the prompts of a micro-batch, each with its whole group."""
         return self.batch_size // (self.num_minibatches * self.grad_accum_steps)
+
+    @property
+    def rows_per_group(self) -> int:
+        """Returns the rows of a group in an update: G, and an external trace."""
+        return self.group_size + self.loss.has_external_traces
 
     @property
     def optimizer_steps(self) -> int:
@@ -309,17 +310,15 @@ class Config(ConfigSection):
             not self.model.sequence_parallel
             or (tensor > 1 and all(bucket % tensor == 0 for bucket in buckets)),
             f"model.sequence_parallel splits tokens over mesh.tensor={tensor}: make it "
-            "at "
-            f"least 2, and a divisor of prompt_pad_multiple={self.prompt_pad_multiple} "
-            "and "
-            f"completion_pad_multiple={self.completion_pad_multiple}",
+            "at least 2, and a divisor of prompt_pad_multiple="
+            f"{self.prompt_pad_multiple} and completion_pad_multiple="
+            f"{self.completion_pad_multiple}",
         )
         rank, tensor = self.train.lora.rank, self.sampler.tensor_parallel
         check(
             rank == 0 or tensor == 0,
-            f"sampler.tensor_parallel={tensor} moves whole weights, and "
-            f"train.lora.rank={rank} "
-            "trains adapters beside weights that stay; set one of them to 0",
+            f"sampler.tensor_parallel={tensor} moves whole weights, and train.lora.rank"
+            f"={rank} trains adapters beside weights that stay; set one of them to 0",
         )
         curriculum = self.curriculum
         check(
@@ -334,6 +333,12 @@ class Config(ConfigSection):
             f"train.rfgo.lambda_w={rfgo.lambda_w} and lambda_p={rfgo.lambda_p} need "
             "features, and probe.name=none reads none; set probe.name=sae, or "
             "both to 0",
+        )
+        check(
+            not (self.probe.enabled and self.train.loss.has_external_traces),
+            "train.loss.external_traces updates on tokens that the policy did not "
+            "write, and a probe's features, RFGO's weights and proxies are of tokens "
+            "that it did; set probe.name=none, or external_traces=off",
         )
         check(
             not self.probe.enabled or self.probe.layer < self.model.num_layers,

@@ -1,7 +1,12 @@
 """Which problems a step sees."""
 
 from rlvr_jax.data.difficulty import Difficulty, ProblemOutcome, record_outcomes
-from rlvr_jax.data.loader import Loader, encode_prompts, filter_by_length
+from rlvr_jax.data.loader import (
+    Loader,
+    encode_prompts,
+    encode_solution,
+    filter_by_length,
+)
 from rlvr_jax.data.pool import Pool, ProblemBatch
 
 __all__ = [
@@ -11,6 +16,7 @@ __all__ = [
     "ProblemBatch",
     "ProblemOutcome",
     "encode_prompts",
+    "encode_solution",
     "filter_by_length",
     "record_outcomes",
 ]

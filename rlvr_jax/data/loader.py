@@ -19,7 +19,7 @@ from rlvr_jax.types import Problem, ProblemSource, Prompts
 # Sources up to this length are read whole before the first step; longer ones are
 # generated, and their first problems stand for the rest.
 MAX_SCANNED_PROBLEMS = 100_000
-_NUM_CHECKED = 512
+NUM_CHECKED_PROBLEMS = 512
 _READ_AHEAD = grain.ReadOptions(num_threads=2, prefetch_buffer_size=2)  # batches
 _READ_ROWS = grain.ReadOptions(num_threads=8, prefetch_buffer_size=64)
 _MAX_BATCHES = 2**40  # more than any run has
@@ -118,7 +118,7 @@ def filter_by_length(
         if prompt > max_prompt_tokens:
             return f"a prompt of {prompt} tokens where {max_prompt_tokens} fit"
         if max_solution_tokens is not None:
-            solution = len(tokenizer.encode(problem.solution or "")) + 1
+            solution = len(encode_solution(problem, tokenizer))
             if solution > max_solution_tokens:
                 return (
                     f"a solution of {solution} tokens where {max_solution_tokens} fit"
@@ -126,7 +126,7 @@ def filter_by_length(
         return None
 
     if len(source) > MAX_SCANNED_PROBLEMS:
-        for index in range(_NUM_CHECKED):
+        for index in range(NUM_CHECKED_PROBLEMS):
             if excess_text := excess(source[index]):
                 raise ConfigError(
                     f"{name}: problem {source[index].id} has {excess_text}; raise "
@@ -140,6 +140,11 @@ def filter_by_length(
             f"{excess(source[0])}; raise model.max_seq_len"
         )
     return FilteredSource(source, indices), len(source) - len(indices)
+
+
+def encode_solution(problem: Problem, tokenizer: Tokenizer) -> list[int]:
+    """Returns the ids of a problem's worked solution, end-of-sequence at their end."""
+    return [*tokenizer.encode(problem.solution or ""), tokenizer.eos_id]
 
 
 def encode_prompts(

@@ -102,6 +102,54 @@ def group_advantages(
     return jnp.where(split_P1 & judged_PG, scaled_PG, 0.0)
 
 
+def external_advantages(
+    external_rewards: ArrayLike,
+    rewards: ArrayLike,
+    judged: ArrayLike | None = None,
+    *,
+    normalize: str = "group",
+) -> Float[Array, " P"]:
+    """Returns (reward - mean) / scale of one external trace beside each group.
+
+    `external_rewards` are [P], `rewards` the [P, G] of the policy's own completions:
+    mean and scale are theirs alone, so that a trace changes nobody else's advantage. A
+    scale of 0 counts as 1: beside completions that are all wrong a right trace gains
+    the whole difference. A group of which nothing is judged compares with nothing, and
+    its trace has 0 (ours). Shapes and settings are those of `group_advantages`, whose
+    leave-one-out baseline is, for a trace, the mean of all G. Source: RL-PLUS,
+    https://arxiv.org/abs/2508.00222, its authors' `grpo_split`.
+
+    Example:
+        >>> own = [[1, 0, 0, 0], [0, 0, 0, 0], [1, 1, 1, 1]]
+        >>> external_advantages([1, 1, 1], own).round(2).tolist()
+        [1.7300000190734863, 1.0, 0.0]
+    """
+    reward_PG = _as_rewards(rewards)
+    judged_PG = _as_judged(judged, reward_PG)
+    sizes = {"P": len(reward_PG)}
+    external_P = as_array("external_rewards", external_rewards, "P", sizes=sizes)
+    check_finite("external_rewards", external_P)
+    none_P1 = jnp.zeros((len(external_P), 1), bool)
+    counted_PH = _subtract_first(
+        jnp.concatenate([reward_PG, external_P[:, None]], axis=1),
+        jnp.concatenate([judged_PG, none_P1], axis=1),
+    )
+    own_PG, trace_P1 = counted_PH[:, :-1], counted_PH[:, -1:]
+    unit = choose(
+        "normalize",
+        normalize,
+        {
+            "group": _std(_center(own_PG, judged_PG), judged_PG),
+            "batch": reward_PG.std(where=judged_PG),
+            "none": jnp.ones_like(trace_P1),
+        },
+    )
+    advantage_P1 = (trace_P1 - _mean(own_PG, judged_PG)) / jnp.where(
+        unit > _MIN_STD, unit, 1.0
+    )
+    return jnp.where(judged_PG.any(axis=1), advantage_P1[:, 0], 0.0)
+
+
 def clip_group_advantages(
     advantages: Float[Array, " P G"], overhard: Bool[Array, " P"], *, max_abs: float
 ) -> Float[Array, " P G"]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from job_jax.processes import device_get
 from rlvr_jax.learn.losses import aggregation_weights
-from rlvr_jax.types import Batch, ProbeTargets, Prompts, Rollouts
+from rlvr_jax.types import Batch, ExternalTraces, ProbeTargets, Prompts, Rollouts
 
 
 def make_batch(
@@ -52,24 +52,43 @@ def batch_from_rollouts(
     *,
     bands_P: np.ndarray | None = None,
     probe_targets: ProbeTargets | None = None,
+    external: ExternalTraces | None = None,
 ) -> Batch:
     """Returns rollouts (in NumPy) as a batch; the sampler's logprobs are the old ones.
 
     With each group's band (an index into BANDS, or -1), sums are also split by band.
+    With `external`, every group has one row more, the last, whose old logprobs are 0.
     """
-    arrays: dict[str, Any] = {}
+    arrays: dict[str, Any] = {
+        "advantages": advantages_PG.reshape(-1),
+        "old_logprobs": rollouts.logprobs,
+    }
+    tokens_BT, lengths_B = rollouts.tokens, rollouts.lengths
+    if external is not None:
+        P = len(external.lengths)
+        own_B = np.zeros(len(lengths_B), bool)
+        arrays = {
+            "advantages": _append_rows(arrays["advantages"], external.advantages),
+            "old_logprobs": _append_rows(
+                rollouts.logprobs, np.zeros(external.tokens.shape, np.float32)
+            ),
+            "external": _append_rows(own_B, np.ones(P, bool)),
+        }
+        tokens_BT = _append_rows(tokens_BT, external.tokens)
+        lengths_B = _append_rows(lengths_B, external.lengths)
     if bands_P is not None:
-        group_size = len(rollouts.lengths) // len(bands_P)
-        arrays["bands"] = np.repeat(bands_P, group_size).astype(np.int32)
+        rows_per_group = len(lengths_B) // len(bands_P)
+        arrays["bands"] = np.repeat(bands_P, rows_per_group).astype(np.int32)
     return make_batch(
-        rollouts.prompts,
-        rollouts.tokens,
-        rollouts.lengths,
-        advantages=advantages_PG.reshape(-1),
-        old_logprobs=rollouts.logprobs,
-        probe_targets=probe_targets,
-        **arrays,
+        rollouts.prompts, tokens_BT, lengths_B, probe_targets=probe_targets, **arrays
     )
+
+
+def _append_rows(array_B: np.ndarray, rows_P: np.ndarray) -> np.ndarray:
+    """Returns the groups of `array_B`, each with its row of `rows_P` at its end."""
+    grouped = array_B.reshape(len(rows_P), -1, *array_B.shape[1:])
+    extended = np.concatenate([grouped, rows_P[:, None]], axis=1)
+    return extended.reshape(-1, *array_B.shape[1:])
 
 
 def batch_from_solutions(
@@ -86,8 +105,12 @@ def abstract_batch(
     prompt_width: int,
     width: int,
     with_probe: bool = False,
+    with_external: bool = False,
 ) -> Batch:
-    """Returns the shapes and types of a batch, to trace or compile programs with."""
+    """Returns the shapes and types of a batch, to trace or compile programs with.
+
+    `group_size` counts all of a group's rows, an external one among them.
+    """
     B = num_prompts * group_size
 
     def make() -> Batch:
@@ -106,6 +129,7 @@ def abstract_batch(
             np.zeros((B, width), np.int32),
             np.zeros(B, np.int32),
             probe_targets=targets if with_probe else None,
+            external=np.zeros(B, bool) if with_external else None,
         )
 
     return jax.eval_shape(make)

@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from rlvr_jax.config import LossConfig, PolicyObjective
 from rlvr_jax.learn.arrays import ArrayLike, as_array, choose
-from rlvr_jax.learn.surrogates import kl_estimate, published_gain
+from rlvr_jax.learn.surrogates import external_gain, kl_estimate, published_gain
 from rlvr_jax.learn.token_stats import zero_token_stats
 from rlvr_jax.types import BANDS, LossAux, PolicyTokens
 
@@ -125,6 +125,28 @@ def policy_loss(
     loss_BT = -gain_BT + config.kl_coef * kl_BT - config.entropy_coef * tokens.entropies
     loss = (_at_tokens("loss_weights", loss_weights, tokens.mask) * loss_BT).sum()
     return loss, _loss_aux(loss, tokens, diagnostics, kl_BT=kl_BT, bands=bands)
+
+
+def external_loss(
+    logprobs: ArrayLike,
+    old_logprobs: ArrayLike,
+    advantages: ArrayLike,
+    loss_weights: ArrayLike,
+    *,
+    lengths: ArrayLike,
+) -> tuple[Float[Array, ""], Float[Array, " 2"]]:
+    """Returns -sum(w * gain) over external traces, and sums of log pi and of tokens.
+
+    Shapes are those of `policy_loss`; `lengths` are 0 in rows that hold the policy's
+    own completions. There is no KL and no entropy: log-ratios estimate a KL on tokens
+    that the policy drew itself (ours).
+    """
+    tokens = _policy_tokens(logprobs, old_logprobs, advantages, lengths, None)
+    gain_BT = _mask_padding(external_gain(tokens), tokens.mask)
+    weight_BT = _at_tokens("loss_weights", loss_weights, tokens.mask)
+    count = tokens.mask.sum().astype(jnp.float32)
+    sums = jnp.stack([jax.lax.stop_gradient(tokens.logprobs.sum()), count])
+    return -(weight_BT * gain_BT).sum(), sums
 
 
 def _policy_tokens(

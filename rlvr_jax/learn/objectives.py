@@ -11,7 +11,12 @@ from jaxtyping import Array, Int
 from rlvr_jax.config import PolicyObjective
 from rlvr_jax.learn.batches import abstract_batch
 from rlvr_jax.learn.logprobs import TokenScores
-from rlvr_jax.learn.losses import CLIPPED, policy_loss, zero_band_sums
+from rlvr_jax.learn.losses import (
+    CLIPPED,
+    external_loss,
+    policy_loss,
+    zero_band_sums,
+)
 from rlvr_jax.learn.surrogates import truncated_weights
 from rlvr_jax.learn.token_stats import token_stats, zero_token_stats
 from rlvr_jax.types import Batch, LossAux
@@ -27,7 +32,8 @@ def policy_objective(
     In rows that are on-policy the old policy is the policy itself, a constant to the
     gradient: ratios are exactly 1 and move as the log-probabilities do. With `tis_cap`,
     gains are weighed by old policy over sampler. Token statistics are also split by
-    `token_classes`, the class of every token id.
+    `token_classes`, the class of every token id. External rows add to the loss and to
+    their own sums; nothing else that is reported is of them.
     """
 
     def objective(scores: TokenScores, batch: Batch) -> tuple[Array, LossAux]:
@@ -39,6 +45,10 @@ def policy_objective(
         old_BT = batch.old_logprobs
         if batch.on_policy is not None:
             old_BT = jnp.where(batch.on_policy[:, None], own_BT, old_BT)
+        extra_loss, external_sums = _external_terms(
+            scores.logprobs, old_BT, batch, config=config
+        )
+        batch = batch.without_external()
         token_weights, tis_sums = _weigh_sampler(old_BT, batch, cap=config.tis_cap)
 
         def loss_over(logprobs: Array, old_logprobs: Array) -> tuple[Array, LossAux]:
@@ -59,8 +69,11 @@ def policy_objective(
         # On-policy, what later steps will make of the log-probabilities as given.
         _, by_given = loss_over(own_BT, batch.old_logprobs)
         mismatch_BT = _mask(jnp.abs(own_BT - _sampler_logprobs(batch)), batch)
+        loss += extra_loss
         return loss, dataclasses.replace(
             aux,
+            loss=loss,
+            external_sums=external_sums,
             scalars=aux.scalars | tis_sums | _clipped_sum(by_given),
             logprob_mismatch=mismatch_BT.sum(),
             logprob_mismatch_max=mismatch_BT.max(),
@@ -70,6 +83,20 @@ def policy_objective(
         )
 
     return objective
+
+
+def _external_terms(
+    logprobs_BT: Array, old_BT: Array, batch: Batch, *, config: PolicyObjective
+) -> tuple[Array, Array | None]:
+    """Returns what external rows add to the loss, and their sums, if any are taken."""
+    if not config.has_external_traces:
+        return jnp.float32(0.0), None
+    lengths_B = jnp.zeros_like(batch.lengths)
+    if batch.external is not None:
+        lengths_B = jnp.where(batch.external, batch.lengths, 0)
+    return external_loss(
+        logprobs_BT, old_BT, batch.advantages, batch.loss_weights, lengths=lengths_B
+    )
 
 
 def _weigh_sampler(

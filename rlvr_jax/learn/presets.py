@@ -81,6 +81,22 @@ def rloo() -> Preset:
     }
 
 
+def rl_plus() -> Preset:
+    """Returns RL-PLUS's settings: https://arxiv.org/abs/2508.00222.
+
+    Those of its authors' script: no clipping and no std, sums over a constant length,
+    an entropy bonus. An external trace stands beside the group's completions; the
+    script has 7 of those a group.
+    """
+    loss = LossConfig(
+        surrogate="reinforce",
+        aggregation="seq_mean_token_sum_norm",
+        entropy_coef=0.001,
+        external_traces="rl_plus",
+    )
+    return {"loss": loss, "advantage": AdvantageConfig(normalize="none")}
+
+
 PRESETS: dict[str, Callable[[], Preset]] = {
     "GRPO": grpo,
     "Dr. GRPO": dr_grpo,
@@ -88,6 +104,7 @@ PRESETS: dict[str, Callable[[], Preset]] = {
     "GSPO": gspo,
     "CISPO": cispo,
     "RLOO": rloo,
+    "RL-PLUS": rl_plus,
 }
 _WITH_SWITCHES = "DAPO"  # the preset with dynamic sampling and an overlong penalty
 

@@ -93,9 +93,10 @@ def run_updates(
     done = device_get(done)
     for _, report in done:
         check_not_diverged(report, train.optimizer.max_consecutive_nonfinite)
-    metrics = _mean_metrics(done) | _first_mismatch(done) | score_metrics
-    _check_mismatch(metrics["logprob_mismatch/mean"], train.max_logprob_mismatch)
     once = [losses for losses, _ in done[: train.num_minibatches]]
+    metrics = _mean_metrics(done) | _first_mismatch(done) | score_metrics
+    metrics |= _external_metrics(_sum_all([losses.external_sums for losses in once]))
+    _check_mismatch(metrics["logprob_mismatch/mean"], train.max_logprob_mismatch)
     return UpdateResult(
         state=state,
         metrics=metrics,
@@ -234,6 +235,16 @@ def _top_entropy_metrics(entropies_BT: np.ndarray, batch: Batch) -> dict[str, fl
         "top_entropy/fraction": float(batch.loss_mask.sum() / batch.lengths.sum()),
         "top_entropy/threshold": float(entropies_BT[batch.loss_mask].min()),
     }
+
+
+def _external_metrics(sums: np.ndarray | None) -> dict[str, float]:
+    """Returns the mean log pi of external traces' tokens; nothing without a token.
+
+    It is the log-likelihood that the first epoch finds, of each trace once.
+    """
+    if sums is None or sums[1] == 0:
+        return {}
+    return {"external/logprob": float(sums[0] / sums[1])}
 
 
 def _first_mismatch(done: list[Any]) -> dict[str, float]:

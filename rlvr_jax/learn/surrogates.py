@@ -32,6 +32,22 @@ def published_gain(
     return gain_BT, {"ratio": ratio_BT, "clip_low": low_BT, "clip_high": high_BT}
 
 
+def external_gain(tokens: PolicyTokens) -> Float[Array, " B T"]:
+    """Returns the gain of each token of an external trace, which is never clipped.
+
+        2 pi / (pi_old + w) * A * (1 - stop_gradient(pi))^0.5    w = (pi_old + 1) / 2
+
+    Multiple importance sampling: who wrote the trace is unknown, so its probability is
+    taken to be w, between that of the policy before the update and certainty. The root
+    is for exploration: what the policy already writes by itself counts little. Source:
+    RL-PLUS, https://arxiv.org/abs/2508.00222, and its authors' code.
+    """
+    pi_BT, old_BT = jnp.exp(tokens.logprobs), jnp.exp(tokens.old_logprobs)
+    ratio_BT = 2.0 * pi_BT / (old_BT + 0.5 * (old_BT + 1.0))
+    unlikely_BT = -jnp.expm1(jax.lax.stop_gradient(tokens.logprobs))
+    return ratio_BT * tokens.advantages * jnp.sqrt(jnp.maximum(unlikely_BT, 0.0))
+
+
 def _ratio(
     log_ratio: Float[Array, " B T"],
     lengths: Int[Array, " B"],

@@ -19,7 +19,7 @@ from jaxtyping import Float
 
 from job_jax.processes import device_get
 from job_jax.resampling import Interval
-from rlvr_jax.data import encode_prompts
+from rlvr_jax.data import encode_prompts, encode_solution
 from rlvr_jax.learn.batches import batch_from_solutions
 from rlvr_jax.learn.logprobs import token_scores
 from rlvr_jax.metrics.bootstrap import t_interval
@@ -41,7 +41,7 @@ def summarize_memorization(
     """
     pairs = pair_by_length(
         *(
-            [(p, len(_gold_tokens(setup, p))) for p in side if p.solution]
+            [(p, len(encode_solution(p, setup.tokenizer))) for p in side if p.solution]
             for side in (seen, fresh)
         )
     )
@@ -94,7 +94,7 @@ def gold_nll(
         filled, setup.tokenizer, pad_multiple=config.prompt_pad_multiple
     )
     tokens_BT, lengths_B = pad_rows(
-        [_gold_tokens(setup, problem) for problem in filled],
+        [encode_solution(problem, setup.tokenizer) for problem in filled],
         pad_multiple=config.completion_pad_multiple,
     )
     whole = batch_from_solutions(prompts, tokens_BT, lengths_B)
@@ -129,8 +129,3 @@ def _gold_logprobs(
     policy = nnx.merge(graphdef, params)
     scores = token_scores(policy, batch, sampling, logits_chunk_size=logits_chunk_size)
     return scores.logprobs
-
-
-def _gold_tokens(setup: RunSetup, problem: Problem) -> list[int]:
-    tokenizer = setup.tokenizer
-    return [*tokenizer.encode(problem.solution or ""), tokenizer.eos_id]

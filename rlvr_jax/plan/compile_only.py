@@ -294,10 +294,11 @@ class _Programs:
         return self._shard_batch(
             abstract_batch(
                 num_prompts=train.groups_per_micro_batch,
-                group_size=train.group_size,
+                group_size=train.rows_per_group,
                 prompt_width=self._prompt_length,
                 width=-(-self._completion_length // bucket) * bucket,
                 with_probe=True,
+                with_external=train.loss.has_external_traces,
             )
         )
 

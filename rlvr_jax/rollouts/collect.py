@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
@@ -21,8 +22,13 @@ from rlvr_jax.learn import (
     overlong_penalty,
     reward_parts,
 )
-from rlvr_jax.learn.advantages import clip_group_advantages, scale_by_confidence
+from rlvr_jax.learn.advantages import (
+    clip_group_advantages,
+    external_advantages,
+    scale_by_confidence,
+)
 from rlvr_jax.learn.update import TrainState
+from rlvr_jax.rollouts.external import GradedTraces, external_metrics, read_traces
 from rlvr_jax.rollouts.graded import GradedCompletion, grade_completions
 from rlvr_jax.rollouts.groups import (
     ProblemGroups,
@@ -35,6 +41,7 @@ from rlvr_jax.rollouts.sample import sample_completions
 from rlvr_jax.rollouts.scores import confidence_metrics, score_completions
 from rlvr_jax.run.setup import RunSetup
 from rlvr_jax.run.throughput import StepTimer
+from rlvr_jax.types import ExternalTraces
 
 
 class Rewards(NamedTuple):
@@ -57,7 +64,8 @@ class RolloutBatch:
     problems' bands that telemetry is cut by (`Difficulty.telemetry_bands` before the
     step, indices into BANDS, -1 outside the pool). `outcomes` and `sampled_tokens`
     count every group sampled; `groups` and all arrays only those selected to learn
-    from.
+    from. `external` are the groups' external traces, None in a run without; whatever
+    else is here is of completions alone.
     """
 
     groups: ProblemGroups
@@ -71,6 +79,13 @@ class RolloutBatch:
     num_batches: int  # batches of problems sampled, dynamic sampling's included
     sampled_tokens: int
     metrics: dict[str, float]  # of the collection itself
+    external: ExternalTraces | None = None
+
+    @property
+    def trained_tokens(self) -> int:
+        """Returns the tokens that an epoch of the update passes."""
+        own = int(self.groups.rollouts.lengths.sum())
+        return own + (int(self.external.lengths.sum()) if self.external else 0)
 
 
 def collect_rollouts(
@@ -113,9 +128,13 @@ def collect_rollouts(
     )
     raw_scores = _raw_scores(setup, groups)
     rewards = _compute_rewards(config, groups, raw_scores, prior=prior)
+    external = None
+    if config.train.loss.has_external_traces:
+        external = _collect_traces(setup, groups, rewards)
     timer.lap("verify")
     return RolloutBatch(
         groups=groups,
+        external=external,
         **rewards._asdict(),
         bands=bands_P,
         outcomes=merge_outcomes(
@@ -127,6 +146,7 @@ def collect_rollouts(
             "curriculum/fallback": num_fallback / sum(map(len, rounds)),
             **confidence_metrics(raw_scores, [g.verdict for g in groups.graded]),
             **_collection_metrics(setup, groups, rounds=len(rounds)),
+            **(external_metrics(external, rewards.advantages) if external else {}),
         },
     )
 
@@ -248,18 +268,9 @@ def _rewards_and_advantages(
     config: TrainConfig,
 ) -> Rewards:
     """Returns what the groups earn; a jitted program, compiled once."""
-    parts_PG = reward_parts(*statuses, raw_scores, config=config.reward)
-    reward_PG = combine_rewards(parts_PG, config=config.reward)
-    if config.overlong_buffer:
-        penalty_B = overlong_penalty(
-            lengths_B,
-            max_length=config.sampling.max_new_tokens,
-            buffer=config.overlong_buffer,
-        )
-        parts_PG["overlong"] = penalty_B.reshape(reward_PG.shape)
-        reward_PG = reward_PG + parts_PG["overlong"]
-    _, verified_PG = statuses
-    judged_PG = judged_completions(verified_PG, raw_scores, config=config.reward)
+    parts_PG, reward_PG, judged_PG = _rewards(
+        statuses, raw_scores, lengths_B, config=config
+    )
     advantages_PG = group_advantages(
         reward_PG,
         judged_PG,
@@ -279,3 +290,59 @@ def _rewards_and_advantages(
         advantages=advantages_PG,
         has_signal=has_signal(correctness_rewards(*statuses)),
     )
+
+
+def _rewards(
+    statuses: tuple[Any, Any],
+    raw_scores: dict[str, Any],
+    lengths_B: Any,
+    *,
+    config: TrainConfig,
+) -> tuple[dict[str, Any], Any, Any]:
+    """Returns the parts of each reward [P, G], the rewards, and which are judged."""
+    parts_PG = reward_parts(*statuses, raw_scores, config=config.reward)
+    reward_PG = combine_rewards(parts_PG, config=config.reward)
+    if config.overlong_buffer:
+        penalty_B = overlong_penalty(
+            lengths_B,
+            max_length=config.sampling.max_new_tokens,
+            buffer=config.overlong_buffer,
+        )
+        parts_PG["overlong"] = penalty_B.reshape(reward_PG.shape)
+        reward_PG = reward_PG + parts_PG["overlong"]
+    _, verified_PG = statuses
+    judged_PG = judged_completions(verified_PG, raw_scores, config=config.reward)
+    return parts_PG, reward_PG, judged_PG
+
+
+def _collect_traces(
+    setup: RunSetup, groups: ProblemGroups, rewards: Rewards
+) -> ExternalTraces:
+    """Returns the groups' external traces, their rewards held against the groups'."""
+    problems = [groups.completions_of(p)[0].problem for p in range(len(groups))]
+    traces = read_traces(setup, problems)
+    return ExternalTraces(
+        tokens=traces.tokens,
+        lengths=traces.lengths,
+        advantages=device_get(
+            _trace_advantages(
+                traces, rewards.rewards, rewards.judged, config=setup.config.train
+            )
+        ),
+    )
+
+
+@functools.partial(jax.jit, static_argnames="config")
+def _trace_advantages(
+    traces: GradedTraces, rewards_PG: Any, judged_PG: Any, *, config: TrainConfig
+) -> Any:
+    """Returns the advantages [P] of traces; 0 where there is none, or no reward."""
+    there_P1 = traces.lengths[:, None] > 0
+    raw_scores = {name: score[:, None] for name, score in traces.raw_scores.items()}
+    _, reward_P1, judged_P1 = _rewards(
+        (there_P1, there_P1), raw_scores, traces.lengths, config=config
+    )
+    advantages_P = external_advantages(
+        reward_P1[:, 0], rewards_PG, judged_PG, normalize=config.advantage.normalize
+    )
+    return jnp.where((there_P1 & judged_P1)[:, 0], advantages_P, 0.0)

@@ -16,9 +16,15 @@ from job_jax.mesh import (
     replicated_sharding,
 )
 from job_jax.processes import device_put
-from job_jax.schema import ConfigError
+from job_jax.schema import ConfigError, check
 from rlvr_jax.config import Config
-from rlvr_jax.data.loader import FilteredSource, filter_by_length
+from rlvr_jax.data.loader import (
+    MAX_SCANNED_PROBLEMS,
+    NUM_CHECKED_PROBLEMS,
+    FilteredSource,
+    encode_solution,
+    filter_by_length,
+)
 from rlvr_jax.models import (
     Transformer,
     abstract_params,
@@ -219,6 +225,8 @@ def open_setup(
             max_solution_tokens=max_solution,
             name=f"{stage} problems",
         )
+    if "train" in sources and config.train.loss.has_external_traces:
+        _check_has_traces(config, sources["train"], tokenizer)
     if {"train", "eval"} <= sources.keys() and config.probe.enabled:
         fixed = min(config.probe.num_reference_texts, len(sources["eval"]))
         check_batch(fixed, mesh, "the problems of probe.num_reference_texts")
@@ -260,6 +268,27 @@ def _filter_by_gold(
             )
         valid[stage] = FilteredSource(source, indices)
     return valid, invalid_golds
+
+
+def _check_has_traces(
+    config: Config, source: ProblemSource, tokenizer: Tokenizer
+) -> None:
+    """Raises ConfigError if no train problem has a worked solution that fits.
+
+    Of generated problems the first ones stand for the rest.
+    """
+    room = config.train.sampling.max_new_tokens
+    count = len(source)
+    if count > MAX_SCANNED_PROBLEMS:
+        count = NUM_CHECKED_PROBLEMS
+    solved = (p for p in (source[i] for i in range(count)) if p.solution)
+    check(
+        any(len(encode_solution(problem, tokenizer)) <= room for problem in solved),
+        f"train.loss.external_traces={config.train.loss.external_traces} learns from "
+        f"worked solutions, and none of {count} train problems has one of at most "
+        f"train.sampling.max_new_tokens={room} tokens; name the field that holds them "
+        "(task.record.solution_field), or set external_traces=off",
+    )
 
 
 def _max_lengths(config: Config, stage: Stage) -> tuple[int, int | None]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from job_jax.processes import device_get, map_across_processes
-from rlvr_jax.data import Loader
+from rlvr_jax.data import Loader, encode_solution
 from rlvr_jax.learn.batches import (
     batch_from_solutions,
     with_loss_weights,
@@ -83,7 +83,7 @@ def _load_solutions(setup: RunSetup, loader: Loader, step: int) -> Batch:
         return [
             (
                 list(tokenizer.encode_prompt(problem.prompt)),
-                [*tokenizer.encode(problem.solution or ""), tokenizer.eos_id],
+                encode_solution(problem, tokenizer),
             )
             for problem in loader.next_batch(step, rows)
         ]

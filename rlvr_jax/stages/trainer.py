@@ -138,7 +138,10 @@ def update_policy(
     """
     setup = trainer.setup
     batch = batch_from_rollouts(
-        rollouts.groups.rollouts, rollouts.advantages, bands_P=rollouts.bands
+        rollouts.groups.rollouts,
+        rollouts.advantages,
+        bands_P=rollouts.bands,
+        external=rollouts.external,
     )
     probe_step = None
     if trainer.probe is not None and state.rfgo is not None:
@@ -204,7 +207,7 @@ def next_state(
         timing = timing.add_step(
             timer,
             sampled_tokens=rollouts.sampled_tokens,
-            trained_tokens=int(rollouts.groups.rollouts.lengths.sum()),
+            trained_tokens=rollouts.trained_tokens,
         )
     after = TrainerState(
         device=update.state,

@@ -157,6 +157,39 @@ MUTANTS = [
         truncates_from_below=("jnp.minimum(log_ratio,", "jnp.maximum(log_ratio,"),
     ),
     *_of(
+        "rlvr_jax/learn/surrogates.py",
+        ("tests/learn/test_external_traces.py",),
+        divides_a_trace_by_twice_its_share=(
+            "(old_BT + 0.5 * (old_BT + 1.0))",
+            "(old_BT + (old_BT + 1.0))",
+        ),
+        explores_with_a_gradient=(
+            "-jnp.expm1(jax.lax.stop_gradient(tokens.logprobs))",
+            "-jnp.expm1(tokens.logprobs)",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/learn/objectives.py",
+        ("tests/learn/test_external_traces.py",),
+        learns_of_traces_twice=("batch = batch.without_external()", "pass"),
+    ),
+    *_of(
+        "rlvr_jax/learn/advantages.py",
+        ("tests/learn/test_external_traces.py",),
+        measures_a_trace_by_itself=(
+            "(trace_P1 - _mean(own_PG, judged_PG))",
+            "(trace_P1 - counted_PH.mean(axis=1, keepdims=True))",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/rollouts/external.py",
+        ("tests/integration/test_external_traces.py",),
+        teaches_what_is_wrong=(
+            'if verdict.status == "correct"',
+            'if verdict.status != "none"',
+        ),
+    ),
+    *_of(
         "rlvr_jax/learn/batches.py",
         ("tests/learn/test_batches.py",),
         excludes_by_a_single_zero=("!= 0).any(axis=1)", "!= 0).all(axis=1)"),
@@ -214,12 +247,16 @@ MUTANTS = [
         ),
     ),
     *_of(
-        "rlvr_jax/stages/sft.py",
+        "rlvr_jax/data/loader.py",
         _TRACE,
         never_ends_a_solution=(
             '[*tokenizer.encode(problem.solution or ""), tokenizer.eos_id]',
             '[*tokenizer.encode(problem.solution or "")]',
         ),
+    ),
+    *_of(
+        "rlvr_jax/stages/sft.py",
+        _TRACE,
         one_batch_of_solutions=(
             "loader.next_batch(step, rows)",
             "loader.next_batch(0, rows)",
@@ -249,8 +286,8 @@ MUTANTS = [
             "lambda: ctx.setup.initial_params()",
         ),
         turns_advantages=(
-            "rollouts.groups.rollouts, rollouts.advantages,",
-            "rollouts.groups.rollouts, -rollouts.advantages,",
+            "        rollouts.advantages,\n        bands_P",
+            "        -rollouts.advantages,\n        bands_P",
         ),
         evaluates_the_reference=(
             "merge_frozen(state.device.params)",
