@@ -30,6 +30,16 @@ from rlvr_jax.plan.program_costs import ProgramCosts
 from rlvr_jax.plan.topology import parse_topology
 
 DEPTHS = (2, 4)
+# What a step runs; the report also has a logged step's gradient, and stage `probe`.
+_STEP = (
+    "reshard",
+    "sampler",
+    "scorer",
+    "scorer_entropies",
+    "scorer_features",
+    "gradient",
+    "update",
+)
 _COSTS = tuple(field.name for field in dataclasses.fields(ProgramCosts))
 
 # What each slice overrides of the recipe, which is written for the smallest of its own.
@@ -115,7 +125,8 @@ def predict_cell(
             [report["programs"][program] for report in reports],
             config.model.num_layers,
         )
-        for program in reports[0]["programs"]
+        for program in _STEP
+        if program in reports[0]["programs"]
     }
     chip = parse_topology(slice_).chip
     runs = runs_per_step(config)
@@ -136,10 +147,11 @@ def runs_per_step(config: Config) -> dict[str, int]:
     """Returns how often a step runs the programs that it runs more than once."""
     train = config.train
     gradients = train.optimizer_steps_per_batch * train.grad_accum_steps
+    scores = gradients // train.num_epochs
     return {
         "gradient": gradients,
         "update": train.optimizer_steps_per_batch,
-        "scorer": gradients // train.num_epochs,
+        **dict.fromkeys(("scorer", "scorer_entropies", "scorer_features"), scores),
     }
 
 

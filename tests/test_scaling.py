@@ -21,7 +21,9 @@ def fake_report(cell, overrides):
         "hbm_bytes": 8 + 4 * layers,
         "collective_bytes": 2 + layers,
     }
-    return {"programs": dict.fromkeys(("sampler", "gradient", "update"), costs)}
+    return {
+        "programs": dict.fromkeys(("sampler", "gradient", "update", "probe_fit"), costs)
+    }
 
 
 def test_a_depth_lies_on_the_line_through_two_others():
@@ -39,7 +41,8 @@ def test_a_step_runs_each_program_as_often_as_its_recipe_says():
     runs = runs_per_step(config)
     assert (runs["gradient"], runs["update"], runs["scorer"]) == (8, 8, 8)
     cut = load_recipe("medium", {"train.grad_accum_steps": 2, "train.num_epochs": 3})
-    assert runs_per_step(cut) == {"gradient": 48, "update": 24, "scorer": 16}
+    runs = runs_per_step(cut)
+    assert (runs["gradient"], runs["update"], runs["scorer"]) == (48, 24, 16)
     found = predict_cell("medium@v5e:4x4", {}, compile_cell=fake_report)
     chip = parse_topology("v5e:4x4").chip
     flops, size, links = 100 + 280, 8 + 112, 2 + 28
@@ -50,6 +53,7 @@ def test_a_step_runs_each_program_as_often_as_its_recipe_says():
     )
     assert found.at_best["sampler"] == pytest.approx(max(once))
     assert found.in_turn["gradient"] == pytest.approx(8 * sum(once))
+    assert set(found.in_turn) == {"sampler", "gradient", "update"}  # of a step
     assert found.tokens == 128 * 8 * 3072
     assert "| medium@v5e:4x4 |" in format_table([found])
 
