@@ -46,16 +46,17 @@ class Channel:
 class Worker:
     """The benchmark's end of one side: a process, warmed up once entered."""
 
-    def __init__(self, command: Sequence[str], job: Any):
+    def __init__(self, command: Sequence[str], job: Any, *, cache: str | None = None):
         self._command = command
         self._job = job
+        self._cache = cache
 
     def __enter__(self) -> Self:
         """Starts the process, and waits until it is warm."""
         self._process = subprocess.Popen(
             self._command,
             cwd=ROOT,
-            env=environment(),
+            env=environment(self._cache),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -76,8 +77,8 @@ class Worker:
         """Ends the process."""
         self._close()
 
-    def step(self) -> dict[str, float]:
-        """Takes one more step and returns the seconds of its parts."""
+    def step(self) -> dict[str, Any]:
+        """Takes one more step; returns the seconds of its parts, and what it made."""
         return self._request("step")
 
     def finish(self) -> dict[str, Any]:
@@ -109,11 +110,12 @@ def peak_rss_bytes() -> int:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-def environment() -> dict[str, str]:
+def environment(cache: str | None = None) -> dict[str, str]:
     """Returns the same environment for every side.
 
-    Huge pages for malloc help whoever walks over large arrays; a cache of compiled
-    programs would hide what the first step costs.
+    Huge pages for malloc help whoever walks over large arrays. `cache` is where JAX
+    keeps compiled programs, None for nowhere: the user's own cache would hide what the
+    first step costs.
     """
     environment = {
         "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
@@ -124,4 +126,6 @@ def environment() -> dict[str, str]:
         **os.environ,
     }
     environment.pop("JAX_COMPILATION_CACHE_DIR", None)
+    if cache is not None:
+        environment["JAX_COMPILATION_CACHE_DIR"] = cache
     return environment

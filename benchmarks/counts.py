@@ -1,12 +1,15 @@
 """FLOPs and bytes that a job needs, counted before anything is measured.
 
 Counted is what cannot be avoided: every prompt read once for its G samples, only the
-keys that causality lets a query see, no recomputation, no optimizer. A side that does
-more gets no credit for it, so shares of the machine's peak are comparable.
+keys that causality lets a query see, no recomputation, no optimizer, nothing behind a
+completion's end. A side that does more gets no credit for it, so shares of the
+machine's peak are comparable. Where completions end at random, counts are expectations
+under the law of their lengths, P(length >= t) = (1 - p)^(t - 1), p = end ids / ids.
 """
 
 import dataclasses
 
+from benchmarks.figures import LengthLaw
 from benchmarks.job import Job
 from rlvr_jax.config import ModelConfig
 from rlvr_jax.run.throughput import num_matmul_weights
@@ -30,20 +33,41 @@ def count_parameters(job: Job) -> int:
     return num_matmul_weights(model_config(job), job.vocab_size) + norms
 
 
+def length_law(job: Job) -> LengthLaw:
+    """Returns mean, variance and bound of a completion's tokens."""
+    alive_T = _alive(job)
+    mean = sum(alive_T)
+    square = sum((2 * t - 1) * alive for t, alive in enumerate(alive_T, 1))
+    return LengthLaw(mean=mean, variance=square - mean**2, limit=job.new_tokens)
+
+
+def expected_tokens(job: Job) -> float:
+    """Returns the completion tokens of a step."""
+    return job.num_prompts * job.group_size * sum(_alive(job))
+
+
+def _alive(job: Job) -> list[float]:
+    """Returns the chance that a completion has a token t, for t = 1 ... T."""
+    goes_on = 1 - job.num_end_ids / job.vocab_size
+    return [goes_on**t for t in range(job.new_tokens)]
+
+
 def forward_flops(job: Job) -> int:
     """Returns the FLOPs of one pass over prompts and completions.
 
     2 a weight and token, 4 N H a layer for every query and key it sees. The completion
-    token t is predicted from token t - 1, so the last one is never read, and the head
-    works at B T positions.
+    token t is predicted from token t - 1, which sees S + t - 1 keys; the last one is
+    never read, and the head works at every token's position.
     """
-    P, S, T = job.num_prompts, job.prompt_tokens, job.new_tokens
+    P, S = job.num_prompts, job.prompt_tokens
     B = P * job.group_size
     head = job.vocab_size * job.hidden_size
     layers = num_matmul_weights(model_config(job), job.vocab_size) - head
-    pairs = P * S * (S + 1) // 2 + B * ((T - 1) * S + T * (T - 1) // 2)
-    products = 2 * layers * (P * S + B * (T - 1)) + 2 * head * B * T
-    return products + 4 * job.num_layers * job.num_heads * job.head_dim * pairs
+    later = [*enumerate(_alive(job), 1)][1:]
+    read = P * S + B * sum(alive for _, alive in later)
+    pairs = P * S * (S + 1) / 2 + B * sum((S + t - 1) * alive for t, alive in later)
+    products = 2 * layers * read + 2 * head * expected_tokens(job)
+    return round(products + 4 * job.num_layers * job.num_heads * job.head_dim * pairs)
 
 
 def update_flops(job: Job) -> int:
@@ -54,14 +78,16 @@ def update_flops(job: Job) -> int:
 def decode_bytes(job: Job) -> int:
     """Returns the float32 bytes that decoding reads.
 
-    Each of T - 1 tokens reads all weights once, each prompt's keys and values once for
-    its group, and each row's own keys and values up to itself; the first token comes
-    from the prompt's pass and reads the head alone.
+    Every token but the first reads all weights once for all rows that have one, each
+    prompt's keys and values once for its group, and each row's own keys and values up
+    to itself; the first comes from the prompt's pass and reads the head alone.
     """
-    P, S, T = job.num_prompts, job.prompt_tokens, job.new_tokens
-    B = P * job.group_size
+    P, G, S = job.num_prompts, job.group_size, job.prompt_tokens
     weights = num_matmul_weights(model_config(job), job.vocab_size)
     position = 2 * job.num_layers * job.num_kv_heads * job.head_dim
-    positions = (T - 1) * P * S + B * T * (T - 1) // 2
-    head = job.vocab_size * job.hidden_size
-    return _FLOAT32 * ((T - 1) * weights + head + position * positions)
+    numbers = float(job.vocab_size * job.hidden_size)
+    for t, alive in [*enumerate(_alive(job), 1)][1:]:
+        any_of_all, any_of_group = (1 - (1 - alive) ** n for n in (P * G, G))
+        positions = any_of_group * P * S + alive * P * G * (t - 1)
+        numbers += any_of_all * weights + position * positions
+    return round(_FLOAT32 * numbers)

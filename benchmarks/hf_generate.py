@@ -8,12 +8,13 @@ import itertools
 import os
 import sys
 import time
+from typing import Any
 
 import torch
 import transformers
 
 from benchmarks.channel import Channel, peak_rss_bytes
-from benchmarks.job import Job
+from benchmarks.job import Job, seconds_per_1k_tokens
 from benchmarks.qwen2 import make_qwen2
 
 _TRIALS = 2
@@ -30,8 +31,8 @@ class Generation:
             [[ids[word] for word in text.split()] for text in job.prompt_texts()]
         )
 
-    def step(self, threads: int, cache: str) -> dict[str, float]:
-        """Returns the seconds of sampling, and its completion tokens."""
+    def step(self, threads: int, cache: str) -> dict[str, Any]:
+        """Returns the seconds of sampling, and each completion's tokens."""
         torch.set_num_threads(threads)
         start = time.perf_counter()
         out_BT = self._model.generate(
@@ -43,13 +44,13 @@ class Generation:
             top_p=1.0,
             num_return_sequences=self._job.group_size,
             max_new_tokens=self._job.new_tokens,
-            eos_token_id=self._job.eos_id,
-            pad_token_id=self._job.eos_id,
+            pad_token_id=self._job.eos_ids[0],
             cache_implementation=cache,
         )
         seconds = time.perf_counter() - start
-        tokens = out_BT.numel() - self._prompts_PS.numel() * self._job.group_size
-        return {"rollout_s": seconds, "tokens": tokens}
+        rows = out_BT[:, self._prompts_PS.shape[1] :].tolist()
+        lengths = [self._job.true_length(row) for row in rows]
+        return {"rollout_s": seconds, "tokens": sum(lengths), "lengths": lengths}
 
 
 def main() -> None:
@@ -63,7 +64,8 @@ def main() -> None:
     first_step_s = time.perf_counter() - start
     trials = {
         (threads, cache): min(
-            generation.step(threads, cache)["rollout_s"] for _ in range(_TRIALS)
+            seconds_per_1k_tokens(generation.step(threads, cache))
+            for _ in range(_TRIALS)
         )
         for threads, cache in itertools.product(
             sorted({1, cores}), ("dynamic", "static")

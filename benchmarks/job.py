@@ -1,11 +1,20 @@
 """The work that every side does. Standard library only: the peers read it too.
 
-The end-of-sequence id is V, one beyond the model's vocabulary: every side looks for it
-after every token, none can draw it, so every completion has exactly `new_tokens`.
+Where no id ends a completion, the end-of-sequence id is V, one beyond the model's
+vocabulary: every side looks for it after every token, none can draw it, and every
+completion has exactly `new_tokens`. Else each of the last `num_end_ids` ids ends a
+completion. The scale of the last norm makes all ids about equally likely whatever the
+random weights are, so lengths are geometric, cut at `new_tokens`, and of one law on all
+sides.
 """
 
 import dataclasses
 import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+PARTS = ("rollout_s", "verify_s", "update_s")
+FINAL_NORM_SCALE = 1e-3  # logits of order 0.01, whose gradients live all the same
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,47 +31,61 @@ class Job:
     num_prompts: int = 8  # P
     group_size: int = 8  # G
     prompt_tokens: int = 64  # S
-    new_tokens: int = 64  # T
+    new_tokens: int = 64  # T, or the most
+    num_end_ids: int = 0  # ids that end a completion
 
     @property
-    def eos_id(self) -> int:
-        """Returns the id that would end a completion."""
-        return self.vocab_size
+    def eos_ids(self) -> tuple[int, ...]:
+        """Returns the ids that end a completion, or one beyond all if none does."""
+        last = self.vocab_size
+        return tuple(range(last - self.num_end_ids, last)) or (last,)
 
     @property
     def vocabulary(self) -> tuple[str, ...]:
-        """Returns the word of every id, the end-of-sequence word last."""
+        """Returns the word of every id, and one more that no side draws."""
         return (*(f"w{i}" for i in range(self.vocab_size)), "<eos>")
 
     def prompt_texts(self) -> list[str]:
-        """Returns P prompts of S words each, drawn once and for all."""
+        """Returns P prompts of S words that end nothing, drawn once and for all."""
         draw = random.Random(0)
-        words = self.vocabulary[: self.vocab_size]
+        words = self.vocabulary[: self.eos_ids[0]]
         return [
             " ".join(draw.choices(words, k=self.prompt_tokens))
             for _ in range(self.num_prompts)
         ]
 
+    def true_length(self, ids: Sequence[int]) -> int:
+        """Returns a completion's tokens up to its first end, and with it."""
+        ends = (at for at, token in enumerate(ids, 1) if token in self.eos_ids)
+        return next(ends, len(ids))
+
+
+_TINY = Job(
+    num_layers=1,
+    hidden_size=32,
+    intermediate_size=64,
+    num_heads=2,
+    num_kv_heads=1,
+    head_dim=16,
+    prompt_tokens=8,
+    new_tokens=8,
+)
+_3M = Job(
+    num_layers=4,
+    hidden_size=256,
+    intermediate_size=704,
+    num_heads=4,
+    num_kv_heads=2,
+    head_dim=64,
+)
 
 JOBS = {
-    "tiny": Job(
-        num_layers=1,
-        hidden_size=32,
-        intermediate_size=64,
-        num_heads=2,
-        num_kv_heads=1,
-        head_dim=16,
-        prompt_tokens=8,
-        new_tokens=8,
-    ),
-    "3M": Job(
-        num_layers=4,
-        hidden_size=256,
-        intermediate_size=704,
-        num_heads=4,
-        num_kv_heads=2,
-        head_dim=64,
-    ),
+    "tiny": _TINY,
+    "tiny-geometric": dataclasses.replace(_TINY, num_end_ids=64),
+    "3M": _3M,
+    # One id in 64 ends a row: 63 tokens in the mean, a quarter of the limit.
+    "3M-geometric": dataclasses.replace(_3M, new_tokens=256, num_end_ids=8),
+    "3M-vocab8192": dataclasses.replace(_3M, vocab_size=8192),
     "24M": Job(
         num_layers=8,
         hidden_size=512,
@@ -74,6 +97,12 @@ JOBS = {
 }
 
 
+def seconds_per_1k_tokens(step: Mapping[str, Any]) -> float:
+    """Returns a step's seconds, all parts, for every 1,000 tokens that it made."""
+    seconds = sum(step[part] for part in PARTS if part in step)
+    return 1000 * seconds / step["tokens"]
+
+
 def reward(text: str) -> float:
     """Returns 1 where the last word's number is even: it costs next to nothing."""
-    return float(text[-1] in "02468")
+    return float(text.endswith(("0", "2", "4", "6", "8")))

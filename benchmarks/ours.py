@@ -13,14 +13,9 @@ from flax import nnx
 
 from benchmarks.channel import Channel, peak_rss_bytes
 from benchmarks.counts import model_config
-from benchmarks.job import Job, reward
+from benchmarks.job import FINAL_NORM_SCALE, Job, reward
 from job_jax.config import MeshConfig
-from job_jax.mesh import (
-    batch_sharding,
-    configure_cpu,
-    make_mesh,
-    replicated_sharding,
-)
+from job_jax.mesh import configure_cpu, make_mesh
 from job_jax.metrics import CompileCounter
 from rlvr_jax.config import Config, OptimizerConfig, SamplingConfig, TrainConfig
 from rlvr_jax.learn import group_advantages
@@ -30,10 +25,13 @@ from rlvr_jax.learn.run_updates import run_updates
 from rlvr_jax.learn.update import Updater
 from rlvr_jax.models import Transformer, param_shardings
 from rlvr_jax.models.distribution import SamplingParams
+from rlvr_jax.rollouts.sample import sample_completions
+from rlvr_jax.run.setup import RunSetup
 from rlvr_jax.run.throughput import StepTimer
-from rlvr_jax.sampler import pad_prompts, sample
+from rlvr_jax.sampler import SamplerLayout
 from rlvr_jax.tokenizer import WordLevelTokenizer
-from rlvr_jax.types import Rollouts
+from rlvr_jax.types import Problem
+from rlvr_jax.verifiers.grader import Grader
 
 
 class OurStep:
@@ -41,16 +39,17 @@ class OurStep:
 
     def __init__(self, job: Job, mesh: jax.sharding.Mesh):
         self._job = job
-        self._config = _make_config(job)
-        self._tokenizer = WordLevelTokenizer(job.vocabulary)
-        self._place = functools.partial(jax.device_put, device=batch_sharding(mesh))
-        self._graphdef, self._params = _init_policy(job, mesh)
-        self._sampling = jax.device_put(
-            SamplingParams.from_config(self._config.train.sampling),
-            replicated_sharding(mesh),
+        self._setup, self._params = _open_setup(job, mesh)
+        self._config = self._setup.config
+        self._problems = [
+            Problem(id=str(p), prompt=text, gold="", verifier="", source="benchmark")
+            for p, text in enumerate(job.prompt_texts())
+        ]
+        self._sampling = self._setup.replicate(
+            SamplingParams.from_config(self._config.train.sampling)
         )
         self._updater = Updater(
-            self._graphdef,
+            self._setup.graphdef,
             policy_objective(self._config.train.loss),
             optimizer=self._config.train.optimizer,
             total_steps=1,
@@ -66,12 +65,24 @@ class OurStep:
         """Makes the optimizer's state."""
         self._state = self._updater.init(self._params)
 
-    def step(self) -> dict[str, float]:
-        """Takes a step; returns the seconds of its parts and its completion tokens."""
-        clock = StepTimer()
-        rollouts = self._rollouts()
+    def step(self) -> dict[str, Any]:
+        """Takes a step; returns its parts' seconds, and each completion's tokens."""
+        setup, state, clock = self._setup, self._state, StepTimer()
+        rollouts = sample_completions(
+            setup,
+            self._problems,
+            setup.sampler_layout.place_params(state.params),
+            sampling=self._config.train.sampling,
+            num_samples=self._job.group_size,
+            key=self._step_key(state.step),
+            weight_version=state.step,
+        )
         clock.lap("rollout")
-        texts = [self._tokenizer.decode(ids) for ids in rollouts.tokens.tolist()]
+        lengths = rollouts.lengths.tolist()
+        texts = [
+            setup.tokenizer.decode(rollouts.tokens[b, :length].tolist())
+            for b, length in enumerate(lengths)
+        ]
         rewards_B = np.array([reward(text) for text in texts], np.float32)
         advantages_PG = jax.device_get(
             self._advantages(rewards_B.reshape(self._job.num_prompts, -1))
@@ -80,42 +91,25 @@ class OurStep:
         self._state = run_updates(
             self._config,
             self._updater,
-            self._state,
+            state,
             batch=batch_from_rollouts(rollouts, advantages_PG),
             weight_version=rollouts.weight_version,
             ref_params=None,
             sampling=self._sampling,
-            to_device=self._place,
+            to_device=setup.shard_batch,
         ).state
         jax.block_until_ready(self._state)
         clock.lap("update")
         seconds = {f"{phase}_s": value for phase, value in clock.seconds.items()}
-        return seconds | {"tokens": int(rollouts.lengths.sum())}
-
-    def _rollouts(self) -> Rollouts:
-        job = self._job
-        prompts = pad_prompts(
-            [self._tokenizer.encode(text) for text in job.prompt_texts()],
-            uids=range(job.num_prompts),
-            pad_multiple=self._config.prompt_pad_multiple,
-        )
-        rollouts = sample(
-            self._graphdef,
-            self._state.params,
-            self._place(prompts),
-            self._sampling,
-            key=self._step_key(self._state.step),
-            weight_version=self._state.step,
-            num_samples=job.group_size,
-            max_new_tokens=job.new_tokens,
-        )
-        return jax.device_get(rollouts)
+        return seconds | {"tokens": sum(lengths), "lengths": lengths}
 
 
-def _make_config(job: Job) -> Config:
-    return Config(
+def _open_setup(job: Job, mesh: jax.sharding.Mesh) -> tuple[RunSetup, Any]:
+    """Returns what a run is opened to, without its problems, and random parameters."""
+    config = Config(
         model=model_config(job),
         prompt_pad_multiple=job.prompt_tokens,
+        completion_pad_multiple=job.new_tokens,
         train=TrainConfig(
             batch_size=job.num_prompts,
             group_size=job.group_size,
@@ -124,19 +118,27 @@ def _make_config(job: Job) -> Config:
         ),
     )
 
-
-def _init_policy(job: Job, mesh: jax.sharding.Mesh) -> tuple[Any, Any]:
-    """Returns a randomly initialized policy: its structure and sharded parameters."""
-
     def new() -> Transformer:
         rngs = nnx.Rngs(jax.random.key(0))
-        config = model_config(job)
-        return Transformer(config, job.vocab_size, rngs, eos_ids=(job.eos_id,))
+        policy = Transformer(config.model, job.vocab_size, rngs, eos_ids=job.eos_ids)
+        policy.final_norm.scale[...] *= FINAL_NORM_SCALE
+        return policy
 
     policy = nnx.eval_shape(new)
     layout = param_shardings(policy, mesh)
     params = jax.jit(lambda: nnx.state(new()), out_shardings=layout)()
-    return nnx.graphdef(policy), jax.block_until_ready(params)
+    setup = RunSetup(
+        config=config,
+        mesh=mesh,
+        tokenizer=WordLevelTokenizer(job.vocabulary),
+        graphdef=nnx.graphdef(policy),
+        sampler_layout=SamplerLayout.from_config(config, policy, mesh),
+        verifier=Grader(config.verifier),
+        sources={},
+        too_long={},
+        invalid_golds={},
+    )
+    return setup, jax.block_until_ready(params)
 
 
 def main() -> None:

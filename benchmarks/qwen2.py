@@ -3,7 +3,7 @@
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from benchmarks.job import Job
+from benchmarks.job import FINAL_NORM_SCALE, Job
 
 
 def make_qwen2(job: Job) -> Qwen2ForCausalLM:
@@ -19,4 +19,7 @@ def make_qwen2(job: Job) -> Qwen2ForCausalLM:
         max_position_embeddings=job.prompt_tokens + job.new_tokens,
         tie_word_embeddings=True,
     )
-    return Qwen2ForCausalLM(config)
+    model = Qwen2ForCausalLM(config)
+    torch.nn.init.constant_(model.model.norm.weight, FINAL_NORM_SCALE)
+    model.generation_config.eos_token_id = list(job.eos_ids)
+    return model

@@ -3,7 +3,7 @@
 Every side is a process of its own, warmed up before anything counts. Then the sides
 take turns, one step each, `--repeats` rounds long, so that whatever else the machine
 does falls on all of them; figures are medians over the rounds. Standard output holds
-JSON lines, standard error progress and a table.
+JSON lines, which `benchmarks.compare` reads, standard error progress and a table.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import platform
 import statistics
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,14 +24,24 @@ from benchmarks.channel import ROOT, Worker, environment
 from benchmarks.counts import (
     count_parameters,
     decode_bytes,
+    expected_tokens,
     forward_flops,
+    length_law,
     update_flops,
+)
+from benchmarks.figures import (
+    LengthLaw,
+    Step,
+    check_equal_tokens,
+    median_interval,
+    ratios_to_ours,
+    summarize_steps,
 )
 from benchmarks.job import JOBS, Job
 
 Columns = Mapping[str, tuple[str, str]]
 
-_PARTS = ("rollout_s", "verify_s", "update_s")
+_OURS = [sys.executable, "-m", "benchmarks.ours"]
 _PEERS = {
     "hf": {
         "hf float32": ["benchmarks.hf_generate", "float32"],
@@ -51,7 +62,7 @@ class Options:
 
     def commands(self) -> dict[str, list[str]]:
         """Returns how each side's worker is started, ours first."""
-        ours = {"ours float32": [sys.executable, "-m", "benchmarks.ours"]}
+        ours = {"ours float32": _OURS}
         theirs = {
             side: [self.peer_python, "-m", *command]
             for peer in self.peers
@@ -65,7 +76,11 @@ def parse_arguments(argv: Sequence[str]) -> Options:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.run", description=__doc__, allow_abbrev=False
     )
-    parser.add_argument("--sizes", default="3M,24M", help=f"of {', '.join(JOBS)}")
+    parser.add_argument(
+        "--sizes",
+        default="3M,3M-geometric,3M-vocab8192,24M",
+        help=f"of {', '.join(JOBS)}",
+    )
     parser.add_argument("--peers", default="", help=f"of {', '.join(_PEERS)}")
     parser.add_argument(
         "--peer_python", default="", help="python of make_peer_env.sh's environment"
@@ -106,7 +121,7 @@ def main(argv: Sequence[str]) -> int:
     for size in options.sizes:
         work = _count_work(size, JOBS[size])
         print_json(work)
-        for result in measure_sides(JOBS[size], options.commands(), options.repeats):
+        for result in _measure_job(JOBS[size], options):
             rows.append(
                 {"size": size, **result, **_utilization(result, work, measured)}
             )
@@ -115,87 +130,84 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
+def _measure_job(job: Job, options: Options) -> list[dict[str, Any]]:
+    """Returns each side's figures, and of ours the first step of a second start."""
+    with tempfile.TemporaryDirectory() as cache:
+        results = measure_sides(
+            job,
+            options.commands(),
+            options.repeats,
+            cache=cache,
+            law=length_law(job) if job.num_end_ids else None,
+        )
+        _log("starting ours again, its programs compiled")
+        with Worker(_OURS, job, cache=cache) as worker:
+            results[0]["first_step_cached_s"] = worker.facts["first_step_s"]
+            worker.finish()
+    return results
+
+
 def measure_sides(
-    job: Any, commands: Mapping[str, Sequence[str]], repeats: int
+    job: Any,
+    commands: Mapping[str, Sequence[str]],
+    repeats: int,
+    *,
+    cache: str | None = None,
+    law: LengthLaw | None = None,
 ) -> list[dict[str, Any]]:
-    """Returns each side's figures over `repeats` rounds of one step a side."""
+    """Returns each side's figures over `repeats` rounds of one step a side.
+
+    `cache` is where compiled programs are kept, None for nowhere. Raises ValueError
+    where steps differ in tokens, or, with a `law`, a side's lengths from that.
+    """
     with contextlib.ExitStack() as stack:
         workers = {}
         for side, command in commands.items():
             _log(f"warming up {side}")
-            workers[side] = stack.enter_context(Worker(command, job))
-        steps: dict[str, list[dict[str, float]]] = {side: [] for side in workers}
+            workers[side] = stack.enter_context(Worker(command, job, cache=cache))
+        steps: dict[str, list[Step]] = {side: [] for side in workers}
         for round_number in range(repeats):
             _log(f"round {round_number + 1} of {repeats}")
             for side, worker in workers.items():
                 steps[side].append(worker.step())
-        ours = next(iter(steps))
-        return [
+        if law is None:
+            check_equal_tokens([step for taken in steps.values() for step in taken])
+        results = [
             {
                 "side": side,
                 **worker.facts,
                 **summarize_steps(steps[side]),
-                "times_ours": ratios_to_ours(steps[side], steps[ours]),
+                **({"lengths": law.summarize_lengths(steps[side])} if law else {}),
                 **worker.finish(),
             }
             for side, worker in workers.items()
         ]
+    ours = results[0]
+    return [
+        result
+        | _compare_to_ours(result, ours, steps[result["side"]], steps[ours["side"]])
+        for result in results
+    ]
 
 
-def summarize_steps(steps: Sequence[Mapping[str, float]]) -> dict[str, Any]:
-    """Returns the medians of a side's steps; a part that it lacks is left out.
-
-    Rates are completion tokens per second. `range` is least and most seconds. Raises
-    ValueError where steps differ in tokens, for then they are not the same work.
-    """
-    tokens = _tokens(steps)
-    seconds = _seconds(steps)
-    medians = {part: statistics.median(values) for part, values in seconds.items()}
+def _compare_to_ours(
+    result: Mapping[str, Any],
+    ours: Mapping[str, Any],
+    steps: Sequence[Step],
+    our_steps: Sequence[Step],
+) -> dict[str, Any]:
+    """Returns how many times ours a side's figures are, with the rounds' interval."""
+    ratios = ratios_to_ours(steps, our_steps)
+    once = ("first_step_s", "peak_rss_bytes")
     return {
-        "tokens": tokens,
-        "repeats": len(steps),
-        **medians,
-        **{
-            f"{part}_tokens_per_s": tokens / medians[f"{part}_s"]
-            for part in ("rollout", "update")
-            if f"{part}_s" in medians
+        "times_ours": {
+            **{part: statistics.median(values) for part, values in ratios.items()},
+            **{name: result[name] / ours[name] for name in once if name in ours},
         },
-        "range": {part: [min(values), max(values)] for part, values in seconds.items()},
+        "times_ours_interval": {
+            part: median_interval(values) for part, values in ratios.items()
+        },
     }
-
-
-def ratios_to_ours(
-    theirs: Sequence[Mapping[str, float]], ours: Sequence[Mapping[str, float]]
-) -> dict[str, float]:
-    """Returns how many times our seconds they took: the median of the rounds' ratios.
-
-    The two steps of one round are neighbors in time, so a slow spell cancels.
-    """
-    _tokens([*theirs, *ours])
-    our_seconds = _seconds(ours)
-    return {
-        part: statistics.median(
-            their / our for their, our in zip(values, our_seconds[part], strict=True)
-        )
-        for part, values in _seconds(theirs).items()
-    }
-
-
-def _seconds(steps: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
-    """Returns every part's seconds by round; the whole step's if there are several."""
-    parts = [part for part in _PARTS if part in steps[0]]
-    seconds = {part: [step[part] for step in steps] for part in parts}
-    if len(parts) > 1:
-        seconds["step_s"] = [sum(step[part] for part in parts) for step in steps]
-    return seconds
-
-
-def _tokens(steps: Sequence[Mapping[str, float]]) -> float:
-    """Returns the tokens that every step made."""
-    tokens = {step["tokens"] for step in steps}
-    if len(tokens) != 1:
-        raise ValueError(f"steps of {sorted(tokens)} tokens are not the same work")
-    return tokens.pop()
 
 
 def measure_machine() -> dict[str, Any]:
@@ -244,6 +256,7 @@ def _count_work(size: str, job: Job) -> dict[str, Any]:
         "size": size,
         "job": dataclasses.asdict(job),
         "parameters": count_parameters(job),
+        "tokens": expected_tokens(job),
         "rollout_flops": forward_flops(job),
         "update_flops": update_flops(job),
         "decode_bytes": decode_bytes(job),
@@ -255,19 +268,21 @@ def _utilization(
 ) -> dict[str, float]:
     """Returns the parts' shares of the machine's peaks, in the work that they need.
 
-    Work and peaks are float32's, so a side in bfloat16 has none.
+    Work is that of the job's expected tokens, in the seconds that those take. Work and
+    peaks are float32's, so a side in bfloat16 has none.
     """
     if not result["side"].endswith("float32"):
         return {}
-    peak, bandwidth = machine["peak_flops"], machine["bytes_per_s"]
-    rollout_s, update_s = result["rollout_s"], result.get("update_s")
-    shares = {
-        "rollout_mfu": work["rollout_flops"] / rollout_s / peak,
-        "rollout_bandwidth_utilization": work["decode_bytes"] / rollout_s / bandwidth,
+    steps_per_s = {
+        part: result[f"{part}_tokens_per_s"] / work["tokens"]
+        for part in ("rollout", "update")
+        if f"{part}_tokens_per_s" in result
     }
-    if update_s is not None:
-        shares["update_mfu"] = work["update_flops"] / update_s / peak
-    return shares
+    read_per_s = work["decode_bytes"] * steps_per_s["rollout"]
+    return {
+        f"{part}_mfu": work[f"{part}_flops"] * steps_per_s[part] / machine["peak_flops"]
+        for part in steps_per_s
+    } | {"rollout_bandwidth_utilization": read_per_s / machine["bytes_per_s"]}
 
 
 _COLUMNS: Columns = {
@@ -277,13 +292,16 @@ _COLUMNS: Columns = {
     "grade s": ("verify_s", "{:.3f}"),
     "update s": ("update_s", "{:.3f}"),
     "step s": ("step_s", "{:.3f}"),
+    "s / 1,000 tok": ("seconds_per_1k_tokens", "{:.3f}"),
     "first step s": ("first_step_s", "{:.1f}"),
+    "first step s, cached": ("first_step_cached_s", "{:.1f}"),
     "rollout FLOP/s": ("rollout_mfu", "{:.1%}"),
     "rollout B/s": ("rollout_bandwidth_utilization", "{:.1%}"),
     "update FLOP/s": ("update_mfu", "{:.1%}"),
     "peak RSS": ("peak_rss_mib", "{:,.0f} MiB"),
     "rollout time": ("rollout_times_ours", "{:.2f} x ours"),
     "step time": ("step_times_ours", "{:.2f} x ours"),
+    "peak memory": ("peak_rss_bytes_times_ours", "{:.2f} x ours"),
 }
 
 
@@ -295,7 +313,10 @@ def format_table(rows: Sequence[Mapping[str, Any]], columns: Columns = _COLUMNS)
         shown = {
             **row,
             "peak_rss_mib": row["peak_rss_bytes"] / 2**20,
-            **{f"{part[:-2]}_times_ours": x for part, x in row["times_ours"].items()},
+            **{
+                f"{name.removesuffix('_s')}_times_ours": ratio
+                for name, ratio in row["times_ours"].items()
+            },
         }
         values = [(shown.get(name), form) for name, form in columns.values()]
         cells = ["-" if value is None else form.format(value) for value, form in values]

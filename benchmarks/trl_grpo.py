@@ -19,7 +19,7 @@ import transformers
 import trl
 
 from benchmarks.channel import Channel, peak_rss_bytes
-from benchmarks.job import Job, reward
+from benchmarks.job import Job, reward, seconds_per_1k_tokens
 from benchmarks.qwen2 import make_qwen2
 
 _TRIALS = 2
@@ -30,13 +30,13 @@ class TimedTrainer(trl.GRPOTrainer):
 
     rollout_s = 0.0
     rollout_and_grade_s = 0.0
-    tokens = 0
+    lengths: tuple[int, ...] = ()
 
     def _generate_single_turn(self, *args: Any, **kwargs: Any) -> Any:
         start = time.perf_counter()
         completion_ids, logprobs = super()._generate_single_turn(*args, **kwargs)
         self.rollout_s = time.perf_counter() - start
-        self.tokens = sum(len(ids) for ids in completion_ids)
+        self.lengths = tuple(len(ids) for ids in completion_ids)
         return completion_ids, logprobs
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
@@ -71,14 +71,15 @@ class StepTurns(transformers.TrainerCallback):
             "rollout_s": trainer.rollout_s,
             "verify_s": trainer.rollout_and_grade_s - trainer.rollout_s,
             "update_s": step_s - trainer.rollout_and_grade_s,
-            "tokens": trainer.tokens,
+            "tokens": sum(trainer.lengths),
+            "lengths": trainer.lengths,
         }
         try:
             self._plan.send(parts)
         except StopIteration:
             control.should_training_stop = True
 
-    def _steps(self) -> Generator[None, dict[str, float], None]:
+    def _steps(self) -> Generator[None, dict[str, Any], None]:
         """Yields where a step is to be taken, and is sent its parts."""
         yield
         first_step_s = time.perf_counter() - self._opened
@@ -89,8 +90,7 @@ class StepTurns(transformers.TrainerCallback):
         for variant in variants * _TRIALS:
             self._use_variant(*variant)
             parts = yield
-            step_s = sum(parts[part] for part in ("rollout_s", "verify_s", "update_s"))
-            trials[variant] = min(trials[variant], step_s)
+            trials[variant] = min(trials[variant], seconds_per_1k_tokens(parts))
         threads, cache = min(trials, key=trials.__getitem__)
         self._use_variant(threads, cache)
         libraries = (torch, transformers, trl)
@@ -164,8 +164,9 @@ def _make_tokenizer(job: Job) -> transformers.PreTrainedTokenizerFast:
     ids = {word: i for i, word in enumerate(job.vocabulary)}
     words = tokenizers.Tokenizer(tokenizers.models.WordLevel(ids, unk_token="<eos>"))
     words.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    end = job.vocabulary[job.eos_ids[0]]  # it fills up ended rows, too
     return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=words, eos_token="<eos>", pad_token="<eos>"
+        tokenizer_object=words, eos_token=end, pad_token=end
     )
 
 

@@ -13,19 +13,22 @@ from benchmarks import probe
 from benchmarks.counts import (
     count_parameters,
     decode_bytes,
+    expected_tokens,
     forward_flops,
+    length_law,
     model_config,
     update_flops,
 )
-from benchmarks.job import JOBS, Job, reward
-from benchmarks.ours import OurStep
-from benchmarks.run import (
-    format_table,
-    measure_sides,
-    parse_arguments,
+from benchmarks.figures import (
+    LengthLaw,
+    check_equal_tokens,
+    median_interval,
     ratios_to_ours,
     summarize_steps,
 )
+from benchmarks.job import JOBS, Job, reward, seconds_per_1k_tokens
+from benchmarks.ours import OurStep
+from benchmarks.run import format_table, measure_sides, parse_arguments
 from benchmarks.sae.job import Job as AutoencoderJob
 from job_jax.command import load_config
 from job_jax.config import MeshConfig
@@ -55,17 +58,19 @@ _BY_HAND = Job(
 
 # Answers every step in one second, after writing its name into a file.
 _LOGGING_SIDE = """
-import pathlib, sys
+import os, pathlib, sys
 from benchmarks.channel import Channel
 from benchmarks.job import Job
 channel = Channel()
 print("what a library says goes elsewhere")
-name, path = sys.argv[1:]
-channel.send({"job": channel.receive_job(Job).hidden_size})
+name, path, lengths = sys.argv[1], sys.argv[2], [int(n) for n in sys.argv[3:]]
+size = channel.receive_job(Job).hidden_size
+cache = os.environ.get("JAX_COMPILATION_CACHE_DIR")
+channel.send({"job": size, "cache": cache, "first_step_s": 2.0 if name == "A" else 3.0})
 while channel.wants_step():
     with pathlib.Path(path).open("a") as file:
         file.write(name)
-    channel.send({"rollout_s": 1.0, "tokens": 4})
+    channel.send({"rollout_s": 1.0, "tokens": sum(lengths), "lengths": lengths})
 channel.send({"peak_rss_bytes": 1})
 """
 
@@ -85,7 +90,46 @@ def test_work_of_a_job_small_enough_to_count_by_hand():
     assert decode_bytes(_BY_HAND) == 4 * (2 * 104 + 20 + 4 * (2 * 4 + 6 * 3))
 
 
-@pytest.mark.parametrize(("size", "millions"), [("3M", 3.1), ("24M", 23.9)])
+def test_work_of_a_job_whose_rows_end_at_random():
+    """One id in five ends a row: it has token 2 with chance 4/5, token 3 with 16/25."""
+    job = dataclasses.replace(_BY_HAND, num_end_ids=1)
+    second, third = 4 / 5, 16 / 25
+    assert expected_tokens(job) == pytest.approx(6 * (1 + second + third))
+    # 84 weights for prompts and tokens that are read; the head at every token.
+    products = 2 * 84 * (4 + 6 * (second + third))
+    products += 2 * 20 * 6 * (1 + second + third)
+    attention = 4 * 2 * 2 * (2 * 3 + 6 * (3 * second + 4 * third))
+    assert forward_flops(job) == round(products + attention)
+    assert update_flops(job) == 3 * forward_flops(job)
+    # Weights are read while any of 6 rows goes on, a prompt while any of its 3 does.
+    numbers = 20.0
+    for own, goes_on in ((1, second), (2, third)):
+        numbers += 104 * (1 - (1 - goes_on) ** 6)
+        numbers += 4 * (2 * 2 * (1 - (1 - goes_on) ** 3) + 6 * own * goes_on)
+    assert decode_bytes(job) == round(4 * numbers)
+    # Lengths 1, 2 and 3 with chances 5/25, 4/25 and 16/25.
+    mean = (5 * 1 + 4 * 2 + 16 * 3) / 25
+    square = (5 * 1 + 4 * 4 + 16 * 9) / 25
+    law = length_law(job)
+    assert law.mean == pytest.approx(mean)
+    assert law.variance == pytest.approx(square - mean**2)
+    assert law.limit == 3
+
+
+def test_the_geometric_job_makes_a_quarter_of_its_limit():
+    job = JOBS["3M-geometric"]
+    law = length_law(job)
+    assert law.mean == pytest.approx(64 * (1 - (63 / 64) ** 256))
+    assert 0.24 < law.mean / job.new_tokens < 0.25
+    assert job.eos_ids == (504, 505, 506, 507, 508, 509, 510, 511)
+    words = set(" ".join(job.prompt_texts()).split())
+    assert words.isdisjoint(job.vocabulary[i] for i in job.eos_ids)
+    assert [job.true_length(ids) for ids in ([1, 504, 2], [511], [1, 2])] == [2, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("size", "millions"), [("3M", 3.1), ("24M", 23.9), ("3M-vocab8192", 5.0)]
+)
 def test_a_size_holds_the_parameters_that_our_model_has(size, millions):
     job = JOBS[size]
     policy = nnx.eval_shape(
@@ -103,12 +147,13 @@ def test_every_side_reads_the_same_prompts_and_none_can_end_early():
     texts = job.prompt_texts()
     assert texts == job.prompt_texts()
     assert [len(text.split()) for text in texts] == [64] * 8
-    assert job.vocabulary.index("<eos>") == job.eos_id == job.vocab_size
+    (eos_id,) = job.eos_ids
+    assert job.vocabulary.index("<eos>") == eos_id == job.vocab_size
     assert "<eos>" not in " ".join(texts)
 
 
 def test_the_reward_splits_groups_by_the_last_word():
-    assert [reward(text) for text in ("w1 w20", "w2 w7")] == [1.0, 0.0]
+    assert [reward(text) for text in ("w1 w20", "w2 w7", "")] == [1.0, 0.0, 0.0]
 
 
 def test_figures_are_medians_and_rates_follow_them():
@@ -120,33 +165,115 @@ def test_figures_are_medians_and_rates_follow_them():
     assert (found["rollout_s"], found["step_s"]) == (2.0, 7.0)
     assert found["rollout_tokens_per_s"] == 4.0
     assert found["update_tokens_per_s"] == 2.0
+    assert found["seconds_per_1k_tokens"] == 1000 * 7 / 8
     assert found["range"]["rollout_s"] == [1.0, 9.0]
     sampling_alone = summarize_steps([{"rollout_s": 2.0, "tokens": 8}])
     assert sampling_alone.keys().isdisjoint({"step_s", "update_tokens_per_s"})
 
 
+def test_rates_count_the_tokens_of_their_own_round():
+    """2, 8 and 3 tokens a second; medians of seconds and tokens would give 4."""
+    steps = [
+        {"rollout_s": seconds, "tokens": tokens}
+        for seconds, tokens in ((4.0, 8), (1.0, 8), (2.0, 6))
+    ]
+    assert summarize_steps(steps)["rollout_tokens_per_s"] == 3.0
+    assert summarize_steps(steps)["seconds_per_1k_tokens"] == 1000 / 3
+    assert seconds_per_1k_tokens(steps[0]) == 500
+
+
 def test_a_slow_spell_over_a_whole_round_does_not_move_the_ratio():
     ours = [{"rollout_s": seconds, "tokens": 8} for seconds in (1.0, 50.0, 1.0)]
     theirs = [{"rollout_s": seconds, "tokens": 8} for seconds in (3.0, 150.0, 3.0)]
-    assert ratios_to_ours(theirs, ours) == {"rollout_s": 3.0}
+    assert ratios_to_ours(theirs, ours) == {"rollout_s": [3.0, 3.0, 3.0]}
+
+
+def test_ratios_are_of_seconds_a_token():
+    """Twice the seconds for half the tokens is four times as slow."""
+    ours, theirs = [{"rollout_s": 1.0, "tokens": 8}], [{"rollout_s": 2.0, "tokens": 4}]
+    assert ratios_to_ours(theirs, ours) == {"rollout_s": [4.0]}
+
+
+@pytest.mark.parametrize(
+    ("n", "low", "high"),
+    [(1, 1, 1), (2, 1, 2), (5, 1, 5), (8, 1, 8), (9, 2, 8), (20, 6, 15), (30, 10, 21)],
+)
+def test_interval_of_a_median_is_that_of_tables(n, low, high):
+    """Ranks as tabled for 95 %, n=20 for instance: Conover, table of binomial ranks."""
+    assert median_interval([*range(n, 0, -1)]) == [low, high]
 
 
 def test_steps_of_unequal_work_are_not_compared():
-    ours, theirs = ([{"rollout_s": 1.0, "tokens": tokens}] for tokens in (8, 9))
     with pytest.raises(ValueError, match=r"\[8, 9\] tokens are not the same work"):
-        ratios_to_ours(theirs, ours)
+        check_equal_tokens([{"tokens": 8}, {"tokens": 9}])
+    check_equal_tokens([{"tokens": 8}, {"tokens": 8}])
+
+
+def test_lengths_must_be_of_the_law_that_all_sides_share():
+    """100 rows of variance 25: a standard error of 0.5, of which five are allowed."""
+    law = LengthLaw(mean=10.0, variance=25.0, limit=13)
+    for mean, fits in ((12.4, True), (12.6, False), (7.6, True), (7.4, False)):
+        steps = [{"lengths": [mean] * 50}] * 2
+        if fits:
+            assert law.summarize_lengths(steps)["mean"] == pytest.approx(mean)
+        else:
+            with pytest.raises(ValueError, match=r"expected, are not the same work"):
+                law.summarize_lengths(steps)
+    found = law.summarize_lengths([{"lengths": [1, 2, 3]}, {"lengths": [13, 13]}])
+    assert found == {
+        "mean": 6.4,
+        "quartile_1": 2,
+        "median": 3,
+        "quartile_3": 13,
+        "at_limit": 0.4,
+    }
 
 
 def test_sides_take_turns(tmp_path):
     path = tmp_path / "turns"
     commands = {
-        name: [sys.executable, "-c", _LOGGING_SIDE, name, str(path)] for name in "AB"
+        name: [sys.executable, "-c", _LOGGING_SIDE, name, str(path), "1", "3"]
+        for name in "AB"
     }
     results = measure_sides(_BY_HAND, commands, 3)
     assert path.read_text() == "ABABAB"
     assert [result["side"] for result in results] == ["A", "B"]
     assert [result["job"] for result in results] == [_BY_HAND.hidden_size] * 2
-    assert results[1]["times_ours"] == {"rollout_s": 1.0}
+    assert [result["cache"] for result in results] == [None, None]
+    assert results[1]["times_ours"] == {
+        "rollout_s": 1.0,
+        "first_step_s": 1.5,
+        "peak_rss_bytes": 1.0,
+    }
+    assert results[1]["times_ours_interval"] == {"rollout_s": [1.0, 1.0]}
+
+
+def test_sides_whose_rows_end_at_random_are_compared_by_token(tmp_path):
+    """A made 4 tokens a second, B 8; a law that B's lengths break is an error."""
+
+    def measure(law, **options):
+        commands = {
+            name: [
+                sys.executable,
+                "-c",
+                _LOGGING_SIDE,
+                name,
+                str(tmp_path / "t"),
+                *rows,
+            ]
+            for name, rows in {"A": ("1", "3"), "B": ("3", "5")}.items()
+        }
+        return measure_sides(_BY_HAND, commands, 1, law=law, **options)
+
+    law = LengthLaw(mean=3.0, variance=1.0, limit=5)
+    ours, theirs = measure(law, cache=str(tmp_path))
+    assert theirs["times_ours"]["rollout_s"] == 0.5
+    assert (ours["lengths"]["mean"], theirs["lengths"]["at_limit"]) == (2.0, 0.5)
+    assert ours["cache"] == str(tmp_path)
+    with pytest.raises(ValueError, match=r"4\.0 tokens in the mean"):
+        measure(dataclasses.replace(law, mean=2.0, variance=0.1))
+    with pytest.raises(ValueError, match=r"\[4, 8\] tokens"):
+        measure(None)
 
 
 def test_a_side_that_dies_is_named():
@@ -155,8 +282,9 @@ def test_a_side_that_dies_is_named():
         measure_sides(_BY_HAND, commands, 1)
 
 
-def test_our_side_does_the_whole_job_and_compiles_nothing_once_warm():
-    job = JOBS["tiny"]
+@pytest.mark.parametrize("size", ["tiny", "tiny-geometric"])
+def test_our_side_does_the_whole_job_and_compiles_nothing_once_warm(size):
+    job = JOBS[size]
     mesh = make_mesh(MeshConfig())
     # optax raises a float to an integer power, which strict promotion refuses.
     with jax.set_mesh(mesh), jax.numpy_dtype_promotion("standard"):
@@ -166,10 +294,12 @@ def test_our_side_does_the_whole_job_and_compiles_nothing_once_warm():
         compiles = CompileCounter()
         steps = [ours.step(), ours.step()]
     assert compiles.count == 0
-    assert (
-        summarize_steps(steps)["tokens"]
-        == job.num_prompts * job.group_size * job.new_tokens
-    )
+    assert len(steps[0]["lengths"]) == job.num_prompts * job.group_size
+    assert steps[0]["tokens"] == sum(steps[0]["lengths"])
+    if job.num_end_ids:
+        length_law(job).summarize_lengths(steps)  # which raises if they are not of it
+    else:
+        assert {n for step in steps for n in step["lengths"]} == {job.new_tokens}
 
 
 @pytest.mark.exhaustive
@@ -201,22 +331,25 @@ def test_the_table_marks_what_a_side_lacks():
         "rollout_tokens_per_s": 4096.0,
         "rollout_s": 1.0,
         "rollout_mfu": 0.125,
-        "times_ours": {"rollout_s": 2.0},
+        "times_ours": {"rollout_s": 2.0, "peak_rss_bytes": 0.5},
         "peak_rss_bytes": 3 << 20,
     }
     header, _, line = format_table([row]).splitlines()
-    cells = dict(zip(header.split(" | "), line.split(" | "), strict=True))
+    titles, values = (row.strip("| ").split(" | ") for row in (header, line))
+    cells = dict(zip(titles, values, strict=True))
     assert cells["rollout tok/s"] == "4,096"
     assert cells["update tok/s"] == "-"
     assert cells["rollout FLOP/s"] == "12.5%"
     assert cells["peak RSS"] == "3 MiB"
     assert cells["rollout time"] == "2.00 x ours"
+    assert cells["peak memory"] == "0.50 x ours"
+    assert cells["first step s, cached"] == "-"
 
 
 @pytest.mark.parametrize(
     ("flag", "message"),
     [
-        ("--sizes=3M,7T", "'7T' is none of tiny, 3M, 24M"),
+        ("--sizes=3M,7T", "'7T' is none of tiny, tiny-geometric, 3M,"),
         ("--peers=tunix", "'tunix' is none of hf, trl"),
         ("--peers=hf", "--peer_python"),
         ("--repeats=0", "give at least 1"),

@@ -1,0 +1,249 @@
+"""`python -m benchmarks.compare [NEW.jsonl ...] [--against=benchmarks/ratios.json]`.
+
+Says what became slower or faster than a stored table of ratios has it. NEW is what
+`benchmarks.run` and `benchmarks.sae` print; standard input where none is given. Ratios
+alone are compared, a peer's time over ours in the same rounds: seconds tell of the
+machine and its load. A ratio has moved where the two runs' intervals, each 95 % over
+its rounds, lie apart. Exit code: 0 nothing is slower, 1 something is, 2 bad usage.
+`--store` writes the table anew, from NEW, instead.
+"""
+
+import argparse
+import dataclasses
+import json
+import pathlib
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+_STORED = pathlib.Path(__file__).with_name("ratios.json")
+_MIN_ROUNDS = 5  # under which an interval says too little
+_MAX_LOAD = 0.5
+# What is compared; grading a reward that costs nothing is not.
+_FIGURES = {
+    "rollout_s": "rollout",
+    "update_s": "update",
+    "step_s": "step",
+    "first_step_s": "first step",
+    "peak_rss_bytes": "peak memory",
+}
+
+# (job, side, figure)
+Key = tuple[str, str, str]
+
+
+class UsageError(ValueError):
+    """Files that hold nothing to compare; the message is for the user."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Ratio:
+    """How many times ours a peer's figure is; no interval where it is taken once."""
+
+    ratio: float
+    interval: tuple[float, float] | None
+    rounds: int
+
+    def __str__(self) -> str:
+        if self.interval is None:
+            return f"{self.ratio:.2f}"
+        return f"{self.ratio:.2f} [{self.interval[0]:.2f}, {self.interval[1]:.2f}]"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Table:
+    """Ratios, and what they were measured on."""
+
+    machine: Mapping[str, Any]
+    commit: str
+    versions: Mapping[str, str]
+    ratios: Mapping[Key, Ratio]
+
+
+def read_results(texts: Mapping[str, str]) -> Table:
+    """Returns the ratios of results as `benchmarks.run` prints them, by file.
+
+    Raises UsageError where they are none, or of several kinds of machine.
+    """
+    machine: dict[str, Any] = {}
+    versions: dict[str, str] = {}
+    ratios: dict[Key, Ratio] = {}
+    for record in _read_records(texts):
+        if "cpu" in record:
+            if machine and _kind(machine) != _kind(record):
+                raise UsageError("results of two kinds of machine; give those of one")
+            machine = record
+        elif "times_ours" in record:
+            versions |= record.get("versions", {})
+            # Ratios of our own sides tell of no peer.
+            if not record["side"].startswith("ours"):
+                ratios |= _ratios_of_side(record)
+    if not machine or not ratios:
+        raise UsageError("no results beside a peer; run benchmarks.run with --peers")
+    return Table(
+        machine=machine, commit=machine["commit"], versions=versions, ratios=ratios
+    )
+
+
+def _read_records(texts: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    for name, text in texts.items():
+        for number, line in enumerate(text.splitlines(), 1):
+            try:
+                record = json.loads(line)
+            except json.JSONDecodeError:
+                record = None
+            if not isinstance(record, dict):
+                raise UsageError(f"{name}:{number}: not a JSON object")
+            yield record
+
+
+def _read_files(paths: Sequence[pathlib.Path]) -> dict[str, str]:
+    """Returns the text of every file, of standard input where there is none."""
+    try:
+        return {str(path): path.read_text() for path in paths} or {
+            "standard input": sys.stdin.read()
+        }
+    except OSError as error:
+        raise UsageError(f"{error.filename}: {error.strerror}") from error
+
+
+def _ratios_of_side(record: Mapping[str, Any]) -> dict[Key, Ratio]:
+    intervals = record.get("times_ours_interval", {})
+    return {
+        (record["size"], record["side"], figure): Ratio(
+            ratio=ratio,
+            interval=tuple(intervals[figure]) if figure in intervals else None,
+            rounds=record["repeats"],
+        )
+        for figure, ratio in record["times_ours"].items()
+        if figure in _FIGURES
+    }
+
+
+def _kind(machine: Mapping[str, Any]) -> str:
+    return f"{machine['cpu']}, {machine['cores']} cores"
+
+
+def read_table(path: pathlib.Path) -> Table:
+    """Returns a stored table. Raises UsageError where there is none."""
+    if not path.exists():
+        raise UsageError(f"{path} does not exist; --store writes it")
+    try:
+        stored = json.loads(path.read_text())
+        ratios = {
+            (job, side, figure): Ratio(
+                ratio=found["ratio"],
+                interval=tuple(found["interval"]) if "interval" in found else None,
+                rounds=found["rounds"],
+            )
+            for job, sides in stored["ratios"].items()
+            for side, figures in sides.items()
+            for figure, found in figures.items()
+        }
+        table = Table(**{**stored, "ratios": ratios})
+        _kind(table.machine)
+    except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+        raise UsageError(f"{path} is no table of ratios: {error!r}") from error
+    return table
+
+
+def write_table(table: Table, path: pathlib.Path) -> None:
+    """Writes a table as JSON, without what is known of the machine but its kind."""
+    nested: dict[str, Any] = {}
+    for (job, side, figure), ratio in table.ratios.items():
+        found: dict[str, Any] = {
+            "ratio": round(ratio.ratio, 4),
+            "rounds": ratio.rounds,
+        }
+        if ratio.interval is not None:
+            found["interval"] = [round(end, 4) for end in ratio.interval]
+        nested.setdefault(job, {}).setdefault(side, {})[figure] = found
+    machine = {name: table.machine[name] for name in ("cpu", "cores", "python")}
+    record = {
+        "machine": machine,
+        "commit": table.commit,
+        "versions": table.versions,
+        "ratios": nested,
+    }
+    path.write_text(json.dumps(record, indent=1) + "\n")
+
+
+def compare_ratios(
+    old: Mapping[Key, Ratio], new: Mapping[Key, Ratio]
+) -> dict[Key, str]:
+    """Returns what became of every ratio of either.
+
+    A smaller ratio is slower: the peer gained on us. What is taken once, or in under
+    five rounds, is not judged.
+    """
+    return {key: _judge(old.get(key), new.get(key)) for key in {**old, **new}}
+
+
+def _judge(old: Ratio | None, new: Ratio | None) -> str:
+    if new is None:
+        return "not measured"
+    if old is None:
+        return "new"
+    if old.interval is None or new.interval is None:
+        return "taken once, not judged"
+    if min(old.rounds, new.rounds) < _MIN_ROUNDS:
+        return f"under {_MIN_ROUNDS} rounds, not judged"
+    if new.interval[1] < old.interval[0]:
+        return "slower"
+    if new.interval[0] > old.interval[1]:
+        return "faster"
+    return "the same, within the spread"
+
+
+def format_report(old: Table, new: Table) -> list[str]:
+    """Returns what was compared, then a line for every figure."""
+    lines = [f"{old.commit} -> {new.commit}, peers' time over ours"]
+    if _kind(old.machine) != _kind(new.machine):
+        lines.append(
+            f"another kind of machine: {_kind(old.machine)} -> {_kind(new.machine)}; "
+            "ratios depend on it, too"
+        )
+    if new.machine.get("load", 0.0) > _MAX_LOAD:
+        load = new.machine["load"]
+        lines.append(f"the machine was busy (load {load:.1f}): measure again")
+    lines += [
+        f"another version of {name}: {version} -> {new.versions[name]}"
+        for name, version in old.versions.items()
+        if new.versions.get(name, version) != version
+    ]
+    for key, found in compare_ratios(old.ratios, new.ratios).items():
+        job, side, figure = key
+        change = " -> ".join(str(table.ratios.get(key, "?")) for table in (old, new))
+        lines.append(f"{job}, {side}, {_FIGURES[figure]}: {change}: {found}")
+    return lines
+
+
+def main(argv: Sequence[str]) -> int:
+    """Returns the exit code of the command."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.compare", description=__doc__, allow_abbrev=False
+    )
+    parser.add_argument("new", nargs="*", type=pathlib.Path, metavar="NEW.jsonl")
+    parser.add_argument("--against", type=pathlib.Path, default=_STORED)
+    parser.add_argument("--store", action="store_true", help="write the table instead")
+    flags = parser.parse_args(argv)
+    try:
+        new = read_results(_read_files(flags.new))
+        if flags.store:
+            write_table(new, flags.against)
+            print(f"{len(new.ratios)} ratios stored in {flags.against}")
+            return 0
+        old = read_table(flags.against)
+        if old.ratios.keys().isdisjoint(new.ratios):
+            raise UsageError(
+                f"none of the results' jobs and sides is in {flags.against}"
+            )
+    except UsageError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print("\n".join(format_report(old, new)))
+    return int("slower" in compare_ratios(old.ratios, new.ratios).values())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
