@@ -401,6 +401,26 @@ MUTANTS = [
         ),
     ),
     *_of(
+        "rlvr_jax/metrics/rollouts.py",
+        ("tests/metrics/test_rollouts.py",),
+        formats_of_the_unverified=(
+            'if c.verdict.status != "unverified"]',
+            "if c.verdict.status]",
+        ),
+    ),
+    *_of(
+        "benchmarks/compare.py",
+        ("tests/test_benchmark_compare.py",),
+        faster_is_slower=(
+            "new.interval[1] < old.interval[0]",
+            "new.interval[0] > old.interval[1]",
+        ),
+        touching_is_slower=(
+            "new.interval[1] < old.interval[0]",
+            "new.interval[1] <= old.interval[0]",
+        ),
+    ),
+    *_of(
         "sae_jax/losses.py",
         ("tests/sae_jax/test_losses.py",),
         no_bfloat16=(
