@@ -131,41 +131,41 @@ def read_table(path: pathlib.Path) -> Table:
     try:
         stored = json.loads(path.read_text())
         ratios = {
-            (job, side, figure): Ratio(
+            (found["job"], found["side"], found["figure"]): Ratio(
                 ratio=found["ratio"],
-                interval=tuple(found["interval"]) if "interval" in found else None,
+                interval=tuple(found["interval"]) if found["interval"] else None,
                 rounds=found["rounds"],
             )
-            for job, sides in stored["ratios"].items()
-            for side, figures in sides.items()
-            for figure, found in figures.items()
+            for found in stored["ratios"]
         }
         table = Table(**{**stored, "ratios": ratios})
         _kind(table.machine)
-    except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+    except (KeyError, TypeError, json.JSONDecodeError) as error:
         raise UsageError(f"{path} is no table of ratios: {error!r}") from error
     return table
 
 
 def write_table(table: Table, path: pathlib.Path) -> None:
-    """Writes a table as JSON, without what is known of the machine but its kind."""
-    nested: dict[str, Any] = {}
-    for (job, side, figure), ratio in table.ratios.items():
-        found: dict[str, Any] = {
-            "ratio": round(ratio.ratio, 4),
-            "rounds": ratio.rounds,
-        }
-        if ratio.interval is not None:
-            found["interval"] = [round(end, 4) for end in ratio.interval]
-        nested.setdefault(job, {}).setdefault(side, {})[figure] = found
-    machine = {name: table.machine[name] for name in ("cpu", "cores", "python")}
-    record = {
-        "machine": machine,
+    """Writes a table as JSON, a line a ratio; of the machine only what it is."""
+    head = {
+        "machine": {name: table.machine[name] for name in ("cpu", "cores", "python")},
         "commit": table.commit,
-        "versions": table.versions,
-        "ratios": nested,
+        "versions": dict(table.versions),
     }
-    path.write_text(json.dumps(record, indent=1) + "\n")
+    lines = [
+        json.dumps(
+            {
+                **dict(zip(("job", "side", "figure"), key, strict=True)),
+                "ratio": round(ratio.ratio, 4),
+                "interval": ratio.interval and [round(x, 4) for x in ratio.interval],
+                "rounds": ratio.rounds,
+            }
+        )
+        for key, ratio in table.ratios.items()
+    ]
+    ratios = ",\n  ".join(lines)
+    opening = json.dumps(head, indent=1).removesuffix("\n}")
+    path.write_text(f'{opening},\n "ratios": [\n  {ratios}\n ]\n}}\n')
 
 
 def compare_ratios(
