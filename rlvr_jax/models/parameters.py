@@ -153,7 +153,22 @@ def linear(x_BTX: jax.Array, weight: nnx.Param | Linear) -> jax.Array:
     """Returns x W; leading axes of W are flattened until they match the width of x."""
     if isinstance(weight, Linear):
         return weight(x_BTX)
-    return x_BTX @ weight[...].reshape(x_BTX.shape[-1], -1)
+    return multiply_rows(x_BTX, weight[...].reshape(x_BTX.shape[-1], -1))
+
+
+def multiply_rows(
+    x_BTX: jax.Array, weight_XY: jax.Array, *, output_dtype: Any = None
+) -> jax.Array:
+    """Returns x W, [B, T, Y], multiplied as one matrix [B T, X].
+
+    The gradient of W then contracts one axis. Of two, XLA on CPU first makes a
+    transposed copy of x, which takes as long as the product.
+    """
+    B, T, X = x_BTX.shape
+    product_CY = jnp.matmul(
+        x_BTX.reshape(B * T, X), weight_XY, preferred_element_type=output_dtype
+    )
+    return product_CY.reshape(B, T, weight_XY.shape[1])
 
 
 def check_token_ids(ids: Any, vocab_size: int, name: str, *, mask: Any = None) -> None:

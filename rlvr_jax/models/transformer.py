@@ -37,7 +37,7 @@ from rlvr_jax.models.masks import (
     expand_layer_types,
     prompt_contexts,
 )
-from rlvr_jax.models.parameters import check_token_ids, normal_param
+from rlvr_jax.models.parameters import check_token_ids, multiply_rows, normal_param
 
 
 class Transformer(nnx.Module):
@@ -112,11 +112,10 @@ class Transformer(nnx.Module):
     def logits(self, hidden_BTD: jax.Array) -> Float[Array, " B T V"]:
         """Returns float32 logits of final hidden states."""
         head = self.embedding if self.config.tie_embeddings else self.lm_head
-        logits_BTV = jnp.einsum(
-            "btd,vd->btv",
+        logits_BTV = multiply_rows(
             hidden_BTD,
-            head[...].astype(hidden_BTD.dtype),
-            preferred_element_type=jnp.float32,
+            head[...].astype(hidden_BTD.dtype).T,
+            output_dtype=jnp.float32,
         )
         return soft_cap(logits_BTV, self.config.final_logit_softcap)
 
