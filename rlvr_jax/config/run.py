@@ -100,6 +100,22 @@ class SamplerConfig(ConfigSection):
     tensor_parallel: NonNegativeInt = (
         0  # devices that share a copy, in compute dtype; 0: as the update's
     )
+    devices: NonNegativeInt = 0  # the last n are the sampler's alone; 0: all, in turns
+
+    def __post_init__(self) -> None:
+        """Refuses devices of the sampler's own that do not say how it lies there."""
+        super().__post_init__()
+        check(
+            self.devices == 0 or self.tensor_parallel > 0,
+            f"devices={self.devices} of the sampler's own hold copies of the weights, "
+            "and tensor_parallel=0 asks for none; set tensor_parallel to the devices "
+            "that share a copy, such as 1",
+        )
+        check(
+            self.tensor_parallel == 0 or self.devices % self.tensor_parallel == 0,
+            f"devices={self.devices} does not split into copies over tensor_parallel="
+            f"{self.tensor_parallel}; make it a multiple",
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -118,6 +134,10 @@ class TrainConfig(ConfigSection):
     )
     overlong_buffer: NonNegativeInt = 0  # DAPO's penalty on the last N tokens; 0: off
     old_logprobs: Literal["sampler", "trainer"] = "sampler"  # what the ratio divides by
+    # Rollouts of step t are drawn with the weights before step t - staleness
+    staleness: Annotated[
+        int, Constraint("be 0, 1 or 2", lambda steps: 0 <= steps <= 2)
+    ] = 0
     optimizer: OptimizerConfig = OptimizerConfig(learning_rate=3e-4)
     reward: RewardConfig = RewardConfig()
     advantage: AdvantageConfig = AdvantageConfig()
@@ -173,6 +193,12 @@ class TrainConfig(ConfigSection):
             "and old_logprobs=sampler has none after the first of num_epochs="
             f"{self.num_epochs} x num_minibatches={self.num_minibatches} optimizer "
             "steps; set old_logprobs=trainer",
+        )
+        check(
+            self.staleness == 0 or self.loss.tis_cap > 0,
+            f"staleness={self.staleness} learns from rollouts of an older policy, and "
+            "loss.tis_cap=0 does not weigh them by how likely they have become; set "
+            "loss.tis_cap, such as 2",
         )
         check(
             not self.loss.exclude_zero_variance or self.rfgo.lambda_p == 0,
@@ -313,6 +339,13 @@ class Config(ConfigSection):
             "at least 2, and a divisor of prompt_pad_multiple="
             f"{self.prompt_pad_multiple} and completion_pad_multiple="
             f"{self.completion_pad_multiple}",
+        )
+        staleness, rounds = self.train.staleness, self.dynamic_sampling.max_rounds
+        check(
+            staleness == 0 or rounds == 0,
+            f"train.staleness={staleness} draws the next step's rollouts before this "
+            f"one's are verified, and dynamic_sampling.max_rounds={rounds} draws more "
+            "by their verdicts; set one of them to 0",
         )
         rank, tensor = self.train.lora.rank, self.sampler.tensor_parallel
         check(

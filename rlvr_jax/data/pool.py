@@ -34,6 +34,7 @@ class ProblemBatch:
     """The problems of one batch. Written by `Pool.next_batch`, read by `rollouts`."""
 
     problems: list[Problem]
+    source_index: Int[np.ndarray, " P"]  # within the source
     problem_index: Int[np.ndarray, " P"]  # within the pool, -1 outside
     num_fallback: int  # rows for which the curriculum had no eligible problem
 
@@ -77,7 +78,7 @@ class Pool:
         def read(batch_index: int) -> ProblemBatch:
             now = dataclasses.replace(difficulty, num_batches=batch_index)
             indices = self.next_indices(now, step, batch_size, asked=asked)
-            return self._read(indices, shard)
+            return self.read(indices.shard(shard) if shard else indices)
 
         if not self._curriculum.ignores_difficulty:
             return read(difficulty.num_batches)
@@ -105,13 +106,12 @@ class Pool:
         )
         return self._curriculum.next_batch(difficulty, draw, batch_size)
 
-    def _read(
-        self, batch: BatchIndices, shard: grain.sharding.ShardOptions | None
-    ) -> ProblemBatch:
-        """Returns the batch's problems, or one process's rows of them."""
-        problems_P = (batch.shard(shard) if shard else batch).problems
+    def read(self, batch: BatchIndices) -> ProblemBatch:
+        """Returns the problems of a batch that a curriculum chose."""
+        problems_P = batch.problems
         return ProblemBatch(
             problems=list(read_rows(self._source, problems_P.tolist())),
+            source_index=problems_P,
             problem_index=np.where(problems_P < self.size, problems_P, -1),
             num_fallback=batch.num_fallback,
         )

@@ -1,13 +1,13 @@
 """One rollout batch -> optimizer steps and their diagnostics."""
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from job_jax.processes import device_get
-from rlvr_jax.config import Config
+from rlvr_jax.config import Config, TrainConfig
 from rlvr_jax.learn.batches import (
     mask_low_entropy_tokens,
     shuffle_groups,
@@ -30,7 +30,7 @@ from rlvr_jax.types import BANDS, Batch, FeatureSums, LossAux
 
 
 class StaleRolloutsError(RuntimeError):
-    """The rollouts were sampled from other weights than those about to be updated."""
+    """The rollouts were sampled from other weights than train.staleness asks for."""
 
 
 class LogprobMismatchError(RuntimeError):
@@ -64,13 +64,13 @@ def run_updates(
 
     `batch` is what `batch_from_rollouts` makes of the rollouts, in NumPy; with a
     `probe` it has targets. Raises StaleRolloutsError where `weight_version`, the
-    rollouts', is not this state's, LogprobMismatchError where sampler and scorer
-    disagree on the first minibatch by more than train.max_logprob_mismatch, and
-    DivergedError after too many non-finite steps.
+    rollouts', is not the one that train.staleness asks for, LogprobMismatchError where
+    sampler and scorer of the same weights disagree on the first minibatch by more than
+    train.max_logprob_mismatch, and DivergedError after too many non-finite steps.
     """
     train = config.train
     version = int(device_get(state.step))
-    _check_not_stale(int(weight_version), version)
+    versions_behind = _check_not_stale(int(weight_version), version, train=train)
     batch, score_metrics = _add_scores(
         updater,
         state.params,
@@ -94,9 +94,12 @@ def run_updates(
     for _, report in done:
         check_not_diverged(report, train.optimizer.max_consecutive_nonfinite)
     once = [losses for losses, _ in done[: train.num_minibatches]]
-    metrics = _mean_metrics(done) | _first_mismatch(done) | score_metrics
+    metrics = _mean_metrics(done) | score_metrics
+    metrics |= _first_mismatch(done, versions_behind=versions_behind)
     metrics |= _external_metrics(_sum_all([losses.external_sums for losses in once]))
-    _check_mismatch(metrics["logprob_mismatch/mean"], train.max_logprob_mismatch)
+    if train.staleness:
+        metrics["staleness/versions_behind"] = float(versions_behind)
+    _check_mismatch(metrics, train.max_logprob_mismatch)
     return UpdateResult(
         state=state,
         metrics=metrics,
@@ -111,9 +114,10 @@ def _optimizer_steps(
 ) -> Iterator[tuple[int, Iterator[Batch]]]:
     """Yields the epoch and the micro-batches of every optimizer step.
 
-    Those of the first are on-policy, whatever computed `old_logprobs`: the parameters
-    that it reads are the ones that sampled. In bfloat16 two programs disagree on a
-    completion's log-probability by more than GSPO's bounds allow.
+    Those of the first are on-policy, whatever computed `old_logprobs`: the old policy
+    is the one that it reads. In bfloat16 two programs disagree on a completion's
+    log-probability by more than GSPO's bounds allow. What an older policy sampled
+    (`train.staleness`) is weighed by `loss.tis_cap`, not by the ratio.
     """
     train, cut = config.train, MicroBatchCut.from_config(config)
     for epoch in range(train.num_epochs):
@@ -204,15 +208,21 @@ def _add_scores(
     return batch, metrics
 
 
-def _check_not_stale(rollouts_version: int, version: int) -> None:
-    if rollouts_version != version:
+def _check_not_stale(rollouts_version: int, version: int, *, train: TrainConfig) -> int:
+    """Returns how many optimizer steps the rollouts' weights are behind."""
+    behind = min(version, train.staleness * train.optimizer_steps_per_batch)
+    if rollouts_version != version - behind:
         raise StaleRolloutsError(
             f"rollouts carry weight version {rollouts_version}, the update has version "
-            f"{version}; sample again before learning"
+            f"{version} and with train.staleness={train.staleness} reads those of "
+            f"{version - behind}; sample again before learning"
         )
+    return behind
 
 
-def _check_mismatch(gap: float, limit: float) -> None:
+def _check_mismatch(metrics: Mapping[str, float], limit: float) -> None:
+    """Raises LogprobMismatchError; rollouts of older weights have no mismatch."""
+    gap = metrics.get("logprob_mismatch/mean", 0.0)
     if gap > limit:
         raise LogprobMismatchError(
             f"sampler and scorer differ by {gap:.3g} nats a token where "
@@ -247,17 +257,18 @@ def _external_metrics(sums: np.ndarray | None) -> dict[str, float]:
     return {"external/logprob": float(sums[0] / sums[1])}
 
 
-def _first_mismatch(done: list[Any]) -> dict[str, float]:
-    """Returns the mismatch of the first minibatch, whose weights are the sampler's.
+def _first_mismatch(done: list[Any], *, versions_behind: int) -> dict[str, float]:
+    """Returns how far the first minibatch's log-probabilities are from the sampler's.
 
-    Where more optimizer steps follow, also the fraction of its tokens that the mismatch
-    with the old log-probabilities alone takes out of the ratio's bounds.
+    On the weights that sampled this is the mismatch; else it is what the policy has
+    changed meanwhile, and has another name. Where more optimizer steps follow, also the
+    fraction of its tokens that the mismatch with the old log-probabilities alone takes
+    out of the ratio's bounds.
     """
     first, tokens = done[0][0], max(done[0][0].tokens, 1.0)
-    metrics = {
-        "logprob_mismatch/mean": float(first.logprob_mismatch / tokens),
-        "logprob_mismatch/max": float(first.logprob_mismatch_max),
-    }
+    mean, largest = first.logprob_mismatch / tokens, first.logprob_mismatch_max
+    name = "staleness/logprob_change" if versions_behind else "logprob_mismatch"
+    metrics = {f"{name}/mean": float(mean), f"{name}/max": float(largest)}
     if len(done) > 1 and "mismatch_clipped" in first.scalars:
         clipped = float(first.scalars["mismatch_clipped"] / tokens)
         metrics["logprob_mismatch/clipped"] = clipped

@@ -13,7 +13,8 @@ loses its length well before its accuracy (https://arxiv.org/abs/2605.28388). It
     verdict/correct, verdict/incorrect, verdict/unverified
     behavior/repetition, behavior/bare_answer, behavior/skipped_steps,
     behavior/forgotten, dynamic_sampling/zero_variance
-    logprob_mismatch/mean, optimizer/skipped
+    logprob_mismatch/mean, logprob_mismatch/clipped, optimizer/skipped
+    staleness/versions_behind, loss/tis_truncated
     sae/fve_reference, sae/splice_kl_reference, sae/splice_cost_reference
 
 and leaves out what a step does not have. The conditions: `metrics.symptoms`.

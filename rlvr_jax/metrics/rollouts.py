@@ -243,11 +243,12 @@ def run_summary(rows: Sequence[Mapping[str, Any]], config: Config) -> dict[str, 
     """Returns what summary.json says of a run's training steps, from metrics.jsonl.
 
     The mismatch of sampler and scorer is a mean over steps, in nats a token; a skipped
-    step has none. Verdicts count the completions that were learned from.
+    step has none, nor has one whose rollouts are of older weights. Verdicts count the
+    completions that were learned from.
     """
     steps = [row for row in rows if row["stage"] == "train"]
     mismatches = {
-        name: [row[key] for row in steps if row[key] is not None]
+        name: [row[key] for row in steps if row.get(key) is not None]
         for name, key in (
             ("mean", "logprob_mismatch/mean"),
             ("max", "logprob_mismatch/max"),

@@ -32,6 +32,8 @@ _NAMES = frozenset(
         "dynamic_sampling/zero_variance",
         "logprob_mismatch/mean",
         "logprob_mismatch/clipped",
+        "staleness/versions_behind",
+        "loss/tis_truncated",
         "optimizer/skipped",
         "sae/fve_reference",
         "sae/splice_kl_reference",
@@ -48,6 +50,7 @@ _LENGTH_COLLAPSE = 0.5  # of the first steps' mean
 _ENTROPY_COLLAPSE = 0.1  # of the first steps' mean
 _MISMATCH_NEAR_LIMIT = 0.5  # of the limit that stops the run
 _MAX_CLIPPED_BY_MISMATCH = 0.05  # of tokens
+_MAX_TRUNCATED_WEIGHTS = 0.05  # of tokens
 _MAX_UNVERIFIED = 0.05  # of completions
 _MAX_SHORTCUT_RISE = 0.2  # of completions, beyond the first steps' share
 
@@ -125,7 +128,7 @@ def find_symptoms(
     """
     row, few = recent[-1], min(FEW_STEPS, window)
     found = [*_skipped_updates(recent), *_logprob_mismatch(row, max_logprob_mismatch)]
-    found += _clipped_by_mismatch(row)
+    found += [*_clipped_by_mismatch(row), *_stale_rollouts(row)]
     found += _sae_stale(first, row, max_unexplained_growth)
     found += _sae_unfaithful(row, max_splice_cost)
     if num_steps >= window:
@@ -250,6 +253,20 @@ def _clipped_by_mismatch(row: StepMetrics) -> _Findings:
         "Compute in float32 (model.compute_dtype), take one optimizer step a batch "
         "(train.num_minibatches, train.num_epochs), or set "
         "train.loss.importance_sampling_level=token or wider bounds.",
+    )
+
+
+def _stale_rollouts(row: StepMetrics) -> _Findings:
+    share = row.get("loss/tis_truncated", 0.0)
+    behind = row.get("staleness/versions_behind", 0.0)
+    if behind == 0 or share <= _MAX_TRUNCATED_WEIGHTS:
+        return
+    yield (
+        "stale_rollouts",
+        f"The importance weights of {_percent(share)} of tokens are cut by "
+        f"train.loss.tis_cap: the policy has moved far in the {behind:.0f} optimizer "
+        "steps since they were drawn.",
+        "Lower train.staleness or train.optimizer.learning_rate.",
     )
 
 

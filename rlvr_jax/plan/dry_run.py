@@ -3,6 +3,7 @@
 import json
 import math
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import jax
@@ -11,7 +12,7 @@ from jax.sharding import Mesh
 
 from job_jax.command import UsageError
 from job_jax.config_io import to_json
-from job_jax.mesh import describe_devices, make_mesh
+from job_jax.mesh import describe_devices
 from job_jax.schema import ConfigError
 from rlvr_jax.config import Config
 from rlvr_jax.models import Transformer, abstract_params, replicated_params
@@ -20,7 +21,7 @@ from rlvr_jax.plan.memory import disk_bytes, resident_bytes, sampling_bytes
 from rlvr_jax.plan.topology import Topology, parse_topology
 from rlvr_jax.run.setup import open_setup
 from rlvr_jax.run.trainable import abstract_policy_parts
-from rlvr_jax.sampler import SamplerLayout
+from rlvr_jax.sampler import SamplerLayout, update_mesh
 
 _MIB = 1 << 20
 
@@ -34,7 +35,8 @@ def describe(config: Config, topology: str | None = None) -> str:
     problems are checked, and the text says so.
     """
     chips = parse_topology(topology) if topology else None
-    mesh = _plan_mesh(config, chips)
+    devices = _plan_devices(chips)
+    mesh = _plan_mesh(config, devices, chips)
     start = config.pretrained.path
     if start and not Path(start).is_dir():
         num_rows = hf_vocab_size(config.pretrained)
@@ -42,36 +44,53 @@ def describe(config: Config, topology: str | None = None) -> str:
             lambda: Transformer(config.model, num_rows, nnx.Rngs(0))
         )
         lines = [f"there is no {start}: neither tokenizer nor data checked"]
-        return _format(config, mesh, policy, num_rows, chips=chips, lines=lines)
+        layout = SamplerLayout.from_config(config, policy, mesh, devices)
+        return _format(config, mesh, layout, policy, num_rows, chips=chips, lines=lines)
     with tempfile.TemporaryDirectory() as scratch:
-        setup = open_setup(config, Path(scratch) / "tokenizer.model", mesh=mesh)
+        setup = open_setup(config, Path(scratch) / "tokenizer.model", devices=devices)
         config.probe.check_before_run(config, setup.tokenizer.encode)
         policy = nnx.merge(setup.graphdef, setup.abstract_params())
-        lines = setup.dropped_report()
-        return _format(config, mesh, policy, setup.vocab_size, chips=chips, lines=lines)
+        return _format(
+            config,
+            mesh,
+            setup.sampler_layout,
+            policy,
+            setup.vocab_size,
+            chips=chips,
+            lines=setup.dropped_report(),
+        )
 
 
-def _plan_mesh(config: Config, chips: Topology | None) -> Mesh:
-    if chips is None:
-        try:
-            return make_mesh(config.mesh)
-        except ConfigError as error:
-            raise ConfigError(
-                f"{error}; to plan for other devices than those of this machine, add "
-                "--topology=v5e:4x4 (the slice that the run will have)"
-            ) from error
+def _plan_mesh(
+    config: Config, devices: Sequence[jax.Device], chips: Topology | None
+) -> Mesh:
+    try:
+        return update_mesh(config, devices)
+    except ConfigError as error:
+        if chips is not None:
+            raise
+        raise ConfigError(
+            f"{error}; to plan for other devices than those of this machine, add "
+            "--topology=v5e:4x4 (the slice that the run will have)"
+        ) from error
+
+
+def _plan_devices(chips: Topology | None) -> Sequence[jax.Device]:
     devices = jax.devices()
+    if chips is None:
+        return devices
     if len(devices) < chips.num_chips:
         raise UsageError(
             f"--topology={chips.name} has {chips.num_chips} chips, and JAX has been "
             f"started with {len(devices)} devices"
         )
-    return make_mesh(config.mesh, devices[: chips.num_chips])
+    return devices[: chips.num_chips]
 
 
 def _format(
     config: Config,
     mesh: Mesh,
+    layout: SamplerLayout,
     policy: Transformer,
     vocab_size: int,
     *,
@@ -80,11 +99,24 @@ def _format(
 ) -> str:
     graphdef, params = nnx.graphdef(policy), abstract_params(policy, mesh)
     parts = abstract_policy_parts(graphdef, params, mesh, config.train.lora)
-    layout = SamplerLayout.from_config(config, policy, mesh)
     count = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params))
-    axes = " x ".join(f"{name} {size}" for name, size in mesh.shape.items())
     memory = resident_bytes(config, parts, mesh)
-    memory |= sampling_bytes(config, vocab_size, layout)
+    sampling = sampling_bytes(config, vocab_size, layout)
+    if layout.has_own_devices:
+        tables = [
+            "memory of each device of the update, by part (activations of the backward "
+            "pass beside it, see --compile_only):",
+            *_table(memory),
+            "memory of each device of the sampler, by part:",
+            *_table(sampling),
+        ]
+    else:
+        tables = [
+            "memory of each device, by part (activations of the backward pass beside "
+            "it, see --compile_only):",
+            *_table(memory | sampling),
+        ]
+    staleness = config.train.staleness
     devices = (
         f"{chips.num_chips} chips of {chips.name}, {chips.chip.hbm_gib} GiB each"
         if chips
@@ -96,11 +128,10 @@ def _format(
             f"parameters  {count:,}",
             f"vocabulary  {vocab_size:,}",
             f"devices     {devices}",
-            f"mesh        {axes}",
-            "memory of each device, by part (activations of the backward pass beside "
-            "it, "
-            "see --compile_only):",
-            *_table(memory),
+            f"mesh        {_axes(mesh)}",
+            *([f"sampler     {_axes(layout.mesh)}"] if layout.has_own_devices else []),
+            *([f"staleness   {_schedule(staleness)}"] if staleness else []),
+            *tables,
             "disk in the workdir, at most:",
             *_table(disk_bytes(config, parts)),
             *(
@@ -109,6 +140,17 @@ def _format(
             ),
             *lines,
         ]
+    )
+
+
+def _axes(mesh: Mesh) -> str:
+    return " x ".join(f"{name} {size}" for name, size in mesh.shape.items())
+
+
+def _schedule(staleness: int) -> str:
+    return (
+        f"step t learns from rollouts of the weights before step t - {staleness}, and "
+        f"of the initial weights before step {staleness}"
     )
 
 

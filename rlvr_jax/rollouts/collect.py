@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 
 from job_jax.processes import device_get
 from rlvr_jax.config import Config, TrainConfig
-from rlvr_jax.data import Difficulty, Pool, ProblemOutcome
+from rlvr_jax.data import Difficulty, Pool, ProblemBatch, ProblemOutcome
 from rlvr_jax.learn import (
     combine_rewards,
     correctness_rewards,
@@ -41,7 +41,7 @@ from rlvr_jax.rollouts.sample import sample_completions
 from rlvr_jax.rollouts.scores import confidence_metrics, score_completions
 from rlvr_jax.run.setup import RunSetup
 from rlvr_jax.run.throughput import StepTimer
-from rlvr_jax.types import ExternalTraces
+from rlvr_jax.types import ExternalTraces, Rollouts
 
 
 class Rewards(NamedTuple):
@@ -58,14 +58,14 @@ class Rewards(NamedTuple):
 class RolloutBatch:
     """What a step learns from, on the host, and what it reports.
 
-    Written by `collect_rollouts`, read by the loop. What is not `judged` (by
-    `learn.judged_completions`) has an advantage of 0. `has_signal` says which groups
-    hold correct and incorrect completions, whatever the shaped reward. `bands` are the
-    problems' bands that telemetry is cut by (`Difficulty.telemetry_bands` before the
-    step, indices into BANDS, -1 outside the pool). `outcomes` and `sampled_tokens`
-    count every group sampled; `groups` and all arrays only those selected to learn
-    from. `external` are the groups' external traces, None in a run without; whatever
-    else is here is of completions alone.
+    Written by `collect_rollouts` or `collect_drawn`, read by the loop. What is not
+    `judged` (by `learn.judged_completions`) has an advantage of 0. `has_signal` says
+    which groups hold correct and incorrect completions, whatever the shaped reward.
+    `bands` are the problems' bands that telemetry is cut by
+    (`Difficulty.telemetry_bands` before the step, indices into BANDS, -1 outside the
+    pool). `outcomes` and `sampled_tokens` count every group sampled; `groups` and all
+    arrays only those selected to learn from. `external` are the groups' external
+    traces, None in a run without; whatever else is here is of completions alone.
     """
 
     groups: ProblemGroups
@@ -103,7 +103,6 @@ def collect_rollouts(
     `batch_key` gives a batch's sampling key from the number of the batch. With dynamic
     sampling, more batches follow until enough groups have a signal.
     """
-    config = setup.config
     weights = setup.sampler_layout.place_params(state.params)
     if setup.sampler_layout.reshard is not None:
         timer.lap("reshard")
@@ -117,6 +116,39 @@ def collect_rollouts(
         batch_key=batch_key,
         timer=timer,
     )
+    return _make_batch(setup, rounds, difficulty, num_fallback, timer=timer)
+
+
+def collect_drawn(
+    setup: RunSetup,
+    problems: ProblemBatch,
+    rollouts: Rollouts,
+    difficulty: Difficulty,
+    *,
+    timer: StepTimer,
+) -> RolloutBatch:
+    """Grades and rewards rollouts, in NumPy, that were drawn steps ago.
+
+    `difficulty` is what is known by now, not as they were drawn.
+    """
+    groups = ProblemGroups(
+        problem_index=problems.problem_index,
+        rollouts=rollouts,
+        graded=grade_completions(setup, problems.problems, rollouts),
+    )
+    return _make_batch(setup, [groups], difficulty, problems.num_fallback, timer=timer)
+
+
+def _make_batch(
+    setup: RunSetup,
+    rounds: list[ProblemGroups],
+    difficulty: Difficulty,
+    num_fallback: int,
+    *,
+    timer: StepTimer,
+) -> RolloutBatch:
+    """Returns what a step learns from of all rounds that were sampled for it."""
+    config = setup.config
     groups = select_groups(rounds, config.train.batch_size)
     prior = difficulty.gather(groups.problem_index.tolist())
     bands_P, posterior_P = (

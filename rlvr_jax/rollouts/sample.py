@@ -30,9 +30,42 @@ def sample_completions(
 ) -> Rollouts:
     """Returns `num_samples` completions of each problem, in NumPy, cut at stop texts.
 
-    `weights` are parameters as `setup.sampler_layout.place_params` places them. With
-    `batch_size`, the first problem is repeated until there are so many, so that a last,
-    smaller batch runs the compiled program of the others.
+    The arguments are those of `start_sampling`.
+    """
+    return fetch_rollouts(
+        setup,
+        start_sampling(
+            setup,
+            problems,
+            weights,
+            sampling=sampling,
+            num_samples=num_samples,
+            key=key,
+            weight_version=weight_version,
+            batch_size=batch_size,
+            intervention=intervention,
+        ),
+    )
+
+
+def start_sampling(
+    setup: RunSetup,
+    problems: Sequence[Problem],
+    weights: Any,
+    *,
+    sampling: SamplingConfig,
+    num_samples: int,
+    key: jax.Array,
+    weight_version: Any,
+    batch_size: int | None = None,
+    intervention: ScopedIntervention | None = None,
+) -> Rollouts:
+    """Returns the completions as they will lie on the sampler's devices.
+
+    The devices may still be at work. `weights` are parameters as
+    `setup.sampler_layout.place_params` places them. With `batch_size`, the first
+    problem is repeated until there are so many, so that a last, smaller batch runs the
+    compiled program of the others.
     """
     missing = 0 if batch_size is None else batch_size - len(problems)
     prompts = encode_prompts(
@@ -40,7 +73,7 @@ def sample_completions(
         setup.tokenizer,
         pad_multiple=setup.config.prompt_pad_multiple,
     )
-    rollouts = setup.sample(
+    return setup.sample(
         weights,
         setup.shard_batch(prompts),
         setup.replicate(SamplingParams.from_config(sampling)),
@@ -50,6 +83,10 @@ def sample_completions(
         max_new_tokens=sampling.max_new_tokens,
         intervention=intervention,
     )
+
+
+def fetch_rollouts(setup: RunSetup, rollouts: Rollouts) -> Rollouts:
+    """Waits for rollouts; returns them in NumPy, cut at stop texts."""
     return truncate_at_stop(device_get(rollouts), setup.tokenizer)
 
 

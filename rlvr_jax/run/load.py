@@ -1,6 +1,7 @@
 """The way from a checkpoint to a policy: for stages, for commands, for `convert`."""
 
 import contextlib
+import dataclasses
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -100,6 +101,9 @@ def load_policy(config: Config, path: Path, *, stage: Stage) -> Iterator[LoadedP
             f"no {tokenizer}: the checkpoint's tokenizer lies in its workdir"
         )
     start_jax(config.mesh)
+    # No update runs beside: the sampler has all devices.
+    shared = dataclasses.replace(config.sampler, devices=0)
+    config = dataclasses.replace(config, sampler=shared)
     run = open_setup(config, tokenizer, stages=(stage,))
     for line in run.dropped_report():
         print(line, file=sys.stderr)

@@ -12,7 +12,6 @@ from jax.sharding import Mesh
 from job_jax.mesh import (
     batch_sharding,
     check_batch,
-    make_mesh,
     replicated_sharding,
 )
 from job_jax.processes import device_put
@@ -34,7 +33,13 @@ from rlvr_jax.models import (
 )
 from rlvr_jax.models.distribution import SamplingParams
 from rlvr_jax.models.huggingface import check_matches_hf, hf_vocab_size
-from rlvr_jax.sampler import SamplerLayout, ScopedIntervention, sample, sampler_mesh
+from rlvr_jax.sampler import (
+    SamplerLayout,
+    ScopedIntervention,
+    sample,
+    sampler_mesh,
+    update_mesh,
+)
 from rlvr_jax.tasks import Stage, Task
 from rlvr_jax.tokenizer import (
     Tokenizer,
@@ -54,7 +59,10 @@ PROBLEM_STAGES: tuple[Stage, ...] = get_args(Stage)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunSetup:
-    """An opened run. Its arrays live on `mesh`, which the caller has made current."""
+    """An opened run. Its arrays live on `mesh`, which the caller has made current.
+
+    With `sampler.devices` that is the update's mesh; the sampler's is its layout's.
+    """
 
     config: Config
     mesh: Mesh
@@ -189,17 +197,18 @@ def open_setup(
     tokenizer_path: pathlib.Path,
     *,
     stages: Sequence[Stage] = PROBLEM_STAGES,
-    mesh: Mesh | None = None,
+    devices: Sequence[jax.Device] | None = None,
 ) -> RunSetup:
     """Opens the run and returns it, with data, lengths and batches of `stages` checked.
 
-    Of a pretrained checkpoint config.json is read, the weights are not. A tokenizer
-    that the recipe trains is read from `tokenizer_path`, or else trained on the train
-    problems and written there. Raises ConfigError.
+    It takes all `devices`, JAX's unless given. Of a pretrained checkpoint config.json
+    is read, the weights are not. A tokenizer that the recipe trains is read from
+    `tokenizer_path`, or else trained on the train problems and written there. Raises
+    ConfigError.
     """
-    mesh = mesh or make_mesh(config.mesh)
+    mesh = update_mesh(config, devices)
     check_divisible(config.model, mesh, "mesh.tensor")
-    _check_batch_sizes(config, mesh, stages)
+    _check_batch_sizes(config, mesh, sampler_mesh(config, mesh, devices), stages)
     if config.pretrained.path:
         check_matches_hf(config.pretrained, config.model)
     task = _resolve_chat_template(config)
@@ -236,7 +245,7 @@ def open_setup(
         mesh=mesh,
         tokenizer=tokenizer,
         graphdef=nnx.graphdef(policy),
-        sampler_layout=SamplerLayout.from_config(config, policy, mesh),
+        sampler_layout=SamplerLayout.from_config(config, policy, mesh, devices),
         verifier=Grader(config.verifier),
         sources=sources,
         too_long=too_long,
@@ -338,8 +347,13 @@ def _num_embedding_rows(config: Config, tokenizer: Tokenizer) -> int:
     return tokenizer.vocab_size
 
 
-def _check_batch_sizes(config: Config, mesh: Mesh, stages: Sequence[Stage]) -> None:
-    """Raises ConfigError where a stage's rows do not divide over the mesh."""
+def _check_batch_sizes(
+    config: Config, mesh: Mesh, own_mesh: Mesh, stages: Sequence[Stage]
+) -> None:
+    """Raises ConfigError where a stage's rows do not divide over its mesh.
+
+    Prompts are sampled on the sampler's, `own_mesh`.
+    """
     sft, train = config.sft, config.train
     parts = {
         "sft": (
@@ -361,7 +375,7 @@ def _check_batch_sizes(config: Config, mesh: Mesh, stages: Sequence[Stage]) -> N
         check_batch(rows, mesh, what)
         if stage in prompts:
             rows, what = prompts[stage]
-            check_batch(rows, sampler_mesh(config, mesh), what)
+            check_batch(rows, own_mesh, what)
     if "train" in stages:
         for what, rows in config.probe.batch_sizes().items():
             check_batch(rows, mesh, what)

@@ -1,8 +1,9 @@
 """Tokens, seconds and FLOPs of a training stage."""
 
 import dataclasses
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import jax
@@ -13,6 +14,32 @@ from rlvr_jax.config import ModelConfig
 
 _NUM_PRODUCTS = 3
 PHASES = ("reshard", "rollout", "verify", "update", "probe")
+_WAITING = ("reshard", "rollout")  # phases in which the host waits for the sampler
+
+Span = tuple[float, float]  # two times of `time.perf_counter`
+
+
+class InFlight:
+    """When a program was started and when its results were there.
+
+    A thread of its own waits for them; it reads the clock and nothing else.
+    """
+
+    def __init__(self, results: Any):
+        self._start, self._end = time.perf_counter(), float("inf")
+        if all(leaf.is_ready() for leaf in jax.tree.leaves(results)):
+            self._end = self._start
+            return
+        threading.Thread(target=self._watch, args=(results,), daemon=True).start()
+
+    @property
+    def span(self) -> Span:
+        """Returns its two times; the second is infinite while it runs."""
+        return self._start, self._end
+
+    def _watch(self, results: Any) -> None:
+        jax.block_until_ready(results)
+        self._end = time.perf_counter()
 
 
 class StepTimer:
@@ -20,13 +47,36 @@ class StepTimer:
 
     def __init__(self) -> None:
         self._last = time.perf_counter()
+        self._others: list[Span] = []
         self.seconds: dict[str, float] = {}
 
     def lap(self, phase: str) -> None:
         """Adds the time since the last lap to that of `phase`."""
         now = time.perf_counter()
         self.seconds[phase] = self.seconds.get(phase, 0.0) + now - self._last
+        if phase not in _WAITING:
+            self._others.append((self._last, now))
         self._last = now
+
+    def overlap_seconds(self, in_flight: Iterable[InFlight]) -> float:
+        """Returns how long one of these ran while the host did not wait for it.
+
+        That is verifying, and updating where the sampler has devices of its own.
+        """
+        return overlap_seconds(self._others, [each.span for each in in_flight])
+
+
+def overlap_seconds(laps: Sequence[Span], spans: Sequence[Span]) -> float:
+    """Returns the seconds of disjoint `laps` in which at least one span was open."""
+    total = 0.0
+    for start, end in laps:
+        covered_to = start
+        for opened, closed in sorted(spans):
+            first, last = max(opened, covered_to), min(closed, end)
+            if last > first:
+                total += last - first
+                covered_to = last
+    return total
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,7 +84,8 @@ class Timing:
     """Steps, completion tokens and seconds of a training stage so far.
 
     `sampled_tokens` are those of every group drawn, `trained_tokens` those of the
-    groups in updates. `seconds` has a number for each phase of a step.
+    groups in updates. `seconds` has a number for each phase of a step, and
+    `overlap_seconds` are those in which sampling ran beside other phases.
     """
 
     steps: int = 0
@@ -43,9 +94,15 @@ class Timing:
     seconds: Mapping[str, float] = dataclasses.field(
         default_factory=lambda: dict.fromkeys(PHASES, 0.0)
     )
+    overlap_seconds: float = 0.0
 
     def add_step(
-        self, timer: StepTimer, *, sampled_tokens: int, trained_tokens: int
+        self,
+        timer: StepTimer,
+        *,
+        sampled_tokens: int,
+        trained_tokens: int,
+        overlap_seconds: float = 0.0,
     ) -> Self:
         """Returns the sums with one more step in them."""
         return dataclasses.replace(
@@ -57,6 +114,7 @@ class Timing:
                 phase: total + timer.seconds.get(phase, 0.0)
                 for phase, total in self.seconds.items()
             },
+            overlap_seconds=self.overlap_seconds + overlap_seconds,
         )
 
     @property
@@ -74,26 +132,30 @@ def summary(
     *,
     model: ModelConfig,
     vocab_size: int,
+    devices: Sequence[jax.Device],
     frozen: bool = False,
 ) -> dict[str, Any]:
     """Returns tokens per second of sampling and of updates, and the update's MFU.
 
-    Tokens are completion tokens. `mfu` is the matrix-product FLOPs of the update's
-    tokens (6 a weight: 2 forward, 4 backward, of which `frozen` weights save 2;
-    prompts, attention scores and adapters are not counted) over its seconds and over
-    `peak_flops`, which is measured, not taken from a data sheet. Empty before any step
-    has been timed.
+    Tokens are completion tokens. Sampling takes the time that steps waited for it and
+    the time that it ran beside other phases, which is `overlap_share` of all. `mfu` is
+    the matrix-product FLOPs of the update's tokens (6 a weight: 2 forward, 4 backward,
+    of which `frozen` weights save 2; prompts, attention scores and adapters are not
+    counted) over its seconds and over `peak_flops`, which is measured on the update's
+    `devices`, not taken from a data sheet. Empty before any step has been timed.
     """
     if not timing.steps:
         return {}
     weights = num_matmul_weights(model, vocab_size)
     flops = (4 if frozen else 6) * weights * timing.trained_tokens
-    peak, seconds = peak_flops(model.compute_dtype), timing.seconds
+    peak, seconds = peak_flops(model.compute_dtype, devices), timing.seconds
+    overlap = timing.overlap_seconds
     return {
-        "rollout_tokens_per_s": timing.sampled_tokens / seconds["rollout"],
+        "rollout_tokens_per_s": timing.sampled_tokens / (seconds["rollout"] + overlap),
         "update_tokens_per_s": timing.trained_tokens / seconds["update"],
         "step_s": timing.total_seconds / timing.steps,
         "verify_share": seconds["verify"] / timing.total_seconds,
+        "overlap_share": overlap / timing.total_seconds,
         "mfu": flops / seconds["update"] / peak,
         "peak_flops": peak,
     }
@@ -106,10 +168,9 @@ def num_matmul_weights(model: ModelConfig, vocab_size: int) -> int:
     return model.num_layers * layer + vocab_size * model.hidden_size
 
 
-def peak_flops(dtype: str) -> float:
-    """Returns the FLOP/s of one large matrix product over all local devices."""
-    devices = np.array(jax.local_devices())
-    mesh = jax.sharding.Mesh(devices, ("device",))
+def peak_flops(dtype: str, devices: Sequence[jax.Device]) -> float:
+    """Returns the FLOP/s of one large matrix product over these devices."""
+    mesh = jax.sharding.Mesh(np.array(devices), ("device",))
     rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("device"))
     whole = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
     width = 2048 if devices[0].platform == "cpu" else 8192

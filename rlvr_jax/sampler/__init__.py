@@ -1,7 +1,7 @@
 """Prompts -> Rollouts."""
 
 from rlvr_jax.sampler.generate import ScopedIntervention, generate, pad_prompts, sample
-from rlvr_jax.sampler.layout import SamplerLayout, sampler_mesh
+from rlvr_jax.sampler.layout import SamplerLayout, sampler_mesh, update_mesh
 
 __all__ = [
     "SamplerLayout",
@@ -10,4 +10,5 @@ __all__ = [
     "pad_prompts",
     "sample",
     "sampler_mesh",
+    "update_mesh",
 ]

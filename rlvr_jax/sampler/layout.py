@@ -1,14 +1,14 @@
 """The sharding of the policy while it samples.
 
 On a mesh with `fsdp`, decoding where the update left the weights gathers every one of
-them for every token. The sampler may have a mesh of its own over the same devices; one
-program, once a rollout batch, casts the weights to the compute dtype and moves them
-there. The update's own weights stay where they are.
+them for every token. The sampler may have a mesh of its own, over the same devices or
+over some that are its alone; once a rollout batch the weights are cast to the compute
+dtype and moved there. The update's own weights stay where they are.
 """
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -16,7 +16,15 @@ import numpy as np
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding
 
-from job_jax.mesh import batch_sharding, replicated_sharding, reshape_mesh
+from job_jax.mesh import (
+    AXES,
+    batch_sharding,
+    make_mesh,
+    replicated_sharding,
+    reshape_mesh,
+)
+from job_jax.processes import process_count
+from job_jax.schema import check
 from rlvr_jax.config import Config
 from rlvr_jax.models import (
     Transformer,
@@ -32,26 +40,45 @@ class SamplerLayout:
     """The sampler's mesh, and the program that brings weights to it, if it is another.
 
     `bytes_held` are the bytes of the sampler's copy on one device, `bytes_received`
-    those that come from other devices; both are of the device with the most.
+    those that come from other devices; both are of the device with the most. No program
+    spans the devices of two meshes: where the sampler has devices of its own, `reshard`
+    casts on the update's, and `own_shardings` say where the weights are sent.
     """
 
     mesh: Mesh
     reshard: jax.stages.Wrapped | None = None
+    own_shardings: Any = None
     bytes_held: int = 0
     bytes_received: int = 0
 
+    @property
+    def has_own_devices(self) -> bool:
+        """Returns whether the sampler has devices of its own."""
+        return self.own_shardings is not None
+
     @classmethod
     def from_config(
-        cls, config: Config, policy: Transformer, mesh: Mesh
+        cls,
+        config: Config,
+        policy: Transformer,
+        mesh: Mesh,
+        devices: Sequence[jax.Device] | None = None,
     ) -> "SamplerLayout":
         """Returns the layout that `config.sampler` asks for. Raises ConfigError.
 
-        Where it is the update's own, in the parameters' dtype, nothing is copied.
+        `mesh` is the update's, `devices` are all of the run's, JAX's unless given.
+        Where the layout is the update's own, in the parameters' dtype, nothing is
+        copied.
         """
-        own, model = sampler_mesh(config, mesh), config.model
-        if own.shape == mesh.shape and (
-            config.sampler.tensor_parallel == 0
-            or model.param_dtype == model.compute_dtype
+        own, model = sampler_mesh(config, mesh, devices), config.model
+        has_own_devices = config.sampler.devices > 0
+        if (
+            own.shape == mesh.shape
+            and not has_own_devices
+            and (
+                config.sampler.tensor_parallel == 0
+                or model.param_dtype == model.compute_dtype
+            )
         ):
             return cls(mesh=mesh)
         read = functools.partial(cast_for_compute, dtype=model.compute_dtype)
@@ -66,7 +93,8 @@ class SamplerLayout:
         held_D, received_D = np.sum(moves, axis=0)
         return cls(
             mesh=own,
-            reshard=jax.jit(read, out_shardings=after),
+            reshard=jax.jit(read, out_shardings=before if has_own_devices else after),
+            own_shardings=after if has_own_devices else None,
             bytes_held=int(held_D.max()),
             bytes_received=int(received_D.max()),
         )
@@ -75,7 +103,10 @@ class SamplerLayout:
         """Returns the parameters as the sampler reads them, moved to its mesh."""
         if self.reshard is None:
             return params
-        return jax.block_until_ready(self.reshard(params))
+        weights = self.reshard(params)
+        if self.has_own_devices:
+            weights = jax.device_put(weights, self.own_shardings)
+        return jax.block_until_ready(weights)
 
     def place_prompts(self, prompts: Prompts) -> Prompts:
         """Returns the record, on the update's mesh or in NumPy, on the sampler's."""
@@ -86,6 +117,8 @@ class SamplerLayout:
         return self._move(tree, replicated_sharding(self.mesh))
 
     def _move(self, tree: Any, layout: NamedSharding) -> Any:
+        if self.has_own_devices:
+            return jax.device_put(tree, layout)
         return tree if self.reshard is None else _move_program(layout)(tree)
 
     def abstract_params(self, params: Any) -> Any:
@@ -93,19 +126,55 @@ class SamplerLayout:
         if self.reshard is None:
             return params
         found = self.reshard.lower(params).out_info
-        return jax.tree.map(
-            lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), found
-        )
+        leaves, structure = jax.tree.flatten(found)
+        shardings = jax.tree.leaves(self.own_shardings) or [x.sharding for x in leaves]
+        laid_out = [
+            jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
+            for x, sharding in zip(leaves, shardings, strict=True)
+        ]
+        return jax.tree.unflatten(structure, laid_out)
 
 
-def sampler_mesh(config: Config, mesh: Mesh) -> Mesh:
-    """Returns the mesh to sample on, the update's or another over the same devices.
+def update_mesh(config: Config, devices: Sequence[jax.Device] | None = None) -> Mesh:
+    """Returns the mesh to learn on: of the devices those that the sampler leaves.
 
-    Raises ConfigError where devices or heads do not divide.
+    `devices` are JAX's unless given. Raises ConfigError.
     """
-    if config.sampler.tensor_parallel == 0:
+    number = config.sampler.devices
+    if not number:
+        return make_mesh(config.mesh, devices)
+    check(
+        process_count() == 1,
+        f"sampler.devices={number} sends weights between devices of one process, and "
+        f"this run has {process_count()}; set sampler.devices=0",
+    )
+    found = jax.devices() if devices is None else devices
+    check(
+        number < len(found),
+        f"sampler.devices={number} of {len(found)} devices leaves none to learn on; "
+        "lower it (0: sampler and update take turns on all)",
+    )
+    return make_mesh(config.mesh, found[:-number])
+
+
+def sampler_mesh(
+    config: Config, mesh: Mesh, devices: Sequence[jax.Device] | None = None
+) -> Mesh:
+    """Returns the mesh to sample on.
+
+    It is the update's, which `mesh` is, or another over the same devices, or the last
+    of all `devices` where these are the sampler's alone. Raises ConfigError where
+    devices or heads do not divide.
+    """
+    tensor, number = config.sampler.tensor_parallel, config.sampler.devices
+    if tensor == 0:
         return mesh
-    own = reshape_mesh(mesh, config.sampler.tensor_parallel, "sampler.tensor_parallel")
+    if number:
+        last = np.array((jax.devices() if devices is None else devices)[-number:])
+        last_MT = last.reshape(number // tensor, 1, tensor)
+        own = Mesh(last_MT, AXES, axis_types=mesh.axis_types)
+    else:
+        own = reshape_mesh(mesh, tensor, "sampler.tensor_parallel")
     check_divisible(config.model, own, "sampler.tensor_parallel")
     return own
 
@@ -132,6 +201,8 @@ def _transfer_bytes(
         return sides
 
     held = [count(box) for box in new.values()]
-    kept = [count(box, old[device]) for device, box in new.items()]
+    kept = [
+        count(box, old[device]) if device in old else 0 for device, box in new.items()
+    ]
     numbers = np.array([held, np.subtract(held, kept)])
     return numbers * array.dtype.itemsize

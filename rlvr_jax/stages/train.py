@@ -4,7 +4,6 @@ problems -> completions -> verdicts -> rewards -> advantages -> optimizer steps
 """
 
 from rlvr_jax.data.difficulty_summary import count_band_moves
-from rlvr_jax.rollouts.collect import collect_rollouts
 from rlvr_jax.run import throughput
 from rlvr_jax.run.throughput import StepTimer
 from rlvr_jax.stages.context import RunContext, require_finished
@@ -17,6 +16,7 @@ from rlvr_jax.stages.trainer import (
     save_if_due,
     update_policy,
 )
+from rlvr_jax.stages.trainer_rollouts import collect_step
 
 
 def train(ctx: RunContext) -> None:
@@ -28,15 +28,7 @@ def train(ctx: RunContext) -> None:
         state = resume_or_init(trainer, steps)
         for step in steps:
             timer = StepTimer()
-            rollouts = collect_rollouts(
-                setup,
-                trainer.trainable.policy_state(state.device),
-                trainer.pool,
-                state.difficulty,
-                step=step,
-                batch_key=trainer.batch_key,
-                timer=timer,
-            )
+            rollouts, state = collect_step(trainer, state, step, timer=timer)
             update, probe_step = update_policy(
                 trainer, state, step, rollouts, timer=timer
             )
@@ -69,6 +61,7 @@ def train(ctx: RunContext) -> None:
         state.timing,
         model=setup.config.model,
         vocab_size=setup.vocab_size,
+        devices=setup.mesh.local_devices,
         frozen=bool(trainer.trainable.frozen),
     )
     moves = count_band_moves(state.difficulty, setup.config.difficulty)

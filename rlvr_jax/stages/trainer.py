@@ -114,7 +114,7 @@ def resume_or_init(trainer: Trainer, steps: StageSteps) -> TrainerState:
         abstract=lambda: updater.abstract_state(trainable.abstract),
     )
     if saved is not None:
-        return TrainerState.from_json(device, saved)
+        return TrainerState.from_json(device, saved, pool=trainer.pool)
     return TrainerState(
         device=device,
         difficulty=initial_difficulty(trainer.ctx, trainer.pool),
@@ -203,11 +203,15 @@ def next_state(
     }
     doctor_state, alarms = _check_health(config, state.doctor, step, metrics)
     timing = state.timing
+    overlap = timer.overlap_seconds(
+        drawn.in_flight for drawn in state.pending if drawn.in_flight
+    )
     if is_timed:
         timing = timing.add_step(
             timer,
             sampled_tokens=rollouts.sampled_tokens,
             trained_tokens=rollouts.trained_tokens,
+            overlap_seconds=overlap,
         )
     after = TrainerState(
         device=update.state,
@@ -215,8 +219,11 @@ def next_state(
         doctor=doctor_state,
         timing=timing,
         rfgo=rfgo,
+        pending=state.pending,
     )
     metrics |= {f"time/{phase}_s": value for phase, value in timer.seconds.items()}
+    if config.train.staleness:
+        metrics["time/overlap_s"] = overlap
     return after, metrics, [*messages, *map(str, alarms)]
 
 

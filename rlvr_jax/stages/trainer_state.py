@@ -4,10 +4,11 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Self
 
-from rlvr_jax.data import Difficulty, difficulty
+from rlvr_jax.data import Difficulty, Pool, difficulty
 from rlvr_jax.learn.update import TrainState
 from rlvr_jax.metrics.doctor import DoctorState
 from rlvr_jax.probe.rfgo_state import RFGOState
+from rlvr_jax.rollouts.draw import DrawnBatch
 from rlvr_jax.run.throughput import Timing
 
 
@@ -16,7 +17,8 @@ class TrainerState:
     """All that stage `train` carries from step to step; a checkpoint holds all of it.
 
     `device` lies on the mesh and is consumed by the update that replaces it. `rfgo` is
-    None in a run without a probe.
+    None in a run without a probe. `pending` are the batches of the next steps that are
+    drawn already, at most `train.staleness`.
     """
 
     device: TrainState
@@ -24,6 +26,7 @@ class TrainerState:
     doctor: DoctorState
     timing: Timing
     rfgo: RFGOState | None
+    pending: tuple[DrawnBatch, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Returns the host's part as plain JSON."""
@@ -32,10 +35,13 @@ class TrainerState:
             "doctor": self.doctor.to_json(),
             "timing": self.timing.to_json(),
             "rfgo": self.rfgo.to_json() if self.rfgo else None,
+            "pending": [drawn.to_json() for drawn in self.pending],
         }
 
     @classmethod
-    def from_json(cls, device: TrainState, data: Mapping[str, Any]) -> Self:
+    def from_json(
+        cls, device: TrainState, data: Mapping[str, Any], *, pool: Pool
+    ) -> Self:
         """Returns the state of a device part and the host part that `to_json` wrote."""
         rfgo = data["rfgo"]
         return cls(
@@ -44,4 +50,5 @@ class TrainerState:
             doctor=DoctorState.from_json(data["doctor"]),
             timing=Timing(**data["timing"]),
             rfgo=RFGOState.from_json(rfgo) if rfgo else None,
+            pending=tuple(DrawnBatch.from_json(pool, one) for one in data["pending"]),
         )

@@ -16,6 +16,7 @@ from job_jax.schema import (
 )
 from rlvr_jax.config import (
     Config,
+    DynamicSamplingConfig,
     EvalConfig,
     LoRAConfig,
     LossConfig,
@@ -152,6 +153,31 @@ def test_a_value_of_another_type_is_refused(section, values, message):
                 "train": TrainConfig(lora=LoRAConfig(rank=4)),
             },
             "sampler.tensor_parallel=2 moves whole weights, and train.lora.rank=4",
+        ),
+        (TrainConfig, {"staleness": 3}, "staleness=3; it must be 0, 1 or 2"),
+        (
+            TrainConfig,
+            {"staleness": 1},
+            "staleness=1 learns from rollouts of an older policy, and loss.tis_cap=0 ",
+        ),
+        (
+            TrainConfig,
+            {"staleness": 1, "num_epochs": 2, "loss": LossConfig(tis_cap=2.0)},
+            "loss.tis_cap=2.0 reads the trainer's log-probabilities before",
+        ),
+        (
+            Config,
+            {
+                "train": TrainConfig(staleness=2, loss=LossConfig(tis_cap=2.0)),
+                "dynamic_sampling": DynamicSamplingConfig(max_rounds=1),
+            },
+            "train.staleness=2 draws the next step's rollouts before",
+        ),
+        (SamplerConfig, {"devices": 4}, "devices=4 of the sampler's own hold copies"),
+        (
+            SamplerConfig,
+            {"devices": 4, "tensor_parallel": 3},
+            "devices=4 does not split into copies over tensor_parallel=3",
         ),
         (
             Config,

@@ -15,7 +15,6 @@ from tracing import traced
 
 from job_jax.config import CheckpointConfig
 from job_jax.config_io import to_json
-from job_jax.mesh import make_mesh
 from job_jax.schema import ConfigError
 from rlvr_jax.config import (
     DifficultyConfig,
@@ -117,9 +116,7 @@ def test_the_first_batch_is_rewarded_and_told_as_it_is_without_traces(tmp_path):
 
 @pytest.fixture
 def setup(tmp_path):
-    config = _config()
-    mesh = make_mesh(config.mesh)
-    return open_setup(config, tmp_path / "tokenizer.model", mesh=mesh)
+    return open_setup(_config(), tmp_path / "tokenizer.model")
 
 
 def test_traces_end_as_completions_do_and_only_right_ones_that_fit_are_kept(setup):
@@ -190,4 +187,4 @@ def test_a_run_without_a_trace_to_learn_from_is_refused(tmp_path, changed, messa
     task = changed.pop("task", CONFIG.task)
     config = dataclasses.replace(_config(**changed), task=task)
     with pytest.raises(ConfigError, match=message):
-        open_setup(config, tmp_path / "m.model", mesh=make_mesh(config.mesh))
+        open_setup(config, tmp_path / "m.model")

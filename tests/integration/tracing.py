@@ -119,7 +119,9 @@ def traced(
 
         def asked(self, difficulty, step, *args, **settings):
             batch = next_batch(self, difficulty, step, *args, **settings)
-            trace.add("ask", step=step, round=difficulty.num_batches)
+            trace.add(
+                "ask", step=step, round=difficulty.num_batches, difficulty=difficulty
+            )
             return batch
 
         patch.setattr(Pool, "next_batch", asked)

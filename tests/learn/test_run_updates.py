@@ -199,6 +199,60 @@ def test_rollouts_of_other_weights_are_refused():
     assert not updater.steps
 
 
+TIS = LossConfig(tis_cap=2.0)
+
+
+@pytest.mark.parametrize(
+    ("staleness", "minibatches", "version", "expected"),
+    [
+        (1, 1, 0, 0),  # before the first step there are no older weights
+        (1, 1, 1, 0),
+        (1, 1, 7, 6),
+        (2, 1, 1, 0),
+        (2, 1, 7, 5),
+        (1, 4, 4, 0),  # a step is four versions
+        (2, 4, 12, 4),
+    ],
+)
+def test_rollouts_are_of_the_version_that_staleness_asks_for_and_of_no_other(
+    staleness, minibatches, version, expected
+):
+    settings = {
+        "staleness": staleness,
+        "num_minibatches": minibatches,
+        "old_logprobs": "trainer",
+        "loss": TIS,
+    }
+    for offered in {0, expected - 1, expected, expected + 1, version} - {-1}:
+        updater = Recorder()
+        if offered == expected:
+            metrics = _optimize(
+                updater, version=offered, state_version=version, **settings
+            ).metrics
+            assert metrics["staleness/versions_behind"] == version - expected
+        else:
+            with pytest.raises(StaleRolloutsError, match=f"reads those of {expected};"):
+                _optimize(updater, version=offered, state_version=version, **settings)
+            assert not updater.steps
+
+
+def test_what_old_rollouts_differ_by_is_no_mismatch_and_stops_no_run():
+    """At the first step the weights are the sampler's, and the limit holds."""
+    settings = {"staleness": 1, "loss": TIS, "max_logprob_mismatch": 0.2}
+    updater = Recorder(offset=0.3)
+    metrics = _optimize(updater, version=3, state_version=4, **settings).metrics
+    assert metrics["staleness/logprob_change/mean"] == pytest.approx(0.3)
+    assert metrics["staleness/logprob_change/max"] == pytest.approx(0.6)
+    assert not [name for name in metrics if name.startswith("logprob_mismatch")]
+    with pytest.raises(LogprobMismatchError, match=r"0\.3 nats"):
+        _optimize(Recorder(offset=0.3), version=0, **settings)
+
+
+def test_on_policy_runs_say_nothing_of_staleness():
+    metrics = _optimize(Recorder()).metrics
+    assert not [name for name in metrics if name.startswith("staleness")]
+
+
 @pytest.mark.parametrize("old_logprobs", ["sampler", "trainer"])
 def test_the_gap_is_that_of_the_weights_that_sampled(old_logprobs):
     """Later minibatches differ because the policy moved: they are not asked."""

@@ -73,6 +73,11 @@ def test_healthy_run_raises_nothing():
         ({"rollout/entropy": 0.01}, "entropy_collapse", 34),
         ({"logprob_mismatch/mean": 0.26}, "logprob_mismatch", 30),
         ({"logprob_mismatch/clipped": 0.06}, "mismatch_clips", 30),
+        (
+            {"loss/tis_truncated": 0.06, "staleness/versions_behind": 1.0},
+            "stale_rollouts",
+            30,
+        ),
         ({"optimizer/skipped": 1.0}, "skipped_updates", 30),
         # (15 * 0.05 + 5 * 1) / 20 = 0.2875 > 0.25.
         ({"rollout/truncated": 1.0}, "truncation", 34),
@@ -87,6 +92,14 @@ def test_healthy_run_raises_nothing():
 def test_each_alarm_is_raised_once_at_the_step_where_it_begins(changes, code, step):
     (alarm,) = alarms_of(sick_from(30, changes))
     assert (alarm.code, alarm.step) == (code, step)
+
+
+@pytest.mark.parametrize(("share", "behind"), [(0.05, 1.0), (1.0, 0.0)])
+def test_truncated_weights_are_stale_rollouts_only_where_many_are_of_old_ones(
+    share, behind
+):
+    sick = {"loss/tis_truncated": share, "staleness/versions_behind": behind}
+    assert alarms_of(sick_from(30, sick)) == []
 
 
 @pytest.mark.parametrize(

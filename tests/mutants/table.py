@@ -40,6 +40,7 @@ def _of(file: str, tests: tuple[str, ...], **lines: tuple[str, str]) -> list[Mut
 
 
 _TRACE = ("tests/integration/test_trace.py",)
+_STALE = ("tests/integration/test_staleness.py",)
 
 MUTANTS = [
     *_of(
@@ -132,6 +133,14 @@ MUTANTS = [
         on_policy_once_an_epoch=(
             "is_first = epoch == index == 0",
             "is_first = index == 0",
+        ),
+        learns_of_new_rollouts_as_old=(
+            "behind = min(version, train.staleness * train.optimizer_steps_per_batch)",
+            "behind = 0",
+        ),
+        stops_for_what_has_changed=(
+            '"staleness/logprob_change" if versions_behind else "logprob_mismatch"',
+            '"logprob_mismatch"',
         ),
         ratio_to_the_anchor=(
             "= score(params, entropies=by_entropy)",
@@ -267,15 +276,46 @@ MUTANTS = [
         ),
     ),
     *_of(
-        "rlvr_jax/stages/train.py",
+        "rlvr_jax/stages/trainer_rollouts.py",
         _TRACE,
         stale_difficulty=(
-            "                state.difficulty,",
-            "                trainer.pool.initial(),",
+            "            state.difficulty,\n            step",
+            "            trainer.pool.initial(),\n            step",
         ),
         one_step_for_all=(
-            "                step=step,\n                batch",
-            "                step=0,\n                batch",
+            "            step=step,\n            batch",
+            "            step=0,\n            batch",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/stages/trainer_rollouts.py",
+        _STALE,
+        counts_none_ahead=(
+            "pending=pending,\n                weight_version",
+            "pending=[],\n                weight_version",
+        ),
+        asks_as_an_older_step=("step=step + len(pending),", "step=step,"),
+        grades_other_problems=(
+            "setup, drawn.problems, rollouts",
+            "setup, later[0].problems if later else drawn.problems, rollouts",
+        ),
+        draws_nothing_ahead=("count = 1 + setup.config.train.staleness", "count = 1"),
+    ),
+    *_of(
+        "rlvr_jax/rollouts/draw.py",
+        _STALE,
+        one_key_for_all_steps=(
+            "batch_key(np.uint32(now.num_batches))",
+            "batch_key(np.uint32(difficulty.num_batches))",
+        ),
+        asks_again_meanwhile=(", asked=asked)", ")"),
+    ),
+    *_of(
+        "rlvr_jax/stages/trainer_state.py",
+        _STALE,
+        resumes_nothing_drawn=(
+            'pending=tuple(DrawnBatch.from_json(pool, one) for one in data["pending"])',
+            "pending=()",
         ),
     ),
     *_of(

@@ -1,5 +1,8 @@
 """What is counted for the rates: weights by hand, seconds by part."""
 
+import math
+import types
+
 import jax
 import pytest
 from flax import nnx
@@ -8,9 +11,11 @@ from job_jax.metrics import CompileCounter
 from rlvr_jax.config import ModelConfig
 from rlvr_jax.models import Transformer
 from rlvr_jax.run.throughput import (
+    InFlight,
     StepTimer,
     Timing,
     num_matmul_weights,
+    overlap_seconds,
     summary,
 )
 
@@ -49,6 +54,7 @@ def test_counts_add_up_and_absent_phases_are_zero():
             "update": 6.0,
             "probe": 0.0,
         },
+        "overlap_seconds": 0.0,
     }
     assert Timing(**timing.to_json()) == timing
 
@@ -60,18 +66,66 @@ def test_rates_are_tokens_over_the_seconds_of_their_phase():
         trained_tokens=200,
         seconds=Timing().seconds | {"rollout": 4.0, "verify": 1.0, "update": 5.0},
     )
-    rates = summary(timing, model=TINY, vocab_size=11)
+    rates = summary(timing, model=TINY, vocab_size=11, devices=jax.devices())
     # Groups that dynamic sampling drops take time to sample, and none to learn from.
     assert rates["rollout_tokens_per_s"] == 150
     assert rates["update_tokens_per_s"] == 40
     assert rates["step_s"] == 5
     assert rates["verify_share"] == 0.1
+    assert rates["overlap_share"] == 0
     flops = 6 * num_matmul_weights(TINY, 11) * 40
     assert rates["mfu"] == pytest.approx(flops / rates["peak_flops"])
 
 
+def test_sampling_takes_what_is_waited_for_and_what_is_hidden():
+    timing = Timing(
+        steps=2,
+        sampled_tokens=600,
+        trained_tokens=200,
+        seconds=Timing().seconds | {"rollout": 1.0, "verify": 1.0, "update": 6.0},
+        overlap_seconds=3.0,
+    )
+    rates = summary(timing, model=TINY, vocab_size=11, devices=jax.devices())
+    assert rates["rollout_tokens_per_s"] == 150
+    assert rates["overlap_share"] == 0.375
+    assert rates["step_s"] == 4
+
+
+@pytest.mark.parametrize(
+    ("spans", "seconds"),
+    [
+        ([], 0),
+        ([(0, 2)], 0),  # ended as the lap began
+        ([(0, 5)], 3),  # under way before
+        ([(1, math.inf)], 6),  # still running: both laps, not the wait between
+        ([(3, 4), (9, 11)], 2),
+        ([(0, 4), (3, 5)], 3),  # two at once count once
+        ([(3, 5), (0, 4)], 3),
+        ([(6, 8)], 0),  # while the host waited
+    ],
+)
+def test_overlap_is_the_time_of_laps_that_anything_ran_beside(spans, seconds):
+    laps = [(2, 6), (8, 10)]
+    assert overlap_seconds(laps, spans) == seconds
+
+
+def test_what_is_there_at_once_was_never_in_flight():
+    start, end = InFlight(jax.block_until_ready(jax.numpy.ones(3))).span
+    assert start == end
+
+
+def test_waiting_is_no_overlap():
+    timer = StepTimer()
+    for phase in ("reshard", "rollout"):
+        timer.lap(phase)
+    running = types.SimpleNamespace(span=(0.0, math.inf))
+    assert timer.overlap_seconds([running]) == 0
+    timer.lap("verify")
+    assert timer.overlap_seconds([running]) == timer.seconds["verify"] > 0
+
+
 def test_a_run_without_steps_has_no_rates():
-    assert summary(Timing(), model=TINY, vocab_size=11) == {}
+    assert summary(Timing(), model=TINY, vocab_size=11, devices=jax.devices()) == {}
 
 
 def test_a_compilation_is_counted_once():

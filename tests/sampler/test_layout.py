@@ -15,7 +15,8 @@ from rlvr_jax.config import Config, SamplerConfig, SamplingConfig
 from rlvr_jax.models import Transformer, param_shardings
 from rlvr_jax.models.distribution import SamplingParams
 from rlvr_jax.plan.program_costs import program_costs
-from rlvr_jax.sampler import SamplerLayout, pad_prompts, sample
+from rlvr_jax.sampler import SamplerLayout, pad_prompts, sample, update_mesh
+from rlvr_jax.sampler import layout as layout_module
 
 
 def _mesh(shape: tuple[int, int, int]) -> Mesh:
@@ -39,6 +40,47 @@ def _layout(mesh: Mesh, tensor: int, policy: Transformer) -> SamplerLayout:
 def test_a_samplers_mesh_that_does_not_divide_is_refused(tensor, message):
     with pytest.raises(ConfigError, match=message):
         _layout(_mesh((2, 2, 2)), tensor, tiny_policy())
+
+
+def _split_config(devices: int, policy: Transformer, tensor: int = 1) -> Config:
+    model = dataclasses.replace(policy.config, max_seq_len=512)
+    sampler = SamplerConfig(devices=devices, tensor_parallel=tensor)
+    return Config(model=model, sampler=sampler)
+
+
+@pytest.mark.parametrize("tensor", [1, 2])
+def test_the_last_devices_are_the_samplers_alone(tensor):
+    """Of eight the update has six, on which every copy of the sampler's arrives."""
+    policy = tiny_policy(num_layers=1, compute_dtype="bfloat16")
+    config, devices = _split_config(2, policy, tensor), jax.devices()
+    mesh = update_mesh(config)
+    assert list(mesh.devices.flat) == devices[:6]
+    layout = SamplerLayout.from_config(config, policy, mesh)
+    assert list(layout.mesh.devices.flat) == devices[6:]
+    assert layout.mesh.shape == {"data": 2 // tensor, "fsdp": 1, "tensor": tensor}
+    assert layout.bytes_received == layout.bytes_held > 0
+    params = jax.device_put(nnx.state(policy), param_shardings(policy, mesh))
+    weights = layout.place_params(params)
+    for found, given in zip(*map(jax.tree.leaves, (weights, params)), strict=True):
+        assert found.sharding.device_set == set(devices[6:])
+        expected = np.asarray(given.astype(found.dtype), np.float32)
+        np.testing.assert_array_equal(np.asarray(found, np.float32), expected)
+    abstract = jax.tree.map(lambda x: x.sharding, layout.abstract_params(params))
+    assert abstract == jax.tree.map(lambda x: x.sharding, weights)
+    largest = sum(x.addressable_shards[0].data.nbytes for x in jax.tree.leaves(weights))
+    assert layout.bytes_held == largest
+
+
+@pytest.mark.parametrize("devices", [8, 9])
+def test_a_sampler_that_leaves_no_device_to_learn_on_is_refused(devices):
+    with pytest.raises(ConfigError, match=f"devices={devices} of 8 devices leaves"):
+        update_mesh(_split_config(devices, tiny_policy()))
+
+
+def test_devices_of_the_samplers_own_are_of_one_process(monkeypatch):
+    monkeypatch.setattr(layout_module, "process_count", lambda: 2)
+    with pytest.raises(ConfigError, match=r"this run has 2; set sampler\.devices=0"):
+        update_mesh(_split_config(4, tiny_policy()))
 
 
 def test_a_reshard_is_counted_in_the_bytes_that_a_device_did_not_hold():

@@ -63,7 +63,7 @@ class DrawState:
     source_size: int  # problems in the source; the pool may be its beginning only
     bands_config: DifficultyConfig  # where the bands are cut
     read_levels: Callable[[], Int[np.ndarray, " N"]]  # Problem.level over the pool
-    asked: Bool[np.ndarray, " N"]  # by an earlier batch of this step
+    asked: Bool[np.ndarray, " N"]  # by batches whose outcomes are not known yet
 
     @property
     def rng(self) -> np.random.Generator:
@@ -100,10 +100,10 @@ def pick_least_visited(
     """Returns eligible problems, those visited least first and ties at random.
 
     This walks through the eligible problems in epochs without keeping a position. What
-    the step has asked comes after all other eligible problems. No problem stands in the
-    batch twice unless fewer than `batch_size` are eligible. If none is eligible, all
-    problems of the pool are, and every row counts as fallback. Ties are drawn by `rng`,
-    the draw's unless given.
+    the draw has `asked` comes after all other eligible problems. No problem stands in
+    the batch twice unless fewer than `batch_size` are eligible. If none is eligible,
+    all problems of the pool are, and every row counts as fallback. Ties are drawn by
+    `rng`, the draw's unless given.
     """
     any_eligible = bool(eligible_N.any())
     candidates = (
