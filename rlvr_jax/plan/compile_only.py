@@ -6,6 +6,7 @@ weights, no data: every argument is a shape with its layout.
 """
 
 import dataclasses
+import functools
 import json
 import os
 import time
@@ -15,10 +16,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax.sharding import NamedSharding
+from jax.sharding import Mesh, NamedSharding
 
 from job_jax.command import UsageError
-from job_jax.mesh import batch_sharding, make_mesh, replicated_sharding
+from job_jax.mesh import batch_sharding, replicated_sharding
 from rlvr_jax.config import Config
 from rlvr_jax.learn.batches import abstract_batch
 from rlvr_jax.learn.objectives import policy_objective
@@ -32,7 +33,7 @@ from rlvr_jax.plan.program_costs import program_costs
 from rlvr_jax.plan.topology import Chip, Topology, parse_topology
 from rlvr_jax.probe.capture import read_residuals
 from rlvr_jax.run.trainable import abstract_policy_parts
-from rlvr_jax.sampler import SamplerLayout, sample
+from rlvr_jax.sampler import SamplerLayout, sample, update_mesh
 from rlvr_jax.tokenizer import WordLevelTokenizer
 from rlvr_jax.types import Batch, Prompts, ReasoningFeatures
 
@@ -49,11 +50,16 @@ def compile_report(config: Config, topology: str) -> dict[str, Any]:
     slice is unknown, ConfigError where the mesh does not fit it.
     """
     slice_ = parse_topology(topology)
-    mesh = make_mesh(config.mesh, _topology_devices(slice_))
+    devices = _topology_devices(slice_)
+    mesh = update_mesh(config, devices)
     with jax.set_mesh(mesh):
-        parts, programs = _Programs(config, mesh, slice_.chip).compile_all()
+        step = _Programs(config, mesh, devices, slice_.chip)
+        parts, programs = step.compile_all()
+    resident = functools.partial(
+        _resident_parts, parts=parts, has_own_devices=config.sampler.devices > 0
+    )
     phases = {
-        name: _peak_memory(_resident_parts(name, parts, program), program)
+        name: _peak_memory(resident(name, program), program)
         for name, program in programs.items()
         if "error" not in program
     }
@@ -63,6 +69,7 @@ def compile_report(config: Config, topology: str) -> dict[str, Any]:
         "recipe": config.name,
         "topology": topology,
         "mesh": dict(mesh.shape),
+        "sampler_mesh": dict(step.sampler_mesh.shape),
         "hbm_gib": slice_.chip.hbm_gib,
         "fits": short is None,
         "shrink": short,
@@ -133,7 +140,7 @@ def suggest_shrink(
 class _Programs:
     """The programs of a training step, on shapes alone."""
 
-    def __init__(self, config: Config, mesh: Any, chip: Chip):
+    def __init__(self, config: Config, mesh: Mesh, devices: list[Any], chip: Chip):
         self._config, self._mesh, self._chip = config, mesh, chip
         train = config.train
         self._completion_length = train.sampling.max_new_tokens
@@ -147,7 +154,7 @@ class _Programs:
             )
         )
         check_divisible(config.model, mesh, "mesh.tensor")
-        self._sampler_layout = SamplerLayout.from_config(config, policy, mesh)
+        self._sampler_layout = SamplerLayout.from_config(config, policy, mesh, devices)
         self._policy_parts = abstract_policy_parts(
             nnx.graphdef(policy), abstract_params(policy, mesh), mesh, train.lora
         )
@@ -168,6 +175,11 @@ class _Programs:
             ),
             frozen=self._policy_parts.frozen,
         )
+
+    @property
+    def sampler_mesh(self) -> Mesh:
+        """Returns the mesh that the sampler is compiled for."""
+        return self._sampler_layout.mesh
 
     def compile_all(self) -> tuple[dict[str, int], dict[str, dict[str, Any]]]:
         """Returns bytes a chip of what stays, by part, and each program's figures."""
@@ -272,10 +284,11 @@ class _Programs:
         shape = jax.ShapeDtypeStruct
         prompts = self._abstract_prompts(train.batch_size)
         own = self._sampler_layout.mesh
+        weights = self._sampler_layout.abstract_params(self._params)
         with jax.set_mesh(own):
             return sample.lower(
                 self._graphdef,
-                self._sampler_layout.abstract_params(self._params),
+                weights,
                 _with_sharding(prompts, batch_sharding(own)),
                 _with_sharding(sampling, replicated_sharding(own)),
                 key=_with_sharding(
@@ -350,9 +363,18 @@ def _program_stats(
 
 
 def _resident_parts(
-    name: str, parts: Mapping[str, int], program: Mapping[str, Any]
+    name: str,
+    program: Mapping[str, Any],
+    *,
+    parts: Mapping[str, int],
+    has_own_devices: bool,
 ) -> Mapping[str, int]:
-    """Returns what stays while a program runs: in stage `probe` nothing of RL's."""
+    """Returns what stays while a program runs: in stage `probe` nothing of RL's.
+
+    Nor is anything of the update's where the sampler has devices of its own.
+    """
+    if name == "sampler" and has_own_devices:
+        return {}
     if name == "probe_activations":
         return {"parameters": parts["parameters"]}
     if name == "probe_fit":

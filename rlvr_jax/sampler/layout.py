@@ -16,8 +16,8 @@ import numpy as np
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding
 
+from job_jax.config import MeshConfig
 from job_jax.mesh import (
-    AXES,
     batch_sharding,
     make_mesh,
     replicated_sharding,
@@ -39,10 +39,10 @@ from rlvr_jax.types import Prompts
 class SamplerLayout:
     """The sampler's mesh, and the program that brings weights to it, if it is another.
 
-    `bytes_held` are the bytes of the sampler's copy on one device, `bytes_received`
-    those that come from other devices; both are of the device with the most. No program
-    spans the devices of two meshes: where the sampler has devices of its own, `reshard`
-    casts on the update's, and `own_shardings` say where the weights are sent.
+    `bytes_held` are the bytes of the sampler's copies on one device, `bytes_received`
+    those that come from other devices a step; both are of the device with the most. No
+    program spans the devices of two meshes: where the sampler has devices of its own,
+    `reshard` casts on the update's, and `own_shardings` say where the weights are sent.
     """
 
     mesh: Mesh
@@ -91,11 +91,13 @@ class SamplerLayout:
             )
         ]
         held_D, received_D = np.sum(moves, axis=0)
+        # With staleness 2, one that draws and one that waits for its turn.
+        num_copies = max(1, config.train.staleness) if has_own_devices else 1
         return cls(
             mesh=own,
             reshard=jax.jit(read, out_shardings=before if has_own_devices else after),
             own_shardings=after if has_own_devices else None,
-            bytes_held=int(held_D.max()),
+            bytes_held=num_copies * int(held_D.max()),
             bytes_received=int(received_D.max()),
         )
 
@@ -170,9 +172,8 @@ def sampler_mesh(
     if tensor == 0:
         return mesh
     if number:
-        last = np.array((jax.devices() if devices is None else devices)[-number:])
-        last_MT = last.reshape(number // tensor, 1, tensor)
-        own = Mesh(last_MT, AXES, axis_types=mesh.axis_types)
+        last = (jax.devices() if devices is None else devices)[-number:]
+        own = make_mesh(MeshConfig(tensor=tensor), last)
     else:
         own = reshape_mesh(mesh, tensor, "sampler.tensor_parallel")
     check_divisible(config.model, own, "sampler.tensor_parallel")

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,11 +54,53 @@ def test_one_flag_without_the_other_is_refused(flag):
 )
 @pytest.mark.parametrize(("mesh", "share"), [("data=4", 1), ("fsdp=4", 4)])
 def test_the_smoke_recipe_fits_four_chips(mesh, share):
-    """In a process of its own: this one has eight CPU devices, and no TPU."""
+    found = _compile_smoke("v5e:2x2", f"mesh.{mesh}")
+    assert found["fits"] is True
+    assert set(found["programs"]) == {"sampler", "gradient", "update"}
+    for phase in found["phases"].values():
+        assert phase["peak_bytes"] >= sum(found["resident_bytes"].values())
+    # 22,240 parameters in float32, every one of which divides over four chips.
+    assert found["resident_bytes"]["parameters"] == 4 * 22_240 // share
+
+
+@pytest.mark.exhaustive
+@pytest.mark.skipif(
+    importlib.util.find_spec("libtpu") is None, reason="needs the extra [tpu]"
+)
+def test_half_of_the_chips_can_be_the_samplers_alone():
+    """There the update's state is not; two copies of 22,240 weights in bfloat16 are.
+
+    The last norm's 32 are float32, as every pass reads it.
+    """
+    found = _compile_smoke(
+        "v5e:4x4",
+        "sampler.devices=8",
+        "sampler.tensor_parallel=1",
+        "mesh.fsdp=8",
+        "train.staleness=2",
+        "train.loss.tis_cap=2",
+        "model.compute_dtype=bfloat16",
+    )
+    assert found["fits"] is True
+    assert found["mesh"] == {"data": 1, "fsdp": 8, "tensor": 1}
+    assert found["sampler_mesh"] == {"data": 8, "fsdp": 1, "tensor": 1}
+    assert found["resident_bytes"]["parameters"] == 4 * 22_240 // 8
+    phases = found["phases"]
+    assert phases["sampler"]["sampler_weights"] == 2 * (2 * 22_240 + 2 * 32)
+    assert not found["resident_bytes"].keys() & phases["sampler"].keys()
+    assert found["resident_bytes"].keys() < phases["update"].keys()
+
+
+def _compile_smoke(topology: str, *settings: str) -> dict[str, Any]:
+    """Returns the report of configs/smoke.py.
+
+    By a process of its own: this one has eight CPU devices, and no TPU.
+    """
     ended = subprocess.run(
         [
             *(sys.executable, "-m", "rlvr_jax.main", "--config=configs/smoke.py"),
-            *("--compile_only", "--topology=v5e:2x2", f"--config.mesh.{mesh}"),
+            *("--compile_only", f"--topology={topology}"),
+            *(f"--config.{setting}" for setting in settings),
         ],
         cwd=ROOT,
         env={**os.environ, "JAX_PLATFORMS": "cpu"},
@@ -65,10 +108,4 @@ def test_the_smoke_recipe_fits_four_chips(mesh, share):
         text=True,
         check=True,
     )
-    found = json.loads(ended.stdout)
-    assert found["fits"] is True
-    assert set(found["programs"]) == {"sampler", "gradient", "update"}
-    for phase in found["phases"].values():
-        assert phase["peak_bytes"] >= sum(found["resident_bytes"].values())
-    # 22,240 parameters in float32, every one of which divides over four chips.
-    assert found["resident_bytes"]["parameters"] == 4 * 22_240 // share
+    return json.loads(ended.stdout)

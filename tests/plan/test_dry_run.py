@@ -14,6 +14,7 @@ from rlvr_jax.config import (
     LossConfig,
     ModelConfig,
     PretrainedConfig,
+    SamplerConfig,
     SamplingConfig,
     TrainConfig,
 )
@@ -45,6 +46,29 @@ def test_memory_is_that_of_one_chip():
         for n, topology in ((4, "v5e:2x2"), (8, "v5e:2x4"))
     )
     assert four["optimizer"] == pytest.approx(2 * eight["optimizer"], rel=0.1)
+
+
+def test_a_plan_tells_the_samplers_devices_from_the_updates():
+    """With staleness 2 they hold two copies, in the compute dtype, and no moments."""
+    config = dataclasses.replace(
+        CONFIG,
+        sampler=SamplerConfig(devices=4, tensor_parallel=1),
+        train=TrainConfig(
+            staleness=2,
+            loss=LossConfig(tis_cap=2.0),
+            sampling=SamplingConfig(max_new_tokens=8),
+        ),
+    )
+    text = describe(config, "v5e:2x4")
+    assert "mesh        data 1 x fsdp 4 x tensor 1" in text
+    assert "sampler     data 4 x fsdp 1 x tensor 1" in text
+    assert "weights before step t - 2, and of the initial weights before step 2" in text
+    of_update, of_sampler = text.split("memory of each device of the sampler")
+    assert {"sampler weights", "completion cache"} <= parts(of_sampler).keys()
+    assert not {"optimizer", "gradients"} & parts(of_sampler).keys()
+    assert "sampler weights" not in parts(of_update)
+    copies = parts(of_sampler)["sampler weights"]
+    assert copies == pytest.approx(2 * 4 * parts(of_update)["parameters"], rel=0.1)
 
 
 def test_a_reference_policy_takes_room_where_one_is_read():
