@@ -15,7 +15,7 @@ import numpy as np
 from job_jax.mesh import await_on_cpu
 from job_jax.processes import device_get
 from rlvr_jax.config import Config
-from rlvr_jax.learn.batches import take_groups, trim_padding
+from rlvr_jax.learn.batches import abstract_batch, take_groups, trim_padding
 from rlvr_jax.types import Batch
 
 
@@ -36,6 +36,19 @@ class MicroBatchCut:
             num_groups=config.train.groups_per_micro_batch,
             pad_multiple=config.completion_pad_multiple,
         )
+
+
+def abstract_micro_batch(config: Config, *, prompt_width: int) -> Batch:
+    """Returns the shapes of an update's micro-batch, completions at their longest."""
+    train, bucket = config.train, config.completion_pad_multiple
+    return abstract_batch(
+        num_prompts=train.groups_per_micro_batch,
+        group_size=train.rows_per_group,
+        prompt_width=prompt_width,
+        width=-(-train.sampling.max_new_tokens // bucket) * bucket,
+        with_probe=True,
+        with_external=train.loss.has_external_traces,
+    )
 
 
 def plan_micro_batches(batch: Batch, cut: MicroBatchCut) -> list[np.ndarray]:

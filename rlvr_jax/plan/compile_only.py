@@ -21,7 +21,7 @@ from jax.sharding import Mesh, NamedSharding
 from job_jax.command import UsageError
 from job_jax.mesh import batch_sharding, replicated_sharding
 from rlvr_jax.config import Config
-from rlvr_jax.learn.batches import abstract_batch
+from rlvr_jax.learn.micro_batches import abstract_micro_batch
 from rlvr_jax.learn.objectives import policy_objective
 from rlvr_jax.learn.probe_inputs import ProbeInputs, ProbeSpec
 from rlvr_jax.learn.update import Updater
@@ -303,16 +303,8 @@ class _Programs:
 
     def _abstract_batch(self) -> Batch:
         """Returns a micro-batch of the longest prompts and completions."""
-        train, bucket = self._config.train, self._config.completion_pad_multiple
         return self._shard_batch(
-            abstract_batch(
-                num_prompts=train.groups_per_micro_batch,
-                group_size=train.rows_per_group,
-                prompt_width=self._prompt_length,
-                width=-(-self._completion_length // bucket) * bucket,
-                with_probe=True,
-                with_external=train.loss.has_external_traces,
-            )
+            abstract_micro_batch(self._config, prompt_width=self._prompt_length)
         )
 
     def _replicate(self, tree: Any) -> Any:

@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 from user_extensions import Sigmoid
 
-from job_jax.mesh import make_mesh
 from job_jax.schema import ConfigError
-from rlvr_jax.config import Config, LossConfig, MeshConfig, SamplingConfig, TrainConfig
+from rlvr_jax.config import Config, LossConfig, SamplingConfig, TrainConfig
 from rlvr_jax.learn.advantages import external_advantages, group_advantages
 from rlvr_jax.learn.batches import (
     batch_from_rollouts,
@@ -23,11 +22,13 @@ from rlvr_jax.learn.batches import (
     with_loss_weights,
 )
 from rlvr_jax.learn.logprobs import TokenScores
-from rlvr_jax.learn.micro_batches import MicroBatchCut, split_micro_batches
+from rlvr_jax.learn.micro_batches import (
+    MicroBatchCut,
+    abstract_micro_batch,
+    split_micro_batches,
+)
 from rlvr_jax.learn.objectives import policy_objective
 from rlvr_jax.learn.presets import dr_grpo, rl_plus
-from rlvr_jax.plan.compile_only import _Programs
-from rlvr_jax.plan.topology import parse_topology
 from rlvr_jax.probe import SAEProbeConfig
 from rlvr_jax.types import ExternalTraces, Prompts, Rollouts
 
@@ -311,20 +312,18 @@ def test_a_group_whose_trace_alone_has_an_advantage_is_not_of_zero_variance():
 
 
 def test_programs_are_sized_for_one_row_more_a_group():
-    shapes, chip = {}, parse_topology("v5e:4x2").chip
+    shapes = {}
     for loss in (LossConfig(), ON):
         train = TrainConfig(
             batch_size=8,
+            grad_accum_steps=2,
             group_size=4,
             loss=loss,
             sampling=SamplingConfig(max_new_tokens=8),
         )
-        config = Config(train=train, mesh=MeshConfig(cpu_devices=8))
-        mesh = make_mesh(config.mesh)
-        with jax.set_mesh(mesh):
-            batch = _Programs(config, mesh, chip)._abstract_batch()
+        batch = abstract_micro_batch(Config(train=train), prompt_width=32)
         shapes[loss.external_traces] = batch.tokens.shape, batch.external is not None
-    assert shapes == {"off": ((8 * 4, 16), False), "rl_plus": ((8 * 5, 16), True)}
+    assert shapes == {"off": ((4 * 4, 16), False), "rl_plus": ((4 * 5, 16), True)}
 
 
 def test_the_preset_is_dr_grpo_but_for_the_clip_the_bonus_and_the_traces():

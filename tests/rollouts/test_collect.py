@@ -16,6 +16,7 @@ from rlvr_jax.config import (
     Config,
     DifficultyConfig,
     DynamicSamplingConfig,
+    RewardConfig,
     SamplingConfig,
     TrainConfig,
 )
@@ -25,6 +26,7 @@ from rlvr_jax.data.difficulty import INITIAL_STEP, init_difficulty, record_outco
 from rlvr_jax.learn.batches import batch_from_rollouts
 from rlvr_jax.rollouts import collect
 from rlvr_jax.rollouts.collect import collect_rollouts
+from rlvr_jax.rollouts.external import GradedTraces
 from rlvr_jax.rollouts.graded import GradedCompletion
 from rlvr_jax.rollouts.groups import (
     ProblemGroups,
@@ -456,3 +458,25 @@ def test_completions_that_nobody_could_judge_change_no_advantage(
     sign = np.array([{"r": 1, "w": -1, "u": 0}[x] for x in verdicts])
     np.testing.assert_allclose(found.advantages[0], expected * sign, atol=1e-6)
     assert found.has_signal.tolist() == [True]
+
+
+def test_a_trace_earns_what_a_completion_of_its_text_would():
+    """Beside 1 and 0: the second is none, the fourth has no verdict on a false gold.
+
+    Of 4 tokens the last two are dear: three tokens cost a half.
+    """
+    config = TrainConfig(
+        reward=RewardConfig(names=("correctness", "wrong_label"), weights=(1.0, 0.75)),
+        overlong_buffer=2,
+        sampling=SamplingConfig(max_new_tokens=4),
+        advantage=AdvantageConfig(normalize="none"),
+    )
+    told = np.array([0.0, math.nan, 1.0, math.nan], np.float32)
+    traces = GradedTraces(
+        tokens=np.zeros((4, 4), np.int32),
+        lengths=np.array([2, 0, 3, 4], np.int32),
+        raw_scores={"wrong_label": told},
+    )
+    own = np.tile(np.float32([1, 0]), (4, 1))
+    found = collect._trace_advantages(traces, own, own >= 0, config=config)
+    assert found.tolist() == [1 - 0.5, 0.0, 1 + 0.75 - 0.5 - 0.5, 0.0]
