@@ -123,6 +123,7 @@ def test_a_step_learns_from_rollouts_of_the_weights_of_so_many_steps_before(
     digests = [params_sha256(_params(workdir, trace, n)) for n in range(STEPS + 1)]
     assert len(set(digests)) == STEPS + 1
     sampled, stepped = _by_step(trace, "sample"), _by_step(trace, "step")
+    assert len({event.key for event in sampled}) == STEPS
     lines = [row for row in metrics(workdir) if row["stage"] == "train"]
     for step in range(STEPS):
         origin = max(0, step - staleness)
