@@ -181,13 +181,15 @@ def replicated_sharding(mesh: Mesh) -> NamedSharding:
 
 
 def await_on_cpu(tree: Tree) -> Tree:
-    """Waits for the arrays where one CPU is several devices; returns them.
+    """Waits for the arrays where a mesh is of several CPU devices; returns them.
 
-    There devices share threads: of many programs in flight the later ones can hold
-    those that an earlier one needs for its collectives, and all wait for good (seen
-    with JAX 0.10.2, with hundreds in flight within seconds). Elsewhere it does nothing.
+    Devices of one process share threads: of many programs in flight the later ones can
+    hold those that an earlier one needs for its collectives, and all wait for good
+    (seen with JAX 0.10.2, with hundreds in flight within seconds). Devices of several
+    processes could meet in collectives of different programs, for on a CPU these need
+    not run in the order of their calls. Elsewhere it does nothing.
     """
-    if jax.default_backend() == "cpu" and jax.local_device_count() > 1:
+    if jax.default_backend() == "cpu" and jax.device_count() > 1:
         jax.block_until_ready(tree)
     return tree
 
