@@ -170,6 +170,15 @@ def with_logical_constraint(x: jax.Array, *logical_axes: str | None) -> jax.Arra
     return jax.lax.with_sharding_constraint(x, partition_spec(x.shape, axes, mesh))
 
 
+def num_batch_shards(rows: int) -> int:
+    """Returns over how many shards of the current mesh an axis of rows is split."""
+    mesh = jax.sharding.get_abstract_mesh()
+    if mesh.empty:
+        return 1
+    parts = _num_shards("batch", mesh)
+    return parts if rows % parts == 0 else 1
+
+
 def batch_sharding(mesh: Mesh) -> NamedSharding:
     """Returns the sharding of arrays whose first axis is the batch (P or B)."""
     return NamedSharding(mesh, Spec(LOGICAL_AXIS_RULES["batch"]))

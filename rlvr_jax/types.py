@@ -125,7 +125,9 @@ class Rollouts:
     tokens and logprobs at or beyond it are 0. `logprobs` are those of the very
     distribution sampled from (temperature and truncation applied). `finished` is true
     where the model stopped by itself ("stop"), false where it ran into the limit
-    ("length"). `weight_version` counts the optimizer steps behind the weights.
+    ("length"). `weight_version` counts the optimizer steps behind the weights,
+    `slot_steps` the tokens that were computed for these (None: nobody counted): all
+    slots of all steps of the sampler, those whose rows had ended included.
     """
 
     prompts: Prompts
@@ -134,6 +136,7 @@ class Rollouts:
     logprobs: Float[Array, " B T"]
     finished: Bool[Array, " B"]
     weight_version: Int[Array, ""]
+    slot_steps: Int[Array, ""] | None = None
 
     @property
     def mask(self) -> Bool[Array, " B T"]:

@@ -95,12 +95,13 @@ class SamplingConfig(ConfigSection):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SamplerConfig(ConfigSection):
-    """How the policy lies on the devices while it samples; docs/meshes.md counts."""
+    """How the policy samples on the devices: see docs/meshes.md, architecture.md."""
 
     tensor_parallel: NonNegativeInt = (
         0  # devices that share a copy, in compute dtype; 0: as the update's
     )
     devices: NonNegativeInt = 0  # the last n are the sampler's alone; 0: all, in turns
+    slots: NonNegativeInt = 0  # rows decoded at a time, over all devices; 0: all
 
     def __post_init__(self) -> None:
         """Refuses devices of the sampler's own that do not say how it lies there."""

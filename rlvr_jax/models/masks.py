@@ -108,6 +108,44 @@ def completion_contexts(
     return {t: context(t) for t in sorted(set(expand_layer_types(config)))}
 
 
+def decode_contexts(
+    config: ModelConfig,
+    prefix_mask_PS: jax.Array,
+    index_B: jax.Array,
+    column: jax.Array,
+    *,
+    length: int,
+) -> AttentionContexts:
+    """Returns the contexts of one new token a row, completion token `index_B`.
+
+    Its keys go to `column` of a ring of `length` columns, whose last `index_B` + 1 are
+    the row's own. Rows that share a prompt's keys (P < B) are all at one index, but for
+    those that have ended.
+    """
+    P, B = prefix_mask_PS.shape[0], index_B.shape[0]
+    starts_P = prefix_mask_PS.sum(axis=1, dtype=jnp.int32)
+    position_B = jnp.repeat(starts_P, B // P) + index_B
+    distance_S = (column - jnp.arange(length, dtype=jnp.int32)) % length
+    own_mask_BS = distance_S[None] <= index_B[:, None]
+    position_P = position_B.reshape(P, B // P).max(axis=1)
+    prefix_distance_PS = position_P[:, None] - token_positions(prefix_mask_PS)
+
+    def context(layer_type: LayerType) -> AttentionContext:
+        mask, prefix_mask = own_mask_BS, prefix_mask_PS
+        if layer_type == "sliding":
+            mask = own_mask_BS & (distance_S < config.sliding_window)[None]
+            prefix_mask &= prefix_distance_PS < config.sliding_window
+        return AttentionContext(
+            rope=rope_tables(position_B[:, None], config, layer_type),
+            mask=mask[:, None],
+            token_mask=prefix_mask_PS,
+            prefix_mask=prefix_mask[:, None],
+            window=config.sliding_window if layer_type == "sliding" else 0,
+        )
+
+    return {t: context(t) for t in sorted(set(expand_layer_types(config)))}
+
+
 def select_context(
     is_sliding: jax.Array, contexts: AttentionContexts
 ) -> AttentionContext:

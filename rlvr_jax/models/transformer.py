@@ -34,6 +34,7 @@ from rlvr_jax.models.masks import (
     AttentionContext,
     AttentionContexts,
     completion_contexts,
+    decode_contexts,
     expand_layer_types,
     prompt_contexts,
 )
@@ -266,28 +267,31 @@ class Transformer(nnx.Module):
     def decode_step(
         self,
         tokens: Int[Array, " B"],
-        index: Int[Array, ""],
+        index: Int[Array, " B"],
         prefix: Prefix,
         *,
+        column: Int[Array, ""],
         cache: Any,
         layers: Any,
         intervention: Intervention | None = None,
     ) -> tuple[Float[Array, " B D"], Any]:
-        """Returns the hidden state of completion token `index`, and the new cache.
+        """Returns the hidden states of completion tokens `index`, and the new cache.
 
-        All rows are at the same `index`, since prompts are kept apart.
+        The cache is a ring: the tokens' keys and values go to `column` of it, those
+        of a row's earlier tokens are in the `index` columns before. `masks.
+        decode_contexts` says which rows may share a prompt.
         """
         unrolled = not self.config.scan_layers
-        contexts = completion_contexts(
+        contexts = decode_contexts(
             self.config,
             prefix.mask,
-            index[None],
-            rows=tokens.shape[0],
+            index,
+            column,
             length=(cache[0] if unrolled else cache).keys.shape[-2],
         )
 
         def write(past: jax.Array, new: jax.Array) -> jax.Array:
-            return jax.lax.dynamic_update_slice_in_dim(past, new, index, axis=2)
+            return jax.lax.dynamic_update_slice_in_dim(past, new, column, axis=2)
 
         def step(
             block: Block,

@@ -126,8 +126,8 @@ def suggest_shrink(
         how = "a larger mesh.fsdp or mesh.tensor"
     elif phase == "sampler":
         how = (
-            "fewer train.batch_size or train.group_size, or a smaller "
-            "train.sampling.max_new_tokens"
+            "fewer sampler.slots than train.batch_size x train.group_size, or a "
+            "smaller train.sampling.max_new_tokens"
         )
     else:
         how = (
@@ -299,6 +299,7 @@ class _Programs:
                 ),
                 num_samples=train.group_size,
                 max_new_tokens=self._completion_length,
+                num_slots=self._config.sampler.slots,
             )
 
     def _abstract_batch(self) -> Batch:

@@ -40,10 +40,12 @@ def sampling_bytes(
 ) -> dict[str, int]:
     """Returns the bytes that sampling adds on one device, by part.
 
-    `logits` are those of one position of all completions, in float32.
+    The cache is that of all slots at their full length. `logits` are those of one
+    position of all slots, in float32.
     """
     model, train = config.model, config.train
     rows, length = train.batch_size * train.group_size, train.sampling.max_new_tokens
+    rows = min(config.sampler.slots or rows, rows)
     itemsize = np.dtype(model.compute_dtype).itemsize
     cache = (rows, length, model.num_kv_heads, model.head_dim)
     cache_axes = ("batch", None, "kv_heads", "head_dim")

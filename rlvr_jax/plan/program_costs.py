@@ -24,6 +24,7 @@ _BRANCHES = re.compile(
 _CONDITION = re.compile(r"condition=%?([\w.\-]+)")
 _CHANNEL = re.compile(r"channel_id=(\d+)")
 _CONTRACTED = re.compile(r"lhs_contracting_dims=\{([\d,]*)\}")
+_TRIPS = re.compile(r'op_name="[^"]*trips_(\d+)/while"')  # the loop's own scope
 _CONSTANT = re.compile(r"^(\d+)\)")  # after the opening parenthesis
 _COLLECTIVES = {
     "all-reduce": 2,  # summed, then sent back
@@ -84,7 +85,8 @@ def program_costs(hlo: str, *, unbounded_trips: int = 1) -> ProgramCosts:
     """Returns the costs of a compiled program from its text.
 
     A loop runs as often as the constant that its condition compares with, which is what
-    scans and counted loops have; another runs `unbounded_trips` times. Of a
+    scans and counted loops have, or N times where it stands itself in
+    `jax.named_scope("trips_N")`; another runs `unbounded_trips` times. Of a
     conditional's branches the most expensive counts.
 
     Example:
@@ -136,6 +138,8 @@ class _Program:
 
     def _trips(self, line: Instruction) -> int:
         """Returns how often a loop runs at most."""
+        if told := _TRIPS.search(line.rest):
+            return int(told[1])
         found = _CONDITION.search(line.rest)
         condition = self._computations[found[1]] if found else {}
         bounds = [

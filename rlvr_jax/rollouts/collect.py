@@ -37,7 +37,7 @@ from rlvr_jax.rollouts.groups import (
     problem_outcomes,
     select_groups,
 )
-from rlvr_jax.rollouts.sample import sample_completions
+from rlvr_jax.rollouts.sample import sample_completions, slot_metrics
 from rlvr_jax.rollouts.scores import confidence_metrics, score_completions
 from rlvr_jax.run.setup import RunSetup
 from rlvr_jax.run.throughput import StepTimer
@@ -176,6 +176,7 @@ def _make_batch(
         sampled_tokens=sum(int(sampled.rollouts.lengths.sum()) for sampled in rounds),
         metrics={
             "curriculum/fallback": num_fallback / sum(map(len, rounds)),
+            **slot_metrics([sampled.rollouts for sampled in rounds]),
             **confidence_metrics(raw_scores, [g.verdict for g in groups.graded]),
             **_collection_metrics(setup, groups, rounds=len(rounds)),
             **(external_metrics(external, rewards.advantages) if external else {}),

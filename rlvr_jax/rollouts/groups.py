@@ -90,6 +90,7 @@ def _select_rollouts(
         logprobs=select([rollouts.logprobs for rollouts in rounds]),
         finished=select([rollouts.finished for rollouts in rounds]),
         weight_version=rounds[0].weight_version,
+        slot_steps=None,  # of all groups, not of these
     )
 
 

@@ -123,3 +123,23 @@ def sample_problems(
             intervention=intervention,
         )
         yield batch, rollouts
+
+
+def slot_metrics(rounds: Sequence[Rollouts]) -> dict[str, float]:
+    """Returns how much of what the sampler computed became tokens of completions.
+
+    `rollout/wasted_tokens` counts the tokens of slots whose rows had ended, and those
+    behind a stop text. Nothing where no round was counted.
+    """
+    counted = [
+        (int(rollouts.slot_steps), int(rollouts.lengths.sum()))
+        for rollouts in rounds
+        if rollouts.slot_steps is not None
+    ]
+    if not counted:
+        return {}
+    slot_steps, tokens = map(sum, zip(*counted, strict=True))
+    return {
+        "rollout/occupancy": tokens / slot_steps,
+        "rollout/wasted_tokens": float(slot_steps - tokens),
+    }

@@ -145,6 +145,7 @@ class RunSetup:
                 weight_version=layout.replicate(weight_version),
                 num_samples=num_samples,
                 max_new_tokens=max_new_tokens,
+                num_slots=self.config.sampler.slots,
                 intervention=layout.replicate(intervention),
             )
 
@@ -376,6 +377,7 @@ def _check_batch_sizes(
         if stage in prompts:
             rows, what = prompts[stage]
             check_batch(rows, own_mesh, what)
+    check_batch(config.sampler.slots, own_mesh, "sampler.slots")
     if "train" in stages:
         for what, rows in config.probe.batch_sizes().items():
             check_batch(rows, mesh, what)

@@ -16,10 +16,9 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 
-from job_jax.mesh import with_logical_constraint
 from job_jax.schema import check
 from rlvr_jax.config import SamplingConfig
-from rlvr_jax.models.activations import last_hidden
+from rlvr_jax.models.activations import Prefix, last_hidden
 from rlvr_jax.models.distribution import (
     SamplingParams,
     is_eos,
@@ -29,6 +28,7 @@ from rlvr_jax.models.distribution import (
 from rlvr_jax.models.layer_loop import Intervention
 from rlvr_jax.models.parameters import check_token_ids
 from rlvr_jax.models.transformer import Transformer
+from rlvr_jax.sampler.slots import Rows, Slots, decode_rows
 from rlvr_jax.tokenizer import pad_rows
 from rlvr_jax.types import Prompts, Rollouts
 
@@ -187,7 +187,8 @@ def _as_prng_key(key: Any) -> Key[Array, ""]:
 
 
 @functools.partial(
-    jax.jit, static_argnames=("graphdef", "num_samples", "max_new_tokens")
+    jax.jit,
+    static_argnames=("graphdef", "num_samples", "max_new_tokens", "num_slots"),
 )
 def sample(
     graphdef: Any,
@@ -199,9 +200,14 @@ def sample(
     weight_version: Int[Array, ""],
     num_samples: int,
     max_new_tokens: int,
+    num_slots: int = 0,
     intervention: ScopedIntervention | None = None,
 ) -> Rollouts:
-    """Returns rollouts of the policy (graphdef, params); `key` is the step's key."""
+    """Returns rollouts of the policy (graphdef, params); `key` is the step's key.
+
+    They are the same whatever `num_slots`, the rows that are decoded at a time (at
+    most; 0: all of them). Raises ValueError where the mesh does not divide it.
+    """
     policy: Transformer = nnx.merge(graphdef, params)
     layers = policy.cast_layers()
     activations, prefix = policy.prefill(
@@ -212,104 +218,79 @@ def sample(
         if intervention is None
         else intervention.for_prompts(prompts),
     )
-    last_PD = last_hidden(activations.hidden, prompts.lengths)
-    next_token = functools.partial(
-        _decode_step,
-        policy,
-        sampling,
-        keys_B=row_keys(key, prompts.uid, num_samples),
-        decode=functools.partial(
-            policy.decode_step,
+    completions, slot_steps = decode_rows(
+        Rows(
             prefix=prefix,
-            layers=layers,
-            intervention=None if intervention is None else intervention.intervention,
+            hidden=last_hidden(activations.hidden, prompts.lengths),
+            keys=row_keys(key, prompts.uid, num_samples),
         ),
-    )
-    written = jax.lax.while_loop(
-        lambda written: (written.index < max_new_tokens) & ~written.finished.all(),
-        next_token,
-        _init_decode_state(policy, last_PD, num_samples, max_new_tokens),
+        step=functools.partial(
+            _decode_step,
+            policy,
+            sampling,
+            max_new_tokens=max_new_tokens,
+            decode=functools.partial(
+                policy.decode_step,
+                layers=layers,
+                intervention=None
+                if intervention is None
+                else intervention.intervention,
+            ),
+        ),
+        init_cache=policy.init_cache,
+        num_slots=num_slots,
+        max_new_tokens=max_new_tokens,
     )
     return Rollouts(
         prompts=prompts,
-        tokens=written.tokens,
-        lengths=written.lengths,
-        logprobs=written.logprobs,
-        finished=written.finished,
+        tokens=completions.tokens,
+        lengths=completions.lengths,
+        logprobs=completions.logprobs,
+        finished=completions.finished,
         weight_version=weight_version,
-    )
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _DecodeState:
-    """The completions so far, `index` tokens wide.
-
-    `hidden` is the final hidden state that token `index` is drawn from, `cache` the
-    keys and values of every layer.
-    """
-
-    index: Int[Array, ""]
-    hidden: Float[Array, " B D"]
-    cache: Any
-    tokens: Int[Array, " B T"]
-    logprobs: Float[Array, " B T"]
-    lengths: Int[Array, " B"]
-    finished: Bool[Array, " B"]
-
-
-def _init_decode_state(
-    policy: Transformer, last_PD: jax.Array, G: int, T: int
-) -> _DecodeState:
-    """Returns G completions of each prompt before their first token, on the mesh."""
-    hidden_BD = jnp.repeat(last_PD, G, axis=0)
-    B = hidden_BD.shape[0]
-    return _DecodeState(
-        index=jnp.int32(0),
-        hidden=with_logical_constraint(hidden_BD, "batch", None),
-        cache=policy.init_cache(B, T),
-        tokens=with_logical_constraint(jnp.zeros((B, T), jnp.int32), "batch", None),
-        logprobs=with_logical_constraint(jnp.zeros((B, T), jnp.float32), "batch", None),
-        lengths=with_logical_constraint(jnp.zeros(B, jnp.int32), "batch"),
-        finished=with_logical_constraint(jnp.zeros(B, bool), "batch"),
+        slot_steps=slot_steps,
     )
 
 
 def _decode_step(
     policy: Transformer,
     sampling: SamplingParams,
-    state: _DecodeState,
+    slots: Slots,
+    prefix: Prefix,
+    clock: Int[Array, ""],
     *,
-    keys_B: jax.Array,
+    max_new_tokens: int,
     decode: Callable[..., tuple[jax.Array, Any]],
-) -> _DecodeState:
-    """Returns the completions with one more token; finished ones get zeros."""
-    index, ended_B = state.index, state.finished
-    index_B = jnp.broadcast_to(index, ended_B.shape)
-    logits_BV = policy.logits(state.hidden[:, None])[:, 0]
-    kept_BV = sampling_logits(
-        logits_BV,
-        index_B,
+) -> Slots:
+    """Returns the slots with one more token each, but for those that have ended."""
+    ended_R = slots.ended(max_new_tokens)
+    kept_RV = sampling_logits(
+        policy.logits(slots.hidden[:, None])[:, 0],
+        slots.index,
         sampling,
         eos_ids=policy.eos_ids,
         num_real_tokens=policy.num_real_tokens,
     )
-    token_B, logprob_B = sample_tokens(kept_BV, token_keys(keys_B, index_B))
-    token_B = jnp.where(ended_B, 0, token_B)
-    logprob_B = jnp.where(ended_B, 0.0, logprob_B)
-    hidden_BD, cache = decode(token_B, index, cache=state.cache)
+    token_R, logprob_R = sample_tokens(kept_RV, token_keys(slots.keys, slots.index))
+    column = clock % slots.tokens.shape[1]
+    hidden_RD, cache = decode(
+        token_R, slots.index, prefix, column=column, cache=slots.cache
+    )
 
-    def write(buffer_BT: jax.Array, column_B: jax.Array) -> jax.Array:
-        return jax.lax.dynamic_update_index_in_dim(buffer_BT, column_B, index, axis=1)
+    def write(buffer_RW: jax.Array, new_R: jax.Array) -> jax.Array:
+        old_R = jax.lax.dynamic_index_in_dim(buffer_RW, column, axis=1, keepdims=False)
+        return jax.lax.dynamic_update_index_in_dim(
+            buffer_RW, jnp.where(ended_R, old_R, new_R), column, axis=1
+        )
 
-    return _DecodeState(
-        index=index + 1,
-        hidden=hidden_BD,
+    return dataclasses.replace(
+        slots,
+        index=slots.index + jnp.where(ended_R, 0, 1),
+        finished=slots.finished | (~ended_R & is_eos(token_R, policy.eos_ids)),
+        hidden=hidden_RD,
+        tokens=write(slots.tokens, token_R),
+        logprobs=write(slots.logprobs, logprob_R),
         cache=cache,
-        tokens=write(state.tokens, token_B),
-        logprobs=write(state.logprobs, logprob_B),
-        lengths=state.lengths + jnp.where(ended_B, 0, 1),
-        finished=ended_B | is_eos(token_B, policy.eos_ids),
     )
 
 

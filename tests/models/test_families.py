@@ -75,7 +75,12 @@ def _completions(policy: Transformer, tokens_BT: jax.Array) -> tuple:
     def step(cache, given):
         index, column_B = given
         hidden_BD, cache = policy.decode_step(
-            column_B, index, prefix, cache=cache, layers=layers
+            column_B,
+            jnp.full(column_B.shape, index),
+            prefix,
+            column=index,
+            cache=cache,
+            layers=layers,
         )
         return cache, hidden_BD
 

@@ -48,7 +48,12 @@ def _decoded(policy: Transformer, tokens: jax.Array) -> jax.Array:
     def step(cache, given):
         index, column = given
         hidden_BD, cache = policy.decode_step(
-            column, index, prefix, cache=cache, layers=layers
+            column,
+            jnp.full(column.shape, index),
+            prefix,
+            column=index,
+            cache=cache,
+            layers=layers,
         )
         return cache, hidden_BD
 

@@ -424,6 +424,32 @@ MUTANTS = [
         ),
     ),
     *_of(
+        "rlvr_jax/sampler/slots.py",
+        ("tests/sampler/test_slots.py",),
+        draws_with_its_predecessors_key=(
+            "keys=chosen(new.keys, slots.keys)",
+            "keys=slots.keys",
+        ),
+        reads_another_prompt=("prompt_R = row_R // group_size", "prompt_R = row_R"),
+        stores_from_the_start_of_the_ring=(
+            "(slots.start[:, None] + token_T[None])",
+            "(0 * slots.start[:, None] + token_T[None])",
+        ),
+        skips_a_row_at_every_refill=(
+            "next_row_1 + taken",
+            "next_row_1 + taken + 1",
+        ),
+        never_compacts=("slots - free_n(state) > fewer", "slots - free_n(state) > 0"),
+    ),
+    *_of(
+        "rlvr_jax/models/masks.py",
+        ("tests/sampler/test_slots.py",),
+        reads_its_predecessors_cache=(
+            "distance_S[None] <= index_B[:, None]",
+            "distance_S[None] <= 0 * index_B[:, None] + length",
+        ),
+    ),
+    *_of(
         "rlvr_jax/verifiers/math_worker.py",
         ("tests/verifiers/test_near_misses.py",),
         any_sign=("if number == gold_number:", "if abs(number) == abs(gold_number):"),

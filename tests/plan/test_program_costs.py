@@ -84,6 +84,20 @@ def test_a_loop_without_a_bound_runs_as_often_as_it_is_told():
     assert program_costs(hlo, unbounded_trips=9).flops == 9 * per_trip
 
 
+def test_a_scope_tells_the_trips_of_its_own_loop_alone():
+    def named(x, w):
+        def until_small(y):
+            return jax.lax.while_loop(
+                lambda y: jnp.abs(y).max() > x.sum(), lambda y: y @ w, y
+            )
+
+        with jax.named_scope("trips_4"):
+            return jax.lax.while_loop(lambda y: y.max() > x.sum(), until_small, x)
+
+    hlo = compiled_text(named, (16, 32), (32, 32))
+    assert program_costs(hlo, unbounded_trips=9).flops == 4 * 9 * 2 * 16 * 32 * 32
+
+
 def test_the_most_expensive_branch_counts():
     def either(x, w):
         return jax.lax.cond(x.sum() > 0, lambda: x @ w @ w, lambda: x @ w)

@@ -35,6 +35,7 @@ from rlvr_jax.rollouts.groups import (
     problem_outcomes,
     select_groups,
 )
+from rlvr_jax.rollouts.sample import slot_metrics
 from rlvr_jax.run.throughput import StepTimer
 from rlvr_jax.sampler import SamplerLayout
 from rlvr_jax.types import BANDS, Problem, Prompts, Rollouts, Verdict
@@ -108,6 +109,19 @@ def test_groups_with_a_signal_come_before_silent_ones_in_the_order_drawn():
     assert r.prompts.tokens.tolist() == [[1, 1, 0, 0], [2, 2, 0, 0], [5] * 4]
     assert r.prompts.lengths.tolist() == [2, 2, 4]
     assert int(r.weight_version) == 5
+
+
+def test_slots_count_what_they_computed_in_vain():
+    """Two rounds of 2 x 3 tokens in 8 and 16 slot-steps; another was not counted."""
+    rounds = [groups(0, "rw").rollouts, groups(1, "ww").rollouts]
+    counted = [
+        dataclasses.replace(rollouts, slot_steps=np.int32(steps))
+        for rollouts, steps in zip(rounds, (8, 16), strict=True)
+    ]
+    expected = {"rollout/occupancy": 0.5, "rollout/wasted_tokens": 12.0}
+    assert slot_metrics(counted) == expected
+    assert slot_metrics([*counted, rounds[0]]) == expected
+    assert slot_metrics(rounds) == {}
 
 
 def test_more_signal_than_room_keeps_the_first():

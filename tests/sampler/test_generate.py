@@ -177,9 +177,9 @@ def test_decoding_takes_as_many_steps_as_the_longest_completion(monkeypatch):
     steps = []
     decode = Transformer.decode_step
 
-    def counted(self, tokens, index, prefix, **given):
-        jax.debug.callback(lambda index: steps.append(int(index)), index)
-        return decode(self, tokens, index, prefix, **given)
+    def counted(self, tokens, index, prefix, *, column, **given):
+        jax.debug.callback(lambda column: steps.append(int(column)), column)
+        return decode(self, tokens, index, prefix, column=column, **given)
 
     monkeypatch.setattr(Transformer, "decode_step", counted)
     # Half of the tokens end a completion: its length is 2 on average.
