@@ -112,7 +112,8 @@ def _score_in_chunks(
     width = logits_chunk_size or max(1, _MAX_LOGITS // (B * policy.vocab_size))
     if width >= T:
         index_T = jnp.arange(T, dtype=jnp.int32)
-        return _score_chunk(policy, sampling, (hidden_BTD, tokens_BT, index_T))
+        chunk = (hidden_BTD, tokens_BT, index_T)
+        return _score_chunk(policy, sampling, policy.output_table, chunk)
     count = -(-T // width)
     extra = count * width - T
     hidden_BTD = jnp.pad(hidden_BTD, ((0, 0), (0, extra), (0, 0)))
@@ -122,7 +123,9 @@ def _score_in_chunks(
         tokens_BT.reshape(B, count, width).swapaxes(0, 1),
         jnp.arange(count * width, dtype=jnp.int32).reshape(count, width),
     )
-    score = jax.checkpoint(functools.partial(_score_chunk, policy, sampling))
+    # In float32, for the backward pass adds the chunks' gradients up in its dtype.
+    table_VD = policy.output_table.astype(jnp.float32)
+    score = jax.checkpoint(functools.partial(_score_chunk, policy, sampling, table_VD))
     scores = jax.lax.map(score, chunks)
     return jax.tree.map(
         lambda x_CBW: x_CBW.swapaxes(0, 1).reshape(B, -1)[:, :T], scores
@@ -132,12 +135,13 @@ def _score_in_chunks(
 def _score_chunk(
     policy: Transformer,
     sampling: SamplingParams,
+    table_VD: jax.Array,
     chunk: tuple[jax.Array, jax.Array, jax.Array],
 ) -> TokenScores:
-    """Returns the scores of one chunk of positions."""
+    """Returns the scores of one chunk of positions, by the output layer's matrix."""
     hidden_BTD, tokens_BT, index_T = chunk
     B, T = tokens_BT.shape
-    logits_CV = policy.logits(hidden_BTD).reshape(B * T, -1)
+    logits_CV = policy.logits(hidden_BTD, table_VD).reshape(B * T, -1)
     index_C = jnp.broadcast_to(index_T[None], (B, T)).reshape(-1)
     token_C = tokens_BT.reshape(-1)
     kept_CV = sampling_logits(

@@ -16,6 +16,7 @@ from job_jax.mesh import with_logical_constraint
 from rlvr_jax.config import ModelConfig
 from rlvr_jax.models.kernels import kernel_attention, select_kernel
 from rlvr_jax.models.masks import AttentionContext
+from rlvr_jax.models.parameters import einsum_float32
 
 # Finite, so that a row without any visible key gives a uniform mix and not NaN.
 _MASKED_SCORE = -1e30
@@ -172,7 +173,7 @@ def soft_cap(x: jax.Array, cap: float) -> jax.Array:
 def _scores(
     query_BKQH: jax.Array, keys_BKSH: jax.Array, mask: jax.Array, config: ModelConfig
 ) -> jax.Array:
-    scores_BKQS = _einsum_float32("bkqh,bksh->bkqs", query_BKQH, keys_BKSH)
+    scores_BKQS = einsum_float32("bkqh,bksh->bkqs", query_BKQH, keys_BKSH)
     scale = (config.query_pre_attn_scalar or query_BKQH.shape[-1]) ** -0.5
     return jnp.where(
         mask, soft_cap(scores_BKQS * scale, config.attn_logit_softcap), _MASKED_SCORE
@@ -184,11 +185,7 @@ def _softmax(scores_BKQS: jax.Array, dtype: jnp.dtype) -> jax.Array:
 
 
 def _weighted_values(weights_BKQS: jax.Array, values_BKSH: jax.Array) -> jax.Array:
-    return _einsum_float32("bkqs,bksh->bkqh", weights_BKQS, values_BKSH)
-
-
-def _einsum_float32(formula: str, a: jax.Array, b: jax.Array) -> jax.Array:
-    return jnp.einsum(formula, a, b, preferred_element_type=jnp.float32)
+    return einsum_float32("bkqs,bksh->bkqh", weights_BKQS, values_BKSH)
 
 
 def _group_by_prompt(x_BKQX: jax.Array, P: int) -> jax.Array:

@@ -10,7 +10,12 @@ from job_jax.mesh import with_logical_constraint
 from rlvr_jax.config import ModelConfig
 from rlvr_jax.models.attention import KeyValues, attend
 from rlvr_jax.models.masks import AttentionContext
-from rlvr_jax.models.parameters import constant_param, linear, normal_param
+from rlvr_jax.models.parameters import (
+    add_bias,
+    constant_param,
+    linear,
+    normal_param,
+)
 from rlvr_jax.models.rope import apply_rope
 
 
@@ -98,9 +103,9 @@ class Block(nnx.Module):
         key_BTKH = self._split_heads(linear(normed_BTD, self.key))
         value_BTKH = self._split_heads(linear(normed_BTD, self.value))
         if self.config.qkv_bias:
-            query_BTNH = query_BTNH + self.query_bias[...][None, None]
-            key_BTKH = key_BTKH + self.key_bias[...][None, None]
-            value_BTKH = value_BTKH + self.value_bias[...][None, None]
+            query_BTNH = add_bias(query_BTNH, self.query_bias[...])
+            key_BTKH = add_bias(key_BTKH, self.key_bias[...])
+            value_BTKH = add_bias(value_BTKH, self.value_bias[...])
         if self.config.qk_norm:
             query_BTNH = self.query_norm(query_BTNH)
             key_BTKH = self.key_norm(key_BTKH)

@@ -1,9 +1,11 @@
 """Parameters: their initial values, their logical axes, and products with them.
 
 The axes travel with a parameter into every tree of the same structure (gradients,
-optimizer moments), so that one function lays all of them out on a mesh.
+optimizer moments), so that one function lays all of them out on a mesh. Whatever dtype
+they are kept in, their gradients are sums over tokens in float32.
 """
 
+import functools
 from typing import Any
 
 import jax
@@ -11,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
+from jaxtyping import Array, Float, Int
 
 from job_jax.mesh import partition_spec, unsharded_axes, with_logical_constraint
 from job_jax.schema import check
@@ -156,19 +159,95 @@ def linear(x_BTX: jax.Array, weight: nnx.Param | Linear) -> jax.Array:
     return multiply_rows(x_BTX, weight[...].reshape(x_BTX.shape[-1], -1))
 
 
-def multiply_rows(
-    x_BTX: jax.Array, weight_XY: jax.Array, *, output_dtype: Any = None
-) -> jax.Array:
+def multiply_rows(x_BTX: jax.Array, weight_XY: jax.Array) -> jax.Array:
     """Returns x W, [B, T, Y], multiplied as one matrix [B T, X].
 
     The gradient of W then contracts one axis. Of two, XLA on CPU first makes a
     transposed copy of x, which takes as long as the product.
     """
     B, T, X = x_BTX.shape
-    product_CY = jnp.matmul(
-        x_BTX.reshape(B * T, X), weight_XY, preferred_element_type=output_dtype
-    )
+    product_CY = x_BTX.reshape(B * T, X) @ weight_XY
     return product_CY.reshape(B, T, weight_XY.shape[1])
+
+
+def look_up(
+    table: Float[Array, " V D"], tokens: Int[Array, " B T"]
+) -> Float[Array, " B T D"]:
+    """Returns the tokens' rows of a table; a row's gradient adds up in float32.
+
+    A frequent token's gradient is a sum over thousands. In bfloat16 it would stop
+    where a term is less than half of the sum's spacing: of 8,192 ones at 256.
+    """
+    return _look_up(table.shape[0], table.dtype, table, tokens)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _look_up(
+    num_rows: int, dtype: Any, table_VD: jax.Array, tokens_BT: jax.Array
+) -> jax.Array:
+    return table_VD[tokens_BT]
+
+
+def _look_up_forward(
+    num_rows: int, dtype: Any, table_VD: jax.Array, tokens_BT: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    return table_VD[tokens_BT], tokens_BT
+
+
+def _look_up_backward(
+    num_rows: int, dtype: Any, tokens_BT: jax.Array, gradient_BTD: jax.Array
+) -> tuple[jax.Array, None]:
+    zeros_VD = jnp.zeros((num_rows, gradient_BTD.shape[-1]), jnp.float32)
+    sum_VD = zeros_VD.at[tokens_BT].add(gradient_BTD.astype(jnp.float32))
+    return sum_VD.astype(dtype), None
+
+
+_look_up.defvjp(_look_up_forward, _look_up_backward)
+
+
+def add_bias(x: Float[Array, "..."], bias: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Returns x plus a bias of its last axes; the bias's gradient adds up in float32.
+
+    The sum is rounded once, as x + bias in the dtype of x is.
+    """
+    float32_bias = jnp.expand_dims(bias.astype(jnp.float32), range(x.ndim - bias.ndim))
+    return (x.astype(jnp.float32) + float32_bias).astype(x.dtype)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def einsum_float32(formula: str, a: jax.Array, b: jax.Array) -> jax.Array:
+    """Returns a product of two arrays of one dtype, added up in float32.
+
+    Its gradients are products of that dtype too: what comes back in float32 is rounded
+    to it first, for a product with one float32 operand would run in float32, at a small
+    part of a TPU's or GPU's speed. No letter of the formula stands in one place alone.
+    """
+    return jnp.einsum(formula, a, b, preferred_element_type=jnp.float32)
+
+
+def _einsum_forward(
+    formula: str, a: jax.Array, b: jax.Array
+) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    return einsum_float32(formula, a, b), (a, b)
+
+
+def _einsum_backward(
+    formula: str, operands: tuple[jax.Array, jax.Array], gradient: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    a, b = operands
+    inputs, output = formula.split("->")
+    left, right = inputs.split(",")
+    gradient = gradient.astype(a.dtype)
+
+    def product(formula: str, x: jax.Array, y: jax.Array) -> jax.Array:
+        return jnp.einsum(formula, x, y, preferred_element_type=jnp.float32)
+
+    by_a = product(f"{output},{right}->{left}", gradient, b)
+    by_b = product(f"{left},{output}->{right}", a, gradient)
+    return by_a.astype(a.dtype), by_b.astype(b.dtype)
+
+
+einsum_float32.defvjp(_einsum_forward, _einsum_backward)
 
 
 def check_token_ids(ids: Any, vocab_size: int, name: str, *, mask: Any = None) -> None:

@@ -38,7 +38,12 @@ from rlvr_jax.models.masks import (
     expand_layer_types,
     prompt_contexts,
 )
-from rlvr_jax.models.parameters import check_token_ids, multiply_rows, normal_param
+from rlvr_jax.models.parameters import (
+    check_token_ids,
+    einsum_float32,
+    look_up,
+    normal_param,
+)
 
 
 class Transformer(nnx.Module):
@@ -110,14 +115,27 @@ class Transformer(nnx.Module):
         activations, _ = self.prefill(tokens, mask)
         return self.logits(activations.hidden)
 
-    def logits(self, hidden_BTD: jax.Array) -> Float[Array, " B T V"]:
-        """Returns float32 logits of final hidden states."""
+    @property
+    def output_table(self) -> Float[Array, " V D"]:
+        """Returns the output layer's matrix: the embedding if that is tied to it."""
         head = self.embedding if self.config.tie_embeddings else self.lm_head
-        logits_BTV = multiply_rows(
-            hidden_BTD,
-            head[...].astype(hidden_BTD.dtype).T,
-            output_dtype=jnp.float32,
+        return head[...]
+
+    def logits(
+        self, hidden_BTD: jax.Array, table_VD: jax.Array | None = None
+    ) -> Float[Array, " B T V"]:
+        """Returns float32 logits of final hidden states.
+
+        `table_VD` stands for `output_table`, which a loop over chunks casts beforehand.
+        """
+        B, T, D = hidden_BTD.shape
+        table_VD = self.output_table if table_VD is None else table_VD
+        logits_CV = einsum_float32(
+            "cd,vd->cv",
+            hidden_BTD.reshape(B * T, D),
+            table_VD.astype(hidden_BTD.dtype),
         )
+        logits_BTV = logits_CV.reshape(B, T, self.vocab_size)
         return soft_cap(logits_BTV, self.config.final_logit_softcap)
 
     def cast_layers(self) -> Any:
@@ -353,9 +371,8 @@ class Transformer(nnx.Module):
         ) -> tuple[jax.Array, Any]:
             return step(nnx.merge(graphdef, state), x_BTD, context, layer_input)
 
-        # Cast after the look-up: the gradient adds up in the parameters' dtype.
         table_VD = with_logical_constraint(self.embedding[...], "vocab", None)
-        x_BTD = table_VD[tokens_BT].astype(config.compute_dtype)
+        x_BTD = look_up(table_VD, tokens_BT).astype(config.compute_dtype)
         if config.scale_embeddings:
             x_BTD = x_BTD * jnp.asarray(config.hidden_size**0.5, x_BTD.dtype)
         x_BTD = with_logical_constraint(x_BTD, "batch", sequence_axis(config), None)

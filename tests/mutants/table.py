@@ -106,6 +106,27 @@ MUTANTS = [
         ),
     ),
     *_of(
+        "rlvr_jax/models/parameters.py",
+        ("tests/learn/test_bfloat16.py",),
+        rows_add_up_in_their_dtype=(
+            "jnp.zeros((num_rows, gradient_BTD.shape[-1]), jnp.float32)",
+            "jnp.zeros((num_rows, gradient_BTD.shape[-1]), dtype)",
+        ),
+        biases_add_up_in_their_dtype=("bias.astype(jnp.float32),", "bias,"),
+        multiplies_float32_gradients=(
+            "gradient = gradient.astype(a.dtype)",
+            "gradient = gradient + 0",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/learn/logprobs.py",
+        ("tests/learn/test_bfloat16.py",),
+        chunks_add_up_in_their_dtype=(
+            "policy.output_table.astype(jnp.float32)",
+            "policy.output_table",
+        ),
+    ),
+    *_of(
         "rlvr_jax/models/distribution.py",
         ("tests/models/test_distribution.py",),
         draws_from_23_bits=('mode="high"', 'mode="low"'),
