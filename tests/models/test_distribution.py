@@ -260,17 +260,24 @@ def test_the_tail_of_a_large_vocabulary_is_drawn_at_its_rate(first):
     assert abs(halves[0] - halves[1]) < 4 * len(in_tail) ** 0.5
 
 
-def test_a_token_of_probability_2_to_the_minus_26_is_drawn():
-    """These seeds, of the first five million, draw one of 16 such tokens.
+@pytest.mark.parametrize(
+    ("head", "rare", "seeds"),
+    [
+        (256, slice(0, 256, 16), {4068156: 176, 4535011: 16, 4794107: 64}),
+        (0, slice(1, 16), {4780117: 13, 4822408: 2, 11001118: 2}),
+    ],
+    ids=["blocks", "within_a_block"],
+)
+def test_a_token_of_probability_2_to_the_minus_26_is_drawn(head, rare, seeds):
+    """These seeds, of the first millions, draw one of some such tokens.
 
     Gumbel numbers from 23 bits are too coarse: they win for none of them.
     """
-    logits = np.full(257, EXCLUDED)
-    logits[:256:16], logits[256] = -26 * np.log(2), 0.0
-    seeds = jnp.int32([4068156, 4535011, 4794107, 4952604])
-    rows = jnp.broadcast_to(jnp.asarray(logits), (len(seeds), 257))
-    tokens, logprobs = _draw(rows, jax.vmap(jax.random.key)(seeds))
-    np.testing.assert_array_equal(tokens, [176, 16, 64, 96])
+    logits = np.full(head + 1 if head else 256, EXCLUDED)
+    logits[rare], logits[head] = -26 * np.log(2), 0.0
+    rows = jnp.broadcast_to(jnp.asarray(logits), (len(seeds), len(logits)))
+    tokens, logprobs = _draw(rows, jax.vmap(jax.random.key)(jnp.int32(list(seeds))))
+    np.testing.assert_array_equal(tokens, list(seeds.values()))
     np.testing.assert_allclose(logprobs, -26 * np.log(2), rtol=1e-6)
 
 
