@@ -189,13 +189,20 @@ def test_where_one_process_is_killed_the_other_ends_and_says_so(chain):
 
 
 @pytest.mark.exhaustive
-def test_a_signal_to_one_process_stops_all_after_the_same_step(command, tmp_path):
+@pytest.mark.parametrize("staleness", [0, 2])
+def test_a_signal_to_one_process_stops_all_after_the_same_step(
+    command, tmp_path, staleness
+):
     """Of the launcher's two; the run then goes on as one that was never cut."""
     alone, cut = tmp_path / "alone", tmp_path / "cut"
-    warm = "--config.sft.steps=2"
-    one = command.run(*_asked(alone, 2, warm))
+    warm = [
+        "--config.sft.steps=2",
+        f"--config.train.staleness={staleness}",
+        "--config.train.loss.tis_cap=2",
+    ]
+    one = command.run(*_asked(alone, 2, *warm))
     assert one.code == 0, one.err
-    with _local(command, 2, *_asked(cut, 1, warm)) as launcher:
+    with _local(command, 2, *_asked(cut, 1, *warm)) as launcher:
         for line in launcher.stderr:
             if line.startswith("[0] train  3/4"):
                 break
@@ -205,7 +212,7 @@ def test_a_signal_to_one_process_stops_all_after_the_same_step(command, tmp_path
         _, said = launcher.communicate(timeout=_AT_MOST_S)
     assert launcher.returncode == 75, said
     assert said.count("stopped; run the same command again to go on") == 1
-    code, _, said = _launched(command, 2, *_asked(cut, 1, warm))
+    code, _, said = _launched(command, 2, *_asked(cut, 1, *warm))
     assert code == 0, said
     assert rollouts(cut) == rollouts(alone)
 
