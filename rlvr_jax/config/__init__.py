@@ -31,12 +31,11 @@ from rlvr_jax.config.run import (
     Config,
     EvalConfig,
     LogConfig,
-    SamplerConfig,
-    SamplingConfig,
     SFTConfig,
     TrainConfig,
     VerifierConfig,
 )
+from rlvr_jax.config.sampling import SamplerConfig, SamplingConfig
 from rlvr_jax.config.task import (
     Task,
     TokenizerConfig,

@@ -5,7 +5,7 @@ docstring is the lab record. Values are checked where they are born: constructin
 config that cannot run raises `ConfigError`, which names the value and the mend. What
 one field may hold is its annotation (`schema.Section` checks it); what several fields
 must agree on is their section's `__post_init__`. The sections of problems, difficulty,
-the policy, losses and the probe have modules of their own.
+the policy, sampling, losses and the probe have modules of their own.
 """
 
 import dataclasses
@@ -14,13 +14,11 @@ from typing import Annotated, Literal
 from job_jax.config import (
     CheckpointConfig,
     MeshConfig,
-    PositiveFraction,
     Seed,
 )
 from job_jax.schema import (
     ConfigSection,
     Constraint,
-    NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
@@ -45,6 +43,7 @@ from rlvr_jax.config.probe import (
     ProbeConfig,
     RFGOConfig,
 )
+from rlvr_jax.config.sampling import SamplerConfig, SamplingConfig
 from rlvr_jax.config.task import (
     Task,
     TokenizerConfig,
@@ -70,52 +69,6 @@ class SFTConfig(ConfigSection):
             self.batch_size % self.grad_accum_steps == 0,
             f"batch_size={self.batch_size} does not split into grad_accum_steps="
             f"{self.grad_accum_steps}; make it a multiple",
-        )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SamplingConfig(ConfigSection):
-    """How completions are drawn. All but max_new_tokens are traced, not compiled in."""
-
-    max_new_tokens: PositiveInt = 96
-    temperature: NonNegativeFloat = 1.0  # 0: greedy
-    top_p: PositiveFraction = 1.0  # 1: off
-    top_k: NonNegativeInt = 0  # 0: off
-    min_new_tokens: NonNegativeInt = 0  # end-of-sequence is barred before this length
-
-    def __post_init__(self) -> None:
-        """Refuses a minimum length that the maximum cannot hold."""
-        super().__post_init__()
-        check(
-            self.min_new_tokens < self.max_new_tokens,
-            f"min_new_tokens={self.min_new_tokens} must be below max_new_tokens="
-            f"{self.max_new_tokens}",
-        )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SamplerConfig(ConfigSection):
-    """How the policy samples on the devices: see docs/meshes.md, architecture.md."""
-
-    tensor_parallel: NonNegativeInt = (
-        0  # devices that share a copy, in compute dtype; 0: as the update's
-    )
-    devices: NonNegativeInt = 0  # the last n are the sampler's alone; 0: all, in turns
-    slots: NonNegativeInt = 0  # rows decoded at a time, over all devices; 0: all
-
-    def __post_init__(self) -> None:
-        """Refuses devices of the sampler's own that do not say how it lies there."""
-        super().__post_init__()
-        check(
-            self.devices == 0 or self.tensor_parallel > 0,
-            f"devices={self.devices} of the sampler's own hold copies of the weights, "
-            "and tensor_parallel=0 asks for none; set tensor_parallel to the devices "
-            "that share a copy, such as 1",
-        )
-        check(
-            self.tensor_parallel == 0 or self.devices % self.tensor_parallel == 0,
-            f"devices={self.devices} does not split into copies over tensor_parallel="
-            f"{self.tensor_parallel}; make it a multiple",
         )
 
 
