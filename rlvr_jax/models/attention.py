@@ -102,27 +102,19 @@ def reference_attention(
     own_mask_B1QS = jnp.tile(context.mask[:, None], (1, 1, R, 1))
     own_BKQS = _scores(query_BKQH, key_values.keys, own_mask_B1QS, config)
     if prefix is None or context.prefix_mask is None:
-        mixed_BKQH = _weighted_values(
-            _softmax(own_BKQS, queries.dtype), key_values.values
-        )
+        weights_BKQS = jax.nn.softmax(own_BKQS).astype(queries.dtype)
+        mixed_BKQH = _weighted_values(weights_BKQS, key_values.values)
     else:
-        P, _, S, _ = prefix.keys.shape
+        P = prefix.keys.shape[0]
         mask_P1QS = context.prefix_mask[:, None]
         if mask_P1QS.shape[2] > 1:
             mask_P1QS = jnp.tile(mask_P1QS, (1, 1, B // P * R, 1))
         prefix_PKQS = _scores(
             _group_by_prompt(query_BKQH, P), prefix.keys, mask_P1QS, config
         )
-        scores_BKQS = jnp.concatenate(
-            [_split_by_row(prefix_PKQS, B), own_BKQS], axis=-1
+        mixed_BKQH = _softmax_over_both(
+            own_BKQS, prefix_PKQS, key_values.values, prefix.values
         )
-        weights_BKQS = _softmax(scores_BKQS, queries.dtype)
-        shared_PKQH = _weighted_values(
-            _group_by_prompt(weights_BKQS[..., :S], P), prefix.values
-        )
-        mixed_BKQH = _weighted_values(
-            weights_BKQS[..., S:], key_values.values
-        ) + _split_by_row(shared_PKQH, B)
     mixed_BTKRH = mixed_BKQH.reshape(B, K, R, T, H).transpose(0, 3, 1, 2, 4)
     return mixed_BTKRH.reshape(B, T, N, H).astype(queries.dtype)
 
@@ -180,8 +172,33 @@ def _scores(
     )
 
 
-def _softmax(scores_BKQS: jax.Array, dtype: jnp.dtype) -> jax.Array:
-    return jax.nn.softmax(scores_BKQS).astype(dtype)
+def _softmax_over_both(
+    own_BKQS: jax.Array,
+    prefix_PKQS: jax.Array,
+    own_values_BKSH: jax.Array,
+    prefix_values_PKSH: jax.Array,
+) -> jax.Array:
+    """Returns softmax(own and prefix scores) v, divided by its sum at the end.
+
+    The scores are never joined, which would copy all of them there and back.
+    """
+    B, P = own_BKQS.shape[0], prefix_PKQS.shape[0]
+    dtype = own_values_BKSH.dtype
+    largest_BKQ1 = jax.lax.stop_gradient(
+        jnp.maximum(
+            # A pass may have no key of its own.
+            own_BKQS.max(axis=-1, keepdims=True, initial=_MASKED_SCORE),
+            _split_by_row(prefix_PKQS.max(axis=-1, keepdims=True), B),
+        )
+    )
+    own_BKQS = jnp.exp(own_BKQS - largest_BKQ1)
+    prefix_PKQS = jnp.exp(prefix_PKQS - _group_by_prompt(largest_BKQ1, P))
+    total_BKQ1 = own_BKQS.sum(axis=-1, keepdims=True) + _split_by_row(
+        prefix_PKQS.sum(axis=-1, keepdims=True), B
+    )
+    mixed_BKQH = _weighted_values(own_BKQS.astype(dtype), own_values_BKSH)
+    shared_PKQH = _weighted_values(prefix_PKQS.astype(dtype), prefix_values_PKSH)
+    return (mixed_BKQH + _split_by_row(shared_PKQH, B)) / total_BKQ1
 
 
 def _weighted_values(weights_BKQS: jax.Array, values_BKSH: jax.Array) -> jax.Array:

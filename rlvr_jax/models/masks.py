@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float
 
 from rlvr_jax.config import ModelConfig
 from rlvr_jax.config.model import LayerType
-from rlvr_jax.models.rope import rope_tables, token_positions
+from rlvr_jax.models.rope import look_up_rope, rope_tables, token_positions
 
 
 @jax.tree_util.register_dataclass
@@ -61,7 +61,9 @@ def prompt_contexts(config: ModelConfig, mask_PS: jax.Array) -> AttentionContext
         if layer_type == "sliding":
             own_mask = mask_PSS & (distance_PSS < config.sliding_window)
         return AttentionContext(
-            rope=rope_tables(position_PS, config, layer_type),
+            rope=look_up_rope(
+                position_PS, config, layer_type, num_positions=mask_PS.shape[1]
+            ),
             mask=own_mask,
             token_mask=mask_PS,
             window=config.sliding_window if layer_type == "sliding" else 0,
@@ -83,7 +85,7 @@ def completion_contexts(
     The completion's own keys are the tokens 0..length-1. All `rows` (B = P G) are at
     the same indices.
     """
-    P = prefix_mask_PS.shape[0]
+    P, S = prefix_mask_PS.shape
     starts_P = prefix_mask_PS.sum(axis=1, dtype=jnp.int32)
     position_PT = starts_P[:, None] + index_T[None]
     position_BT = jnp.repeat(position_PT, rows // P, axis=0)
@@ -98,7 +100,9 @@ def completion_contexts(
             own_mask = causal_TS & (distance_TS < config.sliding_window)
             prefix_mask = prefix_mask_P1S & (distance_PTS < config.sliding_window)
         return AttentionContext(
-            rope=rope_tables(position_BT, config, layer_type),
+            rope=look_up_rope(
+                position_BT, config, layer_type, num_positions=S + length
+            ),
             mask=own_mask[None],
             token_mask=prefix_mask_PS,
             prefix_mask=prefix_mask,

@@ -39,6 +39,27 @@ def rope_tables(
     return jnp.cos(angle_BT1H), jnp.sin(angle_BT1H)
 
 
+def look_up_rope(
+    positions: Int[Array, " B T"],
+    config: ModelConfig,
+    layer_type: LayerType,
+    *,
+    num_positions: int,
+) -> tuple[Float[Array, " B T 1 H"], Float[Array, " B T 1 H"]]:
+    """Returns `rope_tables` of positions below `num_positions`, each computed once.
+
+    Without the look-up, XLA on CPU computes a cosine and a sine anew wherever a layer
+    rotates a head by them. It pays where there are more tokens than positions.
+    """
+    every_1C = jnp.arange(num_positions, dtype=jnp.int32)[None]
+    cos_1C1H, sin_1C1H = rope_tables(every_1C, config, layer_type)
+
+    def look_up(table_1C1H: jax.Array) -> jax.Array:
+        return jnp.take(table_1C1H[0], positions, axis=0, mode="clip")
+
+    return look_up(cos_1C1H), look_up(sin_1C1H)
+
+
 def apply_rope(
     x_BTNH: jax.Array, cos_BT1H: jax.Array, sin_BT1H: jax.Array
 ) -> jax.Array:

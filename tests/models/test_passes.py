@@ -1,5 +1,6 @@
 """One decoder, many ways through it: all must compute the same function."""
 
+import dataclasses
 import functools
 import re
 
@@ -11,6 +12,8 @@ from flax import nnx
 from policies import TINY, VOCAB_SIZE, named, random_tokens, tiny_policy
 
 from rlvr_jax.models import Transformer
+from rlvr_jax.models.attention import KeyValues, reference_attention
+from rlvr_jax.models.masks import completion_contexts
 
 P, G, S, T = 2, 3, 5, 4
 PROMPT_LENGTHS = np.array([5, 2], np.int32)
@@ -166,6 +169,49 @@ def test_every_product_contracts_one_axis(scan_layers):
     # Seven matrices of a layer, the head, and attention's two products.
     assert len(contracted) >= 3 * 10
     assert {axes for pair in contracted for axes in pair} <= set("0123")
+
+
+def test_the_angles_of_a_position_are_computed_once():
+    """Not for every row, head and layer: completions share S + T positions."""
+    graphdef, params = nnx.split(tiny_policy())
+
+    def run(params, tokens):
+        return _extended(nnx.merge(graphdef, params), tokens)
+
+    program = jax.jit(run).lower(params, jnp.asarray(COMPLETIONS)).as_text()
+    for function in ("cosine", "sine"):
+        shapes = re.findall(rf"stablehlo.{function} .*tensor<([\dx]+)xf32>", program)
+        assert set(shapes) == {f"1x{n}x1x{TINY.head_dim}" for n in (S, S + T)}
+
+
+@pytest.mark.parametrize("lift", [-200.0, 0.0, 200.0])
+def test_attention_over_prompt_and_completion_is_one_softmax(lift):
+    """However far the prompt's scores lie from the completion's own."""
+    rng = np.random.default_rng(0)
+    config = dataclasses.replace(TINY, num_heads=1, num_kv_heads=1, head_dim=4)
+    query, own_key, own_value = rng.standard_normal((3, P * G, T, 1, 4))
+    prefix_key, prefix_value = rng.standard_normal((2, P, S, 1, 4))
+    query[..., 0], own_key[..., 0], prefix_key[..., 0] = 2.0, 0.0, lift
+    mask = _mask(PROMPT_LENGTHS, S)
+    context = completion_contexts(
+        config, jnp.asarray(mask), jnp.arange(T), rows=P * G, length=T
+    )["full"]
+    mixed = reference_attention(
+        jnp.float32(query),
+        KeyValues.from_projections(jnp.float32(own_key), jnp.float32(own_value)),
+        context,
+        KeyValues.from_projections(jnp.float32(prefix_key), jnp.float32(prefix_value)),
+        config=config,
+    )
+    for row in range(P * G):
+        true = mask[row // G]
+        for t in range(T):
+            keys = np.r_[prefix_key[row // G, true, 0], own_key[row, : t + 1, 0]]
+            values = np.r_[prefix_value[row // G, true, 0], own_value[row, : t + 1, 0]]
+            scores = keys @ query[row, t, 0] / 2
+            weights = np.exp(scores - scores.max())
+            expected = weights @ values / weights.sum()
+            np.testing.assert_allclose(mixed[row, t, 0], expected, atol=1e-4)
 
 
 @each_loop
