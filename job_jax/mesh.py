@@ -158,6 +158,12 @@ def _num_shards(name: str | None, mesh: Mesh | AbstractMesh) -> int:
     return math.prod(mesh.shape[axis] for axis in LOGICAL_AXIS_RULES[name])
 
 
+def num_batch_devices() -> int:
+    """Returns over how many devices the current mesh splits a batch; 1 without one."""
+    mesh = jax.sharding.get_abstract_mesh()
+    return 1 if mesh.empty else _num_shards("batch", mesh)
+
+
 def with_logical_constraint(x: jax.Array, *logical_axes: str | None) -> jax.Array:
     """Returns x split by its logical axes on the current mesh, if there is one.
 

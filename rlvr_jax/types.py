@@ -166,6 +166,8 @@ class Batch:
     multiply a token's gain, not its KL or entropy; RFGO sets them inside the update.
     `external` are rows that hold no completion of the policy's but an external trace,
     None: no row. Each group then has G + 1 rows, the last of them external.
+    `packing` is where a micro-batch's completions share rows in the policy's pass; None
+    where each has its own.
     """
 
     prompt_tokens: Int[Array, " P S"]
@@ -183,6 +185,7 @@ class Batch:
     loss_mask: Bool[Array, " B T"] | None = None
     token_weights: Float[Array, " B T"] | None = None
     external: Bool[Array, " B"] | None = None
+    packing: "Packing | None" = None
 
     @property
     def mask(self) -> Bool[Array, " B T"]:
@@ -209,6 +212,21 @@ class ExternalTraces:
     tokens: Int[Array, " P T"]
     lengths: Int[Array, " P"]
     advantages: Float[Array, " P"]
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Packing:
+    """Where a micro-batch's tokens lie in U packed rows, U / P of each prompt.
+
+    Written by `learn.packing`, read by `learn.logprobs`. `source` has the place of a
+    packed token in its group's completions, g * T + t, and -1 in padding; `target` the
+    place of a completion's token in its group's packed rows, u * T + column, and 0
+    beyond its length.
+    """
+
+    source: Int[Array, " U T"]
+    target: Int[Array, " B T"]
 
 
 @jax.tree_util.register_dataclass

@@ -82,6 +82,10 @@ class TrainConfig(ConfigSection):
     num_minibatches: PositiveInt = 1  # optimizer steps a pass over one rollout batch
     num_epochs: PositiveInt = 1  # passes over one rollout batch
     grad_accum_steps: PositiveInt = 1  # micro-batches of a minibatch; scoring's, too
+    # In their place: the tokens of a micro-batch, prompts and padding included; 0: off
+    micro_batch_tokens: NonNegativeInt = 0
+    # Completions of a group share rows in passes and updates, where attention is plain
+    packing: bool = True
     logits_chunk_size: NonNegativeInt = 0  # positions with logits at once; 0: by size
     max_logprob_mismatch: PositiveFloat = (
         0.5  # nats, mean |sampler - trainer|; above it, stop
@@ -115,6 +119,12 @@ class TrainConfig(ConfigSection):
             f"num_minibatches={self.num_minibatches} x "
             f"grad_accum_steps={self.grad_accum_steps}; "
             f"make it a multiple of {parts}",
+        )
+        check(
+            self.micro_batch_tokens == 0 or self.grad_accum_steps == 1,
+            f"micro_batch_tokens={self.micro_batch_tokens} cuts a minibatch by tokens, "
+            f"and grad_accum_steps={self.grad_accum_steps} by groups; set "
+            "grad_accum_steps=1, or micro_batch_tokens=0",
         )
         check(
             self.sampling.temperature > 0,
@@ -301,6 +311,14 @@ class Config(ConfigSection):
             f"one's are verified, and dynamic_sampling.max_rounds={rounds} draws more "
             "by their verdicts; set one of them to 0",
         )
+        train = self.train
+        check(
+            not 0 < train.micro_batch_tokens < self.tokens_per_group,
+            f"train.micro_batch_tokens={train.micro_batch_tokens} is less than the "
+            f"{self.tokens_per_group} tokens of one prompt and its "
+            f"{train.rows_per_group} completions, the longest there can be; allow as "
+            "many on each data x fsdp device",
+        )
         rank, tensor = self.train.lora.rank, self.sampler.tensor_parallel
         check(
             rank == 0 or tensor == 0,
@@ -340,6 +358,23 @@ class Config(ConfigSection):
                 f"room for a prompt within model.max_seq_len={self.model.max_seq_len}; "
                 "lower it, or allow more",
             )
+
+    @property
+    def tokens_per_group(self) -> int:
+        """Returns the tokens of the longest group, padded: a prompt and its rows.
+
+        What is longer together than model.max_seq_len is not sampled.
+        """
+        completion = self.train.sampling.max_new_tokens
+        prompt = self.model.max_seq_len - completion
+        padded = [
+            -(-length // multiple) * multiple
+            for length, multiple in (
+                (prompt, self.prompt_pad_multiple),
+                (completion, self.completion_pad_multiple),
+            )
+        ]
+        return padded[0] + self.train.rows_per_group * padded[1]
 
     def _check_rewards(self) -> None:
         """Refuses to reward a confidence that no completion can state."""

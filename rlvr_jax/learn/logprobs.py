@@ -12,9 +12,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from rlvr_jax.learn.packing import pack_tokens, unpack
 from rlvr_jax.models.distribution import SamplingParams, sampling_logits
 from rlvr_jax.models.layer_loop import Intervention
+from rlvr_jax.models.masks import Segments
 from rlvr_jax.models.transformer import Transformer
+from rlvr_jax.types import Packing
 
 # The most logits that exist at once with logits_chunk_size=0: 64 MB in float32.
 _MAX_LOGITS = 1 << 24
@@ -53,12 +56,23 @@ class CompletionBatch(Protocol):
         ...
 
 
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Rows:
+    """The rows of a pass: completions, or several of a prompt in each if packed."""
+
+    tokens: Int[Array, " U T"]
+    index: Int[Array, " U T"]  # in its completion; [1, T] where all rows agree
+    segments: Segments | None = None
+
+
 def token_scores(
     policy: Transformer,
     batch: CompletionBatch,
     sampling: SamplingParams,
     *,
     logits_chunk_size: int,
+    packing: Packing | None = None,
     capture_layer: int | None = None,
     intervention: Intervention | None = None,
 ) -> TokenScores:
@@ -69,59 +83,84 @@ def token_scores(
     group. Gradients flow through log-probabilities and entropies, not through the
     residual stream of `capture_layer`. `intervention` changes the completions' residual
     stream.
+
+    With a `packing` the pass runs over packed rows, in which an intervention that goes
+    by position has no place; what is returned is by completion all the same.
     """
+    P, T = batch.prompt_tokens.shape[0], batch.tokens.shape[1]
+    rows = _rows(batch.tokens, packing, P)
     # The hidden state of one token scores the next; the last token's scores nothing.
     # Split over devices, the last is read all the same, for T - 1 would not divide.
     last = None if policy.config.sequence_parallel else -1
     states = policy.hidden_states(
         batch.prompt_tokens,
         batch.prompt_lengths,
-        batch.tokens[:, :last],
+        rows.tokens[:, :last],
+        segments=jax.tree.map(lambda x_UT: x_UT[:, :last], rows.segments),
         capture_layers=() if capture_layer is None else (capture_layer,),
         intervention=intervention,
     )
-    T = batch.tokens.shape[1]
-    hidden_BTD = jnp.concatenate(
+    hidden_UTD = jnp.concatenate(
         [states.first[:, None], states.completions.hidden[:, : T - 1]], axis=1
     )
+    if packing is not None:  # any column may be a completion's first
+        is_first_UT1 = (rows.index == 0)[:, :, None]
+        hidden_UTD = jnp.where(is_first_UT1, states.first[:, None], hidden_UTD)
     scores = _score_in_chunks(
-        policy,
-        hidden_BTD,
-        batch.tokens,
-        sampling=sampling,
-        logits_chunk_size=logits_chunk_size,
+        policy, hidden_UTD, rows, sampling=sampling, logits_chunk_size=logits_chunk_size
     )
+    if packing is not None:
+        scores = jax.tree.map(lambda x_UT: unpack(x_UT, packing, P), scores)
     if capture_layer is None:
         return scores
     # A barrier, so that what reads the stream cannot change how the rest is compiled.
-    stream_BTD = jax.lax.optimization_barrier(
+    stream_UTD = jax.lax.optimization_barrier(
         jax.lax.stop_gradient(states.completions.captured[0][:, : T - 1])
     )
+    if packing is None:
+        return dataclasses.replace(scores, residual=stream_UTD)
+    whole_UTD = jnp.pad(stream_UTD, ((0, 0), (0, 1), (0, 0)))
+    stream_BTD = unpack(whole_UTD, packing, P)[:, : T - 1]
     return dataclasses.replace(scores, residual=stream_BTD)
+
+
+def _rows(tokens_BT: jax.Array, packing: Packing | None, P: int) -> _Rows:
+    T = tokens_BT.shape[1]
+    if packing is None:
+        return _Rows(tokens=tokens_BT, index=jnp.arange(T, dtype=jnp.int32)[None])
+    is_token_UT = packing.source >= 0
+    segments = Segments(
+        ids=jnp.where(is_token_UT, packing.source // T, -1),
+        index=jnp.where(is_token_UT, packing.source % T, 0),
+    )
+    tokens_UT = pack_tokens(tokens_BT, packing, P)
+    return _Rows(tokens=tokens_UT, index=segments.index, segments=segments)
 
 
 def _score_in_chunks(
     policy: Transformer,
     hidden_BTD: jax.Array,
-    tokens_BT: jax.Array,
+    rows: _Rows,
     *,
     sampling: SamplingParams,
     logits_chunk_size: int,
 ) -> TokenScores:
     B, T, D = hidden_BTD.shape
+    tokens_BT = rows.tokens
+    index_BT = jnp.broadcast_to(rows.index, (B, T))
     width = logits_chunk_size or max(1, _MAX_LOGITS // (B * policy.vocab_size))
     if width >= T:
-        index_T = jnp.arange(T, dtype=jnp.int32)
-        chunk = (hidden_BTD, tokens_BT, index_T)
+        chunk = (hidden_BTD, tokens_BT, index_BT)
         return _score_chunk(policy, sampling, policy.output_table, chunk)
     count = -(-T // width)
     extra = count * width - T
     hidden_BTD = jnp.pad(hidden_BTD, ((0, 0), (0, extra), (0, 0)))
-    tokens_BT = jnp.pad(tokens_BT, ((0, 0), (0, extra)))
     chunks = (
         hidden_BTD.reshape(B, count, width, D).swapaxes(0, 1),
-        tokens_BT.reshape(B, count, width).swapaxes(0, 1),
-        jnp.arange(count * width, dtype=jnp.int32).reshape(count, width),
+        *(
+            jnp.pad(x_BT, ((0, 0), (0, extra))).reshape(B, count, width).swapaxes(0, 1)
+            for x_BT in (tokens_BT, index_BT)
+        ),
     )
     # In float32, for the backward pass adds the chunks' gradients up in its dtype.
     table_VD = policy.output_table.astype(jnp.float32)
@@ -139,10 +178,10 @@ def _score_chunk(
     chunk: tuple[jax.Array, jax.Array, jax.Array],
 ) -> TokenScores:
     """Returns the scores of one chunk of positions, by the output layer's matrix."""
-    hidden_BTD, tokens_BT, index_T = chunk
+    hidden_BTD, tokens_BT, index_BT = chunk
     B, T = tokens_BT.shape
     logits_CV = policy.logits(hidden_BTD, table_VD).reshape(B * T, -1)
-    index_C = jnp.broadcast_to(index_T[None], (B, T)).reshape(-1)
+    index_C = index_BT.reshape(-1)
     token_C = tokens_BT.reshape(-1)
     kept_CV = sampling_logits(
         logits_CV,

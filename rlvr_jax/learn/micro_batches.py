@@ -1,8 +1,9 @@
 """A batch -> micro-batches: what a device computes at a time, in passes and updates.
 
-Groups are sorted by length and cut into equal parts, each as narrow as its longest
-completion allows. Scoring passes and gradients are cut alike, so neither needs more
-memory than the other, and a run meets the same few shapes in both.
+Groups are sorted by length and cut by their number or by their tokens; each micro-batch
+is as narrow as its longest completion allows, and short completions of a group may
+share rows (`learn.packing`). Scoring passes and gradients are cut alike, so neither
+needs more memory than the other, and a run meets the same few shapes in both.
 """
 
 import dataclasses
@@ -12,40 +13,75 @@ from typing import Any
 import jax
 import numpy as np
 
-from job_jax.mesh import await_on_cpu
+from job_jax.mesh import await_on_cpu, num_batch_devices
 from job_jax.processes import device_get
 from rlvr_jax.config import Config
 from rlvr_jax.learn.batches import abstract_batch, take_groups, trim_padding
+from rlvr_jax.learn.packing import pack_completions, pack_lengths, round_rows
+from rlvr_jax.models.kernels import takes_packed_rows
 from rlvr_jax.types import Batch
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MicroBatchCut:
-    """How batches are cut: groups of a micro-batch, and what widths are multiples of.
+    """How batches are cut.
 
-    Every batch that is cut has a multiple of `num_groups` groups.
+    With `max_tokens` a micro-batch holds at most so many tokens, prompts and padding
+    included, in a multiple of `group_multiple` groups; `num_groups` is not read. Else
+    it holds `num_groups`, of which a batch has a multiple. Widths are multiples of
+    `pad_multiple`. `packing`: completions of a group share rows where that saves any.
     """
 
     num_groups: int
     pad_multiple: int
+    max_tokens: int = 0
+    group_multiple: int = 1
+    packing: bool = False
 
     @classmethod
     def from_config(cls, config: Config) -> "MicroBatchCut":
-        """Returns how stage `train` cuts what it scores and what it learns from."""
+        """Returns how stage `train` cuts what it scores and what it learns from.
+
+        Reads the current mesh: every batch device gets as many groups. Completions are
+        packed where `train.packing` says so and the policy's attention can.
+        """
+        train = config.train
         return cls(
-            num_groups=config.train.groups_per_micro_batch,
+            num_groups=train.groups_per_micro_batch,
             pad_multiple=config.completion_pad_multiple,
+            max_tokens=train.micro_batch_tokens,
+            group_multiple=num_batch_devices(),
+            packing=train.packing
+            and takes_packed_rows(config.model, length=train.sampling.max_new_tokens),
         )
+
+    def width(self, lengths: np.ndarray, max_width: int) -> int:
+        """Returns the columns that completions of these lengths need."""
+        columns = -(-int(lengths.max()) // self.pad_multiple) * self.pad_multiple
+        return min(columns, max_width)
+
+    def groups_within_tokens(self, prompt_width: int, rows: int, width: int) -> int:
+        """Returns how many groups of so many rows `max_tokens` allow."""
+        groups = self.max_tokens // (prompt_width + rows * width)
+        return max(1, groups // self.group_multiple) * self.group_multiple
 
 
 def abstract_micro_batch(config: Config, *, prompt_width: int) -> Batch:
-    """Returns the shapes of an update's micro-batch, completions at their longest."""
-    train, bucket = config.train, config.completion_pad_multiple
+    """Returns the shapes of an update's micro-batch, completions at their longest.
+
+    None shares its row.
+    """
+    train, cut = config.train, MicroBatchCut.from_config(config)
+    width = -(-train.sampling.max_new_tokens // cut.pad_multiple) * cut.pad_multiple
+    num_groups = cut.num_groups
+    if cut.max_tokens:
+        rows = train.rows_per_group
+        num_groups = cut.groups_within_tokens(prompt_width, rows, width)
     return abstract_batch(
-        num_prompts=train.groups_per_micro_batch,
+        num_prompts=num_groups,
         group_size=train.rows_per_group,
         prompt_width=prompt_width,
-        width=-(-train.sampling.max_new_tokens // bucket) * bucket,
+        width=width,
         with_probe=True,
         with_external=train.loss.has_external_traces,
     )
@@ -54,27 +90,97 @@ def abstract_micro_batch(config: Config, *, prompt_width: int) -> Batch:
 def plan_micro_batches(batch: Batch, cut: MicroBatchCut) -> list[np.ndarray]:
     """Returns the groups of each micro-batch, from the shortest to the longest.
 
-    A batch that is one micro-batch keeps its order.
+    A -1 stands for a group of length 0, which fills a micro-batch up. Cut by number, a
+    batch that is one micro-batch keeps its order.
     """
     P = len(batch.prompt_lengths)
-    longest_P = batch.lengths.reshape(P, -1).max(axis=1)
-    order_P = np.arange(P)
-    if cut.num_groups < P:
-        order_P = np.argsort(longest_P, kind="stable")
-    return np.split(order_P, P // cut.num_groups)
+    lengths_PG = batch.lengths.reshape(P, -1)
+    order_P = np.argsort(lengths_PG.max(axis=1), kind="stable")
+    if not cut.max_tokens:
+        if cut.num_groups == P:
+            order_P = np.arange(P)
+        return np.split(order_P, P // cut.num_groups)
+    plan: list[np.ndarray] = []
+    while len(order_P):
+        longest_first = order_P[::-1]
+        size = _num_groups_within(
+            lengths_PG[longest_first],
+            cut,
+            prompt_width=batch.prompt_tokens.shape[1],
+            max_width=batch.tokens.shape[1],
+        )
+        filler = np.full(max(0, size - len(order_P)), -1)
+        plan.append(np.concatenate([order_P[-size:], filler]))
+        order_P = order_P[:-size]
+    return plan[::-1]
+
+
+def _num_groups_within(
+    lengths: np.ndarray, cut: MicroBatchCut, *, prompt_width: int, max_width: int
+) -> int:
+    """Returns how many of the groups [P, G], the longest first, the tokens allow.
+
+    It is a function of the width and of the rows a group, so that few shapes occur; the
+    last groups, which are too few, are filled up to a power of two.
+    """
+    P, G = lengths.shape
+    width = cut.width(lengths[0], max_width)
+    rows_P = np.full(P, G)
+    if cut.packing:
+        rows_P = np.array(
+            [round_rows(len(pack_lengths(one, width)), G) for one in lengths]
+        )
+
+    sizes = (
+        (rows, cut.groups_within_tokens(prompt_width, rows, width))
+        for rows in range(1, G + 1)
+    )
+    size = next(size for rows, size in sizes if rows_P[:size].max() <= rows)
+    smaller = cut.group_multiple
+    while smaller < P:
+        smaller *= 2
+    return min(size, smaller)
 
 
 def take_micro_batch(batch: Batch, groups_Q: np.ndarray, cut: MicroBatchCut) -> Batch:
-    """Returns these groups, trimmed to a multiple of `pad_multiple` columns."""
-    part = take_groups(batch, groups_Q)
-    width = -(-int(part.lengths.max()) // cut.pad_multiple) * cut.pad_multiple
-    return trim_padding(part, min(width, batch.tokens.shape[1]))
+    """Returns these groups, trimmed to the width they need and packed."""
+    part = take_groups(batch, np.maximum(groups_Q, 0))
+    if (groups_Q < 0).any():
+        part = _empty_groups(part, groups_Q < 0)
+    width = cut.width(part.lengths, batch.tokens.shape[1])
+    part = trim_padding(part, width)
+    if not cut.packing:
+        return part
+    lengths_QG = part.lengths.reshape(len(groups_Q), -1)
+    return dataclasses.replace(part, packing=pack_completions(lengths_QG, width))
+
+
+def _empty_groups(batch: Batch, is_filler_P: np.ndarray) -> Batch:
+    """Returns the batch with some groups of length 0, which weigh nothing anywhere."""
+    is_filler_B = np.repeat(is_filler_P, len(batch.lengths) // len(is_filler_P))
+    return dataclasses.replace(
+        batch,
+        lengths=np.where(is_filler_B, 0, batch.lengths).astype(np.int32),
+        loss_weights=np.where(is_filler_B[:, None], np.float32(0), batch.loss_weights),
+    )
 
 
 def split_micro_batches(batch: Batch, cut: MicroBatchCut) -> Iterator[Batch]:
     """Yields the batch's micro-batches; their losses add up to that of the batch."""
     for groups_Q in plan_micro_batches(batch, cut):
         yield take_micro_batch(batch, groups_Q, cut)
+
+
+def count_tokens(batch: Batch) -> np.ndarray:
+    """Returns a micro-batch's true tokens, and all that a pass computes: [2].
+
+    Prompts count in both, but for those of groups without a token.
+    """
+    P, S = batch.prompt_tokens.shape
+    has_token_P = (batch.lengths.reshape(P, -1) > 0).any(axis=1)
+    rows = batch.tokens if batch.packing is None else batch.packing.source
+    true = batch.lengths.sum() + batch.prompt_lengths[has_token_P].sum()
+    return np.array([true, P * S + rows.size])
 
 
 def score_micro_batches(
@@ -102,6 +208,7 @@ def _restore_order(
     P, (B, T) = len(batch.prompt_lengths), batch.tokens.shape
     whole_PGT = np.zeros((P, B // P, T), parts[0].dtype)
     for part, groups_Q in zip(parts, plan, strict=True):
-        width = part.shape[1]
-        whole_PGT[groups_Q, :, :width] = part.reshape(len(groups_Q), -1, width)
+        width, is_group = part.shape[1], groups_Q >= 0
+        rows_QGT = part.reshape(len(groups_Q), -1, width)
+        whole_PGT[groups_Q[is_group], :, :width] = rows_QGT[is_group]
     return whole_PGT.reshape(B, T)

@@ -16,6 +16,7 @@ from rlvr_jax.learn.batches import (
 )
 from rlvr_jax.learn.micro_batches import (
     MicroBatchCut,
+    count_tokens,
     score_micro_batches,
     split_micro_batches,
 )
@@ -82,10 +83,16 @@ def run_updates(
         probe=probe,
     )
     done: list[Any] = []
+    counts: list[np.ndarray] = []
+
+    def place(part: Batch) -> Batch:
+        counts.append(count_tokens(part))
+        return to_device(part)
+
     for epoch, micro_batches in _optimizer_steps(config, batch, version=version):
         state, losses, report = updater.step(
             state,
-            map(to_device, micro_batches),
+            map(place, micro_batches),
             sampling,
             probe=probe.without_observer() if probe and epoch else probe,
         )
@@ -94,7 +101,7 @@ def run_updates(
     for _, report in done:
         check_not_diverged(report, train.optimizer.max_consecutive_nonfinite)
     once = [losses for losses, _ in done[: train.num_minibatches]]
-    metrics = _mean_metrics(done) | score_metrics
+    metrics = _mean_metrics(done) | score_metrics | _padding(counts)
     metrics |= _first_mismatch(done, versions_behind=versions_behind)
     metrics |= _external_metrics(_sum_all([losses.external_sums for losses in once]))
     if train.staleness:
@@ -206,6 +213,12 @@ def _add_scores(
             )
             metrics |= _top_entropy_metrics(entropies_BT, batch)
     return batch, metrics
+
+
+def _padding(counts: list[np.ndarray]) -> dict[str, float]:
+    """Returns the fraction of computed tokens, prompts among them, that are padding."""
+    true, computed = np.sum(counts, axis=0)
+    return {"update/padding": float(1.0 - true / computed)}
 
 
 def _check_not_stale(rollouts_version: int, version: int, *, train: TrainConfig) -> int:

@@ -274,6 +274,7 @@ class Updater:
             batch,
             sampling,
             logits_chunk_size=self._logits_chunk_size,
+            packing=batch.packing,
             capture_layer=capture_layer,
         )
 

@@ -59,6 +59,11 @@ def attend(
     """
     T, chunk_size = queries.shape[1], config.attention_chunk_size
     kernel = select_kernel(config, window=context.window, length=T)
+    if kernel != "plain" and context.packed:
+        raise ValueError(
+            f"{kernel} attention cannot hold the segments of packed rows apart; pack "
+            "where `kernels.takes_packed_rows` says so"
+        )
     if kernel != "plain" and context.window is not None:
         return kernel_attention(
             kernel,
@@ -107,7 +112,9 @@ def reference_attention(
     else:
         P = prefix.keys.shape[0]
         mask_P1QS = context.prefix_mask[:, None]
-        if mask_P1QS.shape[2] > 1:
+        if context.packed and mask_P1QS.shape[2] > 1:  # each row has its own
+            mask_P1QS = _group_by_prompt(jnp.tile(mask_P1QS, (1, 1, R, 1)), P)
+        elif mask_P1QS.shape[2] > 1:
             mask_P1QS = jnp.tile(mask_P1QS, (1, 1, B // P * R, 1))
         prefix_PKQS = _scores(
             _group_by_prompt(query_BKQH, P), prefix.keys, mask_P1QS, config

@@ -69,6 +69,22 @@ def select_kernel(config: ModelConfig, *, window: int | None, length: int) -> Ke
     return "plain" if reason or small else kernel
 
 
+def takes_packed_rows(config: ModelConfig, *, length: int) -> bool:
+    """Returns whether packed rows of `length` tokens can be attended here.
+
+    Kernels tell true tokens from padding and nothing else, so all layers must be plain;
+    and a packed row's tokens are not split over devices.
+    """
+    windows: set[int | None] = {
+        config.sliding_window if layer_type == "sliding" else 0
+        for layer_type in config.layer_types
+    }
+    if config.scan_layers and len(windows) > 1:
+        windows = {None}  # known only when a layer runs
+    kernels = {select_kernel(config, window=w, length=length) for w in windows}
+    return kernels == {"plain"} and not config.sequence_parallel
+
+
 def platform() -> str:
     """Returns the platform of the current mesh's devices, or else JAX's default one."""
     device = jax.sharding.get_abstract_mesh().abstract_device

@@ -9,7 +9,7 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from rlvr_jax.config import ModelConfig
 from rlvr_jax.config.model import LayerType
@@ -25,7 +25,7 @@ class AttentionContext:
     shared prompt; an axis on which all rows or all queries agree has size 1. Kernels
     read `token_mask` (true tokens: of the prompt where one is shared, else of the pass)
     and `window` instead: 0 is no window, None one that is known only when the layer
-    runs.
+    runs. None can run where rows are `packed`: several segments share a prompt there.
     """
 
     rope: tuple[Float[Array, " B T 1 H"], Float[Array, " B T 1 H"]]
@@ -33,6 +33,20 @@ class AttentionContext:
     token_mask: Bool[Array, " P S"]
     prefix_mask: Bool[Array, " P T S"] | None = None
     window: int | None = dataclasses.field(default=0, metadata={"static": True})
+    packed: bool = dataclasses.field(default=False, metadata={"static": True})
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Segments:
+    """What the tokens of packed rows belong to: completions behind one shared prompt.
+
+    `ids` tell the completions of a row apart, padding included; `index` counts a
+    completion's tokens from 0.
+    """
+
+    ids: Int[Array, " U T"]
+    index: Int[Array, " U T"]
 
 
 AttentionContexts = dict[LayerType, AttentionContext]
@@ -148,6 +162,50 @@ def decode_contexts(
         )
 
     return {t: context(t) for t in sorted(set(expand_layer_types(config)))}
+
+
+def packed_contexts(
+    config: ModelConfig, prefix_mask_PS: jax.Array, segments: Segments
+) -> AttentionContexts:
+    """Returns the contexts of completions that share rows behind their shared prompt.
+
+    A token attends to its prompt and to its own completion up to itself; positions
+    count from the prompt's end in every segment.
+    """
+    U, T = segments.ids.shape
+    rows = U // prefix_mask_PS.shape[0]
+    starts_P = prefix_mask_PS.sum(axis=1, dtype=jnp.int32)
+    position_UT = jnp.repeat(starts_P, rows)[:, None] + segments.index
+    index_T = jnp.arange(T, dtype=jnp.int32)
+    distance_TS = index_T[:, None] - index_T[None]
+    same_UTS = segments.ids[:, :, None] == segments.ids[:, None, :]
+    mask_UTS = same_UTS & (distance_TS >= 0)[None]
+    prefix_mask_P1S = prefix_mask_PS[:, None]
+    layer_types = set(expand_layer_types(config))
+    if "sliding" in layer_types:
+        key_UT1S = jnp.repeat(token_positions(prefix_mask_PS), rows, axis=0)[:, None]
+        distance_UTS = position_UT[:, :, None] - key_UT1S
+        prefix_UTS = jnp.broadcast_to(
+            jnp.repeat(prefix_mask_P1S, rows, axis=0), distance_UTS.shape
+        )
+
+    def context(layer_type: LayerType) -> AttentionContext:
+        own_mask, prefix_mask = mask_UTS, prefix_mask_P1S
+        if layer_type == "sliding":
+            own_mask = mask_UTS & (distance_TS < config.sliding_window)[None]
+            prefix_mask = prefix_UTS & (distance_UTS < config.sliding_window)
+        elif len(layer_types) > 1:
+            prefix_mask = prefix_UTS  # the other type's shape, as a scan needs
+        return AttentionContext(
+            rope=rope_tables(position_UT, config, layer_type),
+            mask=own_mask,
+            token_mask=prefix_mask_PS,
+            prefix_mask=prefix_mask,
+            window=config.sliding_window if layer_type == "sliding" else 0,
+            packed=True,
+        )
+
+    return {t: context(t) for t in sorted(layer_types)}
 
 
 def select_context(

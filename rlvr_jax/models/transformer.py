@@ -33,9 +33,11 @@ from rlvr_jax.models.layer_loop import (
 from rlvr_jax.models.masks import (
     AttentionContext,
     AttentionContexts,
+    Segments,
     completion_contexts,
     decode_contexts,
     expand_layer_types,
+    packed_contexts,
     prompt_contexts,
 )
 from rlvr_jax.models.parameters import (
@@ -200,16 +202,23 @@ class Transformer(nnx.Module):
         tokens: Int[Array, " B T"],
         prefix: Prefix,
         *,
+        segments: Segments | None = None,
         layers: Any = None,
         capture_layers: tuple[int, ...] = (),
         intervention: Intervention | None = None,
     ) -> Activations:
         """Returns the activations of completions behind their prompts, all at once.
 
-        Padding must come after a row's true tokens, where causality hides it.
+        Padding must come after a row's true tokens, where causality hides it. With
+        `segments` several completions of one prompt share a row.
         """
         B, T = tokens.shape
         index_T = jnp.arange(T, dtype=jnp.int32)
+        contexts = (
+            completion_contexts(self.config, prefix.mask, index_T, rows=B, length=T)
+            if segments is None
+            else packed_contexts(self.config, prefix.mask, segments)
+        )
 
         def step(
             block: Block, x_BTD: jax.Array, context: AttentionContext, shared: KeyValues
@@ -221,7 +230,7 @@ class Transformer(nnx.Module):
         activations, _ = self._run_layers(
             step,
             tokens,
-            completion_contexts(self.config, prefix.mask, index_T, rows=B, length=T),
+            contexts,
             layer_inputs=prefix.key_values,
             layers=layers,
             capture_layers=capture_layers,
@@ -235,6 +244,7 @@ class Transformer(nnx.Module):
         prompt_lengths: Int[Array, " P"],
         completion_tokens: Int[Array, " B T"],
         *,
+        segments: Segments | None = None,
         capture_layers: tuple[int, ...] = (),
         capture_prompts: bool = False,
         intervention: Intervention | None = None,
@@ -244,7 +254,8 @@ class Transformer(nnx.Module):
 
         Both are padded on the right. Prompts are run once and shared by their groups.
         `capture_layers` are captured in the completions, and in the prompts too with
-        `capture_prompts`; each of the two interventions changes one of the passes.
+        `capture_prompts`; each of the two interventions changes one of the passes. With
+        `segments` the B rows are packed, and so is what is returned.
         """
         layers = self.cast_layers()
         index_S = jnp.arange(prompt_tokens.shape[1], dtype=jnp.int32)
@@ -260,6 +271,7 @@ class Transformer(nnx.Module):
         completions = self.extend(
             completion_tokens,
             prefix,
+            segments=segments,
             layers=layers,
             capture_layers=capture_layers,
             intervention=intervention,

@@ -131,7 +131,8 @@ def suggest_shrink(
         )
     else:
         how = (
-            "more train.grad_accum_steps, model.remat=block, or a smaller "
+            "more train.grad_accum_steps or fewer train.micro_batch_tokens, "
+            "model.remat=block, or a smaller "
             "model.attention_chunk_size or train.logits_chunk_size"
         )
     return {"phase": phase, "part": part, "by": how}
@@ -303,7 +304,7 @@ class _Programs:
             )
 
     def _abstract_batch(self) -> Batch:
-        """Returns a micro-batch of the longest prompts and completions."""
+        """Returns a micro-batch of the longest prompts and completions, not packed."""
         return self._shard_batch(
             abstract_micro_batch(self._config, prompt_width=self._prompt_length)
         )

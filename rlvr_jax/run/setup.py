@@ -379,6 +379,7 @@ def _check_batch_sizes(
             check_batch(rows, own_mesh, what)
     check_batch(config.sampler.slots, own_mesh, "sampler.slots")
     if "train" in stages:
+        _check_micro_batch_tokens(config, mesh)
         for what, rows in config.probe.batch_sizes().items():
             check_batch(rows, mesh, what)
 
@@ -395,3 +396,16 @@ def _init_policy(config: Config, tokenizer: Tokenizer, seed: int) -> Transformer
 
 def _abstract_policy(config: Config, tokenizer: Tokenizer) -> Transformer:
     return nnx.eval_shape(lambda: _init_policy(config, tokenizer, 0))
+
+
+def _check_micro_batch_tokens(config: Config, mesh: Mesh) -> None:
+    """Raises ConfigError where a micro-batch has no room for a group on each device."""
+    budget = config.train.micro_batch_tokens
+    devices = mesh.shape["data"] * mesh.shape["fsdp"]
+    needed = devices * config.tokens_per_group
+    if 0 < budget < needed:
+        raise ConfigError(
+            f"train.micro_batch_tokens={budget} is less than the {needed} tokens of "
+            f"one group on each of the mesh's {devices} data x fsdp devices; raise it "
+            "to that, or split over fewer devices (mesh.tensor)"
+        )

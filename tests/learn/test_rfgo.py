@@ -382,18 +382,19 @@ def test_without_lambdas_the_update_is_the_plain_one_bit_for_bit():
 
 
 @pytest.mark.parametrize(
-    "shuffled", [pytest.param(False, marks=pytest.mark.slow), True]
+    ("shuffled", "packing"),
+    [pytest.param(False, False, marks=pytest.mark.slow), (True, True)],
 )
-def test_no_cut_into_micro_batches_changes_the_guided_gradient(shuffled):
+def test_no_cut_into_micro_batches_changes_the_guided_gradient(shuffled, packing):
+    """Groups 0 and 3 fit into two and three rows of 9, the other two into no fewer."""
     updater = _updater(STEERING, shuffled=shuffled)
     whole, one = _stepped(updater, [_batch()], _inputs())
-    cut, many = _stepped(
-        updater,
-        list(
-            split_micro_batches(_batch(), MicroBatchCut(num_groups=2, pad_multiple=1))
-        ),
-        _inputs(),
+    micro_batch_cut = MicroBatchCut(
+        num_groups=2, pad_multiple=T if packing else 1, packing=packing
     )
+    parts = list(split_micro_batches(_batch(), micro_batch_cut))
+    assert [part.packing is not None for part in parts] == [False, packing]
+    cut, many = _stepped(updater, parts, _inputs())
     a, b = (jax.tree.leaves(state.opt_state) for state in (whole, cut))
     for left, right in zip(a, b, strict=True):
         np.testing.assert_allclose(left, right, rtol=1e-5, atol=2e-7)

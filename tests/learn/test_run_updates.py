@@ -448,3 +448,19 @@ def test_metrics_are_means_over_tokens():
             "loss/entropy": 2.0,
         }
     )
+
+
+def test_padding_is_of_the_tokens_that_the_update_computes():
+    """21 tokens of completions and 4 prompts of 2: in 8 rows of 4, and trimmed.
+
+    Groups have 4 and 1, 2 and 3, 4 and 4, 1 and 2 tokens. One by one their rows are of
+    4, 3, 4 and 2, in none of which both fit.
+    """
+    for cut, computed in (
+        ({}, 8 * 4),
+        ({"grad_accum_steps": 4}, 2 * (4 + 3 + 4 + 2)),
+        ({"num_epochs": 2}, 8 * 4),
+    ):
+        metrics = _optimize(Recorder(), **cut).metrics
+        padding = 1 - (21 + 4 * 2) / (computed + 4 * 2)
+        assert metrics["update/padding"] == pytest.approx(padding)

@@ -135,10 +135,21 @@ def _cuts() -> dict[str, list[Batch]]:
         ),
     }
     assert [part.tokens.shape[1] for part in cuts["two widths"]] == [4, 8]
+    # By tokens: a prompt of 7 columns and one or two rows of 11, twice filler.
+    cut = MicroBatchCut(
+        num_groups=P, pad_multiple=T, max_tokens=90, group_multiple=3, packing=True
+    )
+    cuts["packed, by tokens"] = list(split_micro_batches(batch, cut))
+    short, long = cuts["packed, by tokens"]
+    assert short.lengths.tolist() == [3, 2, 0, 0, 0, 0]
+    assert short.packing.source.shape == (3, T)
+    assert long.packing is None
     return cuts
 
 
-@pytest.mark.parametrize("name", ["whole", "other order", "two widths"])
+@pytest.mark.parametrize(
+    "name", ["whole", "other order", "two widths", "packed, by tokens"]
+)
 def test_no_cut_order_or_padding_changes_loss_or_gradient(name):
     parts, gradient = _gradient(_cuts()[name])
     loss, expected = _expected()

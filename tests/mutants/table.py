@@ -228,9 +228,34 @@ MUTANTS = [
         "rlvr_jax/learn/micro_batches.py",
         ("tests/learn/test_run_updates.py",),
         scores_in_the_order_of_lengths=(
-            "whole_PGT[groups_Q, :, :width] =",
-            "whole_PGT[np.sort(groups_Q), :, :width] =",
+            "whole_PGT[groups_Q[is_group], :, :width] =",
+            "whole_PGT[np.sort(groups_Q)[is_group], :, :width] =",
         ),
+    ),
+    *_of(
+        "rlvr_jax/models/masks.py",
+        ("tests/learn/test_packing.py",),
+        segments_that_see_their_neighbors=(
+            "mask_UTS = same_UTS & (distance_TS >= 0)[None]",
+            "mask_UTS = (same_UTS | True) & (distance_TS >= 0)[None]",
+        ),
+        positions_that_go_on_from_the_neighbor=(
+            "jnp.repeat(starts_P, rows)[:, None] + segments.index",
+            "jnp.repeat(starts_P, rows)[:, None] + jnp.arange(T)[None]",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/learn/logprobs.py",
+        ("tests/learn/test_packing.py",),
+        predicts_a_first_token_from_the_neighbor=(
+            "is_first_UT1 = (rows.index == 0)",
+            "is_first_UT1 = (rows.index < 0)",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/learn/packing.py",
+        ("tests/learn/test_packing.py",),
+        overfills_a_row=("if left >= length)", "if left + 1 >= length)"),
     ),
     *_of(
         "rlvr_jax/learn/optimizer.py",

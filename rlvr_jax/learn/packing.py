@@ -1,0 +1,133 @@
+"""Completions of one prompt behind each other: which rows they share, and the way back.
+
+Rows of a group are as wide as the micro-batch's longest completion, so a short one
+leaves most of its row to padding. Packed, several of a group follow each other in one
+row: attention is held apart by segments, positions count from the prompt's end in each.
+All that is [B, T] stays [B, T]; only the policy's pass runs over fewer rows.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int
+
+from rlvr_jax.types import Packing
+
+
+def pack_lengths(lengths: Int[np.ndarray, " G"], width: int) -> list[list[int]]:
+    """Returns which completions share a row of `width` tokens: first fit, decreasing.
+
+    Completions of length 0 are in no row. The rows are at most 11/9 of the fewest
+    possible, and one (Johnson et al. 1974).
+
+    >>> pack_lengths(np.array([3, 9, 6, 1, 0]), 10)
+    [[1, 3], [2, 0]]
+    """
+    rows: list[list[int]] = []
+    room: list[int] = []
+    for g in np.argsort(-lengths, kind="stable").tolist():
+        length = int(lengths[g])
+        if length == 0:
+            continue
+        row = next((i for i, left in enumerate(room) if left >= length), len(rows))
+        if row == len(rows):
+            rows.append([])
+            room.append(width)
+        rows[row].append(g)
+        room[row] -= length
+    return rows
+
+
+def round_rows(rows: int, group_size: int) -> int:
+    """Returns the rows of a group, rounded up to a quarter of its completions.
+
+    Each other number of rows is another program to compile; so there are at most four.
+
+    >>> [round_rows(rows, 8) for rows in (0, 1, 3, 4, 7)]
+    [2, 2, 4, 4, 8]
+    """
+    step = max(1, group_size // 4)
+    return min(group_size, max(1, -(-rows // step)) * step)
+
+
+def pack_completions(lengths: Int[np.ndarray, " P G"], width: int) -> Packing | None:
+    """Returns where the completions lie in packed rows; None where no row is saved.
+
+    Every group gets as many rows as the one that needs the most.
+    """
+    P, G = lengths.shape
+    rows_of = [pack_lengths(lengths_G, width) for lengths_G in lengths]
+    count = round_rows(max(map(len, rows_of)), G)
+    if count == G:
+        return None
+    source_PCT = np.full((P, count, width), -1, np.int32)
+    target_PGT = np.zeros((P, G, width), np.int32)
+    for p, rows in enumerate(rows_of):
+        for row, completions in enumerate(rows):
+            start = 0
+            for g in completions:
+                index = np.arange(lengths[p, g], dtype=np.int32)
+                columns = slice(start, start + len(index))
+                source_PCT[p, row, columns] = g * width + index
+                target_PGT[p, g, : len(index)] = row * width + start + index
+                start += len(index)
+    return Packing(
+        source=source_PCT.reshape(P * count, width),
+        target=target_PGT.reshape(P * G, width),
+    )
+
+
+def pack_tokens(tokens: Int[Array, " B T"], packing: Packing, P: int) -> jax.Array:
+    """Returns the packed rows [U, T] of completions' tokens, 0 in padding."""
+    source_PX = packing.source.reshape(P, -1)
+    packed_PX = jnp.take_along_axis(
+        tokens.reshape(P, -1), jnp.maximum(source_PX, 0), axis=1
+    )
+    return jnp.where(source_PX >= 0, packed_PX, 0).reshape(packing.source.shape)
+
+
+def unpack(values: Array, packing: Packing, P: int) -> jax.Array:
+    """Returns values of packed tokens, [U, T] or [U, T, D], at [B, T] or [B, T, D].
+
+    Beyond each length they are arbitrary, and pass no gradient on.
+    """
+    rest = values.shape[2:]
+    unpacked = _gather(
+        values.reshape(P, -1, *rest),
+        packing.target.reshape(P, -1),
+        packing.source.reshape(P, -1),
+    )
+    return unpacked.reshape(*packing.target.shape, *rest)
+
+
+@jax.custom_vjp
+def _gather(values: Array, target_PX: Array, source_PX: Array) -> Array:
+    """Returns values[p, target[p]]; the gradient gathers by `source`, and adds nothing.
+
+    Each true token has one place on either side, so the transposed gather, which would
+    scatter, is a gather by the inverse map.
+    """
+    return _take(values, target_PX)
+
+
+def _gather_forward(
+    values: Array, target_PX: Array, source_PX: Array
+) -> tuple[Array, Array]:
+    return _take(values, target_PX), source_PX
+
+
+def _gather_backward(source_PX: Array, slope: Array) -> tuple[Array, None, None]:
+    is_token = _expand(source_PX >= 0, slope.ndim)
+    back = _take(slope, jnp.maximum(source_PX, 0))
+    return jnp.where(is_token, back, jnp.zeros_like(back)), None, None
+
+
+_gather.defvjp(_gather_forward, _gather_backward)
+
+
+def _take(values: Array, index_PX: Array) -> Array:
+    return jnp.take_along_axis(values, _expand(index_PX, values.ndim), axis=1)
+
+
+def _expand(x_PX: Array, ndim: int) -> Array:
+    return jnp.expand_dims(x_PX, range(2, ndim))

@@ -1,0 +1,176 @@
+"""Micro-batches by tokens and in packed rows: what they hold, in how few shapes."""
+
+import jax
+import numpy as np
+import pytest
+from policies import random_tokens
+
+from job_jax.config import MeshConfig
+from job_jax.mesh import make_mesh
+from job_jax.schema import ConfigError
+from rlvr_jax.config import Config, ModelConfig, SamplingConfig, TrainConfig
+from rlvr_jax.learn.batches import make_batch
+from rlvr_jax.learn.micro_batches import (
+    MicroBatchCut,
+    count_tokens,
+    plan_micro_batches,
+    score_micro_batches,
+    split_micro_batches,
+)
+from rlvr_jax.types import Prompts
+
+P, G, S, T, MULTIPLE = 24, 4, 6, 32, 4
+
+
+def _batch(seed=0, lengths=None):
+    """Returns groups of random lengths; the advantage of a row is its number."""
+    if lengths is None:
+        drawn = np.random.RandomState(seed).geometric(1 / 8, P * G)
+        lengths = np.minimum(drawn, T).astype(np.int32)
+    count = len(lengths) // G
+    prompts = Prompts(
+        tokens=random_tokens(count, S),
+        lengths=np.full(count, S, np.int32),
+        uid=np.arange(count, dtype=np.uint32),
+    )
+    mask = np.arange(T) < lengths[:, None]
+    return make_batch(
+        prompts,
+        np.where(mask, random_tokens(count * G, T, seed=seed), 0),
+        lengths,
+        advantages=np.arange(count * G, dtype=np.float32),
+        loss_weights=mask.astype(np.float32),
+    )
+
+
+def _cut(**settings):
+    return MicroBatchCut(num_groups=P, pad_multiple=MULTIPLE, **settings)
+
+
+def _shape(part):
+    packed = part.packing
+    return part.tokens.shape + (() if packed is None else packed.source.shape)
+
+
+@pytest.mark.parametrize("packing", [False, True])
+@pytest.mark.parametrize(("max_tokens", "shards"), [(300, 1), (600, 2), (2000, 4)])
+def test_micro_batches_hold_every_token_once_within_their_number(
+    max_tokens, shards, packing
+):
+    cut = _cut(max_tokens=max_tokens, group_multiple=shards, packing=packing)
+    batch = _batch()
+    seen, computed = [], []
+    for part in split_micro_batches(batch, cut):
+        true, all_ = count_tokens(part)
+        computed.append(all_)
+        assert all_ <= max_tokens
+        assert len(part.prompt_lengths) % shards == 0
+        assert true == part.lengths.sum() + S * (part.lengths.reshape(-1, G) > 0).any(
+            axis=1
+        ).sum(dtype=int)
+        rows = part.advantages.astype(int)[part.lengths > 0]
+        np.testing.assert_array_equal(
+            part.lengths[part.lengths > 0], batch.lengths[rows]
+        )
+        assert not part.loss_weights[part.lengths == 0].any()
+        seen += rows.tolist()
+    assert sorted(seen) == list(range(P * G))
+    # No cut could need fewer micro-batches than all computed tokens fill.
+    assert len(computed) <= 2 * -(-sum(computed) // max_tokens) + 1
+
+
+def test_fewer_tokens_are_computed_by_tokens_and_fewer_still_in_packed_rows():
+    def padding(cut):
+        counts = [count_tokens(part) for part in split_micro_batches(_batch(), cut)]
+        true, computed = np.sum(counts, axis=0)
+        return 1 - true / computed
+
+    whole = padding(_cut())
+    by_tokens = padding(_cut(max_tokens=600))
+    packed = padding(_cut(max_tokens=600, packing=True))
+    # 96 completions of 8 tokens on average in rows of up to 32, 24 prompts of 6.
+    true, rows = _batch().lengths.sum() + P * S, P * (S + G * T)
+    assert whole == pytest.approx(1 - true / rows)
+    assert packed < 0.4 < by_tokens < 0.7 < whole
+
+
+@pytest.mark.parametrize("packing", [False, True])
+def test_shapes_are_few_over_many_batches(packing):
+    """At most one for each width and rows a group, and the sizes of a last one."""
+    cut = _cut(max_tokens=600, packing=packing)
+    shapes = {
+        _shape(part)
+        for seed in range(40)
+        for part in split_micro_batches(_batch(seed), cut)
+    }
+    widths = T // MULTIPLE
+    assert len(shapes) <= (4 if packing else 2) * widths
+    full = {
+        _shape(part)
+        for seed in range(40)
+        for part in list(split_micro_batches(_batch(seed), cut))[1:]
+    }
+    assert len(full) <= (2 if packing else 1) * widths + widths
+
+
+def test_equal_lengths_are_not_packed_and_make_one_shape():
+    batch = _batch(lengths=np.full(P * G, T, np.int32))
+    parts = list(split_micro_batches(batch, _cut(packing=True)))
+    assert [part.packing for part in parts] == [None]
+    assert parts[0].advantages.tolist() == list(range(P * G))
+
+
+@pytest.mark.parametrize("packing", [False, True])
+@pytest.mark.parametrize("max_tokens", [0, 500])
+def test_scores_are_put_back_where_their_tokens_stand(max_tokens, packing):
+    """Two passes at once; those of filler are dropped."""
+    cut = _cut(max_tokens=max_tokens, group_multiple=4, packing=packing)
+    batch = _batch()
+
+    def score(part):
+        told = 100 * part.advantages[:, None] + np.arange(part.tokens.shape[1]) + 1
+        told = np.where(part.mask, told, 0).astype(np.float32)
+        return told, -told
+
+    told = 100 * np.arange(P * G)[:, None] + np.arange(T) + 1
+    expected = np.where(batch.mask, told, 0)
+    for sign, found in zip(
+        (1, -1), score_micro_batches(score, batch, cut), strict=True
+    ):
+        np.testing.assert_array_equal(found, sign * expected)
+
+
+def test_the_order_of_one_micro_batch_is_kept_and_of_several_is_by_length():
+    batch = _batch()
+    longest = batch.lengths.reshape(P, G).max(axis=1)
+    (whole,) = plan_micro_batches(batch, _cut())
+    assert whole.tolist() == list(range(P))
+    plan = plan_micro_batches(batch, _cut(max_tokens=600))
+    groups = np.concatenate(plan)
+    assert (np.diff(longest[groups[groups >= 0]]) >= 0).all()
+
+
+def _config(*, model=None, **train):
+    sampling = SamplingConfig(max_new_tokens=60)
+    return Config(
+        model=model or ModelConfig(max_seq_len=100),
+        train=TrainConfig(group_size=G, batch_size=8, sampling=sampling, **train),
+    )
+
+
+def test_a_recipe_says_how_it_is_cut():
+    cut = MicroBatchCut.from_config(_config(num_minibatches=2, grad_accum_steps=2))
+    assert (cut.num_groups, cut.max_tokens, cut.packing) == (2, 0, True)
+    with jax.set_mesh(make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))):
+        cut = MicroBatchCut.from_config(_config(micro_batch_tokens=999, packing=False))
+    assert (cut.max_tokens, cut.group_multiple, cut.packing) == (999, 4, False)
+
+
+def test_a_cut_by_tokens_is_refused_beside_one_by_groups_and_below_one_group():
+    with pytest.raises(ConfigError, match="grad_accum_steps=2 by groups"):
+        _config(micro_batch_tokens=999, grad_accum_steps=2)
+    # Four completions of 60, padded to 64, and a prompt of 40, padded to 48.
+    need = 4 * 64 + 48
+    with pytest.raises(ConfigError, match=f"micro_batch_tokens={need - 1} .*{need}"):
+        _config(micro_batch_tokens=need - 1)
+    _config(micro_batch_tokens=need)
