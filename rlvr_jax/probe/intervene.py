@@ -311,9 +311,9 @@ def _sample_batches(
 
 def _on_mesh(setup: RunSetup, rollouts: Rollouts) -> Rollouts:
     """Returns rollouts (in NumPy) on the mesh, split over the batch."""
-    version = setup.replicate(rollouts.weight_version)
-    rollouts = dataclasses.replace(rollouts, weight_version=rollouts.lengths)
-    return dataclasses.replace(setup.shard_batch(rollouts), weight_version=version)
+    return jax.tree.map(
+        lambda x: (setup.shard_batch if x.ndim else setup.replicate)(x), rollouts
+    )
 
 
 def _hidden_states(
