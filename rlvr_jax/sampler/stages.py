@@ -4,8 +4,10 @@ from typing import NamedTuple
 
 # Fewer slots of a device take no less time: that of reading the weights.
 _MIN_SLOTS = 4
-# Fewer columns are not worth a program of their own.
+# Fewer columns are not worth a loop of their own, nor do shorter completions leave
+# enough to save to those that are halved.
 _MIN_COLUMNS = 32
+_MIN_HALVED_LENGTH = 64
 _MAX_HALVINGS = 3, 2  # of slots, of columns: each is one more loop to compile
 
 
@@ -34,7 +36,7 @@ def decode_stages(slots: int, length: int) -> list[Stage]:
     while (
         len(counts) <= max_slots
         and counts[-1] >= 2 * _MIN_SLOTS
-        and length >= _MIN_COLUMNS
+        and length >= _MIN_HALVED_LENGTH
     ):
         counts.append(-(-counts[-1] // 2))
     return [
