@@ -85,7 +85,7 @@ class TrainConfig(ConfigSection):
     # In their place: the tokens of a micro-batch, prompts and padding included; 0: off
     micro_batch_tokens: NonNegativeInt = 0
     # Completions of a group share rows in passes and updates, where attention is plain
-    packing: bool = True
+    packing: bool = False
     logits_chunk_size: NonNegativeInt = 0  # positions with logits at once; 0: by size
     max_logprob_mismatch: PositiveFloat = (
         0.5  # nats, mean |sampler - trainer|; above it, stop

@@ -532,7 +532,9 @@ def _same(one, other):
         name = jax.tree_util.keystr(path)
         if "time" in name or "seconds" in name or "_s'" in name:
             continue
-        if isinstance(x, np.ndarray):
+        if dataclasses.is_dataclass(x):
+            _same(vars(x), vars(y))
+        elif isinstance(x, np.ndarray):
             np.testing.assert_array_equal(x, y, err_msg=name)
         else:
             assert x == y or (x, y) == (None, None), name

@@ -160,10 +160,10 @@ def _config(*, model=None, **train):
 
 def test_a_recipe_says_how_it_is_cut():
     cut = MicroBatchCut.from_config(_config(num_minibatches=2, grad_accum_steps=2))
-    assert (cut.num_groups, cut.max_tokens, cut.packing) == (2, 0, True)
+    assert (cut.num_groups, cut.max_tokens, cut.packing) == (2, 0, False)
     with jax.set_mesh(make_mesh(MeshConfig(data=2, fsdp=2, tensor=2))):
-        cut = MicroBatchCut.from_config(_config(micro_batch_tokens=999, packing=False))
-    assert (cut.max_tokens, cut.group_multiple, cut.packing) == (999, 4, False)
+        cut = MicroBatchCut.from_config(_config(micro_batch_tokens=999, packing=True))
+    assert (cut.max_tokens, cut.group_multiple, cut.packing) == (999, 4, True)
 
 
 def test_a_cut_by_tokens_is_refused_beside_one_by_groups_and_below_one_group():

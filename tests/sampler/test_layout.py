@@ -148,5 +148,6 @@ def test_decoding_with_weights_of_its_own_gathers_and_copies_none(tensor, own):
     if own:
         assert half <= layout.bytes_held < 1.01 * half  # norms are whole
     sent = program_costs(program.as_text()).collective_bytes
-    assert (sent < 0.1 * half) == own
+    # Six tokens' activations are summed; to gather the weights once would be `half`.
+    assert (sent < 0.5 * half) == own
     assert (program.memory_analysis().temp_size_in_bytes < 0.35 * half) == own
