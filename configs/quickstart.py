@@ -38,6 +38,14 @@ are no more likely than fresh ones (ratio of perplexities 0.96 [0.87, 1.06]). Of
 candidate features 2 are confirmed; of 235 features that were asked about, RL moves 12,
 noise of equal drift 7, and one is claimed in one band.
 
+These are figures of commit 7d46ad7. Seed 1 there: 62.4 % -> 73.7 %, +11 [8, 15]; easy
++1.8 [-2.1, 6.3], medium +23.3 [11.9, 33.7], hard +10.9 [1.9, 19.5], 2 and 3 steps -0.2
+[-6.0, 5.6]; 5 of 16 candidates confirmed. Since then a seed draws other rollouts. Seed
+0 at a33c0ba: 62.3 % -> 73.0 %, +10.8 [7.0, 14.4]; easy +0.2 [-5.1, 5.2], medium +30.6
+[20.3, 38.4], hard +5.7 [-4.0, 14.8]; pass@8 91.0 -> 83.6 %, -7.4 [-12.3, -2.9]. It took
+6 min 36 s on cores of 169 GFLOP/s, without the installation: SFT 123 s, difficulty 14,
+autoencoders 79, RL 141, evaluations 11.
+
 Four autoencoders of 256 latents, on 1,024 problems of the policy that asked 5-8 steps
 (docs/log.md): FVE 0.921 and 0.916, 0.943 and 0.939 without the contrast, alive 97-99 %.
 The other seed finds 126 of 250 latents that fire. Of 256 problems, half choose 16
