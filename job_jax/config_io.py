@@ -85,8 +85,9 @@ def override(config: SectionT, overrides: Mapping[str, str]) -> SectionT:
     """
     config = _choose_classes(config, overrides, "")
     known = {path for path, _, _ in iter_fields(config)}
-    for key in overrides:
-        if key not in known:
+    words = _section_words(config)
+    for key, text in overrides.items():
+        if key not in known and text not in words.get(key, ()):
             raise ConfigError(_unknown_key(key, config))
     return _apply_overrides(config, overrides, "")
 
@@ -99,6 +100,12 @@ def iter_alternatives(config: ConfigSection) -> Iterator[tuple[str, ConfigSectio
             if isinstance(held, OpenSection):
                 for other in _other_classes(field.type, held):
                     yield f"{path}{field.name}.", other()
+
+
+def _section_words(config: ConfigSection) -> dict[str, list[str]]:
+    """Returns the words that may stand for a section, by its path."""
+    sections = iter_sections(config)
+    return {path.rstrip("."): list(section.words) for path, section in sections}
 
 
 def _other_classes(declared: Any, held: OpenSection) -> Iterator[type[OpenSection]]:
@@ -114,6 +121,8 @@ def _choose_classes(section: Any, overrides: Mapping[str, str], path: str) -> An
         key, value = f"{path}{field.name}", vars(section)[field.name]
         if not isinstance(value, ConfigSection):
             continue
+        if overrides.get(key) in value.words:
+            value = type(value)(**value.words[overrides[key]])
         if isinstance(value, OpenSection) and f"{key}.{value.tag}" in overrides:
             base: Any = field.type
             chosen = base.choose(overrides[f"{key}.{value.tag}"])
@@ -135,7 +144,11 @@ def _unknown_key(key: str, config: ConfigSection) -> str:
     known = [path for path, _, _ in iter_fields(config)]
     within = [path for path in known if path.startswith(f"{key}.")]
     if within:
-        return f"{key!r} is a section; set one of its fields, such as {within[0]!r}"
+        words = [f", or write {key}={word}" for word in _section_words(config)[key]]
+        return (
+            f"{key!r} is a section; set one of its fields, such as {within[0]!r}"
+            f"{''.join(words)}"
+        )
     for path, section in iter_alternatives(config):
         if key in (other for other, _, _ in iter_fields(section, path)):
             tag, name = next(iter(section.tags().items()))
@@ -153,6 +166,8 @@ def _apply_overrides(
             value = _apply_overrides(value, overrides, f"{key}.")
         elif key in overrides:
             value = _parse_value(overrides[key], field.type)
+        elif field.name not in section.stated:
+            continue
         values[field.name] = value
     return _construct(type(section), values, path)
 

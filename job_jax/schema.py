@@ -9,8 +9,8 @@ once stands in the section's own `__post_init__`.
 import dataclasses
 import difflib
 import math
-from collections.abc import Callable, Iterable, Iterator
-from typing import Annotated, Any, Literal, Self, get_args, get_origin
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args, get_origin
 
 
 class ConfigError(ValueError):
@@ -41,8 +41,13 @@ class ConfigSection:
     """Base of every config dataclass.
 
     Values are converted to the type of their field, so that equal configs have equal
-    JSON: a list becomes a tuple, and a whole number a float.
+    JSON: a list becomes a tuple, and a whole number a float. `words` may stand for a
+    whole section, each for the fields that it states: `Config(model="pretrained")`.
     """
+
+    __slots__ = ("_stated",)
+
+    words: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
 
     def __new__(cls, **values: Any) -> Self:
         """Raises ConfigError on a key that is no field; it names the nearest one."""
@@ -52,7 +57,26 @@ class ConfigSection:
                 raise ConfigError(
                     f"{cls.__name__} has no field {key!r}{did_you_mean(key, names)}"
                 )
-        return super().__new__(cls)
+        section = super().__new__(cls)
+        object.__setattr__(section, "_stated", frozenset(values))
+        return section
+
+    def __getstate__(self) -> tuple[dict[str, Any], frozenset[str]]:
+        """Returns what a copy of the section is made of."""
+        return vars(self), self.stated
+
+    def __setstate__(self, state: tuple[dict[str, Any], frozenset[str]]) -> None:
+        """Makes the section a copy."""
+        vars(self).update(state[0])
+        object.__setattr__(self, "_stated", state[1])
+
+    @property
+    def stated(self) -> frozenset[str]:
+        """Returns the fields that were given when the section was made.
+
+        The others are at their defaults. What `dataclasses.replace` makes has all.
+        """
+        return object.__getattribute__(self, "_stated")
 
     def __post_init__(self) -> None:
         """Raises ConfigError on values of another type or out of bounds."""
@@ -148,6 +172,8 @@ def _canonicalize(value: Any, kind: Any) -> Any:
         return float(value)
     if get_origin(kind) is tuple and isinstance(value, list | tuple):
         return tuple(_canonicalize(item, get_args(kind)[0]) for item in value)
+    if isinstance(value, str) and (section := section_class(kind)):
+        return section(**section.words[value]) if value in section.words else value
     return value
 
 

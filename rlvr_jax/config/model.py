@@ -1,7 +1,8 @@
 """Settings of the policy: its sizes, what it computes, and how it computes it."""
 
 import dataclasses
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from job_jax.config import NON_EMPTY
 from job_jax.registry import Registry
@@ -16,6 +17,8 @@ from job_jax.schema import (
 )
 
 LayerType = Literal["full", "sliding"]
+
+PRETRAINED = "pretrained"  # as `model` or `model.family`: what pretrained.path holds
 
 # The families of checkpoints, one module each; a user's is "package.module:NAME".
 FAMILIES = Registry(
@@ -34,9 +37,17 @@ class ModelConfig(ConfigSection):
     The defaults are a small Llama. `rlvr_jax.models.families.SIZES` has the configs of
     published checkpoints. `family` says how a Hugging Face checkpoint of the model is
     read and written (rlvr_jax/models/families); what is computed, the other fields say.
+
+    With `pretrained.path`, fields that are left out are read from its config.json, and
+    those that are given must agree with it. family="pretrained" says so, too, and
+    `Config(model="pretrained")` no more than that.
     """
 
-    family: str = "llama"  # llama, qwen2 ... or your own, "package.module:NAME"
+    words: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        PRETRAINED: {"family": PRETRAINED}
+    }
+
+    family: str = "llama"  # llama ... or "package.module:NAME"; pretrained: its own
     num_layers: PositiveInt = 4  # L
     hidden_size: PositiveInt = 128  # D
     intermediate_size: PositiveInt = 384  # F
@@ -77,11 +88,15 @@ class ModelConfig(ConfigSection):
         """Refuses sizes that do not fit together."""
         super().__post_init__()
         check(
-            ":" in self.family or self.family in FAMILIES.names,
+            ":" in self.family or self.family in (*FAMILIES.names, PRETRAINED),
             f"family={self.family!r} is unknown"
-            f"{did_you_mean(self.family, FAMILIES.names)}"
+            f"{did_you_mean(self.family, (*FAMILIES.names, PRETRAINED))}"
             " One of your own is named by its place: package.module:NAME",
         )
+        if self.family != PRETRAINED:  # else defaults stand where config.json speaks
+            self._check_sizes()
+
+    def _check_sizes(self) -> None:
         check(
             self.num_heads % self.num_kv_heads == 0,
             f"num_heads={self.num_heads} is not a multiple of num_kv_heads="
@@ -119,7 +134,7 @@ class ModelConfig(ConfigSection):
 class PretrainedConfig(ConfigSection):
     """The weights that a run starts from: a Hugging Face directory, or none.
 
-    The directory's config.json must describe `model`: docs/huggingface.md.
+    The directory's config.json describes `model`: docs/huggingface.md.
     """
 
     path: str = ""  # holds config.json and safetensors; "": weights drawn from the seed

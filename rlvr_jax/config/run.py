@@ -38,7 +38,7 @@ from rlvr_jax.config.learn import (
     PolicyObjective,
     RewardConfig,
 )
-from rlvr_jax.config.model import ModelConfig, PretrainedConfig
+from rlvr_jax.config.model import PRETRAINED, ModelConfig, PretrainedConfig
 from rlvr_jax.config.probe import (
     ProbeConfig,
     RFGOConfig,
@@ -292,6 +292,11 @@ class Config(ConfigSection):
     def __post_init__(self) -> None:
         """Refuses combinations that no stage could run."""
         super().__post_init__()
+        check(
+            self.model.family != PRETRAINED or self.pretrained.path != "",
+            f"model.family={PRETRAINED} is as a checkpoint's config.json says, and "
+            "pretrained.path names none; set it to a Hugging Face directory",
+        )
         self._check_tokenizer()
         self._check_rewards()
         buckets = (self.prompt_pad_multiple, self.completion_pad_multiple)
@@ -345,8 +350,11 @@ class Config(ConfigSection):
             "write, and a probe's features, RFGO's weights and proxies are of tokens "
             "that it did; set probe.name=none, or external_traces=off",
         )
+        reads_layers = self.pretrained.path and "num_layers" not in self.model.stated
         check(
-            not self.probe.enabled or self.probe.layer < self.model.num_layers,
+            not self.probe.enabled
+            or bool(reads_layers)
+            or self.probe.layer < self.model.num_layers,
             f"probe.layer={self.probe.layer} of a policy with layers 0.."
             f"{self.model.num_layers - 1}; lower it",
         )

@@ -8,6 +8,7 @@ from absl import flags
 
 from job_jax.command import UsageError, define_config_flags, parse_command
 from rlvr_jax.config import Config
+from rlvr_jax.models.huggingface import resolve_pretrained
 from rlvr_jax.run.stage_table import REPORT, STAGES
 
 _USAGE = """\
@@ -62,6 +63,7 @@ def parse(argv: Sequence[str]) -> Invocation:
         "topology", None, "a TPU slice, such as v5e:4x4", flag_values=values
     )
     config_path, config = parse_command(argv, values, usage=_USAGE, default=Config())
+    config = resolve_pretrained(config)
     workdir, dry_run = values.workdir, values.dry_run
     topology = values.topology
     if values.compile_only and topology is None:

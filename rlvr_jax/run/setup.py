@@ -32,7 +32,7 @@ from rlvr_jax.models import (
     param_shardings,
 )
 from rlvr_jax.models.distribution import SamplingParams
-from rlvr_jax.models.huggingface import check_matches_hf, hf_vocab_size
+from rlvr_jax.models.huggingface import hf_vocab_size, resolve_model
 from rlvr_jax.sampler import (
     SamplerLayout,
     ScopedIntervention,
@@ -207,11 +207,12 @@ def open_setup(
     `tokenizer_path`, or else trained on the train problems and written there. Raises
     ConfigError.
     """
+    if config.pretrained.path:
+        model = resolve_model(config.pretrained, config.model)
+        config = dataclasses.replace(config, model=model)
     mesh = update_mesh(config, devices)
     check_divisible(config.model, mesh, "mesh.tensor")
     _check_batch_sizes(config, mesh, sampler_mesh(config, mesh, devices), stages)
-    if config.pretrained.path:
-        check_matches_hf(config.pretrained, config.model)
     task = _resolve_chat_template(config)
     raw: dict[Stage, ProblemSource] = {
         stage: task.problems(stage, seed=config.seed)

@@ -185,3 +185,24 @@ def test_a_directory_that_is_not_there(refusal, tmp_path, problems, recipe, caps
     shown = capsys.readouterr().out
     assert f"vocabulary  {ROWS}" in shown
     assert "none: neither tokenizer nor data checked" in shown
+
+
+def test_a_run_records_the_model_that_it_read(tmp_path, start, problems, capsys):
+    recipe = tmp_path / "words.py"
+    recipe.write_text(
+        "from pathlib import Path\n"
+        "from checkpoints import word_config\n"
+        "def get_config():\n"
+        f"    return word_config(Path({str(start)!r}), Path({str(problems)!r}),\n"
+        "        model='pretrained')\n"
+    )
+    workdir = tmp_path / "w"
+    args = [f"--config={recipe}", f"--workdir={workdir}", "--stage=train"]
+    assert main(args) == 0, capsys.readouterr().err
+    record = json.loads((workdir / "config.json").read_text())["config"]
+    assert record["model"] == to_json(dataclasses.replace(MODEL, max_seq_len=512))
+    capsys.readouterr()
+    assert main(args) == 0
+    assert capsys.readouterr().out.startswith("finished: ")
+    assert main([*args, "--config.model.hidden_size=32"]) == 2
+    assert "model.hidden_size: 32 -> 16" in capsys.readouterr().err

@@ -14,7 +14,7 @@ from job_jax.schema import ConfigError
 from rlvr_jax.config import ModelConfig, PretrainedConfig
 from rlvr_jax.models import load_hf, save_hf
 from rlvr_jax.models.families import load_family
-from rlvr_jax.models.huggingface import check_matches_hf
+from rlvr_jax.models.huggingface import resolve_model
 
 MINE = "my_family:FAMILY"
 FIELDS = {"family": MINE, "qk_norm": True}
@@ -45,7 +45,7 @@ def test_a_family_of_ones_own_is_written_and_read(tmp_path):
     expected = named(nnx.state(policy))
     for name, array in named(nnx.state(again)).items():
         np.testing.assert_array_equal(array, expected[name], err_msg=name)
-    check_matches_hf(PretrainedConfig(path=str(tmp_path)), policy.config)
+    resolve_model(PretrainedConfig(path=str(tmp_path)), policy.config)
 
 
 def test_a_directory_of_another_family_is_refused(tmp_path):

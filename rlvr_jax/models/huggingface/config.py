@@ -7,6 +7,7 @@ the function and is not supported is refused, never dropped.
 
 import dataclasses
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -22,10 +23,12 @@ Dtype = Literal["float32", "bfloat16"]
 
 CONFIG = "config.json"
 # Fields of ModelConfig that change how the function is computed, or start, alone.
-_FUNCTION_PRESERVING = (
+FUNCTION_PRESERVING = (
     *("init_scale", "compute_dtype", "param_dtype", "scan_layers", "remat"),
-    *("attention", "attention_chunk_size"),
+    *("attention", "attention_chunk_size", "sequence_parallel"),
 )
+_HUB_NAME = re.compile(r"\w[\w.-]*")  # of an organization, of a model
+_LOCAL = "models"  # where the documentation puts checkpoints
 _LLAMA3_ROPE = (
     "rope_original_max_position",
     "rope_low_freq_factor",
@@ -36,7 +39,10 @@ _LLAMA3_ROPE = (
 def read_json(path: Path) -> dict[str, Any]:
     """Returns the JSON object in a file. Raises ConfigError if there is none."""
     if not path.is_file():
-        raise ConfigError(f"no {path}; give a directory of a Hugging Face checkpoint")
+        raise ConfigError(
+            f"no {path}; give a directory of a Hugging Face checkpoint"
+            f"{_download_hint(path.parent)}"
+        )
     try:
         value = json.loads(path.read_text())
     except ValueError as error:
@@ -44,6 +50,21 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ConfigError(f"{path} holds no JSON object")
     return value
+
+
+def _download_hint(directory: Path) -> str:
+    """Returns how to get a checkpoint whose directory is missing, else nothing."""
+    if directory.exists():
+        return ""
+    parts = directory.parts
+    is_hub_name = len(parts) == 2 and all(map(_HUB_NAME.fullmatch, parts))
+    if not is_hub_name or parts[0] == _LOCAL or Path(parts[0]).exists():
+        return f" (hf download ORGANIZATION/NAME --local-dir {directory} makes one)"
+    local = Path(_LOCAL) / parts[1]
+    return (
+        f". Nothing is downloaded by itself: run hf download {directory} --local-dir "
+        f"{local}, and set pretrained.path={local}"
+    )
 
 
 def text_settings(directory: Path) -> dict[str, Any]:
@@ -139,7 +160,7 @@ def to_hf_config(
 def canonical_config(config: ModelConfig) -> ModelConfig:
     """Returns the one config that stands for all that compute the same function."""
     defaults = vars(ModelConfig())
-    free = {name: defaults[name] for name in _FUNCTION_PRESERVING}
+    free = {name: defaults[name] for name in FUNCTION_PRESERVING}
     if config.rope_scaling != "llama3":
         free |= {name: defaults[name] for name in _LLAMA3_ROPE}
     local_theta = config.rope_local_theta or config.rope_theta

@@ -1,40 +1,85 @@
-"""Checks a recipe's model against the Hugging Face directory that it starts from."""
+"""Makes a recipe's model that of the Hugging Face directory that it starts from."""
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
-from job_jax.config_io import diff
 from job_jax.schema import ConfigError
-from rlvr_jax.config import ModelConfig, PretrainedConfig
+from rlvr_jax.config import Config, ModelConfig, PretrainedConfig
+from rlvr_jax.config.model import PRETRAINED
 from rlvr_jax.models.huggingface.config import (
     CONFIG,
+    FUNCTION_PRESERVING,
     canonical_config,
     hf_vocab_size,
     read_model_config,
 )
 
+# What config.json cannot say: how the run computes, and the room that it takes.
+_OWN = (*FUNCTION_PRESERVING, "max_seq_len")
 
-def check_matches_hf(pretrained: PretrainedConfig, model: ModelConfig) -> None:
-    """Raises ConfigError, naming every field, if config.json describes another model.
 
-    A recipe may use a shorter context, and computes as it likes (dtypes, scan, remat).
+def resolve_pretrained(config: Config) -> Config:
+    """Returns the config with what it leaves out of `model` read from the checkpoint.
+
+    A config without a checkpoint, or with every field given, is returned as it is. With
+    pretrained.vocab_size the directory may be missing: that is a plan, and `model`
+    stands as it is. Raises ConfigError as `resolve_model` does.
+    """
+    start, model = config.pretrained, config.model
+    fields = {field.name for field in dataclasses.fields(model)}
+    is_whole = fields - set(_OWN) <= model.stated and model.family != PRETRAINED
+    is_plan = start.vocab_size > 0 and not Path(start.path).is_dir()
+    if not start.path or is_whole or (is_plan and model.family != PRETRAINED):
+        return config
+    return dataclasses.replace(config, model=resolve_model(start, model))
+
+
+def resolve_model(pretrained: PretrainedConfig, model: ModelConfig) -> ModelConfig:
+    """Returns the model that config.json describes, computed as `model` says.
+
+    Precision, scan, rematerialization, chunks and max_seq_len are `model`'s own, but
+    the checkpoint's context bounds the last. Raises ConfigError, naming every field
+    that `model` gives otherwise than config.json has it.
     """
     directory = Path(pretrained.path)
+    given = {name: vars(model)[name] for name in model.stated}
+    if model.family == PRETRAINED:
+        given.pop("family", None)
     theirs = read_model_config(
         directory,
         dtype=model.param_dtype,
         family=model.family if ":" in model.family else None,
     )
-    length = min(model.max_seq_len, theirs.max_seq_len)
-    wanted = dataclasses.replace(theirs, max_seq_len=length)
-    lines = diff(canonical_config(model), canonical_config(wanted))
-    lines = [f"model.{line}" for line in lines]
+    own = {name: vars(model)[name] for name in FUNCTION_PRESERVING}
+    found = dataclasses.replace(
+        theirs, **own, max_seq_len=min(model.max_seq_len, theirs.max_seq_len)
+    )
+    lines = [
+        f"model.{field.name}: {given[field.name]!r} -> {vars(theirs)[field.name]!r}"
+        for field in dataclasses.fields(model)
+        if field.name in given and _contradicts(theirs, field.name, given[field.name])
+    ]
     rows = hf_vocab_size(dataclasses.replace(pretrained, vocab_size=0))
     if pretrained.vocab_size not in (0, rows):
         lines.append(f"pretrained.vocab_size: {pretrained.vocab_size} -> {rows}")
     if lines:
         raise ConfigError(
             f"{directory / CONFIG} describes another model than the config: "
-            f"{'; '.join(lines)}; set each as config.json has it "
-            "(rlvr_jax.models.families.SIZES has published ones)"
+            f"{'; '.join(lines)}; what the config leaves out is read from there, and "
+            f"--config.model={PRETRAINED} leaves out all of model"
         )
+    return dataclasses.replace(found, **given)
+
+
+def _contradicts(theirs: ModelConfig, name: str, value: Any) -> bool:
+    """Returns whether a field of this value would make another model of `theirs`."""
+    if name == "max_seq_len":
+        return value > theirs.max_seq_len
+    if name in _OWN or value == vars(theirs)[name]:
+        return False
+    try:
+        changed = dataclasses.replace(theirs, **{name: value})
+    except ConfigError:  # it does not fit the others
+        return True
+    return canonical_config(changed) != canonical_config(theirs)

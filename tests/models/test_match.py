@@ -1,0 +1,182 @@
+"""A recipe's model, read from the checkpoint that it starts from."""
+
+import copy
+import dataclasses
+import json
+import pickle
+
+import pytest
+from checkpoints import MODEL, word_config, write_checkpoint
+
+from job_jax.config_io import from_json, override, to_json
+from job_jax.schema import ConfigError
+from rlvr_jax.config import Config, ModelConfig, PretrainedConfig, TokenizerConfig
+from rlvr_jax.models.huggingface import resolve_pretrained
+from rlvr_jax.probe import SAEProbeConfig
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory):
+    return write_checkpoint(tmp_path_factory.mktemp("start") / "hf")
+
+
+@pytest.fixture
+def recipe(start, tmp_path):
+    """Returns a function: a run from the checkpoint with this model."""
+
+    def make(model, **sections):
+        return word_config(start, tmp_path / "problems.jsonl", model=model, **sections)
+
+    return make
+
+
+OURS = ModelConfig(
+    compute_dtype="bfloat16", scan_layers=True, remat="block", max_seq_len=96
+)
+
+
+@pytest.mark.parametrize("model", ["pretrained", ModelConfig(), MODEL])
+def test_what_is_left_out_is_read_from_the_checkpoint(recipe, model):
+    room = model.max_seq_len if isinstance(model, ModelConfig) else 512
+    resolved = resolve_pretrained(recipe(model)).model
+    assert resolved == dataclasses.replace(MODEL, max_seq_len=room)
+
+
+def test_how_it_computes_is_the_runs_own(recipe):
+    resolved = resolve_pretrained(recipe(OURS)).model
+    assert resolved == dataclasses.replace(
+        MODEL,
+        compute_dtype="bfloat16",
+        scan_layers=True,
+        remat="block",
+        max_seq_len=96,
+    )
+
+
+def test_the_room_of_a_run_ends_with_the_checkpoints_context(recipe, tmp_path):
+    short = write_checkpoint(tmp_path / "short", max_seq_len=64)
+    start = PretrainedConfig(path=str(short))
+    config = dataclasses.replace(recipe("pretrained"), pretrained=start)
+    assert resolve_pretrained(config).model.max_seq_len == 64
+    longer = recipe(ModelConfig(max_seq_len=65), pretrained=start)
+    with pytest.raises(ConfigError, match=r"model.max_seq_len: 65 -> 64"):
+        resolve_pretrained(longer)
+
+
+def test_what_is_given_must_agree_even_at_its_default(recipe):
+    """Four layers are the default of `num_layers`, and given all the same."""
+    assert resolve_pretrained(recipe(ModelConfig(num_layers=1))).model.num_layers == 1
+    given = {"num_layers": 4, "qkv_bias": False, "num_heads": 3, "head_dim": 8}
+    config = recipe(ModelConfig(family="pretrained", **given))
+    with pytest.raises(ConfigError) as refused:
+        resolve_pretrained(config)
+    line = str(refused.value)
+    for part in ("num_layers: 4 -> 1", "qkv_bias: False -> True", "num_heads: 3 -> 2"):
+        assert f"model.{part}" in line
+    assert "head_dim" not in line
+    assert "--config.model=pretrained" in line
+
+
+def test_overrides_are_given_and_the_rest_is_not(recipe):
+    config = override(recipe("pretrained"), {"model.max_seq_len": "80"})
+    assert resolve_pretrained(config).model.max_seq_len == 80
+    wrong = override(recipe(ModelConfig()), {"model.num_layers": "4"})
+    with pytest.raises(ConfigError, match=r"model.num_layers: 4 -> 1"):
+        resolve_pretrained(wrong)
+
+
+def test_the_word_leaves_out_what_a_recipe_gives(recipe):
+    own = recipe(ModelConfig(num_layers=3, hidden_size=24, rms_norm_unit_offset=True))
+    config = override(own, {"model": "pretrained", "model.scan_layers": "true"})
+    resolved = resolve_pretrained(config).model
+    assert resolved == dataclasses.replace(MODEL, scan_layers=True, max_seq_len=512)
+    with pytest.raises(ConfigError, match="or write model=pretrained"):
+        override(own, {"model": "pretraned"})
+    with pytest.raises(ConfigError, match=r"model expects a ModelConfig, got 'pre'"):
+        recipe("pre")
+
+
+def test_the_word_needs_a_checkpoint():
+    with pytest.raises(ConfigError, match=r"pretrained.path names none"):
+        Config(model="pretrained")
+    with pytest.raises(ConfigError, match=r"pretrained.path names none"):
+        override(Config(), {"model": "pretrained"})
+
+
+def test_other_spellings_of_one_model_agree(tmp_path, recipe):
+    other = write_checkpoint(tmp_path / "sliding", family="mistral", qkv_bias=False)
+    settings = json.loads((other / "config.json").read_text())
+    assert settings["model_type"] == "mistral"
+    given = ModelConfig(layer_types=("full", "full"), query_pre_attn_scalar=8.0)
+    config = recipe(given, pretrained=PretrainedConfig(path=str(other)))
+    resolved = resolve_pretrained(config).model
+    assert resolved.layer_types == ("full", "full")
+    assert resolved.family == "mistral"
+
+
+def test_a_layer_to_probe_waits_for_the_layers(recipe):
+    """Layers 0..3 are the default's; the checkpoint has layer 0 alone."""
+    for layer in (1, 7):
+        config = recipe("pretrained", probe=SAEProbeConfig(layer=layer))
+        with pytest.raises(ConfigError, match=rf"layer={layer} of .* layers 0..0"):
+            resolve_pretrained(config)
+    with pytest.raises(ConfigError, match=r"layer=7 of a policy with layers 0..3"):
+        Config(model=ModelConfig(num_layers=4), probe=SAEProbeConfig(layer=7))
+
+
+def test_a_resolved_config_is_whole(recipe):
+    resolved = resolve_pretrained(recipe("pretrained"))
+    read = from_json(Config, to_json(resolved))
+    assert read == resolved
+    assert resolve_pretrained(read) == resolved
+
+
+@pytest.mark.parametrize("make", [copy.copy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_a_copy_knows_what_was_given(make):
+    made = make(ModelConfig(num_layers=4))
+    assert made == ModelConfig()
+    assert made.stated == {"num_layers"}
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        (
+            "Qwen/Qwen2.5-0.5B",
+            "run hf download Qwen/Qwen2.5-0.5B --local-dir models/Qwen2.5-0.5B, and "
+            "set pretrained.path=models/Qwen2.5-0.5B",
+        ),
+        (
+            "models/Qwen2.5-0.5B",
+            "hf download ORGANIZATION/NAME --local-dir models/Qwen2.5-0.5B",
+        ),
+        (
+            "there/Qwen2.5-0.5B",
+            "hf download ORGANIZATION/NAME --local-dir there/Qwen2.5-0.5B",
+        ),
+        ("a/b/c", "hf download ORGANIZATION/NAME --local-dir a/b/c"),
+    ],
+)
+def test_a_missing_directory_says_how_to_get_it(
+    tmp_path, monkeypatch, recipe, path, told
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there").mkdir()
+    config = recipe("pretrained", pretrained=PretrainedConfig(path=path))
+    with pytest.raises(ConfigError) as refused:
+        resolve_pretrained(config)
+    assert told in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_plan_needs_no_directory_where_all_is_given(tmp_path, recipe):
+    none = PretrainedConfig(path=str(tmp_path / "none"), vocab_size=8)
+    planned = recipe(ModelConfig(num_layers=1), pretrained=none)
+    assert resolve_pretrained(planned) is planned
+    with pytest.raises(ConfigError, match=r"no .*none/config.json"):
+        resolve_pretrained(recipe("pretrained", pretrained=none))
+
+
+def test_without_a_checkpoint_nothing_is_read():
+    config = Config(tokenizer=TokenizerConfig())
+    assert resolve_pretrained(config) is config
