@@ -85,7 +85,7 @@ def override(config: SectionT, overrides: Mapping[str, str]) -> SectionT:
     """
     config = _choose_classes(config, overrides, "")
     known = {path for path, _, _ in iter_fields(config)}
-    words = _section_words(config)
+    words = _section_shorthands(config)
     for key, text in overrides.items():
         if key not in known and text not in words.get(key, ()):
             raise ConfigError(_unknown_key(key, config))
@@ -102,10 +102,10 @@ def iter_alternatives(config: ConfigSection) -> Iterator[tuple[str, ConfigSectio
                     yield f"{path}{field.name}.", other()
 
 
-def _section_words(config: ConfigSection) -> dict[str, list[str]]:
+def _section_shorthands(config: ConfigSection) -> dict[str, list[str]]:
     """Returns the words that may stand for a section, by its path."""
     sections = iter_sections(config)
-    return {path.rstrip("."): list(section.words) for path, section in sections}
+    return {path.rstrip("."): list(section.shorthands) for path, section in sections}
 
 
 def _other_classes(declared: Any, held: OpenSection) -> Iterator[type[OpenSection]]:
@@ -121,8 +121,8 @@ def _choose_classes(section: Any, overrides: Mapping[str, str], path: str) -> An
         key, value = f"{path}{field.name}", vars(section)[field.name]
         if not isinstance(value, ConfigSection):
             continue
-        if overrides.get(key) in value.words:
-            value = type(value)(**value.words[overrides[key]])
+        if overrides.get(key) in value.shorthands:
+            value = type(value)(**value.shorthands[overrides[key]])
         if isinstance(value, OpenSection) and f"{key}.{value.tag}" in overrides:
             base: Any = field.type
             chosen = base.choose(overrides[f"{key}.{value.tag}"])
@@ -144,7 +144,9 @@ def _unknown_key(key: str, config: ConfigSection) -> str:
     known = [path for path, _, _ in iter_fields(config)]
     within = [path for path in known if path.startswith(f"{key}.")]
     if within:
-        words = [f", or write {key}={word}" for word in _section_words(config)[key]]
+        words = [
+            f", or write {key}={word}" for word in _section_shorthands(config)[key]
+        ]
         return (
             f"{key!r} is a section; set one of its fields, such as {within[0]!r}"
             f"{''.join(words)}"

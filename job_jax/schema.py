@@ -41,13 +41,13 @@ class ConfigSection:
     """Base of every config dataclass.
 
     Values are converted to the type of their field, so that equal configs have equal
-    JSON: a list becomes a tuple, and a whole number a float. `words` may stand for a
-    whole section, each for the fields that it states: `Config(model="pretrained")`.
+    JSON: a list becomes a tuple, and a whole number a float. `shorthands` may stand
+    for a section, each for the fields that it gives: `Config(model="pretrained")`.
     """
 
     __slots__ = ("_stated",)
 
-    words: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    shorthands: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
 
     def __new__(cls, **values: Any) -> Self:
         """Raises ConfigError on a key that is no field; it names the nearest one."""
@@ -173,7 +173,11 @@ def _canonicalize(value: Any, kind: Any) -> Any:
     if get_origin(kind) is tuple and isinstance(value, list | tuple):
         return tuple(_canonicalize(item, get_args(kind)[0]) for item in value)
     if isinstance(value, str) and (section := section_class(kind)):
-        return section(**section.words[value]) if value in section.words else value
+        return (
+            section(**section.shorthands[value])
+            if value in section.shorthands
+            else value
+        )
     return value
 
 

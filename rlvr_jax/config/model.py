@@ -43,7 +43,7 @@ class ModelConfig(ConfigSection):
     `Config(model="pretrained")` no more than that.
     """
 
-    words: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    shorthands: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         PRETRAINED: {"family": PRETRAINED}
     }
 
