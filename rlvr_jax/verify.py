@@ -26,8 +26,9 @@ IN   one JSON object a line: {"kind": KIND, "gold": TEXT, "answer": TEXT}, where
        math          the final answer and the gold are equal as mathematics
        numeric       both are one number, with or without a unit, and equal
        exact         answer and gold are equal as text, white space around them aside
+       code          the answer is a program, and the gold Python that raises nothing
        finite_field  the answer ends in "answer X" and X is the gold numeral
-     and, if wanted, "format": where kinds but finite_field look for the answer
+     and, if wanted, "format": where math, numeric and exact look for the answer
        any           the last <answer>..</answer>, else the last \\boxed{..}, else what
                      follows the last "####" or "answer is", else the last
                      number or formula, whole; kind exact takes the whole text

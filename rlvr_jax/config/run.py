@@ -245,10 +245,14 @@ class EvalConfig(ConfigSection):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VerifierConfig(ConfigSection):
-    """Worker processes that judge mathematics and numbers."""
+    """Worker processes that judge mathematics and numbers, and run programs."""
 
     workers: PositiveInt = 2
     timeout_s: PositiveFloat = 5.0  # per item; over it the verdict is `unverified`
+    code_cpu_s: PositiveInt = (
+        2  # of a program; over it, or 5 times the clock: incorrect
+    )
+    code_memory_mb: PositiveInt = 512  # mebibytes of a program; over it: incorrect
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

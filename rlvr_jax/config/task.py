@@ -41,6 +41,8 @@ TASKS = Registry(
         "finite_field": "rlvr_jax.tasks.finite_field.task:FiniteFieldTask",
         "files": "rlvr_jax.tasks.records.task:FilesTask",
         "hub": "rlvr_jax.tasks.records.task:HubTask",
+        "code": "rlvr_jax.tasks.code.task:CodeTask",
+        "programs": "rlvr_jax.tasks.code.programs:ProgramsTask",
     },
 )
 

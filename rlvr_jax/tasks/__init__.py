@@ -1,6 +1,8 @@
 """Where problems come from: the tasks, and their options."""
 
 from rlvr_jax.config.task import Behavior, Stage, Task
+from rlvr_jax.tasks.code.programs import ProgramsTask
+from rlvr_jax.tasks.code.task import CodeTask
 from rlvr_jax.tasks.finite_field.mix import ChainMix
 from rlvr_jax.tasks.finite_field.task import FiniteFieldTask
 from rlvr_jax.tasks.records.layout import MATH_RECORD, RecordConfig
@@ -10,9 +12,11 @@ __all__ = [
     "MATH_RECORD",
     "Behavior",
     "ChainMix",
+    "CodeTask",
     "FilesTask",
     "FiniteFieldTask",
     "HubTask",
+    "ProgramsTask",
     "RecordConfig",
     "Stage",
     "Task",

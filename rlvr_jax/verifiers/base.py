@@ -27,6 +27,7 @@ VERIFIERS = Registry(
         "math": "rlvr_jax.verifiers.math:Math",
         "numeric": "rlvr_jax.verifiers.math:Numeric",
         "exact": "rlvr_jax.verifiers.exact:Exact",
+        "code": "rlvr_jax.verifiers.code:Code",
         "finite_field": "rlvr_jax.tasks.finite_field.verifier:FiniteFieldVerifier",
     },
 )

@@ -6,21 +6,33 @@ from typing import Any, Self
 
 from job_jax.processes import map_across_processes, process_count
 from rlvr_jax.config import VerifierConfig
+from rlvr_jax.sandbox.pool import Limits
 from rlvr_jax.types import Problem, Verdict
 from rlvr_jax.verifiers.base import get_verifier
+from rlvr_jax.verifiers.code import Code
 from rlvr_jax.verifiers.confidence import strip_confidence
 from rlvr_jax.verifiers.math import Item, MathVerifier
+
+# Seconds of the clock for each of CPU: the machine may be busy, a program may not wait.
+_WALL_TO_CPU = 5
 
 
 class Grader:
     """Grades completions by their problem's verifier; mathematics in worker processes.
 
+    Programs run in a jail.
     Verifiers read a completion without the confidence that it states in tags.
     Each process of a run grades its share, and all get all verdicts.
     """
 
     def __init__(self, config: VerifierConfig):
         self._pool = MathVerifier(config.workers, config.timeout_s)
+        limits = Limits(
+            cpu_s=config.code_cpu_s,
+            wall_s=_WALL_TO_CPU * config.code_cpu_s,
+            memory_mb=config.code_memory_mb,
+        )
+        self._code = Code(limits, config.workers)
 
     def __call__(
         self, problems: Sequence[Problem], completions: Sequence[str]
@@ -41,17 +53,23 @@ class Grader:
         ]
 
     def _grade(self, items: Sequence[tuple[Problem, str]]) -> list[Verdict]:
-        verifiers = [get_verifier(problem.verifier) for problem, _ in items]
-        pooled_items = [
-            Item(problem.gold, text, problem.answer_format, problem.verifier)
-            for (problem, text), verifier in zip(items, verifiers, strict=True)
-            if verifier.pooled
-        ]
-        pooled = iter(self._pool.grade_all(pooled_items) if pooled_items else ())
-        return [
-            next(pooled) if verifier.pooled else verifier.grade(problem, text)
-            for (problem, text), verifier in zip(items, verifiers, strict=True)
-        ]
+        verdicts: dict[int, Verdict] = {}
+        for name in dict.fromkeys(problem.verifier for problem, _ in items):
+            verifier = get_verifier(name)
+            rows = [
+                i for i, (problem, _) in enumerate(items) if problem.verifier == name
+            ]
+            own = [items[i] for i in rows]
+            if name == "code":
+                graded = self._code.grade_all(own)
+            elif verifier.pooled:
+                graded = self._pool.grade_all(
+                    [Item(p.gold, text, p.answer_format, name) for p, text in own]
+                )
+            else:
+                graded = [verifier.grade(*item) for item in own]
+            verdicts |= zip(rows, graded, strict=True)
+        return [verdicts[i] for i in range(len(items))]
 
     def invalid_golds(self, problems: Sequence[Problem]) -> dict[str, str]:
         """Returns id -> reason of the problems whose gold nothing can be graded by.
@@ -64,16 +82,16 @@ class Grader:
         stated = self(
             problems, [get_verifier(p.verifier).state_gold(p) for p in problems]
         )
-        return {
-            problem.id: verdict.reason or "the gold is not equal to itself"
+        reasons = {
+            problem.id: _gold_fault(empty, own)
             for problem, empty, own in zip(problems, silent, stated, strict=True)
-            for verdict in [empty if empty.status == "unverified" else own]
-            if verdict is empty or own.status != "correct"
         }
+        return {name: reason for name, reason in reasons.items() if reason}
 
     def close(self) -> None:
-        """Ends the worker processes."""
+        """Ends the worker processes and the jail."""
         self._pool.close()
+        self._code.close()
 
     def __enter__(self) -> Self:
         """Returns the grader itself."""
@@ -87,3 +105,14 @@ class Grader:
     ) -> None:
         """Closes, whatever happened."""
         self.close()
+
+
+def _gold_fault(empty: Verdict, own: Verdict) -> str:
+    """Returns why a gold is of no use, by the verdicts on nothing and on itself."""
+    if empty.status == "unverified":
+        return empty.reason
+    if empty.status == "correct":
+        return "an empty completion is correct"
+    if own.status != "correct":
+        return own.reason or "the gold is not equal to itself"
+    return ""

@@ -44,9 +44,11 @@ from rlvr_jax.probe.rfgo_state import RFGOState
 from rlvr_jax.run.setup import open_setup
 from rlvr_jax.tasks import (
     ChainMix,
+    CodeTask,
     FilesTask,
     FiniteFieldTask,
     HubTask,
+    ProgramsTask,
     RecordConfig,
 )
 from sae_jax.config import OptimizerConfig as SAEOptimizerConfig
@@ -178,13 +180,24 @@ def test_every_field_of_the_config_is_read(
         for name, each in configs.items():
             record = tmp_path / f"{name}.json"
             record.write_text(json.dumps({"config": to_json(each)}))
-            code = main([f"--config={record}", f"--workdir={tmp_path / name}"])
-            assert code == 0, capsys.readouterr().err
+            exit_code = main([f"--config={record}", f"--workdir={tmp_path / name}"])
+            assert exit_code == 0, capsys.readouterr().err
         hub = HubTask(path=str(tmp_path / "hub"))
         for stage, split in (("train", "train"), ("eval", "test")):
             rows = datasets.Dataset.from_list([{"question": "1?", "answer": "#### 1"}])
             rows.to_parquet(tmp_path / "hub" / f"{split}.parquet")
             source = hub.problems(stage, seed=0)
+        record = {"text": "?", "code": "f = abs", "test_list": ["assert f(1) == 1"]}
+        (tmp_path / "code.jsonl").write_text(json.dumps(record))
+        paths = {
+            f"{side}_path": str(tmp_path / "code.jsonl") for side in ("train", "eval")
+        }
+        code = CodeTask(
+            **paths, chat_template="{{ messages[1].content }}", system_prompt="Go."
+        )
+        programs = ProgramsTask()
+        for task in (code, programs):
+            assert [task.problems(stage, seed=0)[0] for stage in ("train", "eval")]
         # An autoencoder that exists, and latents named by hand.
         named = FeatureSelectionConfig(method="list", latents=(1,))
         there = SAEProbeConfig(
@@ -213,6 +226,6 @@ def test_every_field_of_the_config_is_read(
             pool = Pool(source, Config(difficulty=DIFFICULTY, curriculum=curriculum))
             for step in (0, 100):
                 pool.next_batch(pool.initial(), step, 1)
-    for each in (*configs.values(), hub, *curricula):
+    for each in (*configs.values(), hub, code, programs, *curricula):
         silent |= knobs(each) - reads
     assert silent == set()

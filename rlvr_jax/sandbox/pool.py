@@ -1,0 +1,256 @@
+"""Runs programs against their tests, several at a time, in processes of a jail.
+
+The trainer has many threads and JAX in its memory and must never fork: it starts one
+small process (`zygote`) and hands it a socket for each run. The program and the tests
+go through that socket, so the process that forks never sees them.
+"""
+
+import collections
+import contextlib
+import dataclasses
+import json
+import os
+import platform
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from rlvr_jax.sandbox import system_calls
+from rlvr_jax.sandbox.messages import MessageError, receive, send
+
+_REPOSITORY = Path(__file__).parents[2]
+_BOOTSTRAP = """
+import runpy, sys
+sys.path.append(sys.argv[1])
+runpy.run_module("rlvr_jax.sandbox.zygote", run_name="__main__")
+"""
+_START_S = 60.0  # to start Python and import what programs may import
+_GRACE_S = 20.0  # after the time limit of a run, which the zygote keeps
+_MAX_PACKET = 4096  # bytes
+_MAX_PROGRAM, _MAX_TESTS = 100_000, 400_000  # characters
+_NOT_ITS_OWN = (0, signal.SIGKILL)  # how the zygote itself ends a program
+
+_refusals_said: set[str] = set()
+
+
+class SandboxError(RuntimeError):
+    """A machine that cannot hold a program, or a jail that does not start."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What one program may use: seconds of CPU and of the clock, mebibytes."""
+
+    cpu_s: int = 2
+    wall_s: int = 10
+    memory_mb: int = 512
+
+
+class Run(NamedTuple):
+    """A program, tests of it, and the names of its functions that the tests call."""
+
+    program: str
+    tests: str
+    functions: tuple[str, ...]
+
+
+class Outcome(NamedTuple):
+    """Whether the tests hold, and if not, why. None: that could not be found out."""
+
+    passed: bool | None
+    reason: str = ""
+
+
+class _Zygote:
+    """The process that programs are forked from, and the socket to it."""
+
+    def __init__(self, limits: Limits):
+        self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self.process = subprocess.Popen(
+                [
+                    *(sys.executable, "-I", "-S", "-c", _BOOTSTRAP, str(_REPOSITORY)),
+                    json.dumps(dataclasses.asdict(limits)),
+                ],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C is for the trainer to handle
+                # Python itself may need it; what it runs does not see it.
+                env={k: v for k, v in os.environ.items() if k == "LD_LIBRARY_PATH"},
+            )
+        self.control.settimeout(_START_S)
+        self._check()
+        self.control.settimeout(limits.wall_s + _GRACE_S)
+
+    def _check(self) -> None:
+        """Says which walls are missing. Raises SandboxError where one must not be."""
+        try:
+            state = self.receive()
+        except OSError as error:
+            code = self.stop()
+            raise SandboxError(
+                f"the jail for programs does not start (exit code {code})"
+            ) from error
+        if state["possible"]:
+            self.stop()
+            raise SandboxError(
+                "the jail does not hold on this machine: in it a program can "
+                f"{', '.join(state['possible'])}"
+            )
+        for refusal in set(state["refused"]) - _refusals_said:
+            _refusals_said.add(refusal)
+            print(
+                f"sandbox: this kernel refuses {refusal}; programs are held by the "
+                "filter of system calls (docs/code.md)",
+                file=sys.stderr,
+            )
+
+    def receive(self) -> Any:
+        """Returns what it says next. Raises OSError where it is gone or is silent."""
+        data = self.control.recv(_MAX_PACKET)
+        if not data:
+            raise ConnectionResetError("the other end is closed")
+        return json.loads(data)
+
+    def stop(self) -> int:
+        """Ends it with all that it started; returns its exit code."""
+        self.control.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self.process.wait(timeout=1.0)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        return self.process.wait()
+
+
+class _Job:
+    """A run in work, and our end of the socket to its tests."""
+
+    def __init__(self, run: Run):
+        self.run = run
+        self._socket, self._theirs = socket.socketpair()
+
+    def begin(self, zygote: _Zygote, number: int) -> None:
+        """Has the run's processes started. Raises OSError where the zygote is gone."""
+        with self._theirs:
+            packet = json.dumps({"number": number}).encode()
+            socket.send_fds(zygote.control, [packet], [self._theirs.fileno()])
+        with contextlib.suppress(ConnectionError):  # its report says what became of it
+            send(self._socket.fileno(), self.run._asdict())
+
+    def outcome(self, report: dict[str, Any], limits: Limits) -> Outcome:
+        """Returns what the tests said, or how the processes ended without a word."""
+        with self._socket:
+            if "error" in report:
+                return Outcome(None, report["error"])
+            if report["timed_out"]:
+                return Outcome(False, f"over the limit of {limits.wall_s} s")
+            try:
+                verdict = receive(self._socket.fileno())
+            except (EOFError, MessageError, ConnectionError):
+                verdict = {"passed": False, "reason": "the tests came to no verdict"}
+        if verdict["passed"] is True:
+            return Outcome(True)
+        if report["signal"] == signal.SIGXCPU:
+            return Outcome(False, f"over the limit of {limits.cpu_s} s of CPU")
+        if report["signal"] not in _NOT_ITS_OWN:
+            name = signal.Signals(report["signal"]).name
+            return Outcome(False, f"the program ended by {name}")
+        return Outcome(False, verdict["reason"])
+
+    def close(self) -> None:
+        """Forgets the run."""
+        self._socket.close()
+        self._theirs.close()
+
+
+class Sandbox:
+    """Runs programs against tests, `workers` at a time. Calls may come from any thread.
+
+    The jail starts with the first run. Where the kernel lacks a part of it, that is
+    said once on standard error.
+    """
+
+    def __init__(self, limits: Limits, workers: int):
+        self._limits = limits
+        self._size = workers
+        self._lock = threading.Lock()
+        self._zygote: _Zygote | None = None
+        self._number = 0
+
+    def __enter__(self) -> Self:
+        """Returns itself."""
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        """Ends the jail."""
+        self.close()
+
+    def close(self) -> None:
+        """Ends the jail and all in it; a later run would start a new one."""
+        with self._lock:
+            self._stop()
+
+    def run_all(self, runs: Sequence[Run]) -> list[Outcome]:
+        """Returns the outcome of each run, in order. Equal runs are run once.
+
+        Raises SandboxError where this machine cannot hold a program.
+        """
+        with self._lock:
+            outcomes = {run: found for run in runs if (found := _refuse_length(run))}
+            waiting = collections.deque(
+                run for run in dict.fromkeys(runs) if run not in outcomes
+            )
+            while waiting:
+                outcomes |= self._serve(waiting)
+            return [outcomes[run] for run in runs]
+
+    def _serve(self, waiting: collections.deque[Run]) -> dict[Run, Outcome]:
+        """Runs what waits, all of it unless the zygote ends on the way."""
+        zygote = self._zygote = self._zygote or _start(self._limits)
+        outcomes: dict[Run, Outcome] = {}
+        active: dict[int, _Job] = {}
+        try:
+            while waiting or active:
+                while waiting and len(active) < self._size:
+                    self._number += 1
+                    job = active[self._number] = _Job(waiting.popleft())
+                    job.begin(zygote, self._number)
+                report = zygote.receive()
+                job = active.pop(report["number"])
+                outcomes[job.run] = job.outcome(report, self._limits)
+        except OSError as error:
+            reason = f"the jail ended ({type(error).__name__})"
+            outcomes |= {job.run: Outcome(None, reason) for job in active.values()}
+            self._stop()
+        finally:
+            for job in active.values():
+                job.close()
+        return outcomes
+
+    def _stop(self) -> None:
+        if self._zygote is not None:
+            self._zygote.stop()
+            self._zygote = None
+
+
+def _start(limits: Limits) -> _Zygote:
+    if not system_calls.is_known_machine():
+        raise SandboxError(
+            "programs are run in a jail of Linux on x86_64 or aarch64, and this is "
+            f"{platform.system()} on {platform.machine()}; grade them on such a machine"
+        )
+    return _Zygote(limits)
+
+
+def _refuse_length(run: Run) -> Outcome | None:
+    """Returns the outcome of texts that are too long to be sent, None for others."""
+    if len(run.tests) > _MAX_TESTS:
+        return Outcome(None, f"tests of over {_MAX_TESTS} characters")
+    if len(run.program) > _MAX_PROGRAM:
+        return Outcome(False, f"a program of over {_MAX_PROGRAM} characters")
+    return None

@@ -1,0 +1,104 @@
+"""The process that holds the tests: what they call is run in the program's process.
+
+Tests see functions that send their arguments there and return what comes back, as
+plain data: a result whose equality has been overwritten arrives as what it holds.
+"""
+
+import builtins
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from rlvr_jax.sandbox.messages import MessageError, decode, encode, receive, send
+
+_MAX_SHOWN = 120  # characters of a line or a result in a reason
+
+
+class _ProgramEnded(BaseException):
+    """No answer, or none that can be read. Tests do not catch it by accident."""
+
+
+class _Program:
+    """The other process; remembers what it returned last, and whether it has ended."""
+
+    def __init__(self, channel: int):
+        self._channel = channel
+        self.fault = ""
+        self.last_call = ""
+
+    def ask(self, request: Any) -> Any:
+        """Returns the answer to a request. Raises the exception that it was told."""
+        try:
+            if self.fault:
+                raise _ProgramEnded
+            send(self._channel, request)
+            answer = receive(self._channel)
+            if "error" not in answer:
+                return decode(answer["value"])
+            kind, message = answer["error"]
+            error = _make_error(kind, message)
+        except (EOFError, OSError):
+            self.fault = "the program ended"
+            raise _ProgramEnded from None
+        except (MessageError, RecursionError, KeyError, TypeError, ValueError) as fault:
+            self.fault = f"an output that cannot be read ({fault})"
+            raise _ProgramEnded from None
+        raise error
+
+    def function(self, name: str) -> Callable[..., Any]:
+        """Returns a function that calls the program's of that name."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self.last_call = ""
+            value = self.ask([name, encode(args), encode(kwargs)])
+            self.last_call = f"; {name} returned {repr(value)[:_MAX_SHOWN]}"
+            return value
+
+        return call
+
+
+def serve(channel: int, program_channel: int) -> None:
+    """Reads a request, runs its tests, and says whether they hold, with the reason."""
+    request = receive(channel)
+    program = _Program(program_channel)
+    reason = _run(program, request)
+    passed = not reason and not program.fault
+    send(channel, {"passed": passed, "reason": reason or program.fault})
+
+
+def _run(program: _Program, request: dict[str, Any]) -> str:
+    """Returns why the tests do not hold, "" where they do."""
+    tests = request["tests"]
+    functions = {name: program.function(name) for name in request["functions"]}
+    try:
+        program.ask(request["program"])
+        program.last_call = ""
+        code = compile(tests, "<tests>", "exec", dont_inherit=True)
+        exec(code, {"__name__": "tests", **functions})
+    except _ProgramEnded:
+        return program.fault
+    except BaseException as error:
+        name = type(error).__name__
+        text = str(error)
+        said = text if text.startswith(name) else f"{name}: {text}".rstrip(": ")
+        return f"{said[:300]}{_line_of(error, tests)}{program.last_call}"
+    return ""
+
+
+def _line_of(error: BaseException, tests: str) -> str:
+    """Returns the line of the tests at which the error left them."""
+    lines = tests.splitlines()
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if frame.filename == "<tests>" and frame.lineno and frame.lineno <= len(lines):
+            return f" at {lines[frame.lineno - 1].strip()[:_MAX_SHOWN]!r}"
+    return ""
+
+
+def _make_error(kind: str, message: str) -> Exception:
+    """Returns one of Python's own exceptions, or a RuntimeError in its place."""
+    found = getattr(builtins, kind, None)
+    is_plain = isinstance(found, type) and issubclass(found, Exception)
+    try:
+        return found(message) if is_plain else RuntimeError(message)
+    except TypeError:  # such as UnicodeDecodeError, which wants more
+        return RuntimeError(message)

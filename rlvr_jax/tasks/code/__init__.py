@@ -1,0 +1,1 @@
+"""Problems whose answers are programs: read from records, or generated."""

@@ -1,0 +1,111 @@
+"""Records of programming problems, in the layouts of MBPP and HumanEval.
+
+MBPP: `text` (or `prompt`), `code`, `test_list` and, where there are some, `task_id`,
+`test_setup_code`, `test_imports`. HumanEval: `prompt`, which completions go on from,
+`canonical_solution`, `test`, which defines `check`, `entry_point`, `task_id`.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from job_jax.schema import ConfigError, did_you_mean
+from rlvr_jax.verifiers.code import (
+    CodeTests,
+    defined_names,
+    parse_python,
+    used_names,
+)
+
+_LAYOUTS = {
+    "test_list": ("code", "test_list"),
+    "test": ("prompt", "canonical_solution", "test", "entry_point"),
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CodeRecord:
+    """What a record says: `shown_tests` are those of its tests that stand alone."""
+
+    id: str
+    question: str
+    solution: str
+    wanted: CodeTests
+    shown_tests: tuple[str, ...] = ()
+
+
+def parse_code_record(record: Any, *, name: str) -> CodeRecord:
+    """Returns what a record says; `name` is its id where it has none.
+
+    Raises ConfigError where it is in neither layout, or its Python does not parse.
+    """
+    if not isinstance(record, Mapping):
+        raise ConfigError(f"{record!r:.40} is no JSON object")
+    layout = next((fields for key, fields in _LAYOUTS.items() if key in record), None)
+    if layout is None:
+        raise ConfigError(
+            "no tests: neither 'test_list' (MBPP's layout) nor 'test' (HumanEval's) "
+            f"among its fields {', '.join(map(repr, record))}"
+        )
+    for field in layout:
+        if field not in record:
+            raise ConfigError(f"no field {field!r}{did_you_mean(field, record)}")
+    name = str(record.get("task_id", name))
+    return (_read_mbpp if "test_list" in record else _read_human_eval)(record, name)
+
+
+def _read_mbpp(record: Mapping[str, Any], name: str) -> CodeRecord:
+    question = _read_text(record, "text" if "text" in record else "prompt")
+    solution = _read_text(record, "code")
+    tests = _read_texts(record, "test_list")
+    if not tests:
+        raise ConfigError("'test_list' is empty; complete or remove the record")
+    for number, test in enumerate(tests):
+        parse_python(test, f"'test_list'[{number}]")
+    setup = _read_texts(record, "test_imports")
+    if record.get("test_setup_code"):
+        setup = (*setup, _read_text(record, "test_setup_code"))
+    return CodeRecord(
+        id=name,
+        question=question,
+        solution=solution,
+        wanted=_make_tests("\n".join((*setup, *tests)), "", solution, "'code'"),
+        shown_tests=tests,
+    )
+
+
+def _read_human_eval(record: Mapping[str, Any], name: str) -> CodeRecord:
+    prompt = _read_text(record, "prompt")
+    solution = _read_text(record, "canonical_solution")
+    tests, entry_point = _read_text(record, "test"), _read_text(record, "entry_point")
+    parse_python(tests, "'test'")
+    tests = f"{tests}\n\ncheck({entry_point})\n"
+    return CodeRecord(
+        id=name,
+        question=prompt,
+        solution=solution,
+        wanted=_make_tests(tests, prompt, solution, "'prompt' + 'canonical_solution'"),
+    )
+
+
+def _make_tests(tests: str, prefix: str, solution: str, name: str) -> CodeTests:
+    """Returns the tests, with the names in them that the solution defines."""
+    defined = defined_names(parse_python(prefix + solution, name))
+    functions = defined & used_names(parse_python(tests, "the tests together"))
+    if not functions:
+        raise ConfigError(f"the tests use nothing that {name} defines")
+    return CodeTests(tests=tests, functions=tuple(sorted(functions)), prefix=prefix)
+
+
+def _read_text(record: Mapping[str, Any], field: str) -> str:
+    value = record.get(field)
+    if not isinstance(value, str) or not value.strip():
+        raise ConfigError(f"{field!r} is {value!r:.40}; give a text")
+    return value
+
+
+def _read_texts(record: Mapping[str, Any], field: str) -> tuple[str, ...]:
+    values = record.get(field) or []
+    if not isinstance(values, list) or not all(isinstance(v, str) for v in values):
+        raise ConfigError(f"{field!r} is {values!r:.40}; give a list of texts")
+    return tuple(values)

@@ -1,0 +1,128 @@
+"""The task `code`: programming problems from files, graded by their unit tests."""
+
+import dataclasses
+import hashlib
+from pathlib import Path
+from typing import Self
+
+from job_jax.schema import ConfigError, NonNegativeInt, check
+from rlvr_jax.config.task import Behavior, Stage, Task
+from rlvr_jax.tasks.code.records import parse_code_record
+from rlvr_jax.tasks.records.files import read_records
+from rlvr_jax.tasks.records.layout import RecordConfig
+from rlvr_jax.tasks.records.prompts import PromptFormatter
+from rlvr_jax.types import Problem
+
+
+class CodeSource:
+    """The problems of one file, all read and checked at once, in its order."""
+
+    def __init__(self, problems: list[Problem], name: str):
+        self._problems = problems
+        content = "".join(map(repr, problems)).encode()
+        self._name = f"{name}, sha256 {hashlib.sha256(content).hexdigest()[:12]}"
+
+    def __repr__(self) -> str:
+        """Returns what grain compares before it resumes from a saved position."""
+        return f"CodeSource({self._name})"
+
+    def __len__(self) -> int:
+        """Returns the number of problems."""
+        return len(self._problems)
+
+    def __getitem__(self, index: int) -> Problem:
+        """Returns problem `index`."""
+        return self._problems[index]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CodeTask(Task):
+    """Programming problems from files in the layout of MBPP or HumanEval."""
+
+    train_path: str = ""  # also the source of worked solutions for stage sft
+    eval_path: str = ""
+    num_shown_tests: NonNegativeInt = 1  # of MBPP's tests; all of them grade
+    prompt_template: str = "{prompt}"
+    chat_template: str = ""  # Jinja around the prompt; tokenizer: its own; "": none
+    system_prompt: str = ""  # first message of a chat_template; "": none
+
+    def __post_init__(self) -> None:
+        """Refuses templates that leave a text out."""
+        super().__post_init__()
+        check(
+            "{prompt}" in self.prompt_template,
+            f"prompt_template={self.prompt_template!r} has no place for the question; "
+            "write {prompt} in it",
+        )
+        check(
+            bool(self.chat_template) or not self.system_prompt,
+            f"system_prompt={self.system_prompt!r} has no chat_template to stand in; "
+            "set one, or write it into prompt_template",
+        )
+
+    def problems(self, stage: Stage, *, seed: int) -> CodeSource:
+        """Returns the problems of the stage's file. Raises ConfigError."""
+        path = Path(self.eval_path if stage == "eval" else self.train_path)
+        problems: list[Problem] = []
+        places: dict[str, str] = {}
+        formatter = self._formatter()
+        for place, record in read_records(path):
+            name = f"{path.name}:{place.rpartition(' ')[2]}"
+            try:
+                fields = parse_code_record(record, name=name)
+                shown = fields.shown_tests[: self.num_shown_tests]
+                problem = Problem(
+                    id=fields.id,
+                    prompt=formatter.format_prompt(
+                        "\n".join((fields.question, *shown))
+                    ),
+                    gold=fields.wanted.to_gold(),
+                    verifier="code",
+                    source=path.name,
+                    solution=fields.solution,
+                )
+                check(
+                    problem.id not in places,
+                    f"task_id {problem.id!r} was given before, by "
+                    f"{places.get(problem.id)}; give each record its own",
+                )
+            except ConfigError as error:
+                raise ConfigError(f"{place}: {error}") from error
+            places[problem.id] = place
+            problems.append(problem)
+        return CodeSource(problems, path.name)
+
+    def describe(self) -> str:
+        """Returns which file the train problems are from."""
+        return f"programs for {self.train_path}"
+
+    def behavior(
+        self, problem: Problem, completion: str, *, is_correct: bool
+    ) -> Behavior:
+        """Returns no strategy and no flag: those of free text mean nothing here."""
+        return Behavior(strategy="", flags={})
+
+    @property
+    def applies_chat_template(self) -> bool:
+        """Returns whether a chat template is filled in around each prompt."""
+        return self.chat_template != ""
+
+    @property
+    def needs_tokenizer_template(self) -> bool:
+        """Returns whether `chat_template` asks for the tokenizer's own."""
+        return self.chat_template == "tokenizer"
+
+    def with_chat_template(self, template: str) -> Self:
+        """Returns the task with the template in place of the word "tokenizer"."""
+        if not self.needs_tokenizer_template:
+            return self
+        return dataclasses.replace(self, chat_template=template)
+
+    def _formatter(self) -> PromptFormatter:
+        return PromptFormatter(
+            RecordConfig(
+                prompt_template=self.prompt_template,
+                chat_template=self.chat_template,
+                system_prompt=self.system_prompt,
+            )
+        )

@@ -1,0 +1,201 @@
+"""The verifier `code`: a program is correct if it passes its problem's unit tests.
+
+Programs run in the jail of `rlvr_jax.sandbox`, never in this process, and never in the
+one that holds the tests. What a policy can write and an honest program would not
+(endless loops, too much memory, a crash) is `incorrect`; `unverified` is what the
+sandbox itself failed at.
+"""
+
+import ast
+import builtins
+import dataclasses
+import json
+import re
+from collections.abc import Sequence
+from typing import Self
+
+from job_jax.schema import ConfigError
+from rlvr_jax.sandbox.pool import Limits, Outcome, Run, Sandbox, SandboxError
+from rlvr_jax.types import Problem, Verdict
+from rlvr_jax.verifiers.answers import Mark
+from rlvr_jax.verifiers.base import Verifier
+
+_FENCE = re.compile(r"```[\w+-]*[ \t]*\n(.*?)```", re.DOTALL)
+_OPEN_FENCE = re.compile(r"```[\w+-]*[ \t]*\n")
+_LAST_NUMBER = re.compile(r"[0-9](?=[^0-9]*\Z)")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CodeTests:
+    """What a program must do; as JSON it is a problem's gold.
+
+    `tests` is Python that raises where a program is wrong. `functions` are the names
+    in it that stand for the program's own. `prefix` is the beginning of every program,
+    which completions go on from.
+    """
+
+    tests: str
+    functions: tuple[str, ...]
+    prefix: str = ""
+
+    def to_gold(self) -> str:
+        """Returns it as JSON."""
+        return json.dumps(dataclasses.asdict(self))
+
+    @classmethod
+    def from_gold(cls, gold: str) -> Self:
+        """Returns the tests of a gold: of JSON, or of Python, as in `assert f(1) == 2`.
+
+        Of Python, all names are the program's that are neither Python's nor assigned.
+        Raises ConfigError where it is neither.
+        """
+        try:
+            data = json.loads(gold)
+        except ValueError:
+            data = None
+        if not isinstance(data, dict):
+            return cls(tests=gold, functions=tuple(sorted(_unbound_names(gold))))
+        try:
+            functions = tuple(map(str, data.pop("functions")))
+            return cls(**data, functions=functions)
+        except (KeyError, TypeError) as error:
+            raise ConfigError(f"gold holds no tests ({error})") from error
+
+
+def parse_python(text: str, name: str) -> ast.Module:
+    """Returns the syntax tree of a text of the data. Raises ConfigError."""
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = getattr(error, "lineno", None)
+        place = f" at its line {line}" if line else ""
+        what = getattr(error, "msg", None) or type(error).__name__
+        raise ConfigError(
+            f"{name} is no Python{place} ({what}); mend or remove the record"
+        ) from error
+
+
+def extract_program(completion: str) -> str:
+    r"""Returns the program of a completion: the last ``` block, or else all of it.
+
+    A block that the length limit cut short is read to the end.
+
+    >>> extract_program("So:\n```python\nx = 1\n```\nDone.")
+    'x = 1\n'
+    """
+    blocks = _FENCE.findall(completion)
+    if blocks:
+        return blocks[-1]
+    start = _OPEN_FENCE.search(completion)
+    return completion[start.end() :] if start else completion
+
+
+class Code(Verifier):
+    """Runs programs against unit tests in a jail, `workers` at a time."""
+
+    def __init__(self, limits: Limits | None = None, workers: int = 1):
+        self._sandbox = Sandbox(limits or Limits(), workers)
+
+    def grade(self, problem: Problem, completion: str) -> Verdict:
+        """Returns whether the completion's program passes the problem's tests."""
+        return self.grade_all([(problem, completion)])[0]
+
+    def grade_all(self, items: Sequence[tuple[Problem, str]]) -> list[Verdict]:
+        """Returns a verdict on each completion; equal programs are run once.
+
+        Raises ConfigError where this machine cannot hold a program.
+        """
+        runs: list[Run | str] = []
+        for problem, completion in items:
+            try:
+                wanted = CodeTests.from_gold(problem.gold)
+            except ConfigError as error:
+                runs.append(str(error))
+                continue
+            program = wanted.prefix + extract_program(completion)
+            runs.append(Run(program, wanted.tests, wanted.functions))
+        try:
+            found = self._sandbox.run_all([r for r in runs if isinstance(r, Run)])
+        except SandboxError as error:
+            raise ConfigError(str(error)) from error
+        outcomes = iter(found)
+        return [
+            _to_verdict(next(outcomes), extract_program(completion))
+            if isinstance(run, Run)
+            else Verdict(status="unverified", reason=run)
+            for run, (_, completion) in zip(runs, items, strict=True)
+        ]
+
+    def close(self) -> None:
+        """Ends the jail."""
+        self._sandbox.close()
+
+    def __enter__(self) -> Self:
+        """Returns itself."""
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        """Ends the jail."""
+        self.close()
+
+    def state_gold(self, problem: Problem) -> str:
+        """Returns the worked solution: tests that it fails are of no use."""
+        return problem.solution or ""
+
+    def is_well_formed(self, problem: Problem, completion: str) -> bool:
+        """Returns whether there is a program at all; nobody parses it here."""
+        return bool(extract_program(completion).strip())
+
+    def find_mark(self, problem: Problem, completion: str) -> Mark | None:
+        """Returns None: a program is marked by nothing."""
+        return None
+
+    def corrupt_gold(self, problem: Problem) -> str:
+        """Returns tests whose last digit is another: what they expect is false."""
+        wanted = CodeTests.from_gold(problem.gold)
+        tests = _LAST_NUMBER.sub(lambda d: str((int(d[0]) + 1) % 10), wanted.tests)
+        return dataclasses.replace(wanted, tests=tests).to_gold()
+
+
+def _to_verdict(outcome: Outcome, program: str) -> Verdict:
+    if outcome.passed is None:
+        return Verdict(status="unverified", reason=outcome.reason)
+    answer = program.strip() or None
+    if outcome.passed:
+        return Verdict(status="correct", answer=answer)
+    return Verdict(status="incorrect", reason=outcome.reason, answer=answer)
+
+
+def defined_names(module: ast.Module) -> set[str]:
+    """Returns the names that a module gives to functions, classes and values."""
+    names = set()
+    for node in module.body:
+        match node:
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                names.add(name)
+            case ast.Assign(targets=targets):
+                names |= {t.id for t in targets if isinstance(t, ast.Name)}
+    return names
+
+
+def used_names(module: ast.Module) -> set[str]:
+    """Returns the names that a module reads."""
+    return {
+        node.id
+        for node in ast.walk(module)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+    }
+
+
+def _unbound_names(tests: str) -> set[str]:
+    module = parse_python(tests, "gold")
+    bound = set(dir(builtins))
+    for node in ast.walk(module):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
+                bound.add(name)
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                bound.add(name)
+            case ast.alias(name=name, asname=alias):
+                bound.add((alias or name).partition(".")[0])
+    return used_names(module) - bound

@@ -1,0 +1,82 @@
+"""Programs that attack: none is correct, nothing is harmed, nothing is left running."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hostile_programs import ATTACKS, PLACES, SIZE, TESTS, make_hostile_programs
+
+from rlvr_jax.sandbox.pool import Limits, Outcome, Run, Sandbox
+
+HONEST = Run("def f(x):\n    return x + 1", "assert f(1) == 2", ("f",))
+
+
+def _pid(sandbox: Sandbox) -> int:
+    """Returns the process that the trainer started; its session has its number."""
+    return sandbox._zygote.process.pid
+
+
+def _session_pids(session: int) -> list[int]:
+    """Returns the processes of a session, which a jailed process cannot leave."""
+    pids = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            stat = (folder / "stat").read_text()
+        except OSError:
+            continue
+        if int(stat.rpartition(")")[2].split()[3]) == session:
+            pids.append(int(folder.name))
+    return pids
+
+
+def _run_and_look_around(folder: Path, count: int) -> None:
+    (folder / "keep").write_text("kept")
+    before = set(os.listdir("/")) | set(os.listdir("."))
+    programs = make_hostile_programs(str(folder), count)
+    assert len(programs) == count
+    with Sandbox(Limits(cpu_s=1, wall_s=10, memory_mb=256), workers=2) as sandbox:
+        assert sandbox.run_all([HONEST]) == [Outcome(True)]
+        session = _pid(sandbox)
+        idle = len(_session_pids(session))
+        assert 1 <= idle <= 2  # with namespaces there is one that waits outside
+        runs = [Run(program, TESTS, ("f",)) for _, program in programs]
+        outcomes = sandbox.run_all(runs)
+        # False: not one was correct, and none broke the sandbox, which would be None.
+        found = [
+            (name, outcome)
+            for (name, _), outcome in zip(programs, outcomes, strict=True)
+            if outcome.passed is not False
+        ]
+        assert found == []
+        assert len(_session_pids(session)) == idle
+        assert _pid(sandbox) == session  # it was not restarted
+        assert sandbox.run_all([HONEST]) == [Outcome(True)]
+    assert _session_pids(session) == []
+    assert set(os.listdir("/")) | set(os.listdir(".")) == before
+    assert [path.name for path in folder.iterdir()] == ["keep"]
+    assert (folder / "keep").read_text() == "kept"
+
+
+def test_no_attack_is_correct_or_leaves_a_trace(tmp_path):
+    _run_and_look_around(tmp_path, len(ATTACKS))
+
+
+def test_a_thousand_attacks_are_not_correct_and_leave_no_trace(tmp_path):
+    _run_and_look_around(tmp_path, SIZE)
+
+
+def test_there_are_as_many_different_programs(tmp_path):
+    programs = make_hostile_programs(str(tmp_path))
+    assert len(programs) == SIZE
+    assert len(ATTACKS) * len(PLACES) * 5 >= SIZE
+    assert len({name for name, _ in programs}) == SIZE
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_an_honest_program_is_correct_in_every_place(place):
+    """What makes an attack wrong is the attack, not the place that it stands in."""
+    text = "result = 6 * 7"
+    program = PLACES[place].format(attack=text, indented=f"    {text}")
+    with Sandbox(Limits(cpu_s=1), workers=1) as sandbox:
+        run = Run(program, "assert f(3) == 42", ("f",))
+        assert sandbox.run_all([run]) == [Outcome(True)]
