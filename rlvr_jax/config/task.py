@@ -51,11 +51,12 @@ TASKS = Registry(
 class Behavior:
     """What a completion did, as far as its task can tell. Read by `rollouts.behavior`.
 
-    `strategy` is one of the task's `strategies`; `flags` says for each sign of
-    `rollouts.behavior.FLAGS` that the task looks for whether the completion shows it.
+    `strategy` is one of the task's `strategies`, None where it has none; `flags` says
+    for each sign of `rollouts.behavior.FLAGS` that the task looks for whether the
+    completion shows it.
     """
 
-    strategy: str
+    strategy: str | None
     flags: Mapping[str, bool]
 
 

@@ -33,4 +33,5 @@ def serve(channel: int) -> None:
 def _describe(error: BaseException) -> dict[str, Any]:
     """Returns the nearest of Python's own exceptions, and what it says."""
     kind = next(c for c in type(error).__mro__ if c.__module__ == "builtins")
-    return {"error": [kind.__name__, f"{type(error).__name__}: {error}"[:300]]}
+    said = f"{type(error).__name__}: {error}"[:300]
+    return {"error": [kind.__name__, said.rstrip(": ")]}

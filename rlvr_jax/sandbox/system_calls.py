@@ -18,7 +18,6 @@ _ALLOWED = {
     "read": (0, 63),
     "write": (1, 64),
     "close": (3, 57),
-    "fstat": (5, 80),
     "lseek": (8, 62),
     "munmap": (11, 215),
     "brk": (12, 214),

@@ -196,7 +196,8 @@ def main(limits: dict[str, int]) -> None:
     zygote = _Zygote(control, limits)
     possible = zygote.check_jail()
     control.send(json.dumps({"refused": refused, "possible": possible}).encode())
-    zygote.serve()
+    with contextlib.suppress(ConnectionError):  # the trainer was killed
+        zygote.serve()
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Self
 
 from job_jax.schema import ConfigError
+from rlvr_jax.config import VerifierConfig
 from rlvr_jax.sandbox.pool import Limits, Outcome, Run, Sandbox, SandboxError
 from rlvr_jax.types import Problem, Verdict
 from rlvr_jax.verifiers.answers import Mark
@@ -22,6 +23,9 @@ from rlvr_jax.verifiers.base import Verifier
 
 _FENCE = re.compile(r"```[\w+-]*[ \t]*\n(.*?)```", re.DOTALL)
 _OPEN_FENCE = re.compile(r"```[\w+-]*[ \t]*\n")
+# Seconds of the clock for each of CPU: a machine may be busy, a program may not wait.
+_WALL_TO_CPU = 5
+_DEFAULT = VerifierConfig()
 _LAST_NUMBER = re.compile(r"[0-9](?=[^0-9]*\Z)")
 
 
@@ -91,10 +95,15 @@ def extract_program(completion: str) -> str:
 
 
 class Code(Verifier):
-    """Runs programs against unit tests in a jail, `workers` at a time."""
+    """Runs programs against unit tests in a jail, which starts with the first."""
 
-    def __init__(self, limits: Limits | None = None, workers: int = 1):
-        self._sandbox = Sandbox(limits or Limits(), workers)
+    def __init__(self, config: VerifierConfig = _DEFAULT):
+        limits = Limits(
+            cpu_s=config.code_cpu_s,
+            wall_s=_WALL_TO_CPU * config.code_cpu_s,
+            memory_mb=config.code_memory_mb,
+        )
+        self._sandbox = Sandbox(limits, config.workers)
 
     def grade(self, problem: Problem, completion: str) -> Verdict:
         """Returns whether the completion's program passes the problem's tests."""

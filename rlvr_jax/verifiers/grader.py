@@ -6,15 +6,11 @@ from typing import Any, Self
 
 from job_jax.processes import map_across_processes, process_count
 from rlvr_jax.config import VerifierConfig
-from rlvr_jax.sandbox.pool import Limits
 from rlvr_jax.types import Problem, Verdict
 from rlvr_jax.verifiers.base import get_verifier
 from rlvr_jax.verifiers.code import Code
 from rlvr_jax.verifiers.confidence import strip_confidence
 from rlvr_jax.verifiers.math import Item, MathVerifier
-
-# Seconds of the clock for each of CPU: the machine may be busy, a program may not wait.
-_WALL_TO_CPU = 5
 
 
 class Grader:
@@ -27,12 +23,7 @@ class Grader:
 
     def __init__(self, config: VerifierConfig):
         self._pool = MathVerifier(config.workers, config.timeout_s)
-        limits = Limits(
-            cpu_s=config.code_cpu_s,
-            wall_s=_WALL_TO_CPU * config.code_cpu_s,
-            memory_mb=config.code_memory_mb,
-        )
-        self._code = Code(limits, config.workers)
+        self._code = Code(config)
 
     def __call__(
         self, problems: Sequence[Problem], completions: Sequence[str]

@@ -496,6 +496,35 @@ MUTANTS = [
         ),
     ),
     *_of(
+        "rlvr_jax/sandbox/tester.py",
+        ("tests/sandbox/test_pool.py",),
+        fault=("passed = not reason and not program.fault", "passed = not reason"),
+        plain=("return decode(answer", "return (answer"),
+    ),
+    *_of(
+        "rlvr_jax/sandbox/jail.py",
+        ("tests/sandbox/test_pool.py",),
+        files=("    os.closerange(CHANNEL", "    (CHANNEL"),
+        memory=("resource.RLIMIT_AS: memory_bytes", "resource.RLIMIT_AS: 1 << 44"),
+    ),
+    *_of(
+        "rlvr_jax/verifiers/code.py",
+        ("tests/verifiers/test_code.py",),
+        block=("return blocks[-1]", "return blocks[0]"),
+        prefix=("wanted.prefix + extract_program", "extract_program"),
+    ),
+    *_of(
+        "rlvr_jax/tasks/code/records.py",
+        ("tests/tasks/code/test_records.py",),
+        functions=("functions = defined & used", "functions = defined | used"),
+    ),
+    *_of(
+        "rlvr_jax/tasks/code/programs.py",
+        ("tests/tasks/code/test_programs.py",),
+        twins=("rng.random() < rate", "rng.random() > rate"),
+        seed=("_EVAL_SEED if is_held_out else seed", "seed"),
+    ),
+    *_of(
         "rlvr_jax/verifiers/math_worker.py",
         ("tests/verifiers/test_near_misses.py",),
         any_sign=("if number == gold_number:", "if abs(number) == abs(gold_number):"),

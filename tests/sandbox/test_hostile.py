@@ -8,6 +8,7 @@ from hostile_programs import ATTACKS, PLACES, SIZE, TESTS, make_hostile_programs
 
 from rlvr_jax.sandbox.pool import Limits, Outcome, Run, Sandbox
 
+LIMITS = Limits(cpu_s=1, wall_s=10, memory_mb=256)
 HONEST = Run("def f(x):\n    return x + 1", "assert f(1) == 2", ("f",))
 
 
@@ -34,7 +35,7 @@ def _run_and_look_around(folder: Path, count: int) -> None:
     before = set(os.listdir("/")) | set(os.listdir("."))
     programs = make_hostile_programs(str(folder), count)
     assert len(programs) == count
-    with Sandbox(Limits(cpu_s=1, wall_s=10, memory_mb=256), workers=2) as sandbox:
+    with Sandbox(LIMITS, workers=2) as sandbox:
         assert sandbox.run_all([HONEST]) == [Outcome(True)]
         session = _pid(sandbox)
         idle = len(_session_pids(session))
@@ -77,6 +78,6 @@ def test_an_honest_program_is_correct_in_every_place(place):
     """What makes an attack wrong is the attack, not the place that it stands in."""
     text = "result = 6 * 7"
     program = PLACES[place].format(attack=text, indented=f"    {text}")
-    with Sandbox(Limits(cpu_s=1), workers=1) as sandbox:
+    with Sandbox(LIMITS, workers=1) as sandbox:
         run = Run(program, "assert f(3) == 42", ("f",))
         assert sandbox.run_all([run]) == [Outcome(True)]

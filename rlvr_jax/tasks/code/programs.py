@@ -197,7 +197,7 @@ class ProgramsTask(Task):
         self, problem: Problem, completion: str, *, is_correct: bool
     ) -> Behavior:
         """Returns no strategy and no flag: those of free text mean nothing here."""
-        return Behavior(strategy="", flags={})
+        return Behavior(strategy=None, flags={})
 
 
 def _draw_step(rng: random.Random) -> _Step:

@@ -100,7 +100,7 @@ class CodeTask(Task):
         self, problem: Problem, completion: str, *, is_correct: bool
     ) -> Behavior:
         """Returns no strategy and no flag: those of free text mean nothing here."""
-        return Behavior(strategy="", flags={})
+        return Behavior(strategy=None, flags={})
 
     @property
     def applies_chat_template(self) -> bool:
