@@ -13,6 +13,7 @@ import resource
 import signal
 import socket
 import struct
+from collections.abc import Callable
 
 from rlvr_jax.sandbox import system_calls
 
@@ -109,7 +110,7 @@ def enter(files: list[int], code: bytes, *, cpu_s: int, memory_bytes: int) -> No
 
 def try_what_is_forbidden() -> list[str]:
     """Returns what a jailed process can do and must not: [] where the jail holds."""
-    attempts = {
+    attempts: dict[str, Callable[[], object]] = {
         "open a file": lambda: os.open("/", os.O_RDONLY),
         "make a process": lambda: os.fork() or os._exit(0),
         "make a socket": socket.socket,

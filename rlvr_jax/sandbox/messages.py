@@ -13,7 +13,7 @@ from typing import Any
 _MAX_BYTES = 1 << 22  # of one message
 _MAX_ITEMS = 100_000  # of an iterator: it may be without end
 _LENGTH_BYTES = 4
-_ORDERLESS = {"set": set, "frozenset": frozenset}
+_ORDERLESS: dict[str, type] = {"set": set, "frozenset": frozenset}
 
 
 class MessageError(Exception):
@@ -65,9 +65,9 @@ def encode(value: Any) -> Any:
     """
     if value is None or isinstance(value, bool):
         return value
-    for kind in (int, float, str):
-        if isinstance(value, kind):
-            return kind(value)
+    for scalar in (int, float, str):
+        if isinstance(value, scalar):
+            return scalar(value)
     if isinstance(value, list):
         return [encode(item) for item in value]
     if isinstance(value, complex):

@@ -97,8 +97,9 @@ def _line_of(error: BaseException, tests: str) -> str:
 def _make_error(kind: str, message: str) -> Exception:
     """Returns one of Python's own exceptions, or a RuntimeError in its place."""
     found = getattr(builtins, kind, None)
-    is_plain = isinstance(found, type) and issubclass(found, Exception)
+    if not (isinstance(found, type) and issubclass(found, Exception)):
+        return RuntimeError(message)
     try:
-        return found(message) if is_plain else RuntimeError(message)
+        return found(message)
     except TypeError:  # such as UnicodeDecodeError, which wants more
         return RuntimeError(message)
