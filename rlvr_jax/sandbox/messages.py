@@ -13,7 +13,7 @@ from typing import Any
 _MAX_BYTES = 1 << 22  # of one message
 _MAX_ITEMS = 100_000  # of an iterator: it may be without end
 _LENGTH_BYTES = 4
-_ORDERLESS: dict[str, type] = {"set": set, "frozenset": frozenset}
+_COLLECTIONS: dict[str, type] = {"tuple": tuple, "set": set, "frozenset": frozenset}
 
 
 class MessageError(Exception):
@@ -78,9 +78,9 @@ def encode(value: Any) -> Any:
         return {"range": [value.start, value.stop, value.step]}
     if isinstance(value, Mapping):
         return {"dict": [[encode(k), encode(v)] for k, v in value.items()]}
-    for name, kind in (("tuple", tuple), *_ORDERLESS.items()):
-        if isinstance(value, kind):
-            return {name: [encode(item) for item in value]}
+    if isinstance(value, tuple | set | frozenset):
+        name = next(name for name, k in _COLLECTIONS.items() if isinstance(value, k))
+        return {name: [encode(item) for item in value]}
     if isinstance(value, Iterable):
         items = list(itertools.islice(value, _MAX_ITEMS + 1))
         if len(items) <= _MAX_ITEMS:
@@ -106,10 +106,8 @@ def decode(value: Any) -> Any:
                 return range(*content)
             case "dict":
                 return {decode(k): decode(v) for k, v in content}
-            case "tuple":
-                return tuple(map(decode, content))
-            case "set" | "frozenset":
-                return _ORDERLESS[name](map(decode, content))
+            case "tuple" | "set" | "frozenset":
+                return _COLLECTIONS[name](map(decode, content))
             case "iterator":
                 return iter(list(map(decode, content)))
     except (TypeError, ValueError, KeyError) as error:
