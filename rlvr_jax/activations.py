@@ -10,6 +10,7 @@ from pathlib import Path
 
 from absl import flags
 
+from job_jax.calls import CallError
 from job_jax.checkpoint import CheckpointReadError
 from job_jax.command import UsageError, define_config_flags, parse_command, run_command
 from rlvr_jax.config import Config
@@ -29,7 +30,9 @@ FILE may be WORKDIR/config.json; --checkpoint is read as rlvr_jax.evaluate reads
 
 def main(argv: Sequence[str]) -> int:
     """Returns the exit code: 0 done, 1 failed, 2 bad usage or config."""
-    return run_command(lambda: _run_command(argv), (CheckpointReadError, OSError))
+    return run_command(
+        lambda: _run_command(argv), (CallError, CheckpointReadError, OSError)
+    )
 
 
 def _run_command(argv: Sequence[str]) -> None:

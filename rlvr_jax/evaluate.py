@@ -8,6 +8,7 @@ from typing import Any
 
 from absl import flags
 
+from job_jax.calls import CallError
 from job_jax.checkpoint import CheckpointReadError
 from job_jax.command import UsageError, define_config_flags, parse_command, run_command
 from job_jax.metrics import Progress
@@ -36,7 +37,7 @@ WORKDIR/rollouts; where there are none the scores are not cut by band.
 
 def main(argv: Sequence[str]) -> int:
     """Returns the exit code: 0 done, 1 failed, 2 bad usage or config."""
-    return run_command(lambda: _print_summary(argv), (CheckpointReadError,))
+    return run_command(lambda: _print_summary(argv), (CallError, CheckpointReadError))
 
 
 def _print_summary(argv: Sequence[str]) -> None:

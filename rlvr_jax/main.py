@@ -9,12 +9,14 @@ from collections.abc import Sequence
 
 import jax
 
+from job_jax.calls import CallError
 from job_jax.checkpoint import CheckpointReadError
 from job_jax.command import run_command
 from job_jax.config_io import to_json
 from job_jax.mesh import describe_devices, start_jax
 from job_jax.metrics import CompileCounter, MetricsWriter, NonFiniteMetricError
 from job_jax.processes import assert_equal_across, is_primary
+from job_jax.schema import ConfigError
 from job_jax.steps import StopSignal
 from rlvr_jax.analysis.report.page import is_report_stale, write_report
 from rlvr_jax.analysis.workdir import read_run
@@ -24,13 +26,14 @@ from rlvr_jax.learn.update import DivergedError
 from rlvr_jax.plan import compile_only, dry_run
 from rlvr_jax.plan.topology import stand_in_mesh
 from rlvr_jax.run.cli import parse
-from rlvr_jax.run.setup import open_setup
+from rlvr_jax.run.setup import RunSetup, open_setup
 from rlvr_jax.run.stage_table import REPORT, STAGES, is_finished
-from rlvr_jax.run.workdir import Workdir
+from rlvr_jax.run.workdir import JUDGE_DIR, Workdir
 from rlvr_jax.stages.context import RunContext
 
 # What a user can mend.
 _EXPECTED_ERRORS = (
+    CallError,
     CheckpointReadError,
     DivergedError,
     LogprobMismatchError,
@@ -98,6 +101,7 @@ def _execute_stages(config: Config, workdir: Workdir, stages: Sequence[str]) -> 
         setup.verifier,
         MetricsWriter(workdir.path) as writer,
     ):
+        _open_judge(setup, workdir)
         ctx = RunContext(
             setup=setup,
             workdir=workdir,
@@ -108,6 +112,22 @@ def _execute_stages(config: Config, workdir: Workdir, stages: Sequence[str]) -> 
         for stage in stages:
             stop_signal.check()
             STAGES[stage].load_function()(ctx)
+
+
+def _open_judge(setup: RunSetup, workdir: Workdir) -> None:
+    """Asks the judge a first question, if the run has one.
+
+    Raises CallError if it does not answer, and ConfigError if nobody would ask it.
+    """
+    asked = setup.verifier_names() | set(setup.config.train.reward.names)
+    if "judge" in asked:
+        setup.verifier.judge.keep_replies(workdir.path / JUDGE_DIR)
+        setup.verifier.judge.check_ready()
+    elif url := setup.config.judge.url:
+        raise ConfigError(
+            f"judge.url={url!r}, and nothing asks a judge; name it in "
+            "train.reward.names or as the verifier (task.record.verifier=judge)"
+        )
 
 
 if __name__ == "__main__":

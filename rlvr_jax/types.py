@@ -14,6 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int, UInt32
 
+from job_jax.calls import Failure
+
 Array = Any  # JAX's on a device, NumPy's on the host: a record travels between both
 VerdictStatus = Literal["correct", "incorrect", "unverified"]
 Band = Literal["easy", "medium", "hard", "unknown"]
@@ -81,11 +83,17 @@ class ProblemSource(Protocol):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What a verifier says of a completion. `unverified` is not `incorrect`."""
+    """What a verifier says of a completion. `unverified` is not `incorrect`.
+
+    `failure` says that the verifier ran over its time limit or raised; `seconds` is
+    how long it took where that is measured, and no part of equality.
+    """
 
     status: VerdictStatus
     reason: str = ""
     answer: str | None = None
+    failure: Failure | None = None
+    seconds: float | None = dataclasses.field(default=None, compare=False)
 
 
 def length_mask(lengths: Int[Array, " N"], width: int) -> Bool[Array, " N W"]:

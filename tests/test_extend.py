@@ -12,13 +12,14 @@ import pytest
 from job_jax.config_io import from_json, override, to_json
 from job_jax.schema import ConfigError
 from rlvr_jax import main
-from rlvr_jax.config import Config
+from rlvr_jax.config import Config, VerifierConfig
 from rlvr_jax.config.difficulty import DifficultyConfig
 from rlvr_jax.data.curricula.base import DrawState
 from rlvr_jax.data.difficulty import init_difficulty
 from rlvr_jax.learn.losses import policy_loss
 from rlvr_jax.rollouts.scores import score_completions
 from rlvr_jax.verifiers.base import VERIFIERS
+from rlvr_jax.verifiers.grader import Grader
 
 _PAGE = pathlib.Path(__file__).parents[1] / "docs/extend.md"
 
@@ -97,9 +98,10 @@ def test_a_reward_scores_a_batch_and_adds_its_weight(mine):
     task = configured(task__source="walk:WalkTask").task
     problems = [task.problems("train", seed=0)[0]] * 4
     completions = ["", "left", "left left left", "right"]
-    scores = score_completions(
-        config, problems, completions, judge=None, seed=0, group_size=4
-    )
+    with Grader(VerifierConfig()) as grader:
+        scores, _ = score_completions(
+            config, problems, completions, judge=grader, seed=0, group_size=4
+        )
     assert scores["brevity:few_words"].tolist() == [1.0, 0.5, 0.25, 0.5]
 
 

@@ -9,6 +9,7 @@ from rlvr_jax.config.difficulty import (
     DifficultyConfig,
     DynamicSamplingConfig,
 )
+from rlvr_jax.config.judge import JudgeConfig
 from rlvr_jax.config.learn import (
     AdvantageConfig,
     LoRAConfig,
@@ -50,6 +51,7 @@ __all__ = [
     "DynamicSamplingConfig",
     "EvalConfig",
     "FeatureSelectionConfig",
+    "JudgeConfig",
     "LoRAConfig",
     "LogConfig",
     "LossConfig",

@@ -10,6 +10,7 @@ from job_jax.schema import (
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
+    PositiveInt,
     UnitInterval,
     check,
 )
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 ModuleName = Literal[
     "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"
 ]
-_PUBLISHED_REWARDS = ("correctness", "format", "confidence", "random", "wrong_label")
+_PUBLISHED_REWARDS = (
+    *("correctness", "format", "confidence", "random", "wrong_label", "judge"),
+)
 REWARDS = Registry(
     "reward",
     dict.fromkeys(_PUBLISHED_REWARDS, "rlvr_jax.rollouts.scores:score_completions"),
@@ -62,14 +65,17 @@ class RewardConfig(ConfigSection):
     | confidence  | -(q - 1[correct])^2, q the confidence that the completion states |
     | random      | 0 or 1 by a coin: a control                                      |
     | wrong_label | 1 if the answer agrees with a corrupted gold: a control          |
+    | judge       | what a language model says of it, from 0 to 1: see `judge`        |
 
-    or a function of your own as "package.module:name": see `rollouts.scores.Reward`.
+    or a function of your own as "package.module:name": see `rollouts.own_rewards`.
     correctness and confidence at weight 1 are RLCR; task.record.ask_confidence asks
     for one.
     """
 
     names: Annotated[tuple[str, ...], NON_EMPTY] = ("correctness",)
     weights: tuple[float, ...] = (1.0,)  # one a name
+    timeout_s: PositiveFloat = 30.0  # per item of your own; over it: no opinion
+    concurrency: PositiveInt = 32  # items at a time of your own `async def`
 
     def __post_init__(self) -> None:
         """Refuses weights that do not fit the names, and a name told twice."""

@@ -30,6 +30,7 @@ from rlvr_jax.config.difficulty import (
     DynamicSamplingConfig,
     default_curriculum,
 )
+from rlvr_jax.config.judge import JudgeConfig
 from rlvr_jax.config.learn import (
     AdvantageConfig,
     LoRAConfig,
@@ -245,10 +246,11 @@ class EvalConfig(ConfigSection):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VerifierConfig(ConfigSection):
-    """Worker processes that judge mathematics and numbers, and run programs."""
+    """How completions are graded: mathematics and programs in worker processes."""
 
     workers: PositiveInt = 2
     timeout_s: PositiveFloat = 5.0  # per item; over it the verdict is `unverified`
+    concurrency: PositiveInt = 32  # items at a time of a verifier's `async def grade`
     code_cpu_s: PositiveInt = (
         2  # of a program; over it, or 5 times the clock: incorrect
     )
@@ -284,6 +286,7 @@ class Config(ConfigSection):
     train: TrainConfig = TrainConfig()
     eval: EvalConfig = EvalConfig()
     verifier: VerifierConfig = VerifierConfig()
+    judge: JudgeConfig = JudgeConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     log: LogConfig = LogConfig()
     prompt_pad_multiple: PositiveInt = (
@@ -399,6 +402,11 @@ class Config(ConfigSection):
             f"train.reward.names={names} asks for a confidence, and task.source="
             f"{task.tags()[task.tag]} has no word to state one: every completion would "
             "earn -1; leave it out",
+        )
+        check(
+            "judge" not in names or bool(self.judge.url),
+            f"train.reward.names={names} asks a judge, and judge.url is empty; set "
+            "judge.url and judge.model",
         )
 
     def _check_tokenizer(self) -> None:

@@ -58,6 +58,7 @@ def rollout_metrics(
             )
             for status in _STATUSES
         },
+        **_verifier_metrics(graded),
         **_groups_by_cause(groups, has_signal_P),
         **_pass_curve(groups, k),
         **_flag_rates(graded),
@@ -70,6 +71,20 @@ def rollout_metrics(
     lucky = lucky_masses(graded, np.abs(advantages_PG).reshape(-1))
     metrics |= {f"lucky/{name}": value for name, value in lucky.items()}
     return metrics | _type_metrics(groups)
+
+
+def _verifier_metrics(graded: Sequence[GradedCompletion]) -> dict[str, float]:
+    """Returns why verifiers failed to tell, and how long they took where measured."""
+    verdicts = [completion.verdict for completion in graded]
+    seconds = [v.seconds for v in verdicts if v.seconds is not None]
+    metrics = {
+        "verdict/time_limit": _fraction(v.failure == "time_limit" for v in verdicts),
+        "verdict/failed": _fraction(v.failure == "error" for v in verdicts),
+    }
+    if seconds:
+        metrics["time/verifier_mean_s"] = float(np.mean(seconds))
+        metrics["time/verifier_max_s"] = max(seconds)
+    return metrics
 
 
 def lucky_masses(

@@ -12,6 +12,7 @@ StepMetrics = Mapping[str, float]
 
 _LEVEL = re.compile(r"level_(\d+)/(pass|nonzero_std|length)")
 _BAND = re.compile(r"band_(\w+)/length")
+_UNSCORED = re.compile(r"reward_(time_limit|failed)/(.+)")
 _NAMES = frozenset(
     {
         "groups/nonzero_std",
@@ -25,6 +26,8 @@ _NAMES = frozenset(
         "verdict/correct",
         "verdict/incorrect",
         "verdict/unverified",
+        "verdict/time_limit",
+        "verdict/failed",
         "behavior/repetition",
         "behavior/bare_answer",
         "behavior/skipped_steps",
@@ -109,7 +112,8 @@ _Findings = Iterator[tuple[str, str, str]]
 
 def is_read(name: str) -> bool:
     """Returns whether a check reads the metric of this name."""
-    return bool(name in _NAMES or _LEVEL.fullmatch(name) or _BAND.fullmatch(name))
+    patterns = (_LEVEL, _BAND, _UNSCORED)
+    return name in _NAMES or any(pattern.fullmatch(name) for pattern in patterns)
 
 
 def find_symptoms(
@@ -132,7 +136,8 @@ def find_symptoms(
     found += _sae_stale(first, row, max_unexplained_growth)
     found += _sae_unfaithful(row, max_splice_cost)
     if num_steps >= window:
-        found += [*_no_signal(recent), *_unverified(recent), *_high_fractions(recent)]
+        found += [*_no_signal(recent), *_unverified(recent), *_unscored(recent)]
+        found += _high_fractions(recent)
         found += _dynamic_sampling_short(recent)
     if num_steps >= 2 * few:
         latest = recent[-few:]
@@ -335,12 +340,38 @@ def _unverified(recent: Sequence[StepMetrics]) -> _Findings:
     ]
     if sum(means) == 0 or means[2] / sum(means) <= _MAX_UNVERIFIED:
         return
+    late, failed = _failures(recent, "verdict/time_limit", "verdict/failed")
     yield (
         "unverified",
         f"{_percent(means[2] / sum(means))} of completions could not be "
-        f"judged over the last {len(recent)} steps.",
-        "Read the reasons in rollouts/; check the golds and verifier.timeout_s.",
+        f"judged over the last {len(recent)} steps; {_percent(late)} of all ran over "
+        f"the time limit, on {_percent(failed)} the verifier failed.",
+        "Read the reasons in rollouts/; check the golds and verifier.timeout_s (of a "
+        "judge judge.timeout_s).",
     )
+
+
+def _unscored(recent: Sequence[StepMetrics]) -> _Findings:
+    """Rewards of the user's own, or the judge, that fail on many completions."""
+    names = {match[2] for row in recent for n in row if (match := _UNSCORED.match(n))}
+    for name in sorted(names):
+        late, failed = _failures(
+            recent, f"reward_time_limit/{name}", f"reward_failed/{name}"
+        )
+        if late + failed > _MAX_UNVERIFIED:
+            yield (
+                f"unscored_{name}",
+                f"The reward {name} scored {_percent(1 - late - failed)} of "
+                f"completions over the last {len(recent)} steps: {_percent(late)} ran "
+                f"over its time limit, on {_percent(failed)} it failed. These earn "
+                "their group's mean.",
+                f"Mend what the log's first failure of {name} names, or raise "
+                f"{'judge' if name == 'judge' else 'train.reward'}.timeout_s.",
+            )
+
+
+def _failures(recent: Sequence[StepMetrics], *names: str) -> list[float]:
+    return [_mean(recent, name) or 0.0 for name in names]
 
 
 def _shortcuts(

@@ -38,7 +38,12 @@ from rlvr_jax.rollouts.groups import (
     select_groups,
 )
 from rlvr_jax.rollouts.sample import sample_completions, slot_metrics
-from rlvr_jax.rollouts.scores import confidence_metrics, score_completions
+from rlvr_jax.rollouts.scores import (
+    CompletionScores,
+    confidence_metrics,
+    reward_call_metrics,
+    score_completions,
+)
 from rlvr_jax.run.setup import RunSetup
 from rlvr_jax.run.throughput import StepTimer
 from rlvr_jax.types import ExternalTraces, Rollouts
@@ -158,7 +163,7 @@ def _make_batch(
     groups = dataclasses.replace(
         groups, graded=add_history_flags(groups, prior, bands_P, posterior_P)
     )
-    raw_scores = _raw_scores(setup, groups)
+    raw_scores, calls = _score(setup, groups)
     rewards = _compute_rewards(config, groups, raw_scores, prior=prior)
     external = None
     if config.train.loss.has_external_traces:
@@ -178,6 +183,7 @@ def _make_batch(
             "curriculum/fallback": num_fallback / sum(map(len, rounds)),
             **slot_metrics([sampled.rollouts for sampled in rounds]),
             **confidence_metrics(raw_scores, [g.verdict for g in groups.graded]),
+            **reward_call_metrics(calls),
             **_collection_metrics(setup, groups, rounds=len(rounds)),
             **(external_metrics(external, rewards.advantages) if external else {}),
         },
@@ -245,7 +251,7 @@ def _collection_metrics(
     return metrics
 
 
-def _raw_scores(setup: RunSetup, groups: ProblemGroups) -> dict[str, np.ndarray]:
+def _score(setup: RunSetup, groups: ProblemGroups) -> CompletionScores:
     """Returns the scores [B] of the reward parts that read a completion's text."""
     return score_completions(
         setup.config.train.reward,

@@ -54,7 +54,7 @@ def read_traces(setup: RunSetup, problems: Sequence[Problem]) -> GradedTraces:
     for p in kept:
         tokens_PT[p, : len(ids[p])] = ids[p]
         lengths_P[p] = len(ids[p])
-    raw_scores = score_completions(
+    raw_scores, _ = score_completions(
         train.reward,
         [problems[p] for p in kept],
         [problems[p].solution or "" for p in kept],

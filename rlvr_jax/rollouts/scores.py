@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple
 
 import numpy as np
 
-from job_jax.schema import check
+from job_jax.calls import CallLimits, Outcome, call_metrics
 from rlvr_jax.config import RewardConfig
 from rlvr_jax.config.learn import REWARDS
+from rlvr_jax.rollouts.own_rewards import call_reward
 from rlvr_jax.types import Problem, Verdict
 from rlvr_jax.verifiers.base import get_verifier
 from rlvr_jax.verifiers.confidence import (
@@ -22,23 +23,11 @@ from rlvr_jax.verifiers.grader import Grader
 _REWARD_BY_STATUS = {"correct": 1.0, "incorrect": 0.0, "unverified": math.nan}
 
 
-class Reward(Protocol):
-    """A reward of your own: scores a batch of completions, on the host.
+class CompletionScores(NamedTuple):
+    """Scores by reward, and the calls that made those of a user's own or the judge."""
 
-    Name it in `train.reward.names` as "package.module:name". None or NaN is no opinion
-    and earns the mean of its group's other scores. Of several processes each calls it
-    with all completions, so it must be a function of its arguments.
-
-    Example:
-        >>> def brevity(problems, completions):
-        ...     return [1.0 / (1 + len(text.split())) for text in completions]
-    """
-
-    def __call__(
-        self, problems: Sequence[Problem], completions: Sequence[str]
-    ) -> Sequence[float | None]:
-        """Returns a score for each completion of the problem beside it."""
-        ...
+    values: dict[str, np.ndarray]  # [B], NaN: no opinion
+    calls: dict[str, list[Outcome]]
 
 
 def score_completions(
@@ -49,18 +38,21 @@ def score_completions(
     judge: Grader,
     seed: int,
     group_size: int,
-) -> dict[str, np.ndarray]:
+) -> CompletionScores:
     """Returns the scores [B] of every named reward that reads a completion's text.
 
       format       1 if the answer stands in the form asked for, else 0
       confidence   the stated q, NaN if none is stated
       random       0 or 1, a function of (seed, problem, sample)
       wrong_label  1 if the corrupted gold is met, 0 if not, NaN unverified
+      judge        what the judge says, from 0 to 1, NaN where it says nothing
 
-    and a user's own, see `Reward`. `correctness` reads verdicts and has no entry. Rows
-    are group-major. `learn.rewards.reward_parts` makes rewards of the scores. Raises
-    ConfigError where a user's reward returns another number of scores.
+    and a user's own, see `own_rewards`. `correctness` reads verdicts and has no entry.
+    Rows are group-major. `learn.rewards.reward_parts` makes rewards of the scores.
+    Raises ConfigError where a user's reward returns another number of scores, and
+    CallError where it, or the judge, fails on all completions.
     """
+    calls: dict[str, list[Outcome]] = {}
 
     def scores(name: str) -> Sequence[float | None]:
         if name == "format":
@@ -81,29 +73,47 @@ def score_completions(
                 _REWARD_BY_STATUS[verdict.status]
                 for verdict in judge(corrupted, completions)
             ]
-        reward: Reward = REWARDS.load(name)
-        return reward(problems, completions)
+        limits = CallLimits(timeout_s=config.timeout_s, concurrency=config.concurrency)
+        function = REWARDS.load(name)
+        if name == "judge":
+            function, limits = judge.judge.score, judge.judge.limits
+        outcomes = call_reward(name, function, problems, completions, limits)
+        judge.check_failures(f"reward {name!r}", problems, outcomes)
+        calls[name] = outcomes
+        return [outcome.value for outcome in outcomes]
 
-    raw_scores: dict[str, np.ndarray] = {}
-    for name in config.names:
-        if name == "correctness":
-            continue
-        values = scores(name)
-        check(
-            len(values) == len(completions),
-            f"reward {name!r} returned {len(values)} scores for {len(completions)} "
-            "completions; return one for each, None for no opinion",
+    values = {
+        name: np.array(
+            [math.nan if score is None else score for score in scores(name)], np.float32
         )
-        raw_scores[name] = np.array(
-            [math.nan if value is None else value for value in values], np.float32
-        )
-    return raw_scores
+        for name in config.names
+        if name != "correctness"
+    }
+    return CompletionScores(values, calls)
 
 
 def _format_score(problem: Problem, text: str) -> float:
     """Returns 1 if the answer stands in the form that its verifier asks for, else 0."""
     verifier = get_verifier(problem.verifier)
     return float(verifier.is_well_formed(problem, strip_confidence(text)))
+
+
+def reward_call_metrics(calls: Mapping[str, Sequence[Outcome]]) -> dict[str, float]:
+    """Returns what became of the calls of own rewards and of the judge, by reward.
+
+    reward_time_limit/NAME and reward_failed/NAME, fractions of the completions, and
+    time/reward/NAME_mean_s and _max_s, the seconds of a call.
+    """
+    metrics: dict[str, float] = {}
+    for name, outcomes in calls.items():
+        found = call_metrics(outcomes)
+        metrics |= {
+            f"reward_time_limit/{name}": found["time_limit"],
+            f"reward_failed/{name}": found["failed"],
+            f"time/reward/{name}_mean_s": found["mean_s"],
+            f"time/reward/{name}_max_s": found["max_s"],
+        }
+    return metrics
 
 
 def confidence_metrics(

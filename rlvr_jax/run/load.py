@@ -108,6 +108,8 @@ def load_policy(config: Config, path: Path, *, stage: Stage) -> Iterator[LoadedP
     for line in run.dropped_report():
         print(line, file=sys.stderr)
     with jax.set_mesh(run.mesh), run.verifier:
+        if "judge" in run.verifier_names():
+            run.verifier.judge.check_ready()
         yield LoadedPolicy(run, load_checkpoint_params(run, directory, step), step)
 
 

@@ -171,6 +171,15 @@ class RunSetup:
         source = self.sources[stage]
         return [source[i] for i in range(min(count, len(source)))]
 
+    def verifier_names(self) -> set[str]:
+        """Returns the verifiers that the problems name; of many, the first problems."""
+        return {
+            source[i].verifier
+            for stage, source in self.sources.items()
+            if stage != "sft"
+            for i in range(min(len(source), NUM_CHECKED_PROBLEMS))
+        }
+
     def dropped_report(self) -> list[str]:
         """Returns lines that say which problems were left out of a stage, and why."""
         lines = []
@@ -248,7 +257,7 @@ def open_setup(
         tokenizer=tokenizer,
         graphdef=nnx.graphdef(policy),
         sampler_layout=SamplerLayout.from_config(config, policy, mesh, devices),
-        verifier=Grader(config.verifier),
+        verifier=Grader(config.verifier, config.judge),
         sources=sources,
         too_long=too_long,
         invalid_golds=invalid_golds,

@@ -17,9 +17,15 @@ from rlvr_jax.types import BANDS, NUM_DECILES, TOKEN_CLASSES, TOKEN_STATS
 TOKENIZER_FILE = "tokenizer.model"
 DIFFICULTY_FILE = "difficulty.jsonl"
 TOKENS_DIR = "tokens"
+JUDGE_DIR = "judge"  # the replies of a judge, so that none is paid for twice
 
 # Sections that say how a run is executed and watched, not what it computes.
-MUTABLE_SECTIONS = ("mesh.", "log.", "checkpoint.", "verifier.")
+MUTABLE_SECTIONS = (
+    *("mesh.", "log.", "checkpoint.", "verifier."),
+    *(f"judge.{name}:" for name in ("url", "api_key_env", "timeout_s")),
+    *(f"judge.{name}:" for name in ("max_attempts", "concurrency")),
+    *(f"train.reward.{name}:" for name in ("timeout_s", "concurrency")),
+)
 
 
 def rollouts_file(workdir: pathlib.Path, stage: str, step: int) -> pathlib.Path:

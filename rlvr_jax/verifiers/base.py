@@ -14,8 +14,10 @@ Example (`mine.py` beside the recipe; a problem names it: `verifier="mine:Rounde
 import abc
 import functools
 import re
-from typing import ClassVar
+from collections.abc import Coroutine
+from typing import Any, ClassVar
 
+from job_jax.calls import CallLimits
 from job_jax.registry import Registry
 from job_jax.schema import ConfigError
 from rlvr_jax.types import Problem, Verdict
@@ -29,6 +31,7 @@ VERIFIERS = Registry(
         "exact": "rlvr_jax.verifiers.exact:Exact",
         "code": "rlvr_jax.verifiers.code:Code",
         "finite_field": "rlvr_jax.tasks.finite_field.verifier:FiniteFieldVerifier",
+        "judge": "rlvr_jax.verifiers.judge:JudgeVerifier",
     },
 )
 
@@ -39,9 +42,18 @@ _DIGIT = re.compile("[0-9]")
 class Verifier(abc.ABC):
     """Grades completions of a problem. Subclass it for a verifier of your own.
 
-    Only `grade` must be written. It should return `unverified` where it cannot tell,
-    and raise nothing: one exception ends the run.
+    Only `grade` must be written, as a `def` or, if it waits for others, an `async def`,
+    of which many run at a time. It returns `unverified` where it cannot tell. What it
+    raises, or does not return within its time limit, is `unverified` too, and counted;
+    where that happens to all completions of a step the run ends.
     """
+
+    # Time limit and calls at a time of `grade`; None: those of the section `verifier`.
+    limits: CallLimits | None = None
+    # Whether `grade` is called within limits; without, what it raises ends the run.
+    is_bounded: ClassVar[bool] = True
+    # Whether golds are graded before a run, each against itself.
+    checks_golds: ClassVar[bool] = True
 
     # Whether worker processes with a time limit grade for it (mathematics alone).
     pooled: ClassVar[bool] = False
@@ -49,7 +61,9 @@ class Verifier(abc.ABC):
     reads_whole_text: ClassVar[bool] = False
 
     @abc.abstractmethod
-    def grade(self, problem: Problem, completion: str) -> Verdict:
+    def grade(
+        self, problem: Problem, completion: str
+    ) -> Verdict | Coroutine[Any, Any, Verdict]:
         """Returns whether the completion answers the problem correctly."""
 
     def state_gold(self, problem: Problem) -> str:

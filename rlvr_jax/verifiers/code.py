@@ -97,6 +97,8 @@ def extract_program(completion: str) -> str:
 class Code(Verifier):
     """Runs programs against unit tests in a jail, which starts with the first."""
 
+    is_bounded: ClassVar[bool] = False  # the jail has limits of its own
+
     def __init__(self, config: VerifierConfig = _DEFAULT):
         limits = Limits(
             cpu_s=config.code_cpu_s,

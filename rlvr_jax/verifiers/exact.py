@@ -15,6 +15,7 @@ class Exact(Verifier):
     """
 
     reads_whole_text: ClassVar[bool] = True
+    is_bounded: ClassVar[bool] = False
 
     def grade(self, problem: Problem, completion: str) -> Verdict:
         """Returns correct where answer and gold are the same text."""

@@ -9,7 +9,7 @@ import json
 import queue
 import threading
 from collections.abc import Iterator
-from typing import Any, BinaryIO, get_args
+from typing import Any, BinaryIO, cast, get_args
 
 from job_jax.schema import ConfigError, did_you_mean
 from rlvr_jax.config import VerifierConfig
@@ -18,6 +18,7 @@ from rlvr_jax.verifiers.base import VERIFIERS, get_verifier
 from rlvr_jax.verifiers.confidence import strip_confidence
 from rlvr_jax.verifiers.math import Item, MathVerifier
 
+_KINDS = tuple(name for name in VERIFIERS.names if name != "judge")  # it has no config
 _ANSWER_FORMATS = get_args(AnswerFormat)
 _FIELDS = ("kind", "gold", "answer", "format")
 _UTF8_BOM = b"\xef\xbb\xbf"  # some editors begin a file of UTF-8 with it
@@ -73,10 +74,8 @@ def _parse_line(line: bytes, number: int) -> tuple[Record, Verdict | Item]:
         kind = _read_text(record, "kind")
         gold = _read_text(record, "gold")
         answer = strip_confidence(_read_text(record, "answer"))
-        if kind not in VERIFIERS.names:
-            raise ConfigError(
-                f"unknown kind {kind!r}{did_you_mean(kind, VERIFIERS.names)}"
-            )
+        if kind not in _KINDS:
+            raise ConfigError(f"unknown kind {kind!r}{did_you_mean(kind, _KINDS)}")
         form: Any = (
             _read_text(record, "format") if "format" in record else _ANSWER_FORMATS[0]
         )
@@ -93,7 +92,7 @@ def _parse_line(line: bytes, number: int) -> tuple[Record, Verdict | Item]:
     problem = Problem(
         id="", prompt="", gold=gold, verifier=kind, source="stdin", answer_format=form
     )
-    return record, verifier.grade(problem, answer)
+    return record, cast(Verdict, verifier.grade(problem, answer))
 
 
 def _parse_object(line: bytes) -> Record:
@@ -118,7 +117,7 @@ def _read_text(record: Record, field: str) -> str:
     if field not in record:
         unknown = [name for name in record if name not in _FIELDS]
         nearest = difflib.get_close_matches(field, unknown, n=1, cutoff=0.75)
-        names = ", ".join(VERIFIERS.names)
+        names = ", ".join(_KINDS)
         hint = f"; the kinds are {names}" if field == "kind" else ""
         if nearest:
             hint = f"; did you mean {nearest[0]!r}?"

@@ -7,6 +7,7 @@ read is stated in `math_worker`.
 """
 
 import collections
+import dataclasses
 import json
 import os
 import re
@@ -20,6 +21,7 @@ from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import ClassVar, NamedTuple, Self, cast
 
+from job_jax.calls import Failure
 from rlvr_jax.types import AnswerFormat, Problem, Verdict, VerdictStatus
 from rlvr_jax.verifiers import math_worker
 from rlvr_jax.verifiers.answers import parse_decimal, strip_delimiters
@@ -30,7 +32,6 @@ from rlvr_jax.verifiers.base import Verifier
 _MAX_CHARACTERS = 16_384
 # Items a worker holds: one in work and one waiting, so that it never idles between two.
 _MAX_QUEUED = 2
-_TIMEOUT = "time limit"
 _START_LIMIT_S = 60.0  # importing sympy takes a second; more on a crowded machine
 _MAX_FAILED_STARTS = 3  # in a row; then the installation is at fault
 _WORKER_SCRIPT = Path(__file__).with_name("math_worker.py")
@@ -235,9 +236,10 @@ class MathVerifier:
         for worker in busy:
             lines = worker.receive()
             if lines is None:
-                self._replace(worker, "worker died", batch)
+                self._replace(worker, "worker died", batch, failure="error")
             elif not lines and time.monotonic() > worker.deadline:
-                self._replace(worker, f"{_TIMEOUT} {self._timeout_s:g} s", batch)
+                reason = f"time limit {self._timeout_s:g} s"
+                self._replace(worker, reason, batch, failure="time_limit")
             for line in lines or ():
                 if not worker.ready:
                     worker.ready = True
@@ -248,15 +250,17 @@ class MathVerifier:
                         status=status, reason=reason, answer=answer
                     )
 
-    def _replace(self, worker: _Worker, reason: str, batch: _Batch) -> None:
+    def _replace(
+        self, worker: _Worker, reason: str, batch: _Batch, *, failure: Failure
+    ) -> None:
         """Drops a worker: the item in work is `unverified`, the others queue again."""
         exit_code = self._remove(worker)
         in_work = worker.items.popleft() if worker.ready else None
         batch.queue.extendleft(reversed(worker.items))
         if in_work is not None:
-            verdict = Verdict(status="unverified", reason=reason)
+            verdict = Verdict(status="unverified", reason=reason, failure=failure)
             batch.verdicts[in_work] = verdict
-            if reason.startswith(_TIMEOUT):
+            if failure == "time_limit":
                 batch.settle_repeats(in_work, verdict)
         else:
             self._failed_starts += 1
@@ -286,13 +290,14 @@ def _note_truncation(verdict: Verdict, answer: str) -> Verdict:
         return verdict
     cut = f"only the last {_MAX_CHARACTERS} characters were read"
     reason = f"{verdict.reason}; {cut}" if verdict.reason else cut
-    return Verdict(status=verdict.status, reason=reason, answer=verdict.answer)
+    return dataclasses.replace(verdict, reason=reason)
 
 
 class Math(Verifier):
     """Grades final answers by their equality as mathematics."""
 
     pooled: ClassVar[bool] = True
+    is_bounded: ClassVar[bool] = False  # the workers have limits of their own
     _name: ClassVar[str] = "math"
 
     def grade(self, problem: Problem, completion: str) -> Verdict:

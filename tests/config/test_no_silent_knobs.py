@@ -14,6 +14,7 @@ import datasets
 import numpy as np
 import pytest
 from checkpoints import word_config, write_checkpoint
+from judge_server import says, serve
 from recording import knobs, record_reads
 
 from job_jax.config import CheckpointConfig, MeshConfig
@@ -24,16 +25,19 @@ from rlvr_jax.config import (
     DifficultyConfig,
     DynamicSamplingConfig,
     EvalConfig,
+    JudgeConfig,
     LogConfig,
     LoRAConfig,
     LossConfig,
     ModelConfig,
     OptimizerConfig,
+    RewardConfig,
     RFGOConfig,
     SamplingConfig,
     SFTConfig,
     TokenizerConfig,
     TrainConfig,
+    VerifierConfig,
 )
 from rlvr_jax.config.difficulty import CURRICULA
 from rlvr_jax.data import Pool
@@ -41,6 +45,7 @@ from rlvr_jax.data.curricula.mixture import Band
 from rlvr_jax.main import main
 from rlvr_jax.probe import FeatureSelectionConfig, ProbeSAEConfig, SAEProbeConfig
 from rlvr_jax.probe.rfgo_state import RFGOState
+from rlvr_jax.rollouts.scores import score_completions
 from rlvr_jax.run.setup import open_setup
 from rlvr_jax.tasks import (
     ChainMix,
@@ -51,6 +56,8 @@ from rlvr_jax.tasks import (
     ProgramsTask,
     RecordConfig,
 )
+from rlvr_jax.types import Problem
+from rlvr_jax.verifiers.grader import Grader
 from sae_jax.config import OptimizerConfig as SAEOptimizerConfig
 from sae_jax.config import SAEConfig
 from sae_jax.config import TrainConfig as SAETrainConfig
@@ -216,6 +223,22 @@ def test_every_field_of_the_config_is_read(
             proxy_groups=1,
         )
         assert RFGOState.init([1.0]).update(sums, RFGO).is_proxy_on(RFGO)
+        # A judge and a reward of one's own.
+        asked = Problem(id="a", prompt="", gold="", verifier="judge", source="")
+        names = ("judge", "user_extensions:brevity")
+        with (
+            serve(lambda *_: says("SCORE: 7")) as endpoint,
+            Grader(
+                VerifierConfig(),
+                JudgeConfig(url=endpoint.url, model="m", answer="score"),
+            ) as grader,
+        ):
+            grader.judge.check_ready()
+            assert grader([asked], ["7"])[0].status == "correct"
+            reward = RewardConfig(names=names, weights=(1.0, 1.0))
+            score_completions(
+                reward, [asked], ["7"], judge=grader, seed=0, group_size=1
+            )
         # A checkpoint to start from, and the tokenizer in its directory.
         start = write_checkpoint(tmp_path / "hf")
         pretrained = word_config(start, Path(word_problems))

@@ -25,6 +25,8 @@ HEALTHY = {
     "behavior/skipped_steps": 0.05,
     "behavior/forgotten": 0.02,
     "dynamic_sampling/zero_variance": 0.0,
+    **{f"reward_time_limit/{name}": 0.0 for name in ("a:b", "judge", "x")},
+    **{f"reward_failed/{name}": 0.0 for name in ("a:b", "judge", "x")},
     "band_hard/length": 30.0,
     "logprob_mismatch/mean": 1e-4,
     "optimizer/skipped": 0.0,
@@ -87,11 +89,28 @@ def test_healthy_run_raises_nothing():
             "unverified",
             31,
         ),
+        # A fifth of a window's completions, in 6 of 20 steps: 6 %, 5 steps are 5 %.
+        ({"reward_time_limit/a:b": 0.2}, "unscored_a:b", 35),
+        ({"reward_failed/judge": 0.2}, "unscored_judge", 35),
+        ({"reward_failed/x": 0.1, "reward_time_limit/x": 0.1}, "unscored_x", 35),
     ],
 )
 def test_each_alarm_is_raised_once_at_the_step_where_it_begins(changes, code, step):
     (alarm,) = alarms_of(sick_from(30, changes))
     assert (alarm.code, alarm.step) == (code, step)
+
+
+def test_what_a_verifier_or_a_reward_failed_at_is_told_apart():
+    sick = {"verdict/unverified": 0.3, "verdict/correct": 0.3, "verdict/failed": 0.1}
+    sick |= {"verdict/time_limit": 0.2, "reward_failed/judge": 0.25}
+    unverified, unscored = alarms_of([HEALTHY | sick] * WINDOW)
+    assert "27 % of completions could not be judged" in unverified.finding  # .3 / 1.1
+    assert "20 % of all ran over the time limit, on 10 % the verifier failed" in (
+        unverified.finding
+    )
+    assert "The reward judge scored 75 % of completions" in unscored.finding
+    assert "0 % ran over its time limit, on 25 % it failed" in unscored.finding
+    assert "judge.timeout_s" in unscored.advice
 
 
 @pytest.mark.parametrize(("share", "behind"), [(0.05, 1.0), (1.0, 0.0)])

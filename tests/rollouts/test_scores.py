@@ -26,7 +26,7 @@ def _read(*names: str, seed: int = 0) -> dict[str, np.ndarray]:
     with Grader(VerifierConfig()) as judge:
         return score_completions(
             config, PROBLEMS, TEXTS, judge=judge, seed=seed, group_size=2
-        )
+        ).values
 
 
 def test_the_verdict_alone_reads_nothing():
@@ -51,7 +51,7 @@ def test_the_form_of_an_answer_is_apart_from_the_confidence_beside_it():
     problem = Problem(id="a", prompt="", gold="b", verifier="exact", source="")
     config = RewardConfig(names=("format", "confidence"), weights=(1.0, 1.0))
     with Grader(VerifierConfig()) as judge:
-        found = score_completions(
+        found, _ = score_completions(
             config,
             [problem] * 2,
             [stated, f"b {stated}"],

@@ -9,7 +9,7 @@ from job_jax.config import CheckpointConfig, MeshConfig
 from job_jax.config_io import override, to_json
 from job_jax.workdir import WorkdirError
 from rlvr_jax.analysis.workdir import read_run
-from rlvr_jax.config import Config, LogConfig
+from rlvr_jax.config import Config, JudgeConfig, LogConfig
 from rlvr_jax.run.workdir import Workdir
 
 CONFIG = Config()
@@ -47,10 +47,27 @@ def test_the_first_record_stays(workdir):
         {"mesh": MeshConfig(cpu_devices=4)},
         {"checkpoint": CheckpointConfig(every=3)},
         {"log": LogConfig(rollouts_every=1)},
+        {"train": override(CONFIG, {"train.reward.timeout_s": "1"}).train},
     ],
 )
 def test_how_a_run_is_executed_and_watched_may_change(workdir, section):
     Workdir(workdir.path, dataclasses.replace(CONFIG, **section))
+
+
+def test_where_a_judge_is_asked_may_change_and_what_it_is_may_not(tmp_path):
+    judge = JudgeConfig(url="http://one/v1", model="m")
+    config = dataclasses.replace(CONFIG, judge=judge)
+    Workdir(tmp_path, config).write_config(config, device="abacus")
+
+    def reopen(**changes):
+        changed = dataclasses.replace(judge, **changes)
+        Workdir(tmp_path, dataclasses.replace(CONFIG, judge=changed))
+
+    reopen(url="http://another/v1", api_key_env="KEY", timeout_s=1.0)
+    reopen(concurrency=1, max_attempts=1)
+    for change in ({"model": "n"}, {"answer": "score"}, {"max_tokens": 1}):
+        with pytest.raises(WorkdirError, match=f"judge.{next(iter(change))}"):
+            reopen(**change)
 
 
 def test_what_a_run_computes_may_not(workdir):

@@ -1,17 +1,23 @@
 """The judge over kinds and forms, the audit of golds, and verdicts on real golds."""
 
+import asyncio
+import io
 import json
+import sys
+import types
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from job_jax.calls import CallError, CallLimits
 from job_jax.schema import ConfigError
 from rlvr_jax.config import VerifierConfig
-from rlvr_jax.types import Problem
+from rlvr_jax.types import Problem, Verdict
 from rlvr_jax.verifiers.base import VERIFIERS, Verifier, get_verifier
 from rlvr_jax.verifiers.controls import coin_flip, corrupt_gold
 from rlvr_jax.verifiers.grader import Grader
+from rlvr_jax.verifiers.lines import grade_lines
 
 PROBLEMS = Path(__file__).parents[1] / "problems"
 
@@ -184,6 +190,93 @@ def test_every_registered_verifier_is_one():
 def test_an_unknown_verifier_is_refused_and_judged_by_no_other(judge, name, message):
     with pytest.raises(ConfigError, match=message):
         judge([_problem("e3", name)], ["answer e3"])
+
+
+def test_the_judge_is_no_kind_of_the_command_verify():
+    line = b'{"kind": "judge", "gold": "1", "answer": "1"}'
+    (graded,) = grade_lines(io.BytesIO(line), VerifierConfig())
+    assert graded["verdict"] == "unverified"
+    assert graded["reason"].startswith("line 1: unknown kind 'judge'")
+
+
+class Moody(Verifier):
+    """Does what the completion says."""
+
+    def grade(self, problem, completion):
+        if completion == "raise":
+            raise KeyError("mood")
+        while completion == "hang":
+            pass
+        return completion if completion == "text" else Verdict(status="correct")
+
+
+class AsyncMoody(Verifier):
+    """The same, awaited; ten of them at a time, each for half a second at most."""
+
+    limits = CallLimits(timeout_s=0.5, concurrency=10)
+
+    async def grade(self, problem, completion):
+        if completion == "hang":
+            await asyncio.Event().wait()
+        return Moody().grade(problem, completion)
+
+
+@pytest.fixture
+def moods(monkeypatch):
+    module = types.ModuleType("moods")
+    module.Moody, module.AsyncMoody = Moody, AsyncMoody
+    monkeypatch.setitem(sys.modules, "moods", module)
+    get_verifier.cache_clear()
+    with Grader(VerifierConfig(timeout_s=0.5)) as grader:
+        yield grader
+
+
+@pytest.mark.parametrize("kind", ["moods:Moody", "moods:AsyncMoody"])
+def test_a_verifier_of_ones_own_that_hangs_or_raises_leaves_an_item_unverified(
+    moods, capsys, kind
+):
+    texts = ["hang", "", "raise", "text", ""]
+    for _ in range(2):
+        verdicts = moods([_problem("1", kind)] * 5, texts)
+    assert [(v.status, v.failure) for v in verdicts] == [
+        ("unverified", "time_limit"),
+        ("correct", None),
+        ("unverified", "error"),
+        ("unverified", "error"),
+        ("correct", None),
+    ]
+    assert [v.reason for v in verdicts] == [
+        *("time limit 0.5 s", "", "KeyError: 'mood'"),
+        *("returned 'text', which is no Verdict", ""),
+    ]
+    assert capsys.readouterr().err.splitlines() == [  # the first, once
+        f"verifier {kind!r}: time limit 0.5 s (problem a); such completions count as "
+        "unverified, and this is the first"
+    ]
+
+
+def test_a_verifier_that_always_raises_ends_the_run_in_one_line(moods):
+    problems = [_problem("1", "moods:Moody"), *[_problem("e1", "finite_field")] * 2]
+    moods(problems, ["raise", "", ""])  # one item may be at fault itself
+    with pytest.raises(CallError) as raised:
+        moods(problems * 2, ["raise", "answer e1", "answer e1"] * 2)
+    assert str(raised.value) == (
+        "verifier 'moods:Moody' failed on all of 2 completions; the first: KeyError: "
+        "'mood'"
+    )
+
+
+def test_golds_that_ones_own_verifier_raises_on_are_named(moods, monkeypatch):
+    def grade(self, problem, completion):
+        right = bool(completion) and 1 / int(problem.gold) > 0
+        return Verdict(status="correct" if right else "incorrect")
+
+    monkeypatch.setattr(Moody, "grade", grade)
+    golds = {"good": "1", "zero": "0"}
+    problems = [_problem(gold, "moods:Moody", name=n) for n, gold in golds.items()]
+    assert moods.invalid_golds(problems) == {
+        "zero": "ZeroDivisionError: division by zero"
+    }
 
 
 def test_a_verifier_of_ones_own_grades_beside_ours(judge, monkeypatch, tmp_path):

@@ -10,6 +10,7 @@ from typing import Any
 
 from absl import flags
 
+from job_jax.calls import CallError
 from job_jax.checkpoint import CheckpointReadError
 from job_jax.command import UsageError, define_config_flags, parse_command, run_command
 from job_jax.files import write_atomically
@@ -72,7 +73,7 @@ table is told in docs/causal.md.
 
 def main(argv: Sequence[str]) -> int:
     """Returns the exit code: 0 done, 1 failed, 2 bad usage or config."""
-    errors = (CheckpointReadError, NullEditError, OSError)
+    errors = (CallError, CheckpointReadError, NullEditError, OSError)
     return run_command(lambda: _run_command(argv), errors)
 
 

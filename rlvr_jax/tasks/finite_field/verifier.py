@@ -1,6 +1,7 @@
 """The verifier `finite_field`: one numeral, nothing to interpret."""
 
 import re
+from typing import ClassVar
 
 from rlvr_jax.types import Problem, Verdict
 from rlvr_jax.verifiers.answers import Mark
@@ -12,6 +13,8 @@ _STATED_ANSWER = re.compile(r"(?:^|\s)answer\s+e[0-9]+\s*$", re.ASCII)
 
 class FiniteFieldVerifier(Verifier):
     """Compares the numeral that ends a completion with the gold."""
+
+    is_bounded: ClassVar[bool] = False
 
     def grade(self, problem: Problem, completion: str) -> Verdict:
         """Returns correct if the completion ends in `answer X` with X the gold.

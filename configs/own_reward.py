@@ -1,0 +1,69 @@
+"""A reward of one's own: right steps are paid, and no gold is read.
+
+    python -m rlvr_jax.main --config=configs/own_reward.py --workdir=runs/own_reward
+
+SFT shows chains of 2 and 3 steps in GF(5), each worked forward or backward by the toss
+of a coin, so that half of the worked solutions begin with a guess. RL is rewarded by
+`shown` below and nothing else.
+"""
+
+from job_jax.config import CheckpointConfig
+from rlvr_jax.config import (
+    Config,
+    EvalConfig,
+    ModelConfig,
+    OptimizerConfig,
+    RewardConfig,
+    SamplingConfig,
+    SFTConfig,
+    TrainConfig,
+)
+from rlvr_jax.tasks import ChainMix, FiniteFieldTask
+from rlvr_jax.tasks.finite_field.traces import parse_trace
+
+MODULUS = 5
+
+
+def shown(problem, completion):
+    """Returns 1 where right steps lead from what is given to an answer, else 0."""
+    trace = parse_trace(problem.prompt, completion, modulus=MODULUS)
+    no_error = trace.first_error is None and trace.consistent_start
+    return float(no_error and trace.answer is not None)
+
+
+def get_config() -> Config:
+    """Returns the recipe."""
+    chains = ChainMix(chain_lengths=(2, 3), operand_decay=0.8)
+    sampling = SamplingConfig(max_new_tokens=26)
+    return Config(
+        name="own_reward",
+        task=FiniteFieldTask(modulus=MODULUS, sft=chains, train=chains, eval=chains),
+        model=ModelConfig(
+            num_layers=2,
+            hidden_size=96,
+            intermediate_size=192,
+            num_heads=4,
+            num_kv_heads=4,
+            head_dim=24,
+            scale_embeddings=True,
+        ),
+        sft=SFTConfig(
+            steps=300,
+            batch_size=64,
+            optimizer=OptimizerConfig(learning_rate=3e-3, schedule="cosine"),
+        ),
+        train=TrainConfig(
+            steps=60,
+            batch_size=16,
+            group_size=8,
+            reward=RewardConfig(names=("own_reward:shown",), weights=(1.0,)),
+            sampling=sampling,
+            optimizer=OptimizerConfig(learning_rate=1e-4, warmup_steps=5),
+        ),
+        eval=EvalConfig(
+            num_problems=128, num_samples=4, batch_size=64, sampling=sampling
+        ),
+        checkpoint=CheckpointConfig(every=100),
+        prompt_pad_multiple=32,
+        completion_pad_multiple=26,
+    )

@@ -1,0 +1,80 @@
+"""The settings of a judge: a language model behind an OpenAI-compatible endpoint."""
+
+import dataclasses
+from typing import Literal
+from urllib.parse import urlsplit
+
+from job_jax.schema import (
+    ConfigSection,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    UnitInterval,
+    check,
+)
+
+_PLACES = ("{question}", "{gold}", "{completion}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class JudgeConfig(ConfigSection):
+    """A language model that grades: the reward and the verifier `judge`.
+
+    The request is the template, and after it how to answer: `answer`. With yes_no the
+    reward is 1 or 0, with score a tenth of the score from 0 to 10. As a verifier it
+    says correct from `min_correct` on.
+    """
+
+    url: str = ""  # of the endpoint, such as http://localhost:8000/v1; "": no judge
+    model: str = ""  # as the endpoint calls it
+    api_key_env: str = ""  # environment variable that holds the key; "": none is sent
+    template: str = (
+        "Question:\n{question}\n\nReference answer:\n{gold}\n\n"
+        "Answer to grade:\n{completion}\n\n"
+        "Does the answer to grade agree with the reference answer?"
+    )
+    answer: Literal["yes_no", "score"] = "yes_no"
+    min_correct: UnitInterval = 0.5  # of the score / 10: the verdict is correct
+    max_tokens: NonNegativeInt = 256  # of the judge's reply; 0: as the endpoint likes
+    send_temperature: bool = True  # asks for temperature 0; some models refuse any
+    timeout_s: PositiveFloat = 60.0  # per item, retries included
+    max_attempts: PositiveInt = 5  # at 429, 5xx and lost connections; backs off
+    concurrency: PositiveInt = 16  # requests at a time, of each process
+
+    def __post_init__(self) -> None:
+        """Refuses an endpoint that nothing can be asked of, and a key in the config."""
+        super().__post_init__()
+        missing = [place for place in _PLACES if place not in self.template]
+        check(
+            missing in ([], ["{gold}"]),
+            f"template={self.template!r:.60} has no place for {', '.join(missing)}; "
+            "write it in (only {gold} may be left out)",
+        )
+        check(
+            self.answer == "score" or self.min_correct == 0.5,
+            f"min_correct={self.min_correct} does nothing with answer=yes_no; set "
+            "answer=score",
+        )
+        if not self.url:
+            return
+        parts = urlsplit(self.url)
+        check(
+            parts.scheme in ("http", "https") and bool(parts.hostname),
+            f"url={self.url!r} is no address; write it as http://host:port/v1",
+        )
+        check(
+            parts.username is None and not parts.query,
+            "url holds more than an address, and config.json would keep it; name the "
+            "environment variable of a key in api_key_env",
+        )
+        check(
+            not parts.path.endswith("/chat/completions"),
+            f"url={self.url!r} names one of the endpoint's paths; leave out "
+            "/chat/completions",
+        )
+        check(bool(self.model), f"url={self.url!r} without a model; name one")
+        check(
+            not self.api_key_env or self.api_key_env.isidentifier(),
+            "api_key_env is the name of an environment variable, not the key; such as "
+            "api_key_env=JUDGE_API_KEY",
+        )

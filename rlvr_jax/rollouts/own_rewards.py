@@ -1,0 +1,129 @@
+"""Rewards of your own: how one is called, and what becomes of its failures.
+
+    # brevity.py, beside the recipe: --config.train.reward.names=brevity:few_words
+    def few_words(problems, completions):        # a step at once
+        return [1.0 / (1 + len(text.split())) for text in completions]
+
+    async def asked(problem, completion):        # an item each, many at a time
+        return await my_service.score(problem.prompt, completion)
+
+A function whose first parameter is called `problem` scores one completion at a time, as
+a `def` one after the other, as an `async def` `train.reward.concurrency` at a time.
+Any other function takes all problems and completions of a step and returns a list.
+A score is a number; None or NaN is no opinion, and earns the mean of its group's other
+scores. So does an item that raises, or takes longer than `train.reward.timeout_s`;
+it is counted, and the first one shown. A function that takes a step at once has that
+time for each of its completions, and fails as a whole. Where all completions of a step
+fail, the run ends. Of several processes each scores its share of the items; a step at
+once is scored by the first.
+"""
+
+import inspect
+import math
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Protocol
+
+from job_jax.calls import CallLimits, Outcome, call_each
+from job_jax.processes import broadcast, map_across_processes
+from job_jax.schema import check
+from rlvr_jax.types import Problem
+
+Score = float | None
+
+
+class Reward(Protocol):
+    """Scores a step's completions at once.
+
+    Example:
+        >>> def brevity(problems, completions):
+        ...     return [1.0 / (1 + len(text.split())) for text in completions]
+    """
+
+    def __call__(
+        self, problems: Sequence[Problem], completions: Sequence[str]
+    ) -> Sequence[Score] | Coroutine[Any, Any, Sequence[Score]]:
+        """Returns a score for each completion of the problem beside it."""
+        ...
+
+
+class ItemReward(Protocol):
+    """Scores one completion; its first parameter is called `problem`.
+
+    Example:
+        >>> async def is_short(problem, completion):
+        ...     return float(len(completion) < 100)
+    """
+
+    def __call__(
+        self, problem: Problem, completion: str
+    ) -> Score | Coroutine[Any, Any, Score]:
+        """Returns the completion's score."""
+        ...
+
+
+def call_reward(
+    name: str,
+    function: Callable[..., Any],
+    problems: Sequence[Problem],
+    completions: Sequence[str],
+    limits: CallLimits,
+) -> list[Outcome]:
+    """Returns the outcome of each completion; its value is a number, NaN: no opinion.
+
+    Every process of a run gets the same. Raises ConfigError where a function that takes
+    a step at once returns another number of scores.
+    """
+    if takes_one_item(function):
+        items = list(zip(problems, completions, strict=True))
+
+        def score_share(own: Sequence[tuple[Problem, str]]) -> list[list[Any]]:
+            found = call_each(function, own, limits)
+            return [list(_with_score(outcome)) for outcome in found]
+
+        return [Outcome(*fields) for fields in map_across_processes(items, score_share)]
+
+    def score_all() -> list[Any]:
+        whole = CallLimits(timeout_s=limits.timeout_s * max(1, len(completions)))
+        (outcome,) = call_each(function, [(problems, completions)], whole)
+        if outcome.failure is None and not hasattr(outcome.value, "__len__"):
+            reason = f"returned {outcome.value!r:.60}, which is no list of scores"
+            outcome = Outcome(failure="error", reason=reason)
+        if outcome.failure:
+            return list(outcome)
+        scores = [_with_score(Outcome(value)) for value in outcome.value]
+        return [list(map(list, scores)), *outcome[1:]]
+
+    values, failure, reason, seconds = broadcast(score_all)
+    if failure:
+        return [Outcome(math.nan, failure, reason, seconds)] * len(completions)
+    check(
+        len(values) == len(completions),
+        f"reward {name!r} returned {len(values)} scores for {len(completions)} "
+        "completions; return one for each, None for no opinion",
+    )
+    return [Outcome(*fields)._replace(seconds=seconds) for fields in values]
+
+
+def takes_one_item(function: Callable[..., Any]) -> bool:
+    """Returns whether a reward's first parameter is called `problem`.
+
+    Example:
+        >>> takes_one_item(lambda problem, completion: 1.0)
+        True
+        >>> takes_one_item(lambda problems, completions: [1.0])
+        False
+    """
+    return next(iter(inspect.signature(function).parameters), None) == "problem"
+
+
+def _with_score(outcome: Outcome) -> Outcome:
+    """Returns the outcome with its value as a float; an error for what is no number."""
+    value = math.nan if outcome.failure or outcome.value is None else outcome.value
+    try:
+        score = float(value)
+    except (TypeError, ValueError):
+        score = math.inf
+    if math.isinf(score):
+        reason = f"returned {value!r:.60}, which is no finite number"
+        return outcome._replace(value=math.nan, failure="error", reason=reason)
+    return outcome._replace(value=score)
