@@ -21,7 +21,7 @@ _ROOT = pathlib.Path(__file__).parents[1]
 _PAGE = (_ROOT / "docs/rewards.md").read_text()
 PROBLEMS = [
     Problem(id=name, prompt="p", gold="x y", verifier="checked:Checked", source="")
-    for name in "aab"
+    for name in "aaa"
 ]
 TEXTS = ["x y", "x x", "x y"]
 
@@ -41,7 +41,7 @@ def mine(tmp_path, monkeypatch):
     [
         ("tidy:no_repeats", [1.0, 0.0, 1.0]),
         ("service:scored", [1 / 4] * 3),  # the prompt's word and two
-        ("rare:rarity", [1.0, 1.0, 1.0]),
+        ("rare:rarity", [0.5, 1.0, 0.5]),
     ],
 )
 @pytest.mark.usefixtures("mine")

@@ -89,8 +89,8 @@ def test_a_run_asks_its_judge_once_for_each_pair_and_a_repeated_step_not_again(
     rows = train_rows(tmp_path)
     assert [0 < row["reward_failed/judge"] < 1 for row in rows] == [True] * 2
     assert {row["reward_time_limit/judge"] for row in rows} == {0.0}
-    # A failed item earns its group's mean: all others earned 1.
-    assert all(row["reward/judge"] > 0.9 for row in rows)
+    # All others earned 1, and so do those that failed beside them in their group.
+    assert all(row["reward/judge"] > 1 - row["reward_failed/judge"] for row in rows)
     failed = {body for body in bodies if bodies.count(body) > 1}
     assert len(failed) < asked / 2
     shutil.rmtree(tmp_path / "checkpoints" / "train")
