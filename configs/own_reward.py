@@ -38,17 +38,9 @@ def get_config() -> Config:
     return Config(
         name="own_reward",
         task=FiniteFieldTask(modulus=MODULUS, sft=chains, train=chains, eval=chains),
-        model=ModelConfig(
-            num_layers=2,
-            hidden_size=96,
-            intermediate_size=192,
-            num_heads=4,
-            num_kv_heads=4,
-            head_dim=24,
-            scale_embeddings=True,
-        ),
+        model=ModelConfig(scale_embeddings=True),
         sft=SFTConfig(
-            steps=300,
+            steps=240,
             batch_size=64,
             optimizer=OptimizerConfig(learning_rate=3e-3, schedule="cosine"),
         ),

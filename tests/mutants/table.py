@@ -98,6 +98,58 @@ MUTANTS = [
         judges_everyone=("judged_PG,\n        baseline", "None,\n        baseline"),
     ),
     *_of(
+        "rlvr_jax/rollouts/own_rewards.py",
+        ("tests/rollouts/test_own_rewards.py",),
+        failures_earn_nothing=(
+            "math.nan if outcome.failure or",
+            "0.0 if outcome.failure or",
+        ),
+        one_limit_for_a_whole_step=("* max(1, len(completions))", "* 1"),
+        takes_all_for_one=('== "problem"', '!= "problem"'),
+    ),
+    *_of(
+        "rlvr_jax/verifiers/grader.py",
+        ("tests/verifiers/test_grader.py",),
+        failures_are_incorrect=(
+            'Verdict(status="unverified", reason=reason, failure',
+            'Verdict(status="incorrect", reason=reason, failure',
+        ),
+        limits_of_the_section_alone=(
+            "verifier.limits or self._limits",
+            "self._limits or verifier.limits",
+        ),
+        mixes_up_rows=("zip(rows, graded, strict=True)", "enumerate(graded)"),
+    ),
+    *_of(
+        "rlvr_jax/verifiers/judge.py",
+        ("tests/verifiers/test_judge.py",),
+        reads_any_line=('or [""])[-1]', 'or [""])[0]'),
+        one_mark_for_all=(
+            "blake2b(told.encode(), digest_size=8)",
+            "blake2b(digest_size=8)",
+        ),
+        keeps_unreadable_replies=(
+            "        read_score(self.config, reply)\n        self._replies",
+            "        self._replies",
+        ),
+        never_tries_again=("attempt == self.config.max_attempts", "attempt >= 1"),
+        tries_for_ever=("attempt == self.config.max_attempts", "attempt == 99"),
+        asks_each_time=("if key not in self._asking:", "if True:"),
+    ),
+    *_of(
+        "job_jax/calls.py",
+        ("tests/job_jax/test_calls.py",),
+        all_at_once=("Semaphore(limits.concurrency)", "Semaphore(10**6)"),
+        errors_stop_an_overrun=(
+            "class _Overrun(BaseException)",
+            "class _Overrun(Exception)",
+        ),
+        clock_of_the_first_item=(
+            "timeout=timeout_s)\n    if not done",
+            "timeout=timeout_s / 9)\n    if not done",
+        ),
+    ),
+    *_of(
         "rlvr_jax/data/difficulty.py",
         ("tests/data/test_curricula.py",),
         favors_what_is_never_judged=(
