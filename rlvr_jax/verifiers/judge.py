@@ -67,6 +67,7 @@ class JudgeVerifier(Verifier):
 
     checks_golds: ClassVar[bool] = False  # it would be paid for
     reads_whole_text: ClassVar[bool] = True
+    limits: CallLimits
 
     def __init__(self, config: JudgeConfig = JudgeConfig()):
         self.config = config
@@ -81,8 +82,10 @@ class JudgeVerifier(Verifier):
     async def grade(self, problem: Problem, completion: str) -> Verdict:
         """Returns correct where the judge says yes, or scores `min_correct` or more."""
         score, reply = await self._judge(problem, completion)
-        status = "correct" if score >= self.config.min_correct else "incorrect"
-        return Verdict(status=status, reason=f"judge: {_last_line(reply)}"[:200])
+        return Verdict(
+            status="correct" if score >= self.config.min_correct else "incorrect",
+            reason=f"judge: {_last_line(reply)}"[:200],
+        )
 
     async def score(self, problem: Problem, completion: str) -> float:
         """Returns the judge's verdict as 0 or 1, or its score, from 0 to 1."""

@@ -144,7 +144,7 @@ MUTANTS = [
             "class _Overrun(BaseException)",
             "class _Overrun(Exception)",
         ),
-        clock_of_the_first_item=(
+        shorter_limits=(
             "timeout=timeout_s)\n    if not done",
             "timeout=timeout_s / 9)\n    if not done",
         ),
