@@ -12,7 +12,7 @@ import dataclasses
 import json
 import re
 from collections.abc import Sequence
-from typing import Self
+from typing import ClassVar, Self
 
 from job_jax.schema import ConfigError
 from rlvr_jax.config import VerifierConfig
