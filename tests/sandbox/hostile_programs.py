@@ -177,6 +177,11 @@ ATTACKS = {
     "shared_memory": "import mmap\nmmap.mmap(-1, {n} << 30)",
     "at_exit": "import atexit\natexit.register(lambda: print('passed'))",
 }
+# Those that end at a limit only: seconds each.
+ENDLESS = (
+    *("endless", "ignored_signals", "output", "raw_output", "patched_sandbox"),
+    *("recursion", "c_recursion", "tower"),
+)
 # Where an attack stands. What it leaves in `result` is what f returns.
 PLACES = {
     "module": "result = 0\n{attack}\ndef f(x):\n    return result",

@@ -4,11 +4,18 @@ import os
 from pathlib import Path
 
 import pytest
-from hostile_programs import ATTACKS, PLACES, SIZE, TESTS, make_hostile_programs
+from hostile_programs import (
+    ATTACKS,
+    ENDLESS,
+    PLACES,
+    SIZE,
+    TESTS,
+    make_hostile_programs,
+)
 
 from rlvr_jax.sandbox.pool import Limits, Outcome, Run, Sandbox
 
-LIMITS = Limits(cpu_s=1, wall_s=10, memory_mb=256)
+LIMITS = Limits(cpu_s=1, wall_s=4, memory_mb=256)
 HONEST = Run("def f(x):\n    return x + 1", "assert f(1) == 2", ("f",))
 
 
@@ -30,11 +37,9 @@ def _session_pids(session: int) -> list[int]:
     return pids
 
 
-def _run_and_look_around(folder: Path, count: int) -> None:
+def _run_and_look_around(folder: Path, programs: list[tuple[str, str]]) -> None:
     (folder / "keep").write_text("kept")
     before = set(os.listdir("/")) | set(os.listdir("."))
-    programs = make_hostile_programs(str(folder), count)
-    assert len(programs) == count
     with Sandbox(LIMITS, workers=2) as sandbox:
         assert sandbox.run_all([HONEST]) == [Outcome(True)]
         session = _pid(sandbox)
@@ -59,11 +64,14 @@ def _run_and_look_around(folder: Path, count: int) -> None:
 
 
 def test_no_attack_is_correct_or_leaves_a_trace(tmp_path):
-    _run_and_look_around(tmp_path, len(ATTACKS))
+    one_each = make_hostile_programs(str(tmp_path), len(ATTACKS))
+    quick = [each for each in one_each if each[0].split("-")[0] not in ENDLESS]
+    assert len(quick) == len(ATTACKS) - len(ENDLESS)
+    _run_and_look_around(tmp_path, quick)
 
 
 def test_a_thousand_attacks_are_not_correct_and_leave_no_trace(tmp_path):
-    _run_and_look_around(tmp_path, SIZE)
+    _run_and_look_around(tmp_path, make_hostile_programs(str(tmp_path)))
 
 
 def test_there_are_as_many_different_programs(tmp_path):
