@@ -96,6 +96,51 @@ class Verdict:
     seconds: float | None = dataclasses.field(default=None, compare=False)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Message:
+    """What the policy said in one turn of an episode, or what was answered."""
+
+    role: Literal["policy", "environment"]
+    text: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reply:
+    """What an environment answers to a turn. Written by `Environment.respond`.
+
+    `text` is what the policy reads next. With `done` the episode has ended and `text`
+    is not read; `verdict` may then say what it is worth (None: the problem's verifier
+    says it). `tool_calls` counts the calls that the turn made.
+    """
+
+    text: str = ""
+    done: bool = False
+    verdict: Verdict | None = None
+    tool_calls: int = 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Episode:
+    """One completion as a conversation. Written by `rollouts.episodes`.
+
+    Read by `rollouts.graded` and metrics. `completion` is what verifiers and rewards
+    read: the policy's own words, as `Environment.completion` puts them together.
+    `verdict` is the environment's, None where the verifier is to judge. `failure` says
+    in a line why the environment gave no answer, "" if it always did.
+    """
+
+    messages: tuple[Message, ...]
+    completion: str
+    tool_calls: int = 0
+    verdict: Verdict | None = None
+    failure: str = ""
+
+    @property
+    def num_turns(self) -> int:
+        """Returns how often the policy spoke."""
+        return sum(message.role == "policy" for message in self.messages)
+
+
 def length_mask(lengths: Int[Array, " N"], width: int) -> Bool[Array, " N W"]:
     """Returns which of `width` positions lie within each row's length.
 
@@ -107,16 +152,32 @@ def length_mask(lengths: Int[Array, " N"], width: int) -> Bool[Array, " N W"]:
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class BegunRows:
+    """Rows that go on behind tokens that they have: a later turn of their episodes.
+
+    Row p is sample number `sample` of its prompt, and the last `length` tokens of
+    `Prompts.tokens` are its own. Token n of a row is drawn with the same key in
+    whatever turn it is drawn.
+    """
+
+    sample: UInt32[Array, " P"]
+    length: Int[Array, " P"]
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Prompts:
     """Tokenized prompts, padded on the right. Written by `data`, read by `sampler`.
 
     `uid` identifies a prompt to the sampler: sampling keys are a function of (seed,
     step, uid, sample), so a rollout does not depend on the other rows of its batch.
+    With `begun`, written by `rollouts.episodes`, each is a row with what it has so far.
     """
 
     tokens: Int[Array, " P S"]
     lengths: Int[Array, " P"]
     uid: UInt32[Array, " P"]
+    begun: BegunRows | None = None
 
     @property
     def mask(self) -> Bool[Array, " P S"]:
@@ -136,6 +197,10 @@ class Rollouts:
     ("length"). `weight_version` counts the optimizer steps behind the weights,
     `slot_steps` the tokens that were computed for these (None: nobody counted): all
     slots of all steps of the sampler, those whose rows had ended included.
+
+    Rows may be episodes with an environment: then a completion holds the environment's
+    tokens as well, `policy_mask` says which tokens the policy wrote (None: all), and
+    `episodes` are what was said, on the host alone.
     """
 
     prompts: Prompts
@@ -145,11 +210,16 @@ class Rollouts:
     finished: Bool[Array, " B"]
     weight_version: Int[Array, ""]
     slot_steps: Int[Array, ""] | None = None
+    policy_mask: Bool[Array, " B T"] | None = None
+    episodes: tuple[Episode, ...] | None = dataclasses.field(
+        default=None, metadata={"static": True}
+    )
 
     @property
     def mask(self) -> Bool[Array, " B T"]:
-        """Returns which positions hold a completion's own tokens."""
-        return length_mask(self.lengths, self.tokens.shape[1])
+        """Returns which positions hold tokens that the policy wrote."""
+        mask_BT = length_mask(self.lengths, self.tokens.shape[1])
+        return mask_BT if self.policy_mask is None else mask_BT & self.policy_mask
 
     @property
     def finish_reasons(self) -> list[str]:
@@ -175,7 +245,8 @@ class Batch:
     `external` are rows that hold no completion of the policy's but an external trace,
     None: no row. Each group then has G + 1 rows, the last of them external.
     `packing` is where a micro-batch's completions share rows in the policy's pass; None
-    where each has its own.
+    where each has its own. `policy_mask` says which tokens of a completion the policy
+    wrote, None for all: an environment's are read, and not learned from.
     """
 
     prompt_tokens: Int[Array, " P S"]
@@ -194,11 +265,13 @@ class Batch:
     token_weights: Float[Array, " B T"] | None = None
     external: Bool[Array, " B"] | None = None
     packing: "Packing | None" = None
+    policy_mask: Bool[Array, " B T"] | None = None
 
     @property
     def mask(self) -> Bool[Array, " B T"]:
-        """Returns which positions hold a completion's own tokens."""
-        return length_mask(self.lengths, self.tokens.shape[1])
+        """Returns which positions hold tokens that the policy wrote."""
+        mask_BT = length_mask(self.lengths, self.tokens.shape[1])
+        return mask_BT if self.policy_mask is None else mask_BT & self.policy_mask
 
     def without_external(self) -> "Batch":
         """Returns the batch with its external rows emptied, inside a jitted program."""
@@ -310,7 +383,8 @@ class PolicyTokens:
 
     Written by `learn.losses.policy_loss`, read by `PolicyObjective.gain`. Gradients
     flow through `logprobs` and `entropies`; `old_logprobs` are constants. `advantages`
-    holds a completion's advantage at each of its tokens.
+    holds a completion's advantage at each of its tokens; `lengths` count the tokens in
+    `mask`.
     """
 
     logprobs: Float[Array, " B T"]

@@ -18,6 +18,7 @@ from rlvr_jax.data.curricula.base import DrawState
 from rlvr_jax.data.difficulty import init_difficulty
 from rlvr_jax.learn.losses import policy_loss
 from rlvr_jax.rollouts.scores import score_completions
+from rlvr_jax.types import Message
 from rlvr_jax.verifiers.base import VERIFIERS
 from rlvr_jax.verifiers.grader import Grader
 
@@ -133,6 +134,8 @@ def test_an_objective_bounds_each_token_and_logs_what_it_names(mine):
         ("train.reward.names", "brevity:few_word", "did you mean 'few_words'?"),
         ("train.loss.name", "polcy", "did you mean 'policy'?"),
         ("train.loss.name", "soft_clip:SoftClp", "did you mean 'SoftClip'?"),
+        ("environment.name", "calculater", "did you mean 'calculator'?"),
+        ("environment.name", "hints:Hnts", "did you mean 'Hints'?"),
         ("probe.name", "sea", "did you mean 'sae'?"),
         ("curriculum.name", "unifrom", "did you mean 'uniform'?"),
         ("curriculum.name", "newest:Nwest", "did you mean 'Newest'?"),
@@ -144,11 +147,29 @@ def test_what_is_not_there_is_refused_with_the_nearest_name(mine, key, name, sai
     assert said in str(refused.value)
 
 
+def test_an_environment_answers_by_all_that_was_said(mine):
+    config = configured(
+        task__source="walk:WalkTask",
+        environment__name="hints:Hints",
+        environment__max_hints="1",
+    )
+    environment = config.environment
+    problem = next(p for p in config.task.problems("train", seed=0) if p.id == "0-2")
+    messages = list(environment.demonstrate(problem))
+    assert [m.role for m in messages] == ["policy", "environment", "policy"]
+    assert environment.respond(problem, messages[:1]).text == messages[1].text
+    assert environment.respond(problem, messages).done
+    too_far = [Message(role="policy", text="right right right")]
+    assert environment.respond(problem, too_far).text == "left !"
+    assert environment.respond(problem, [*messages[:2], *too_far]).done  # no hint left
+
+
 def test_a_run_of_ones_own_parts_ends_with_its_report(mine):
     argv = [
         f"--config={_PAGE.parents[1] / 'configs/smoke.py'}",
         f"--workdir={mine / 'run'}",
         "--config.task.source=walk:WalkTask",
+        "--config.environment.name=hints:Hints",
         "--config.curriculum.name=newest:Newest",
         "--config.train.reward.names=correctness,brevity:few_words",
         "--config.train.reward.weights=1,0.1",

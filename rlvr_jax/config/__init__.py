@@ -9,6 +9,7 @@ from rlvr_jax.config.difficulty import (
     DifficultyConfig,
     DynamicSamplingConfig,
 )
+from rlvr_jax.config.environment import Environment
 from rlvr_jax.config.judge import JudgeConfig
 from rlvr_jax.config.learn import (
     AdvantageConfig,
@@ -49,6 +50,7 @@ __all__ = [
     "CurriculumConfig",
     "DifficultyConfig",
     "DynamicSamplingConfig",
+    "Environment",
     "EvalConfig",
     "FeatureSelectionConfig",
     "JudgeConfig",

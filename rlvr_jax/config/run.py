@@ -30,6 +30,7 @@ from rlvr_jax.config.difficulty import (
     DynamicSamplingConfig,
     default_curriculum,
 )
+from rlvr_jax.config.environment import Environment
 from rlvr_jax.config.judge import JudgeConfig
 from rlvr_jax.config.learn import (
     AdvantageConfig,
@@ -273,6 +274,7 @@ class Config(ConfigSection):
     name: str = "run"
     seed: Seed = 0
     task: Task = dataclasses.field(default_factory=default_task)
+    environment: Environment = dataclasses.field(default_factory=Environment)
     tokenizer: TokenizerConfig = TokenizerConfig()
     model: ModelConfig = ModelConfig()
     pretrained: PretrainedConfig = PretrainedConfig()
@@ -306,6 +308,7 @@ class Config(ConfigSection):
         )
         self._check_tokenizer()
         self._check_rewards()
+        self.environment.check_config(self)
         buckets = (self.prompt_pad_multiple, self.completion_pad_multiple)
         tensor = self.mesh.tensor
         check(

@@ -39,6 +39,8 @@ TASKS = Registry(
     "task",
     {
         "finite_field": "rlvr_jax.tasks.finite_field.task:FiniteFieldTask",
+        "word_problems": "rlvr_jax.tasks.word_problems.task:WordProblemsTask",
+        "verifiers": "rlvr_jax.environments.verifiers:VerifiersTask",
         "files": "rlvr_jax.tasks.records.task:FilesTask",
         "hub": "rlvr_jax.tasks.records.task:HubTask",
         "code": "rlvr_jax.tasks.code.task:CodeTask",

@@ -3,6 +3,7 @@
 from rlvr_jax.data.difficulty import Difficulty, ProblemOutcome, record_outcomes
 from rlvr_jax.data.loader import (
     Loader,
+    encode_episode,
     encode_prompts,
     encode_solution,
     filter_by_length,
@@ -15,6 +16,7 @@ __all__ = [
     "Pool",
     "ProblemBatch",
     "ProblemOutcome",
+    "encode_episode",
     "encode_prompts",
     "encode_solution",
     "filter_by_length",

@@ -13,8 +13,9 @@ import grain
 import numpy as np
 
 from job_jax.schema import ConfigError
+from rlvr_jax.config.environment import Environment
 from rlvr_jax.tokenizer import Tokenizer, pad_rows
-from rlvr_jax.types import Problem, ProblemSource, Prompts
+from rlvr_jax.types import Message, Problem, ProblemSource, Prompts
 
 # Sources up to this length are read whole before the first step; longer ones are
 # generated, and their first problems stand for the rest.
@@ -24,6 +25,7 @@ _READ_AHEAD = grain.ReadOptions(num_threads=2, prefetch_buffer_size=2)  # batche
 _READ_ROWS = grain.ReadOptions(num_threads=8, prefetch_buffer_size=64)
 _MAX_BATCHES = 2**40  # more than any run has
 BatchT = TypeVar("BatchT")
+_NO_ENVIRONMENT = Environment()
 
 
 class BatchReader(Generic[BatchT]):
@@ -104,13 +106,15 @@ def filter_by_length(
     *,
     max_prompt_tokens: int,
     max_solution_tokens: int | None,
+    environment: Environment = _NO_ENVIRONMENT,
     name: str,
 ) -> tuple[FilteredSource, int]:
     """Returns the source without problems that are too long, and how many those are.
 
     With `max_solution_tokens`, worked solutions (end-of-sequence included) must fit it
-    too. Raises ConfigError where nothing is left, and where one of the first problems
-    of a generated source is too long: a source that long is not read whole.
+    too, as the episodes that `environment` makes of them. Raises ConfigError where
+    nothing is left, and where one of the first problems of a generated source is too
+    long: a source that long is not read whole.
     """
 
     def excess(problem: Problem) -> str | None:
@@ -118,7 +122,7 @@ def filter_by_length(
         if prompt > max_prompt_tokens:
             return f"a prompt of {prompt} tokens where {max_prompt_tokens} fit"
         if max_solution_tokens is not None:
-            solution = len(encode_solution(problem, tokenizer))
+            solution = len(encode_episode(problem, tokenizer, environment)[0])
             if solution > max_solution_tokens:
                 return (
                     f"a solution of {solution} tokens where {max_solution_tokens} fit"
@@ -145,6 +149,29 @@ def filter_by_length(
 def encode_solution(problem: Problem, tokenizer: Tokenizer) -> list[int]:
     """Returns the ids of a problem's worked solution, end-of-sequence at their end."""
     return [*tokenizer.encode(problem.solution or ""), tokenizer.eos_id]
+
+
+def encode_episode(
+    problem: Problem, tokenizer: Tokenizer, environment: Environment
+) -> tuple[list[int], list[bool]]:
+    """Returns the ids of a problem's worked episode, and which are the policy's.
+
+    Each of the policy's turns ends with end-of-sequence. Where the environment does
+    nothing these are the ids of the worked solution.
+    """
+    ids: list[int] = []
+    by_policy: list[bool] = []
+    for message in environment.demonstrate(problem) or (
+        Message(role="policy", text=""),
+    ):
+        is_policy = message.role == "policy"
+        if is_policy:
+            turn = [*tokenizer.encode(message.text), tokenizer.eos_id]
+        else:
+            turn = tokenizer.encode(environment.format_reply(message.text))
+        ids += turn
+        by_policy += [is_policy] * len(turn)
+    return ids, by_policy
 
 
 def encode_prompts(

@@ -62,6 +62,7 @@ def batch_from_rollouts(
     arrays: dict[str, Any] = {
         "advantages": advantages_PG.reshape(-1),
         "old_logprobs": rollouts.logprobs,
+        "policy_mask": rollouts.policy_mask,
     }
     tokens_BT, lengths_B = rollouts.tokens, rollouts.lengths
     if external is not None:
@@ -92,10 +93,13 @@ def _append_rows(array_B: np.ndarray, rows_P: np.ndarray) -> np.ndarray:
 
 
 def batch_from_solutions(
-    prompts: Prompts, tokens_BT: np.ndarray, lengths_B: np.ndarray
+    prompts: Prompts,
+    tokens_BT: np.ndarray,
+    lengths_B: np.ndarray,
+    policy_mask_BT: np.ndarray | None = None,
 ) -> Batch:
     """Returns worked solutions, one for each prompt, as one batch."""
-    return make_batch(prompts, tokens_BT, lengths_B)
+    return make_batch(prompts, tokens_BT, lengths_B, policy_mask=policy_mask_BT)
 
 
 def abstract_batch(
@@ -156,11 +160,13 @@ def with_loss_weights(
 ) -> Batch:
     """Returns the minibatch with the loss weights of its aggregation.
 
-    Tokens outside `loss_mask`, if there is one, weigh 0. With `exclude_zero_variance`,
+    Tokens outside `loss_mask`, if there is one, weigh 0, and so do those that the
+    policy did not write. With `exclude_zero_variance`,
     groups without an advantage count as rows of length 0 do: they weigh nothing, not
     even in KL and entropy, and no divisor counts them.
     """
     lengths_B = batch.lengths
+    loss_mask = batch.policy_mask if batch.loss_mask is None else batch.loss_mask
     if exclude_zero_variance:
         P = len(batch.prompt_lengths)
         has_advantage_P = (batch.advantages.reshape(P, -1) != 0).any(axis=1)
@@ -168,7 +174,7 @@ def with_loss_weights(
         lengths_B = np.where(per_row_B, lengths_B, 0)
     weights_BT = _jit_loss_weights(
         lengths_B,
-        loss_mask=batch.loss_mask,
+        loss_mask=loss_mask,
         width=batch.tokens.shape[1],
         aggregation=aggregation,
         max_length=max_length,

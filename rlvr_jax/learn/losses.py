@@ -88,6 +88,7 @@ def policy_loss(
     entropies: ArrayLike | None = None,
     bands: ArrayLike | None = None,
     token_weights: ArrayLike | None = None,
+    policy_mask: ArrayLike | None = None,
 ) -> tuple[Float[Array, ""], LossAux]:
     """Returns sum(w * (-c gain + kl_coef * kl - entropy_coef * H)), and diagnostics.
 
@@ -98,7 +99,8 @@ def policy_loss(
     `old_logprobs` and `ref_logprobs` are constants to the gradient. `ref_logprobs` is
     read only if `kl_coef` is positive; `entropies`, where given, are reported even if
     `entropy_coef` is 0. `bands` cuts the sums of `by_band` and nothing else.
-    `token_weights` is c, 1 where not given.
+    `token_weights` is c, 1 where not given. Tokens outside `policy_mask`, such as an
+    environment's, count as padding does: in no ratio, sum or mean.
 
     Deviation from the sources: a log-ratio counts as at most 20 in size, so that a
     policy that ran away gives large finite numbers and not NaN. A term that has a
@@ -117,7 +119,9 @@ def policy_loss(
         (-1.0, 1.0)
     """
     _require_arrays(config, ref_logprobs=ref_logprobs, entropies=entropies)
-    tokens = _policy_tokens(logprobs, old_logprobs, advantages, lengths, entropies)
+    tokens = _policy_tokens(
+        logprobs, old_logprobs, advantages, lengths, entropies, policy_mask
+    )
     gain_BT, diagnostics = _gain(tokens, config=config)
     if token_weights is not None:
         gain_BT *= _at_tokens("token_weights", token_weights, tokens.mask)
@@ -155,12 +159,16 @@ def _policy_tokens(
     advantages: ArrayLike,
     lengths: ArrayLike,
     entropies: ArrayLike | None,
+    policy_mask: ArrayLike | None = None,
 ) -> PolicyTokens:
     """Returns what the gain may read of each token, 0 in padding. Raises ValueError."""
     own_BT = as_array("logprobs", logprobs, "B T")
     sizes = dict(zip("BT", own_BT.shape, strict=True))
     length_B = as_array("lengths", lengths, "B", dtype=jnp.int32, sizes=sizes)
     mask_BT = _token_mask(length_B, sizes["T"])
+    if policy_mask is not None:
+        mask_BT &= as_array("policy_mask", policy_mask, "B T", dtype=bool, sizes=sizes)
+        length_B = mask_BT.sum(axis=1)
     logprob_BT = _mask_padding(own_BT, mask_BT)
     old_BT = _at_tokens("old_logprobs", old_logprobs, mask_BT)
     advantage_B = as_array(

@@ -63,6 +63,7 @@ def policy_objective(
                 entropies=entropies,
                 bands=batch.bands,
                 token_weights=token_weights,
+                policy_mask=batch.policy_mask,
             )
 
         loss, aux = loss_over(scores.logprobs, old_BT)

@@ -144,9 +144,9 @@ def feature_activation(
     ).sum(axis=-1)
 
 
-def activation_mask(lengths: Int[Array, " B"], width: int) -> Bool[Array, " B T"]:
-    """Returns which tokens have an activation: all of a completion but its last."""
-    return length_mask(lengths - 1, width)
+def activation_mask(batch: Batch) -> Bool[Array, " B T"]:
+    """Returns which tokens have an activation: the policy's own, but a row's last."""
+    return batch.mask & length_mask(batch.lengths - 1, batch.tokens.shape[1])
 
 
 def zero_feature_sums(reasoning_features: ReasoningFeatures) -> FeatureSums:
@@ -186,7 +186,7 @@ def apply_rfgo(
         raise ValueError("RFGO needs a batch with probe_targets")
     T = batch.tokens.shape[1]
     f_BTR = jnp.pad(f[:, :T], ((0, 0), (0, max(0, T - f.shape[1])), (0, 0)))
-    has_activation_BT = activation_mask(batch.lengths, T)
+    has_activation_BT = activation_mask(batch)
     f_BTR = jnp.where(has_activation_BT[:, :, None], f_BTR, 0.0)
     activation_BT = feature_activation(f_BTR, reasoning_features)
     quality_B = activation_BT.sum(axis=1) / _row_count(has_activation_BT)[:, 0]
@@ -234,7 +234,7 @@ def _token_weights(
         activation,
         batch,
         reasoning_features,
-        has_activation=activation_mask(batch.lengths, batch.tokens.shape[1]),
+        has_activation=activation_mask(batch),
         token_score=config.token_score,
     )
     return rfgo_token_weights(

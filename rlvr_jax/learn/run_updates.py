@@ -255,7 +255,7 @@ def _top_entropy_metrics(entropies_BT: np.ndarray, batch: Batch) -> dict[str, fl
     """Returns the fraction of tokens that learn, and the least entropy among them."""
     assert batch.loss_mask is not None
     return {
-        "top_entropy/fraction": float(batch.loss_mask.sum() / batch.lengths.sum()),
+        "top_entropy/fraction": float(batch.loss_mask.sum() / batch.mask.sum()),
         "top_entropy/threshold": float(entropies_BT[batch.loss_mask].min()),
     }
 

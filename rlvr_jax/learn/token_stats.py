@@ -42,7 +42,7 @@ def token_stats(
     """
     index_BT = jnp.arange(logprobs.shape[1], dtype=jnp.int32)[None]
     length_B1 = batch.lengths[:, None]
-    mask_BT = index_BT < length_B1
+    mask_BT = batch.mask
 
     def inside(values: Array) -> Float[Array, " B T"]:
         return jnp.where(mask_BT, jax.lax.stop_gradient(values), 0.0)

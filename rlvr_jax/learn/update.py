@@ -309,7 +309,7 @@ class Updater:
         assert scores.residual is not None
         f_BTR = rfgo.read_features(probe.reader, scores.residual)
         activation_BT = rfgo.feature_activation(f_BTR, probe.reasoning_features)
-        mask_BT = rfgo.activation_mask(batch.lengths, activation_BT.shape[1])
+        mask_BT = rfgo.activation_mask(batch)[:, : activation_BT.shape[1]]
         return jnp.pad(jnp.where(mask_BT, activation_BT, 0.0), ((0, 0), (0, 1)))
 
     def _make_zero_grads(

@@ -19,14 +19,14 @@ from jaxtyping import Float
 
 from job_jax.processes import device_get
 from job_jax.resampling import Interval
-from rlvr_jax.data import encode_prompts, encode_solution
+from rlvr_jax.data import encode_episode, encode_prompts
 from rlvr_jax.learn.batches import batch_from_solutions
 from rlvr_jax.learn.logprobs import token_scores
 from rlvr_jax.metrics.bootstrap import t_interval
 from rlvr_jax.models.distribution import SamplingParams
 from rlvr_jax.run.setup import RunSetup
-from rlvr_jax.tokenizer import pad_rows
-from rlvr_jax.types import Batch, Problem, length_mask
+from rlvr_jax.tokenizer import pad_mask, pad_rows
+from rlvr_jax.types import Batch, Problem
 
 _MAX_LENGTH_DIFFERENCE = 0.1  # of the longer gold, within a pair
 
@@ -39,9 +39,14 @@ def summarize_memorization(
     That of Student's t, of the logarithm; null ends where one pair alone was found.
     None where no seen problem with a worked gold finds a partner.
     """
+    environment = setup.config.environment
     pairs = pair_by_length(
         *(
-            [(p, len(encode_solution(p, setup.tokenizer))) for p in side if p.solution]
+            [
+                (p, len(encode_episode(p, setup.tokenizer, environment)[0]))
+                for p in side
+                if p.solution
+            ]
             for side in (seen, fresh)
         )
     )
@@ -93,10 +98,14 @@ def gold_nll(
     prompts = encode_prompts(
         filled, setup.tokenizer, pad_multiple=config.prompt_pad_multiple
     )
+    episodes = [
+        encode_episode(problem, setup.tokenizer, config.environment)
+        for problem in filled
+    ]
     tokens_BT, lengths_B = pad_rows(
-        [encode_solution(problem, setup.tokenizer) for problem in filled],
-        pad_multiple=config.completion_pad_multiple,
+        [ids for ids, _ in episodes], pad_multiple=config.completion_pad_multiple
     )
+    policy_mask_BT = pad_mask([mask for _, mask in episodes], tokens_BT.shape[1])
     whole = batch_from_solutions(prompts, tokens_BT, lengths_B)
     sampling = setup.replicate(SamplingParams.unmodified())
     parts = []
@@ -112,8 +121,9 @@ def gold_nll(
                 logits_chunk_size=config.train.logits_chunk_size,
             )
         )
-        mask_BT = length_mask(lengths_B[rows], logprobs_BT.shape[1])
-        parts.append(-logprobs_BT.mean(axis=1, where=mask_BT, dtype=np.float64))
+        parts.append(
+            -logprobs_BT.mean(axis=1, where=policy_mask_BT[rows], dtype=np.float64)
+        )
     return np.concatenate(parts)[: len(problems)]
 
 

@@ -191,7 +191,8 @@ def _sequence_row(
         "token_ids": np.concatenate(
             [rollouts.prompts.tokens[prompt, :S], rollouts.tokens[row, :T]]
         ),
-        "roles": np.repeat(np.arange(len(ROLES)), [S, T]),
+        # An environment's tokens are what the policy reads, as a prompt's are.
+        "roles": np.concatenate([np.zeros(S, int), rollouts.mask[row, :T]]),
     }
 
 
@@ -213,8 +214,8 @@ def _token_factors(
     words = [
         setup.tokenizer.decode([token]) for token in token_ids[roles == 1].tolist()
     ]
-    of_prompt = np.full(int((roles == 0).sum()), -1)
-    return {
-        name: np.concatenate([of_prompt, labels])
-        for name, labels in task.token_factors(problem, words).items()
-    }
+    factors = {}
+    for name, labels in task.token_factors(problem, words).items():
+        factors[name] = np.full(len(roles), -1)
+        factors[name][roles == 1] = labels
+    return factors

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from job_jax.mesh import with_logical_constraint
+from rlvr_jax.learn.rfgo import activation_mask
 from rlvr_jax.types import BANDS, Array, Batch
 from sae_jax.sae import TSAE
 from sae_jax.stats.feature_statistics import (
@@ -145,11 +146,10 @@ class SAEObserver:
         """Returns the sums over a micro-batch; `residual` is that of tokens 0..T-2."""
         if batch.probe_targets is None:
             raise ValueError("SAEObserver.observe needs a batch with probe_targets")
-        index_T = jnp.arange(residual.shape[1], dtype=jnp.int32)
         by_sequence = sum_latents_by_sequence(
             self.tsae,
             residual,
-            index_T[None] < batch.lengths[:, None] - 1,
+            activation_mask(batch)[:, : residual.shape[1]],
             outcome=batch.probe_targets.outcomes,
             decode_every=batch.tokens.shape[0] // batch.prompt_lengths.shape[0],
         )

@@ -28,6 +28,7 @@ from rlvr_jax.learn.advantages import (
     scale_by_confidence,
 )
 from rlvr_jax.learn.update import TrainState
+from rlvr_jax.rollouts.episodes import episode_metrics
 from rlvr_jax.rollouts.external import GradedTraces, external_metrics, read_traces
 from rlvr_jax.rollouts.graded import GradedCompletion, grade_completions
 from rlvr_jax.rollouts.groups import (
@@ -182,6 +183,7 @@ def _make_batch(
         metrics={
             "curriculum/fallback": num_fallback / sum(map(len, rounds)),
             **slot_metrics([sampled.rollouts for sampled in rounds]),
+            **episode_metrics([sampled.rollouts for sampled in rounds]),
             **confidence_metrics(raw_scores, [g.verdict for g in groups.graded]),
             **reward_call_metrics(calls),
             **_collection_metrics(setup, groups, rounds=len(rounds)),

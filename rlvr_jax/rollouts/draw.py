@@ -52,6 +52,7 @@ class DrawnBatch:
         arrays = {name: x for name, x in vars(rollouts).items() if name != "prompts"}
         for name, x in vars(rollouts.prompts).items():
             arrays[_PROMPTS + name] = x
+        arrays = {name: x for name, x in arrays.items() if x is not None}
         file = io.BytesIO()
         np.savez_compressed(file, **arrays)
         return {

@@ -4,9 +4,18 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from rlvr_jax.rollouts import behavior
 from rlvr_jax.run.setup import RunSetup
-from rlvr_jax.types import Band, Problem, Rollouts, Verdict, VerdictStatus
+from rlvr_jax.types import (
+    Band,
+    Episode,
+    Problem,
+    Rollouts,
+    Verdict,
+    VerdictStatus,
+)
 
 # A problem's verdicts, sample by sample, by its id.
 Verdicts = Mapping[str, Sequence[VerdictStatus]]
@@ -14,7 +23,10 @@ Verdicts = Mapping[str, Sequence[VerdictStatus]]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GradedCompletion:
-    """One completion as text, its verdict, and what its text shows."""
+    """One completion as text, its verdict, and what its text shows.
+
+    Of an episode `completion` holds what the policy said, `length` counts all tokens.
+    """
 
     problem: Problem
     completion: str
@@ -25,6 +37,7 @@ class GradedCompletion:
     weight_version: int
     flags: tuple[str, ...] = ()  # of behavior.FLAGS
     format: str = "none"  # of behavior.FORMATS
+    episode: Episode | None = None  # None: a completion of one turn
     # The problem's before the step; None outside training and outside the pool.
     band: Band | None = None  # by which telemetry is cut: before RL
     posterior_band: Band | None = None
@@ -49,7 +62,12 @@ class GradedCompletion:
             **({"band": self.band} if self.band else {}),
             **({"posterior_band": self.posterior_band} if self.posterior_band else {}),
             **({"flags": list(self.flags)} if self.flags else {}),
+            **({"messages": self._messages()} if self.episode else {}),
         }
+
+    def _messages(self) -> list[dict[str, str]]:
+        messages = self.episode.messages if self.episode else ()
+        return [vars(message) for message in messages]
 
 
 def grade_completions(
@@ -58,15 +76,19 @@ def grade_completions(
     """Returns the graded completions of the first P problems, in group-major order.
 
     `rollouts` are in NumPy and may hold more prompts than there are problems: those
-    that filled up a batch are left out.
+    that filled up a batch are left out. Where an environment has given its own verdict
+    on an episode, or no answer, the verifier is not asked.
     """
     G = len(rollouts.lengths) // len(rollouts.prompts.lengths)
     repeated = [problem for problem in problems for _ in range(G)]
-    token_ids = [
-        rollouts.tokens[b, : rollouts.lengths[b]].tolist() for b in range(len(repeated))
+    mask_BT = np.asarray(rollouts.mask)
+    token_ids = [rollouts.tokens[b, mask_BT[b]].tolist() for b in range(len(repeated))]
+    episodes = rollouts.episodes or (None,) * len(repeated)
+    texts = [
+        setup.tokenizer.decode(ids) if episode is None else episode.completion
+        for ids, episode in zip(token_ids, episodes, strict=False)
     ]
-    texts = [setup.tokenizer.decode(ids) for ids in token_ids]
-    verdicts = setup.verifier(repeated, texts)
+    verdicts = _verdicts(setup, repeated, texts, episodes)
     behaviors = [
         behavior.detect_behaviors(
             setup.config.task, problem, text, tokens=ids, verdict=verdict
@@ -86,9 +108,37 @@ def grade_completions(
             weight_version=int(rollouts.weight_version),
             flags=behaviors[b].flags,
             format=behaviors[b].format,
+            episode=episodes[b],
         )
         for b in range(len(repeated))
     ]
+
+
+def _verdicts(
+    setup: RunSetup,
+    problems: Sequence[Problem],
+    texts: Sequence[str],
+    episodes: Sequence[Episode | None],
+) -> list[Verdict]:
+    """Returns the environment's verdicts where there are any, else the verifier's."""
+    verdicts = [
+        _environment_verdict(episode)
+        for episode, _ in zip(episodes, problems, strict=False)
+    ]
+    open_rows = [b for b, verdict in enumerate(verdicts) if verdict is None]
+    judged = iter(
+        setup.verifier([problems[b] for b in open_rows], [texts[b] for b in open_rows])
+    )
+    return [next(judged) if verdict is None else verdict for verdict in verdicts]
+
+
+def _environment_verdict(episode: Episode | None) -> Verdict | None:
+    if episode is None:
+        return None
+    if episode.failure:
+        reason = f"environment: {episode.failure}"
+        return Verdict(status="unverified", reason=reason)
+    return episode.verdict
 
 
 def verdicts_by_problem(rows: Iterable[Mapping[str, Any]]) -> Verdicts:

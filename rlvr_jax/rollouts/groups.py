@@ -79,6 +79,7 @@ def _select_rollouts(
         grouped = joined.reshape(num_groups, -1, *joined.shape[1:])[index_Q]
         return grouped.reshape(-1, *joined.shape[1:])
 
+    masks = [r.policy_mask for r in rounds if r.policy_mask is not None]
     return Rollouts(
         prompts=Prompts(
             tokens=select([pad(rollouts.prompts.tokens) for rollouts in rounds]),
@@ -91,6 +92,7 @@ def _select_rollouts(
         finished=select([rollouts.finished for rollouts in rounds]),
         weight_version=rounds[0].weight_version,
         slot_steps=None,  # of all groups, not of these
+        policy_mask=select(masks) if masks else None,
     )
 
 

@@ -7,9 +7,11 @@ import jax
 import numpy as np
 
 from job_jax.processes import device_get
+from job_jax.schema import check
 from rlvr_jax.config import SamplingConfig
 from rlvr_jax.data import encode_prompts
 from rlvr_jax.models.distribution import SamplingParams
+from rlvr_jax.rollouts.episodes import sample_episodes
 from rlvr_jax.run.setup import RunSetup
 from rlvr_jax.sampler import ScopedIntervention
 from rlvr_jax.tokenizer import truncate_at_stop
@@ -30,8 +32,25 @@ def sample_completions(
 ) -> Rollouts:
     """Returns `num_samples` completions of each problem, in NumPy, cut at stop texts.
 
-    The arguments are those of `start_sampling`.
+    The arguments are those of `start_sampling`. With an environment they are episodes,
+    which take no `intervention`: ConfigError.
     """
+    if setup.config.environment.enabled:
+        check(
+            intervention is None,
+            "an intervention changes completions of one turn; evaluate it with "
+            "environment.name=none",
+        )
+        return sample_episodes(
+            setup,
+            problems,
+            weights,
+            sampling=sampling,
+            num_samples=num_samples,
+            key=key,
+            weight_version=weight_version,
+            batch_size=batch_size,
+        )
     return fetch_rollouts(
         setup,
         start_sampling(
@@ -132,7 +151,7 @@ def slot_metrics(rounds: Sequence[Rollouts]) -> dict[str, float]:
     behind a stop text. Nothing where no round was counted.
     """
     counted = [
-        (int(rollouts.slot_steps), int(rollouts.lengths.sum()))
+        (int(rollouts.slot_steps), int(rollouts.mask.sum()))
         for rollouts in rounds
         if rollouts.slot_steps is not None
     ]

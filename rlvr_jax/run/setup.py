@@ -243,6 +243,7 @@ def open_setup(
             tokenizer,
             max_prompt_tokens=max_prompt,
             max_solution_tokens=max_solution,
+            environment=config.environment,
             name=f"{stage} problems",
         )
     if "train" in sources and config.train.loss.has_external_traces:

@@ -206,7 +206,9 @@ def sample(
     """Returns rollouts of the policy (graphdef, params); `key` is the step's key.
 
     They are the same whatever `num_slots`, the rows that are decoded at a time (at
-    most; 0: all of them). Raises ValueError where the mesh does not divide it.
+    most; 0: all of them). Where prompts are begun rows, `num_samples` is 1, and
+    `max_new_tokens` counts what is drawn now, `min_new_tokens` all of a completion's.
+    Raises ValueError where the mesh does not divide `num_slots`.
     """
     policy: Transformer = nnx.merge(graphdef, params)
     layers = policy.cast_layers()
@@ -222,7 +224,7 @@ def sample(
         Rows(
             prefix=prefix,
             hidden=last_hidden(activations.hidden, prompts.lengths),
-            keys=row_keys(key, prompts.uid, num_samples),
+            **_row_starts(key, prompts, num_samples),
         ),
         step=functools.partial(
             _decode_step,
@@ -264,14 +266,15 @@ def _decode_step(
 ) -> Slots:
     """Returns the slots with one more token each, but for those that have ended."""
     ended_R = slots.ended(max_new_tokens)
+    index_R = slots.offset + slots.index
     kept_RV = sampling_logits(
         policy.logits(slots.hidden[:, None])[:, 0],
-        slots.index,
+        index_R,
         sampling,
         eos_ids=policy.eos_ids,
         num_real_tokens=policy.num_real_tokens,
     )
-    token_R, logprob_R = sample_tokens(kept_RV, token_keys(slots.keys, slots.index))
+    token_R, logprob_R = sample_tokens(kept_RV, token_keys(slots.keys, index_R))
     column = clock % slots.tokens.shape[1]
     hidden_RD, cache = decode(
         token_R, slots.index, prefix, column=column, cache=slots.cache
@@ -292,6 +295,21 @@ def _decode_step(
         logprobs=write(slots.logprobs, logprob_R),
         cache=cache,
     )
+
+
+def _row_starts(
+    key: jax.Array, prompts: Prompts, num_samples: int
+) -> dict[str, jax.Array]:
+    """Returns the keys of the rows, and the tokens of each that its prompt holds."""
+    begun = prompts.begun
+    if begun is None:
+        keys_B = row_keys(key, prompts.uid, num_samples)
+        return {"keys": keys_B, "offset": jnp.zeros(keys_B.shape, jnp.int32)}
+
+    def of_row(uid: jax.Array, sample: jax.Array) -> jax.Array:
+        return jax.random.fold_in(jax.random.fold_in(key, uid), sample)
+
+    return {"keys": jax.vmap(of_row)(prompts.uid, begun.sample), "offset": begun.length}
 
 
 def row_keys(key: jax.Array, uid_P: jax.Array, num_samples: int) -> jax.Array:

@@ -37,11 +37,13 @@ class Rows:
     """What decoding the B rows of a batch starts from.
 
     `prefix` and `hidden` (at the last token) are of the P prompts, `keys` of the rows.
+    `offset` counts the tokens of a completion that stand in its prompt already.
     """
 
     prefix: Prefix
     hidden: Float[Array, " P D"]
     keys: Key[Array, " B"]
+    offset: Int[Array, " B"]
 
 
 @jax.tree_util.register_dataclass
@@ -50,7 +52,8 @@ class Slots:
     """R slots, and the row that each of them decodes.
 
     `row` is its number within the shard, B/n where it is none. It came at clock
-    `start`, has `index` tokens, and `hidden` is the state that the next is drawn from.
+    `start`, has `index` tokens behind its prompt, in which `offset` of its completion
+    stand already, and `hidden` is the state that the next is drawn from.
     `tokens` and `logprobs` have the columns of `cache`. A row is `finished` where it
     ended by itself.
     """
@@ -58,6 +61,7 @@ class Slots:
     row: Int[Array, " R"]
     start: Int[Array, " R"]
     index: Int[Array, " R"]
+    offset: Int[Array, " R"]
     finished: Bool[Array, " R"]
     keys: Key[Array, " R"]
     hidden: Float[Array, " R D"]
@@ -230,6 +234,7 @@ class _Decoder:
             row=zeros((R,)) + B // n,
             start=zeros((R,)),
             index=zeros((R,)) + T,
+            offset=zeros((R,)),
             finished=zeros((R,), bool),
             keys=rows.keys[:R],
             hidden=zeros((R, rows.hidden.shape[1]), rows.hidden.dtype),
@@ -307,6 +312,7 @@ class _Decoder:
                 row=row_R,
                 start=chosen(clock_1, slots.start),
                 index=jnp.where(taken_R, 0, slots.index),
+                offset=chosen(new.offset, slots.offset),
                 finished=slots.finished & ~taken_R,
                 keys=chosen(new.keys, slots.keys),
                 hidden=chosen(new.hidden, slots.hidden),
@@ -338,6 +344,7 @@ class _Arrivals(NamedTuple):
     """What slots get of the rows that they take."""
 
     keys: jax.Array
+    offset: jax.Array
     hidden: jax.Array
     prefix: Prefix
 
@@ -347,6 +354,7 @@ class _Arrivals(NamedTuple):
         prompt_R = row_R // group_size
         return cls(
             keys=take_rows(rows.keys, row_R),
+            offset=take_rows(rows.offset, row_R),
             hidden=take_rows(rows.hidden, prompt_R),
             prefix=take_rows(rows.prefix, prompt_R),
         )

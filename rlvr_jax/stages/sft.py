@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from job_jax.processes import device_get, map_across_processes
-from rlvr_jax.data import Loader, encode_solution
+from rlvr_jax.data import Loader, encode_episode
 from rlvr_jax.learn.batches import (
     batch_from_solutions,
     with_loss_weights,
@@ -15,7 +15,7 @@ from rlvr_jax.models.distribution import SamplingParams
 from rlvr_jax.run.setup import RunSetup
 from rlvr_jax.sampler import pad_prompts
 from rlvr_jax.stages.context import RunContext
-from rlvr_jax.tokenizer import pad_rows
+from rlvr_jax.tokenizer import pad_mask, pad_rows
 from rlvr_jax.types import Batch
 
 
@@ -79,17 +79,17 @@ def _load_solutions(setup: RunSetup, loader: Loader, step: int) -> Batch:
     """Returns a step's worked solutions, read by the processes in equal shares."""
     tokenizer, config = setup.tokenizer, setup.config
 
-    def encode(rows: Sequence[int]) -> list[tuple[list[int], list[int]]]:
+    def encode(rows: Sequence[int]) -> list[tuple[list[int], list[int], list[bool]]]:
         return [
             (
                 list(tokenizer.encode_prompt(problem.prompt)),
-                encode_solution(problem, tokenizer),
+                *encode_episode(problem, tokenizer, config.environment),
             )
             for problem in loader.next_batch(step, rows)
         ]
 
     encoded = map_across_processes(loader.rows, encode)
-    prompt_ids, solution_ids = zip(*encoded, strict=True)
+    prompt_ids, solution_ids, by_policy = zip(*encoded, strict=True)
     uids = range(len(prompt_ids))  # nothing is sampled from these prompts
     prompts = pad_prompts(
         prompt_ids, uids=uids, pad_multiple=config.prompt_pad_multiple
@@ -97,4 +97,8 @@ def _load_solutions(setup: RunSetup, loader: Loader, step: int) -> Batch:
     tokens_BT, lengths_B = pad_rows(
         solution_ids, pad_multiple=config.completion_pad_multiple
     )
-    return batch_from_solutions(prompts, tokens_BT, lengths_B)
+    if not config.environment.enabled:
+        return batch_from_solutions(prompts, tokens_BT, lengths_B)
+    return batch_from_solutions(
+        prompts, tokens_BT, lengths_B, pad_mask(by_policy, tokens_BT.shape[1])
+    )

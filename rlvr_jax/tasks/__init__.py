@@ -7,6 +7,7 @@ from rlvr_jax.tasks.finite_field.mix import ChainMix
 from rlvr_jax.tasks.finite_field.task import FiniteFieldTask
 from rlvr_jax.tasks.records.layout import MATH_RECORD, RecordConfig
 from rlvr_jax.tasks.records.task import FilesTask, HubTask
+from rlvr_jax.tasks.word_problems.task import WordProblemsTask
 
 __all__ = [
     "MATH_RECORD",
@@ -20,4 +21,5 @@ __all__ = [
     "RecordConfig",
     "Stage",
     "Task",
+    "WordProblemsTask",
 ]

@@ -1,6 +1,6 @@
 """Text to token ids and back."""
 
-from rlvr_jax.tokenizer.base import PAD_ID, Tokenizer, pad_rows
+from rlvr_jax.tokenizer.base import PAD_ID, Tokenizer, pad_mask, pad_rows
 from rlvr_jax.tokenizer.factory import open_tokenizer, tokenizer_directory
 from rlvr_jax.tokenizer.huggingface import HuggingFaceTokenizer, chat_template
 from rlvr_jax.tokenizer.sentencepiece import SentencePieceTokenizer
@@ -15,6 +15,7 @@ __all__ = [
     "WordLevelTokenizer",
     "chat_template",
     "open_tokenizer",
+    "pad_mask",
     "pad_rows",
     "stop_length",
     "tokenizer_directory",

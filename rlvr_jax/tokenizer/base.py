@@ -44,6 +44,19 @@ class Tokenizer(Protocol):
         ...
 
 
+def pad_mask(rows: Sequence[Sequence[bool]], width: int) -> np.ndarray:
+    """Returns the rows as [B, width], False behind each.
+
+    Example:
+        >>> pad_mask([[True], [False, True]], 3).tolist()
+        [[True, False, False], [False, True, False]]
+    """
+    mask_BT = np.zeros((len(rows), width), bool)
+    for target, row in zip(mask_BT, rows, strict=True):
+        target[: len(row)] = row
+    return mask_BT
+
+
 def pad_rows(
     rows: Sequence[Sequence[int]], *, pad_multiple: int
 ) -> tuple[np.ndarray, np.ndarray]:

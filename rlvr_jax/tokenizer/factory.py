@@ -30,7 +30,10 @@ def open_tokenizer(
     """
     settings, task = config.tokenizer, config.task
     if settings.kind == "word_level":
-        return WordLevelTokenizer(task.vocabulary(), stop=settings.stop_strings)
+        words = (*task.vocabulary(), *config.environment.vocabulary())
+        return WordLevelTokenizer(
+            tuple(dict.fromkeys(words)), stop=settings.stop_strings
+        )
     if settings.kind == "huggingface":
         return HuggingFaceTokenizer(
             tokenizer_directory(config),

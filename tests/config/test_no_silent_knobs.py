@@ -31,6 +31,7 @@ from rlvr_jax.config import (
     LossConfig,
     ModelConfig,
     OptimizerConfig,
+    ProbeConfig,
     RewardConfig,
     RFGOConfig,
     SamplingConfig,
@@ -42,9 +43,12 @@ from rlvr_jax.config import (
 from rlvr_jax.config.difficulty import CURRICULA
 from rlvr_jax.data import Pool
 from rlvr_jax.data.curricula.mixture import Band
+from rlvr_jax.environments import Calculator, Message
+from rlvr_jax.environments.calls import answer_turns
 from rlvr_jax.main import main
 from rlvr_jax.probe import FeatureSelectionConfig, ProbeSAEConfig, SAEProbeConfig
 from rlvr_jax.probe.rfgo_state import RFGOState
+from rlvr_jax.rollouts.sample import sample_completions
 from rlvr_jax.rollouts.scores import score_completions
 from rlvr_jax.run.setup import open_setup
 from rlvr_jax.tasks import (
@@ -55,6 +59,7 @@ from rlvr_jax.tasks import (
     HubTask,
     ProgramsTask,
     RecordConfig,
+    WordProblemsTask,
 )
 from rlvr_jax.types import Problem
 from rlvr_jax.verifiers.grader import Grader
@@ -239,6 +244,31 @@ def test_every_field_of_the_config_is_read(
             score_completions(
                 reward, [asked], ["7"], judge=grader, seed=0, group_size=1
             )
+        # Episodes with a calculator; any environment reads what all have.
+        story = WordProblemsTask(largest=20, sft_steps=(1,), train_steps=(1,))
+        tool = Calculator(max_turns=2, max_turn_tokens=8, largest_result=20)
+        episodes = dataclasses.replace(
+            configs["chains"],
+            task=story,
+            environment=tool,
+            probe=ProbeConfig(),
+            train=dataclasses.replace(configs["chains"].train, rfgo=RFGOConfig()),
+        )
+        called = Message(role="policy", text="<calc> 1 + 1 </calc>")
+        answer_turns(tool, [(story.problems("train", seed=0)[0], (called,))])
+        tool.format_reply("")
+        setup = open_setup(episodes, tmp_path / "unused", stages=("sft", "train"))
+        with setup.verifier:
+            sample_completions(
+                setup,
+                setup.problems("train", 8),
+                setup.initial_params(),
+                sampling=SAMPLING,
+                num_samples=1,
+                key=setup.stream_key("train"),
+                weight_version=np.int32(0),
+            )
+        story.problems("eval", seed=0)[0]
         # A checkpoint to start from, and the tokenizer in its directory.
         start = write_checkpoint(tmp_path / "hf")
         pretrained = word_config(start, Path(word_problems))
@@ -249,6 +279,6 @@ def test_every_field_of_the_config_is_read(
             pool = Pool(source, Config(difficulty=DIFFICULTY, curriculum=curriculum))
             for step in (0, 100):
                 pool.next_batch(pool.initial(), step, 1)
-    for each in (*configs.values(), hub, code, programs, *curricula):
+    for each in (*configs.values(), episodes, hub, code, programs, *curricula):
         silent |= knobs(each) - reads
     assert silent == set()

@@ -1,0 +1,122 @@
+"""Exact arithmetic on what a policy writes: + - * / and brackets, nothing else.
+
+Numbers are fractions, so nothing overflows and nothing is rounded; lengths and sizes
+are bounded, so nothing takes long.
+"""
+
+import re
+from fractions import Fraction
+
+_MAX_CHARACTERS = 200  # of an expression
+_MAX_DIGITS = 40  # of a numerator or denominator, in any intermediate result
+_MAX_DEPTH = 20  # of brackets and signs
+_TOKEN = re.compile(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+|[-+*/()])", re.ASCII)
+_LIMIT = 10**_MAX_DIGITS
+
+
+class ArithmeticFaultError(ValueError):
+    """Something that is no expression, or has no value; the text says what."""
+
+
+def evaluate_expression(text: str) -> Fraction:
+    """Returns the value of an expression. Raises ArithmeticFaultError.
+
+    Example:
+        >>> evaluate_expression("(2 + 3) * 4 / 8")
+        Fraction(5, 2)
+    """
+    if len(text) > _MAX_CHARACTERS:
+        raise ArithmeticFaultError("too long")
+    parser = _Parser(_split_tokens(text))
+    value = parser.parse_sum(0)
+    if parser.next is not None:
+        raise ArithmeticFaultError(f"unexpected {parser.next}")
+    return value
+
+
+def format_value(value: Fraction) -> str:
+    """Returns a value as text: whole, as a decimal where that ends, else as a fraction.
+
+    Example:
+        >>> [format_value(Fraction(n, d)) for n, d in ((6, 3), (5, 2), (1, 3))]
+        ['2', '2.5', '1/3']
+    """
+    if value.denominator == 1:
+        return str(value.numerator)
+    for digits in range(1, 7):
+        scaled = value * 10**digits
+        if scaled.denominator == 1:
+            whole = str(abs(scaled.numerator)).rjust(digits + 1, "0")
+            sign = "-" if value < 0 else ""
+            return f"{sign}{whole[:-digits]}.{whole[-digits:]}"
+    return str(value)
+
+
+def _split_tokens(text: str) -> list[str]:
+    tokens, at = [], 0
+    text = text.rstrip()
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None:
+            raise ArithmeticFaultError(f"unexpected {text[at:].strip()[:1]}")
+        tokens.append(match[1])
+        at = match.end()
+    return tokens
+
+
+class _Parser:
+    """Reads tokens by precedence; `next` is the one to come, None at the end."""
+
+    def __init__(self, tokens: list[str]):
+        self._tokens = tokens
+        self._at = 0
+
+    @property
+    def next(self) -> str | None:
+        return self._tokens[self._at] if self._at < len(self._tokens) else None
+
+    def _take(self) -> str:
+        if self.next is None:
+            raise ArithmeticFaultError("incomplete")
+        self._at += 1
+        return self._tokens[self._at - 1]
+
+    def parse_sum(self, depth: int) -> Fraction:
+        value = self._parse_product(depth)
+        while self.next in ("+", "-"):
+            sign = 1 if self._take() == "+" else -1
+            value = _bounded(value + sign * self._parse_product(depth))
+        return value
+
+    def _parse_product(self, depth: int) -> Fraction:
+        value = self._parse_factor(depth)
+        while self.next in ("*", "/"):
+            if self._take() == "*":
+                value = _bounded(value * self._parse_factor(depth))
+                continue
+            divisor = self._parse_factor(depth)
+            if divisor == 0:
+                raise ArithmeticFaultError("division by 0")
+            value = _bounded(value / divisor)
+        return value
+
+    def _parse_factor(self, depth: int) -> Fraction:
+        if depth > _MAX_DEPTH:
+            raise ArithmeticFaultError("too deep")
+        token = self._take()
+        if token == "-":
+            return -self._parse_factor(depth + 1)
+        if token == "(":
+            value = self.parse_sum(depth + 1)
+            if self._take() != ")":
+                raise ArithmeticFaultError("a bracket is not closed")
+            return value
+        if token in ("+", "*", "/", ")"):
+            raise ArithmeticFaultError(f"unexpected {token}")
+        return _bounded(Fraction(token))
+
+
+def _bounded(value: Fraction) -> Fraction:
+    if abs(value.numerator) >= _LIMIT or value.denominator >= _LIMIT:
+        raise ArithmeticFaultError("too large")
+    return value

@@ -1,0 +1,71 @@
+"""The environment `calculator`: a tool that works out what the policy asks it to.
+
+A turn with `<calc> 48 / 2 + 6 </calc>` is answered by `<result> 30 </result>`, one
+result a call; a turn without a call ends the episode, and the problem's verifier judges
+what the policy wrote. What cannot be worked out is answered by `<result> error
+</result>`: an error of the policy's, from which it may go on.
+"""
+
+import dataclasses
+import re
+from collections.abc import Sequence
+
+from job_jax.schema import NonNegativeInt, PositiveInt
+from rlvr_jax.config.environment import Environment
+from rlvr_jax.environments.arithmetic import (
+    ArithmeticFaultError,
+    evaluate_expression,
+    format_value,
+)
+from rlvr_jax.types import Message, Problem, Reply
+
+CALL_BEGIN, CALL_END = "<calc>", "</calc>"
+RESULT_BEGIN, RESULT_END = "<result>", "</result>"
+ERROR = "error"
+_CALL = re.compile(r"<calc>([^<>]*)</calc>")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Calculator(Environment):
+    """Answers `<calc> EXPRESSION </calc>`; a turn without a call ends the episode."""
+
+    max_calls_per_turn: PositiveInt = 4  # further calls of a turn are not answered
+    # Results beyond 0 .. this, and those that are not whole, are errors: a closed
+    # vocabulary has no words for them; 0: any result
+    largest_result: NonNegativeInt = 0
+
+    def respond(self, problem: Problem, messages: Sequence[Message]) -> Reply:
+        """Returns the results of the turn's calls, done where it makes none."""
+        calls = _CALL.findall(messages[-1].text)[: self.max_calls_per_turn]
+        if not calls:
+            return Reply(done=True)
+        results = (
+            f"{RESULT_BEGIN} {self._work_out(call)} {RESULT_END}" for call in calls
+        )
+        return Reply(text=" ".join(results), tool_calls=len(calls))
+
+    def demonstrate(self, problem: Problem) -> Sequence[Message]:
+        """Returns the problem's worked solution, cut into turns at its results.
+
+        What stands between `<result>` and `</result>` is the tool's.
+        """
+        if problem.solution is None:
+            return ()
+        pattern = re.compile(rf"\s*({RESULT_BEGIN}[^<>]*{RESULT_END})\s*")
+        parts = pattern.split(problem.solution)
+        return tuple(
+            Message(role="environment" if n % 2 else "policy", text=text)
+            for n, text in enumerate(parts)
+        )
+
+    def vocabulary(self) -> tuple[str, ...]:
+        """Returns the tags of calls and results."""
+        return (CALL_BEGIN, CALL_END, RESULT_BEGIN, RESULT_END, ERROR)
+
+    def _work_out(self, expression: str) -> str:
+        try:
+            value = evaluate_expression(expression)
+        except ArithmeticFaultError:
+            return ERROR
+        is_word = value.denominator == 1 and 0 <= value <= self.largest_result
+        return format_value(value) if is_word or not self.largest_result else ERROR

@@ -1,0 +1,238 @@
+"""Environments of the library `verifiers` (0.1), as a task and an environment of ours.
+
+The library drives a model through a client of its own. Here the client plays back what
+the policy has said so far, and stops where the model would have to speak next: what the
+environment has said by then is its answer. So every answer runs an episode's tools from
+the beginning, which asks of them that they do the same again.
+
+Versions from 0.2 on have other environments, which call an endpoint; they are refused.
+"""
+
+import dataclasses
+import functools
+import importlib
+import json
+import re
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+from job_jax.schema import ConfigError, check
+from rlvr_jax.config.environment import Environment
+from rlvr_jax.config.task import Stage, Task
+from rlvr_jax.tokenizer.huggingface import render_chat
+from rlvr_jax.types import Message, Problem, Reply, Verdict
+
+_TOOL_CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
+
+
+@functools.cache
+def load_environment(env: str, args: str) -> Any:
+    """Returns the library's environment of that id. Raises ConfigError.
+
+    `args` are its arguments as a JSON object.
+    """
+    try:
+        library = importlib.import_module("verifiers")
+    except ImportError as error:
+        raise ConfigError(
+            "environments of the library verifiers need the extra verifiers: pip "
+            f"install 'rlvr_jax[verifiers]' ({error})"
+        ) from error
+    if not hasattr(library, "MultiTurnEnv"):
+        version = vars(library).get("__version__", "unknown")
+        raise ConfigError(
+            f"verifiers {version} has no MultiTurnEnv; install a version below 0.2"
+        )
+    try:
+        given = json.loads(args)
+        return library.load_environment(env, **given)
+    except Exception as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ConfigError(
+            f"environment.env={env!r} with args={args}: {reason:.300}"
+        ) from error
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VerifiersTask(Task):
+    """The data set of one of the library's environments (docs/environments.md)."""
+
+    checks_golds: ClassVar[bool] = False
+
+    env: str = ""  # its id
+    args: str = "{}"  # of its load_environment, as a JSON object
+    chat_template: str = ""  # Jinja around the messages; tokenizer: its own; "": none
+
+    @property
+    def applies_chat_template(self) -> bool:
+        """Returns whether a chat template is filled in around each prompt."""
+        return self.chat_template != ""
+
+    @property
+    def needs_tokenizer_template(self) -> bool:
+        """Returns whether `chat_template` asks for the tokenizer's own."""
+        return self.chat_template == "tokenizer"
+
+    def with_chat_template(self, template: str) -> Self:
+        """Returns the task with the template in place of the word "tokenizer"."""
+        if not self.needs_tokenizer_template:
+            return self
+        return dataclasses.replace(self, chat_template=template)
+
+    def problems(self, stage: Stage, *, seed: int) -> list[Problem]:
+        """Returns the rows of the environment's data set, or its evaluation set."""
+        split = "eval" if stage == "eval" else "train"
+        rows = _read_rows(self.env, self.args, split)
+        return [
+            Problem(
+                id=f"{self.env}-{split}-{number}",
+                prompt=self._format_prompt(row["prompt"]),
+                gold=str(row.get("answer", "")),
+                verifier="exact",  # never asked: the environment judges
+                source=f"{self.env} {self.args}",  # as `respond` finds it again
+            )
+            for number, row in enumerate(rows)
+        ]
+
+    def _format_prompt(self, messages: Any) -> str:
+        if isinstance(messages, str):
+            return messages
+        if self.chat_template:
+            return render_chat(self.chat_template, list(messages))
+        return "\n".join(_content(message) for message in messages)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VerifiersEnvironment(Environment):
+    """Answers as one of the library's environments does, and judges by its rubric."""
+
+    min_reward: float = 1.0  # of a correct episode, by the rubric
+
+    def check_config(self, config: Any) -> None:
+        """Raises ConfigError where the problems are another task's."""
+        super().check_config(config)
+        check(
+            isinstance(config.task, VerifiersTask),
+            f"environment.name={self.tags()[self.tag]} answers on its own problems; "
+            "set task.source=verifiers and task.env",
+        )
+
+    async def respond(self, problem: Problem, messages: Sequence[Message]) -> Reply:
+        """Returns the environment's messages, done with a verdict where it stops."""
+        name, _, args = problem.source.partition(" ")
+        *_, split, number = problem.id.split("-")
+        env = load_environment(name, args)
+        row = _read_rows(name, args, split)[int(number)]
+        turns = [message.text for message in messages if message.role == "policy"]
+        client = _make_client(turns)
+        try:
+            state = await env.rollout(dict(row), client, "policy", {})
+        except _TurnNeededError as needed:
+            return _make_reply(needed.prompt)
+        if state.get("error") is not None:
+            raise state["error"]
+        await env.rubric.score_rollout(state)
+        reward = float(state["reward"])
+        status = "correct" if reward >= self.min_reward else "incorrect"
+        return Reply(
+            done=True, verdict=Verdict(status=status, reason=f"reward {reward:g}")
+        )
+
+
+class _TurnNeededError(Exception):
+    """What the policy has said is used up; `prompt` is what it would answer."""
+
+    def __init__(self, prompt: Sequence[Any]):
+        super().__init__("the policy's turn")
+        self.prompt = prompt
+
+
+def _make_client(turns: Sequence[str]) -> Any:
+    """Returns a client of the library that answers with these turns, one by one."""
+    library = importlib.import_module("verifiers")
+    types = importlib.import_module("verifiers.types")
+
+    async def get_response(self: Any, prompt: Any, **_: Any) -> Any:
+        text = next(self.turns, None)
+        if text is None:
+            raise _TurnNeededError(prompt)
+        calls = [types.ToolCall(**call) for call in _read_tool_calls(text)]
+        message = types.ResponseMessage(
+            content=_TOOL_CALL.sub("", text).strip() if calls else text,
+            tool_calls=calls or None,
+            finish_reason="tool_calls" if calls else "stop",
+            is_truncated=False,
+        )
+        return types.Response(
+            id=uuid.uuid4().hex,
+            created=int(time.time()),
+            model="policy",
+            message=message,
+        )
+
+    methods = dict.fromkeys(library.Client.__abstractmethods__)
+    client_class = type(
+        "PlayedBack",
+        (library.Client,),
+        {**methods, "__init__": lambda self: None, "get_response": get_response},
+    )
+    client = client_class()
+    client.turns = iter(turns)
+    return client
+
+
+def _read_tool_calls(text: str) -> list[dict[str, str]]:
+    """Returns the calls in a turn, as Hermes and Qwen write them; {} is left out.
+
+    `<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>`
+    """
+    calls = []
+    for number, written in enumerate(_TOOL_CALL.findall(text)):
+        try:
+            call = json.loads(written)
+            name, arguments = str(call["name"]), json.dumps(call.get("arguments", {}))
+        except (ValueError, TypeError, KeyError, AttributeError):
+            continue  # no call: the environment sees a text
+        calls.append({"id": f"call-{number}", "name": name, "arguments": arguments})
+    return calls
+
+
+def _make_reply(prompt: Sequence[Any]) -> Reply:
+    """Returns what stands behind the policy's last turn."""
+    roles = [_field(message, "role") for message in prompt]
+    last = len(roles) - 1 - roles[::-1].index("assistant")
+    new = prompt[last + 1 :]
+    return Reply(
+        text="\n".join(_content(message) for message in new),
+        tool_calls=roles[last + 1 :].count("tool"),
+    )
+
+
+def _field(message: Any, name: str) -> Any:
+    return message[name] if isinstance(message, Mapping) else vars(message)[name]
+
+
+def _content(message: Any) -> str:
+    """Returns a message's text; of several parts, those that are text."""
+    content = _field(message, "content")
+    if isinstance(content, str):
+        return content
+    parts = [
+        part if isinstance(part, Mapping) else vars(part) for part in content or ()
+    ]
+    return "\n".join(str(part.get("text", "")) for part in parts)
+
+
+@functools.cache
+def _read_rows(env: str, args: str, split: str) -> list[dict[str, Any]]:
+    """Returns the rows of a data set. Raises ConfigError where there is none."""
+    environment = load_environment(env, args)
+    read = environment.get_eval_dataset if split == "eval" else environment.get_dataset
+    try:
+        return [dict(row) for row in read()]
+    except ValueError as error:
+        raise ConfigError(
+            f"task.env={env!r} has no {split} problems: {error}"
+        ) from error

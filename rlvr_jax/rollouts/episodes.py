@@ -1,0 +1,296 @@
+"""Episodes: the policy and an environment in turns, sampled round by round.
+
+In each round every episode that goes on is sampled from all it has so far, up to the
+end of its turn; then the environment answers, for all episodes at once. What is drawn
+is a function of the key, the prompt, the sample's number and an episode's own tokens,
+as without an environment: a completion of one turn is the same either way.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from job_jax.processes import device_get, map_across_processes
+from rlvr_jax.config import Environment, SamplingConfig
+from rlvr_jax.data import encode_prompts
+from rlvr_jax.environments.calls import Answer, answer_turns
+from rlvr_jax.models.distribution import SamplingParams
+from rlvr_jax.run.setup import RunSetup
+from rlvr_jax.sampler import pad_prompts
+from rlvr_jax.tokenizer import Tokenizer
+from rlvr_jax.types import (
+    BegunRows,
+    Episode,
+    Message,
+    Problem,
+    Prompts,
+    Reply,
+    Rollouts,
+    Verdict,
+)
+
+
+@dataclasses.dataclass(kw_only=True)
+class _Row:
+    """An episode while it is made: its tokens so far, and whether it goes on."""
+
+    problem: Problem
+    number: int  # among the rows of the batch
+    goes_on: bool
+    tokens: list[int] = dataclasses.field(default_factory=list)
+    logprobs: list[float] = dataclasses.field(default_factory=list)
+    by_policy: list[bool] = dataclasses.field(default_factory=list)
+    messages: list[Message] = dataclasses.field(default_factory=list)
+    finished: bool = False
+    verdict: Verdict | None = None
+    failure: str = ""
+    tool_calls: int = 0
+
+    def add_turn(
+        self, tokens: list[int], logprobs: list[float], text: str, *, ended: bool
+    ) -> None:
+        """Appends what the policy said; a turn that did not end ends the episode."""
+        self.tokens += tokens
+        self.logprobs += logprobs
+        self.by_policy += [True] * len(tokens)
+        self.messages.append(Message(role="policy", text=text))
+        self.goes_on = ended
+
+    def add_reply(self, text: str, tokens: list[int], *, room: int) -> None:
+        """Appends what the environment said; ends the episode where it has no room."""
+        self.goes_on = len(tokens) < room
+        if not self.goes_on:
+            return
+        self.tokens += tokens
+        self.logprobs += [0.0] * len(tokens)
+        self.by_policy += [False] * len(tokens)
+        self.messages.append(Message(role="environment", text=text))
+
+    def fail(self, why: str) -> None:
+        """Ends the episode without a verdict on the policy."""
+        self.failure, self.goes_on = why, False
+
+    def to_episode(self, environment: Environment) -> Episode:
+        """Returns what was said."""
+        messages = tuple(self.messages)
+        return Episode(
+            messages=messages,
+            completion=environment.completion(self.problem, messages),
+            tool_calls=self.tool_calls,
+            verdict=self.verdict,
+            failure=self.failure,
+        )
+
+
+def sample_episodes(
+    setup: RunSetup,
+    problems: Sequence[Problem],
+    weights: Any,
+    *,
+    sampling: SamplingConfig,
+    num_samples: int,
+    key: jax.Array,
+    weight_version: Any,
+    batch_size: int | None = None,
+) -> Rollouts:
+    """Returns `num_samples` episodes of each problem, in NumPy.
+
+    The arguments are those of `rollouts.sample.start_sampling`; `max_new_tokens` counts
+    all tokens of an episode. Problems that fill up the batch have one turn.
+    """
+    environment = setup.config.environment
+    missing = 0 if batch_size is None else batch_size - len(problems)
+    filled = [*problems, *[problems[0]] * missing]
+    prompts = encode_prompts(
+        filled, setup.tokenizer, pad_multiple=setup.config.prompt_pad_multiple
+    )
+    repeated = [problem for problem in filled for _ in range(num_samples)]
+    num_rows = len(problems) * num_samples
+    rows = [
+        _Row(problem=problem, number=number, goes_on=number < num_rows)
+        for number, problem in enumerate(repeated)
+    ]
+    sampler = _TurnSampler(
+        setup=setup,
+        prompts=prompts,
+        weights=weights,
+        sampling=sampling,
+        num_samples=num_samples,
+        key=key,
+        weight_version=weight_version,
+    )
+    live = rows
+    slot_steps = 0
+    for turn in range(environment.max_turns):
+        drawn = sampler.draw(live, is_first=turn == 0)
+        slot_steps += int(drawn.slot_steps)
+        _add_turns(live, drawn, setup.tokenizer, limit=sampling.max_new_tokens)
+        live = [row for row in live if row.goes_on and row.number < num_rows]
+        _answer_rows(environment, live, setup.tokenizer, limit=sampling.max_new_tokens)
+        live = [row for row in live if row.goes_on]
+        if not live:
+            break
+    return dataclasses.replace(
+        _gather_rows(rows, prompts, environment, width=sampling.max_new_tokens),
+        weight_version=np.asarray(device_get(weight_version)),
+        slot_steps=np.int32(slot_steps),
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _TurnSampler:
+    """Draws the next turns; the fields are arguments of `sample_episodes`."""
+
+    setup: RunSetup
+    prompts: Prompts
+    weights: Any
+    sampling: SamplingConfig
+    num_samples: int
+    key: jax.Array
+    weight_version: Any
+
+    def draw(self, rows: Sequence[_Row], *, is_first: bool) -> Rollouts:
+        """Returns a turn of each row, in NumPy; copies of the first may follow."""
+        if is_first:
+            return self._sample(self.prompts, self.num_samples)
+        filled = [*rows, *[rows[0]] * (self._num_rows - len(rows))]
+        contexts = [[*self._prompt_ids(row), *row.tokens] for row in filled]
+        numbers = np.array([row.number for row in filled])
+        begun = BegunRows(
+            sample=(numbers % self.num_samples).astype(np.uint32),
+            length=np.array([len(row.tokens) for row in filled], np.int32),
+        )
+        prompts = pad_prompts(
+            contexts,
+            uids=self.prompts.uid[numbers // self.num_samples].tolist(),
+            pad_multiple=self._pad_multiple(max(map(len, contexts))),
+        )
+        return self._sample(dataclasses.replace(prompts, begun=begun), 1)
+
+    @property
+    def _num_rows(self) -> int:
+        return len(self.prompts.lengths) * self.num_samples
+
+    def _prompt_ids(self, row: _Row) -> list[int]:
+        p = row.number // self.num_samples
+        return self.prompts.tokens[p, : self.prompts.lengths[p]].tolist()
+
+    def _pad_multiple(self, longest: int) -> int:
+        """Returns a width that doubles, so that few programs are compiled."""
+        multiple = width = self.setup.config.prompt_pad_multiple
+        while width < longest:
+            width *= 2
+        most = -(-self.setup.config.model.max_seq_len // multiple) * multiple
+        return min(width, max(most, multiple))
+
+    def _sample(self, prompts: Prompts, num_samples: int) -> Rollouts:
+        setup, environment = self.setup, self.setup.config.environment
+        most = self.sampling.max_new_tokens
+        return device_get(
+            setup.sample(
+                self.weights,
+                setup.shard_batch(prompts),
+                setup.replicate(SamplingParams.from_config(self.sampling)),
+                key=self.key,
+                weight_version=self.weight_version,
+                num_samples=num_samples,
+                max_new_tokens=min(environment.max_turn_tokens or most, most),
+            )
+        )
+
+
+def _add_turns(
+    rows: Sequence[_Row], drawn: Rollouts, tokenizer: Tokenizer, *, limit: int
+) -> None:
+    """Appends to each row the turn beside it, as far as the row has room."""
+    for at, row in enumerate(rows):
+        length = int(drawn.lengths[at])
+        kept = min(length, limit - len(row.tokens))
+        tokens = drawn.tokens[at, :kept].tolist()
+        row.add_turn(
+            tokens,
+            drawn.logprobs[at, :kept].tolist(),
+            tokenizer.decode(tokens),
+            ended=bool(drawn.finished[at]) and kept == length,
+        )
+
+
+def _answer_rows(
+    environment: Environment, rows: Sequence[_Row], tokenizer: Tokenizer, *, limit: int
+) -> None:
+    """Appends the environment's answers; each process asks for its share of them."""
+    answers = map_across_processes(
+        [(row.problem, tuple(row.messages)) for row in rows],
+        lambda calls: [_to_json(each) for each in answer_turns(environment, calls)],
+    )
+    for row, answer in zip(rows, map(_from_json, answers), strict=True):
+        if isinstance(answer, str):
+            row.fail(answer)
+            continue
+        row.tool_calls += answer.tool_calls
+        if answer.done:
+            row.finished, row.verdict, row.goes_on = True, answer.verdict, False
+            continue
+        try:
+            tokens = tokenizer.encode(environment.format_reply(answer.text))
+        except KeyError as error:  # a closed vocabulary
+            row.fail(f"the reply {answer.text!r:.60} has an unknown word, {error}")
+            continue
+        row.add_reply(answer.text, tokens, room=limit - len(row.tokens))
+
+
+def _to_json(answer: Answer) -> Any:
+    return answer if isinstance(answer, str) else dataclasses.asdict(answer)
+
+
+def _from_json(answer: Any) -> Answer:
+    if isinstance(answer, str):
+        return answer
+    verdict = answer["verdict"]
+    return Reply(**{**answer, "verdict": Verdict(**verdict) if verdict else None})
+
+
+def _gather_rows(
+    rows: Sequence[_Row], prompts: Prompts, environment: Environment, *, width: int
+) -> Rollouts:
+    """Returns the rows as rollouts, of weight version 0."""
+    B = len(rows)
+    tokens_BT = np.zeros((B, width), np.int32)
+    logprobs_BT = np.zeros((B, width), np.float32)
+    mask_BT = np.zeros((B, width), bool)
+    for b, row in enumerate(rows):
+        tokens_BT[b, : len(row.tokens)] = row.tokens
+        logprobs_BT[b, : len(row.tokens)] = row.logprobs
+        mask_BT[b, : len(row.tokens)] = row.by_policy
+    return Rollouts(
+        prompts=prompts,
+        tokens=tokens_BT,
+        lengths=np.array([len(row.tokens) for row in rows], np.int32),
+        logprobs=logprobs_BT,
+        finished=np.array([row.finished for row in rows]),
+        weight_version=np.int32(0),
+        policy_mask=mask_BT,
+        episodes=tuple(row.to_episode(environment) for row in rows),
+    )
+
+
+def episode_metrics(rounds: Sequence[Rollouts]) -> dict[str, float]:
+    """Returns means over the episodes of all rounds; nothing without an environment.
+
+    `environment/turns` and `environment/tool_calls` are counts an episode,
+    `environment/tokens` those of the environment's tokens; `environment/failures` is
+    the share of episodes in which the environment gave no answer.
+    """
+    episodes = [e for rollouts in rounds for e in rollouts.episodes or ()]
+    if not episodes:
+        return {}
+    tokens = sum(int(r.lengths.sum()) - int(r.mask.sum()) for r in rounds)
+    return {
+        "environment/turns": float(np.mean([e.num_turns for e in episodes])),
+        "environment/tool_calls": float(np.mean([e.tool_calls for e in episodes])),
+        "environment/tokens": tokens / len(episodes),
+        "environment/failures": float(np.mean([bool(e.failure) for e in episodes])),
+    }

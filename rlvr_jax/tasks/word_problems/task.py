@@ -1,0 +1,162 @@
+"""The task `word_problems`: generated stories, with and without a calculator."""
+
+import dataclasses
+import hashlib
+import random
+from collections.abc import Sequence
+from typing import Annotated, ClassVar
+
+from job_jax.config import NON_EMPTY
+from job_jax.schema import Constraint, UnitInterval, check
+from rlvr_jax.config.task import Behavior, Stage, Task
+from rlvr_jax.tasks.word_problems.stories import (
+    VERBS,
+    Story,
+    draw_story,
+    story_words,
+    write_answer,
+    write_question,
+    write_solution,
+)
+from rlvr_jax.types import Problem
+
+_EVAL_SEED = 0  # one held-out set, whatever the run's seed: runs are compared on it
+_HELDOUT_MODULUS = 8  # one story in 8 is held out
+_NUM_GENERATED = 2**31 - 1
+
+NumSteps = Annotated[
+    tuple[int, ...],
+    Constraint(
+        "hold at least one number of steps, each within 1..8",
+        lambda steps: bool(steps) and all(1 <= n <= 8 for n in steps),
+    ),
+]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WordProblemsTask(Task):
+    """Stories of a few steps of arithmetic, in a closed vocabulary.
+
+    Numbers are words: to add two of them a policy must know the sum by heart, or ask
+    the calculator (`environment.name=calculator`).
+    """
+
+    checks_golds: ClassVar[bool] = False
+    strategies: ClassVar[tuple[str, ...]] = ("calls", "no_calls")
+
+    largest: Annotated[
+        int, Constraint("lie within 20..999", lambda n: 20 <= n <= 999)
+    ] = 199  # no number is larger
+    operations: Annotated[tuple[str, ...], NON_EMPTY] = ("+", "-", "*", "/")
+    sft_steps: NumSteps = (1, 2, 3)  # of stories, as often each
+    train_steps: NumSteps = (2, 3)
+    eval_steps: NumSteps = (2, 3)
+    # Of the worked solutions; the others state the answer at once
+    tool_fraction: UnitInterval = 0.5
+
+    def __post_init__(self) -> None:
+        """Refuses operations that no story tells."""
+        super().__post_init__()
+        check(
+            set(self.operations) <= VERBS.keys(),
+            f"operations={self.operations}; choose among {', '.join(VERBS)}",
+        )
+
+    def problems(self, stage: Stage, *, seed: int) -> "StorySource":
+        """Returns the stage's problems; those of `eval` are the same for every seed."""
+        steps = {
+            "sft": self.sft_steps,
+            "train": self.train_steps,
+            "eval": self.eval_steps,
+        }[stage]
+        is_eval = stage == "eval"
+        return StorySource(
+            self, steps, held_out=is_eval, seed=_EVAL_SEED if is_eval else seed
+        )
+
+    def describe(self) -> str:
+        """Returns how large the numbers are."""
+        return f"word problems with numbers up to {self.largest}"
+
+    def vocabulary(self) -> tuple[str, ...]:
+        """Returns every word of prompts and solutions."""
+        return ("<pad>", "<eos>", *story_words(self.largest))
+
+    def behavior(
+        self, problem: Problem, completion: str, *, is_correct: bool
+    ) -> Behavior:
+        """Returns whether the calculator was called."""
+        called = "<calc>" in completion
+        return Behavior(
+            strategy="calls" if called else "no_calls",
+            flags={"bare_answer": not called and "<answer>" in completion},
+        )
+
+
+class StorySource:
+    """Stories of one side of the split; a grain random-access source.
+
+    Every problem is a function of the options, the seed and its index. The side is
+    decided by a hash of start and steps, whatever the words around them.
+    """
+
+    def __init__(
+        self,
+        task: WordProblemsTask,
+        num_steps: Sequence[int],
+        *,
+        held_out: bool,
+        seed: int,
+    ):
+        self._task = task
+        self._num_steps = tuple(num_steps)
+        self._held_out = held_out
+        drawn_from = (task.largest, task.operations, self._num_steps)
+        tag = hashlib.blake2b(repr(drawn_from).encode(), digest_size=4).hexdigest()
+        split = "heldout" if held_out else "train"
+        self._id = f"words-{tag}-{split}-{seed}"
+
+    def __repr__(self) -> str:
+        """Returns what grain compares before it resumes from a saved position."""
+        return f"StorySource({self._id}, tool_fraction={self._task.tool_fraction})"
+
+    def __len__(self) -> int:
+        """Returns how many problems there are: more than any run reads."""
+        return _NUM_GENERATED
+
+    def __getitem__(self, index: int) -> Problem:
+        """Returns problem `index`; IndexError outside 0 .. len - 1."""
+        if not 0 <= index < len(self):
+            raise IndexError(f"problem {index} lies outside 0..{len(self) - 1}")
+        name = f"{self._id}-{index}"
+        rng = random.Random(name)
+        num_steps = rng.choice(self._num_steps)
+        while True:
+            story = draw_story(
+                rng,
+                num_steps=num_steps,
+                largest=self._task.largest,
+                ops=self._task.operations,
+            )
+            if _is_held_out(story) == self._held_out:
+                break
+        # Drawn last, so that the question does not depend on it.
+        by_tool = rng.random() < self._task.tool_fraction
+        answer = story.values[-1]
+        return Problem(
+            id=name,
+            prompt=write_question(story),
+            gold=str(answer),
+            verifier="exact",
+            answer_format="tagged",
+            source="word_problems",
+            level=num_steps,
+            type="story",
+            solution=write_solution(story) if by_tool else write_answer(answer),
+        )
+
+
+def _is_held_out(story: Story) -> bool:
+    content = repr((story.values[0], [(s.op, s.operand) for s in story.steps]))
+    digest = hashlib.blake2b(content.encode(), digest_size=1).digest()
+    return digest[0] % _HELDOUT_MODULUS == 0

@@ -1,0 +1,81 @@
+"""The calculator: calls and results, where an episode ends, and its demonstrations."""
+
+import pytest
+
+from rlvr_jax.environments import Calculator, Message
+from rlvr_jax.types import Problem
+
+PROBLEM = Problem(id="p", prompt="?", gold="11", verifier="exact", source="test")
+
+
+def _said(text, role="policy"):
+    return Message(role=role, text=text)
+
+
+def _reply(text, **settings):
+    return Calculator(**settings).respond(PROBLEM, [_said(text)])
+
+
+@pytest.mark.parametrize(
+    ("turn", "reply", "calls"),
+    [
+        ("<calc> 48 + 7 </calc>", "<result> 55 </result>", 1),
+        ("<calc>5/2</calc>", "<result> 2.5 </result>", 1),
+        ("so <calc> 1 / 0 </calc>", "<result> error </result>", 1),
+        ("<calc> </calc>", "<result> error </result>", 1),
+        (
+            "<calc> 1 + 1 </calc> <calc> 2 * 3 </calc>",
+            "<result> 2 </result> <result> 6 </result>",
+            2,
+        ),
+        ("<calc> <calc> 4 - 1 </calc>", "<result> 3 </result>", 1),
+    ],
+)
+def test_every_call_has_its_result(turn, reply, calls):
+    found = _reply(turn)
+    assert (found.text, found.tool_calls, found.done) == (reply, calls, False)
+
+
+@pytest.mark.parametrize(
+    "turn", ["", "<answer> 11 </answer>", "<calc> 1 + 1", "1 + 1 </calc>", "calc 1"]
+)
+def test_a_turn_without_a_whole_call_ends_the_episode(turn):
+    found = _reply(turn)
+    assert found.done
+    assert found.tool_calls == 0
+    assert found.verdict is None  # the problem's verifier judges
+
+
+def test_the_last_turn_alone_is_answered_and_only_so_many_calls():
+    messages = [
+        _said("<calc> 1 + 1 </calc>"),
+        _said("<result> 2 </result>", "environment"),
+        _said(" ".join(f"<calc> {n} + 0 </calc>" for n in range(5))),
+    ]
+    found = Calculator(max_calls_per_turn=2).respond(PROBLEM, messages)
+    assert found.text == "<result> 0 </result> <result> 1 </result>"
+    assert found.tool_calls == 2
+
+
+def test_a_worked_solution_is_cut_into_turns_at_the_tools_results():
+    solution = (
+        "<calc> 48 + 7 </calc> <result> 55 </result> so "
+        "<calc> 55 / 5 </calc> <result> 11 </result> <answer> 11 </answer>"
+    )
+    problem = Problem(**(vars(PROBLEM) | {"solution": solution}))
+    environment = Calculator()
+    messages = environment.demonstrate(problem)
+    assert [(m.role, m.text) for m in messages] == [
+        ("policy", "<calc> 48 + 7 </calc>"),
+        ("environment", "<result> 55 </result>"),
+        ("policy", "so <calc> 55 / 5 </calc>"),
+        ("environment", "<result> 11 </result>"),
+        ("policy", "<answer> 11 </answer>"),
+    ]
+    for at in (0, 2):  # a demonstration is what would have happened
+        reply = environment.respond(problem, messages[: at + 1])
+        assert reply.text == messages[at + 1].text
+    assert environment.respond(problem, messages).done
+    # What is graded holds nothing that the tool said.
+    assert "result" not in environment.completion(problem, messages)
+    assert Calculator().demonstrate(PROBLEM) == ()
