@@ -23,27 +23,30 @@ from rlvr_jax.tasks import WordProblemsTask
 
 def get_config() -> Config:
     """Returns the recipe."""
-    task = WordProblemsTask(largest=199)
-    sampling = SamplingConfig(max_new_tokens=48)
+    steps = (1, 2)
+    task = WordProblemsTask(
+        largest=99, sft_steps=steps, train_steps=steps, eval_steps=steps
+    )
+    sampling = SamplingConfig(max_new_tokens=32)
     return Config(
         name="calculator",
         task=task,
         environment=Calculator(
-            max_turns=5, max_turn_tokens=8, largest_result=task.largest
+            max_turns=4, max_turn_tokens=8, largest_result=task.largest
         ),
         model=ModelConfig(
             num_layers=2,
-            hidden_size=96,
-            intermediate_size=192,
+            hidden_size=64,
+            intermediate_size=128,
             num_heads=4,
             num_kv_heads=4,
-            head_dim=24,
-            max_seq_len=96,
+            head_dim=16,
+            max_seq_len=64,
         ),
         sft=SFTConfig(
-            steps=300,
+            steps=400,
             batch_size=64,
-            optimizer=OptimizerConfig(learning_rate=3e-3, schedule="cosine"),
+            optimizer=OptimizerConfig(learning_rate=4e-3, schedule="cosine"),
         ),
         train=TrainConfig(
             steps=60,
@@ -60,6 +63,6 @@ def get_config() -> Config:
         ),
         checkpoint=CheckpointConfig(every=100),
         log=LogConfig(rollouts_every=20),
-        prompt_pad_multiple=48,
-        completion_pad_multiple=48,
+        prompt_pad_multiple=16,
+        completion_pad_multiple=24,
     )

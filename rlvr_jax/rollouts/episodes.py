@@ -129,7 +129,8 @@ def sample_episodes(
         slot_steps += int(drawn.slot_steps)
         _add_turns(live, drawn, setup.tokenizer, limit=sampling.max_new_tokens)
         live = [row for row in live if row.goes_on and row.number < num_rows]
-        _answer_rows(environment, live, setup.tokenizer, limit=sampling.max_new_tokens)
+        room = sampling.max_new_tokens if turn + 1 < environment.max_turns else 0
+        _answer_rows(environment, live, setup.tokenizer, limit=room)
         live = [row for row in live if row.goes_on]
         if not live:
             break
@@ -221,7 +222,10 @@ def _add_turns(
 def _answer_rows(
     environment: Environment, rows: Sequence[_Row], tokenizer: Tokenizer, *, limit: int
 ) -> None:
-    """Appends the environment's answers; each process asks for its share of them."""
+    """Appends the environment's answers; each process asks for its share of them.
+
+    Rows that they leave no room within `limit` tokens end unfinished.
+    """
     answers = map_across_processes(
         [(row.problem, tuple(row.messages)) for row in rows],
         lambda calls: [_to_json(each) for each in answer_turns(environment, calls)],

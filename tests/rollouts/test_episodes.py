@@ -89,7 +89,7 @@ def _config(environment=None, **sections):
             max_seq_len=64,
         ),
         sft=SFTConfig(steps=0),
-        train=TrainConfig(batch_size=4, group_size=G, sampling=SAMPLING),
+        train=TrainConfig(batch_size=8, group_size=G, sampling=SAMPLING),
         eval=EvalConfig(batch_size=8, sampling=SAMPLING),
         prompt_pad_multiple=16,
         **sections,
@@ -97,9 +97,12 @@ def _config(environment=None, **sections):
 
 
 @functools.cache
-def _setup(environment, tmp="/nonexistent"):
+def _setup(environment, num_devices=1):
     """Returns a setup whose policy ends a turn with every third word, and weights."""
-    setup = open_setup(_config(environment), tmp, stages=("train",))
+    devices = jax.devices()[:num_devices]
+    setup = open_setup(
+        _config(environment), "unused", stages=("train",), devices=devices
+    )
     policy = Transformer(
         setup.config.model,
         setup.vocab_size,
@@ -121,7 +124,9 @@ def _sampled(environment=None, problems=None, setup=None, **changed):
         "weight_version": np.int32(7),
         **changed,
     }
-    return setup, problems, sample_completions(setup, problems, params, **given)
+    with jax.set_mesh(setup.mesh):
+        rollouts = sample_completions(setup, problems, params, **given)
+    return setup, problems, rollouts
 
 
 def _rows(rollouts):
@@ -192,6 +197,16 @@ def test_an_episode_does_not_depend_on_its_neighbors():
             one = other.episodes[place * G + g]
             assert one == base.episodes[p * G + g]
     assert len({tuple(tokens) for tokens, _ in rows}) > P * G // 2
+
+
+def test_a_mesh_draws_the_same():
+    """Eight devices, each with its rows: problems are filled up to a multiple."""
+    _, problems, base = _sampled()
+    split, _ = _setup(Echo(), num_devices=8)
+    assert split.mesh.size == 8
+    _, _, spread = _sampled(problems=problems, setup=split, batch_size=8)
+    assert _rows(spread)[: P * G] == _rows(base)
+    np.testing.assert_allclose(spread.logprobs[: P * G], base.logprobs, atol=1e-5)
 
 
 def test_another_key_draws_other_episodes():
@@ -275,12 +290,12 @@ def test_the_verifier_reads_what_the_policy_said_alone():
     setup, problems, rollouts = _sampled()
     seen = []
 
-    class Judge:
+    class Grading:
         def __call__(self, problems, texts):
             seen.extend(texts)
             return [Verdict(status="incorrect")] * len(texts)
 
-    setup = dataclasses.replace(setup, verifier=Judge())
+    setup = dataclasses.replace(setup, verifier=Grading())
     graded = grade_completions(setup, problems, rollouts)
     for text, one, (tokens, by_policy) in zip(
         seen, graded, _rows(rollouts), strict=True
@@ -341,13 +356,20 @@ def test_groups_that_are_chosen_keep_their_masks():
         (
             {
                 "train": TrainConfig(
-                    staleness=1, loss=LossConfig(tis_cap=2.0), old_logprobs="trainer"
+                    staleness=1,
+                    loss=LossConfig(tis_cap=2.0),
+                    old_logprobs="trainer",
+                    sampling=SAMPLING,
                 )
             },
             "train.staleness=1",
         ),
         (
-            {"train": TrainConfig(loss=LossConfig(external_traces="rl_plus"))},
+            {
+                "train": TrainConfig(
+                    loss=LossConfig(external_traces="rl_plus"), sampling=SAMPLING
+                )
+            },
             "external_traces=rl_plus",
         ),
         ({"tokenizer": TokenizerConfig(stop_strings=("e0",))}, "stop_strings"),

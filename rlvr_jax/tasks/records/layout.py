@@ -24,6 +24,9 @@ class RecordConfig(ConfigSection):
     system_prompt: str = ""  # first message of a chat_template; "": none
     verifier: str = "math"  # numeric, exact, or your own: package.module:Class
     answer_format: AnswerFormat = "any"  # where completions must state their answer
+    # GSM8K's annotations <<48/2=24>> in worked solutions: calls of the environment
+    # `calculator`; false: left out
+    calculator_calls: bool = False
     ask_confidence: bool = False  # prompts ask for <confidence>q</confidence> (RLCR)
 
     def __post_init__(self) -> None:

@@ -16,9 +16,11 @@ from rlvr_jax.tasks.records.prompts import PromptFormatter
 from rlvr_jax.types import Problem
 from rlvr_jax.verifiers.base import get_verifier
 
-# GSM8K interleaves its prose with "<<48/2=24>>24", meant for a calculator that the
-# policy does not have.
+# GSM8K interleaves its prose with "<<48/2=24>>24", meant for a calculator, which the
+# policy has in the environment of that name alone.
 _CALCULATOR_ANNOTATION = re.compile(r"<<[^<>]*>>")
+_CALCULATION = re.compile(r"<<([^<>=]+)=([^<>=]+)>>")
+_CALL = r"<calc>\1</calc> <result> \2 </result> "
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # JSON can spell it, UTF-8 cannot
 _LAST_NUMBER = re.compile(r"([0-9]+)\s*$")
 
@@ -175,7 +177,10 @@ def _make_worked_answer(fields: RecordFields, config: RecordConfig) -> str | Non
     }[config.answer_format]
     if is_whole_text and config.answer_format == "any":
         return stated_gold
-    worked = _CALCULATOR_ANNOTATION.sub("", fields.solution).strip()
+    worked = fields.solution
+    if config.calculator_calls:
+        worked = _CALCULATION.sub(_CALL, worked)
+    worked = _CALCULATOR_ANNOTATION.sub("", worked).strip()
     if not worked:
         return None
     if config.solution_field and config.answer_format != "tagged":

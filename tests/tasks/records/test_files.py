@@ -8,6 +8,7 @@ import pyarrow.parquet
 import pytest
 
 from job_jax.schema import ConfigError
+from rlvr_jax.environments import Calculator
 from rlvr_jax.tasks import MATH_RECORD, RecordConfig
 from rlvr_jax.tasks.records.files import load_file_source
 from rlvr_jax.tasks.records.prompts import CONFIDENCE_REQUEST
@@ -232,6 +233,24 @@ def test_gsm8k_is_read_as_published():
         assert problem.solution is not None
         assert problem.solution.endswith(f"\n#### {problem.gold}")
         assert "<<" not in problem.solution
+
+
+def test_gsm8ks_annotations_become_calls_that_the_calculator_confirms(tmp_path):
+    config = RecordConfig(calculator_calls=True)
+    (clips,) = load_file_source(config, _file(tmp_path, CLIPS))
+    assert clips.solution == (
+        "She sold 48/2 = <calc>48/2</calc> <result> 24 </result> 24 in May.\n"
+        "In all <calc>48+24</calc> <result> 72 </result> 72.\n#### 72"
+    )
+    environment, results = Calculator(), 0
+    for problem in load_file_source(config, PROBLEMS / "gsm8k.jsonl"):
+        assert "<<" not in problem.solution
+        messages = environment.demonstrate(problem)
+        for at in range(1, len(messages), 2):
+            reply = environment.respond(problem, messages[:at])
+            results += reply.text == messages[at].text
+        assert environment.respond(problem, messages).done
+    assert results > 100
 
 
 def test_math500_is_read_as_published():
