@@ -125,15 +125,19 @@ class Episode:
 
     Read by `rollouts.graded` and metrics. `completion` is what verifiers and rewards
     read: the policy's own words, as `Environment.completion` puts them together.
-    `verdict` is the environment's, None where the verifier is to judge. `failure` says
-    in a line why the environment gave no answer, "" if it always did.
+    `verdict` is the environment's, None where the verifier is to judge; where the
+    environment gave no answer it is unverified and says why.
     """
 
     messages: tuple[Message, ...]
     completion: str
     tool_calls: int = 0
     verdict: Verdict | None = None
-    failure: str = ""
+
+    @property
+    def failed(self) -> bool:
+        """Returns whether the environment gave no answer."""
+        return self.verdict is not None and self.verdict.failure is not None
 
     @property
     def num_turns(self) -> int:

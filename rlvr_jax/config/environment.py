@@ -52,7 +52,7 @@ class Environment(OpenSection):
     # tokens of an episode, the environment's among them
     max_turn_tokens: NonNegativeInt = 0
     timeout_s: PositiveFloat = 10.0  # of an answer; over it the episode is unverified
-    workers: PositiveInt = 16  # answers that are worked on at a time
+    concurrency: PositiveInt = 16  # answers at a time, of a `respond` that is async
     max_reply_characters: PositiveInt = 4096  # a longer reply: unverified
     # Around a reply: what a chat model reads between two turns of its own
     reply_template: str = _REPLY
@@ -76,9 +76,10 @@ class Environment(OpenSection):
     ) -> Reply | Awaitable[Reply]:
         """Returns the answer to the last of `messages`, which is the policy's.
 
-        A function of its arguments: it is called in threads, for many episodes at a
-        time, and a run that is resumed asks again. It may be a coroutine. What it
-        raises ends the episode, unverified, with the error as the reason.
+        A function of its arguments: a run that is resumed asks again. Write it as
+        `async def` where it waits for something: then it is called for many episodes
+        at a time. What it raises ends the episode, unverified, with the error as the
+        reason.
         """
         raise NotImplementedError
 

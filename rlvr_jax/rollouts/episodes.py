@@ -16,7 +16,7 @@ import numpy as np
 from job_jax.processes import device_get, map_across_processes
 from rlvr_jax.config import Environment, SamplingConfig
 from rlvr_jax.data import encode_prompts
-from rlvr_jax.environments.calls import Answer, answer_turns
+from rlvr_jax.environments.calls import answer_turns, failed_reply
 from rlvr_jax.models.distribution import SamplingParams
 from rlvr_jax.run.setup import RunSetup
 from rlvr_jax.sampler import pad_prompts
@@ -46,7 +46,6 @@ class _Row:
     messages: list[Message] = dataclasses.field(default_factory=list)
     finished: bool = False
     verdict: Verdict | None = None
-    failure: str = ""
     tool_calls: int = 0
 
     def add_turn(
@@ -69,9 +68,10 @@ class _Row:
         self.by_policy += [False] * len(tokens)
         self.messages.append(Message(role="environment", text=text))
 
-    def fail(self, why: str) -> None:
-        """Ends the episode without a verdict on the policy."""
-        self.failure, self.goes_on = why, False
+    def end(self, reply: Reply) -> None:
+        """Ends the episode as the environment says; failures leave it unfinished."""
+        self.verdict, self.goes_on = reply.verdict, False
+        self.finished = reply.verdict is None or reply.verdict.failure is None
 
     def to_episode(self, environment: Environment) -> Episode:
         """Returns what was said."""
@@ -81,7 +81,6 @@ class _Row:
             completion=environment.completion(self.problem, messages),
             tool_calls=self.tool_calls,
             verdict=self.verdict,
-            failure=self.failure,
         )
 
 
@@ -228,33 +227,27 @@ def _answer_rows(
     """
     answers = map_across_processes(
         [(row.problem, tuple(row.messages)) for row in rows],
-        lambda calls: [_to_json(each) for each in answer_turns(environment, calls)],
+        lambda calls: [
+            dataclasses.asdict(reply) for reply in answer_turns(environment, calls)
+        ],
     )
-    for row, answer in zip(rows, map(_from_json, answers), strict=True):
-        if isinstance(answer, str):
-            row.fail(answer)
-            continue
-        row.tool_calls += answer.tool_calls
-        if answer.done:
-            row.finished, row.verdict, row.goes_on = True, answer.verdict, False
+    for row, reply in zip(rows, map(_read_reply, answers), strict=True):
+        row.tool_calls += reply.tool_calls
+        if reply.done:
+            row.end(reply)
             continue
         try:
-            tokens = tokenizer.encode(environment.format_reply(answer.text))
+            tokens = tokenizer.encode(environment.format_reply(reply.text))
         except KeyError as error:  # a closed vocabulary
-            row.fail(f"the reply {answer.text!r:.60} has an unknown word, {error}")
+            why = f"the reply {reply.text!r:.60} has an unknown word, {error}"
+            row.end(failed_reply(why))
             continue
-        row.add_reply(answer.text, tokens, room=limit - len(row.tokens))
+        row.add_reply(reply.text, tokens, room=limit - len(row.tokens))
 
 
-def _to_json(answer: Answer) -> Any:
-    return answer if isinstance(answer, str) else dataclasses.asdict(answer)
-
-
-def _from_json(answer: Any) -> Answer:
-    if isinstance(answer, str):
-        return answer
-    verdict = answer["verdict"]
-    return Reply(**{**answer, "verdict": Verdict(**verdict) if verdict else None})
+def _read_reply(fields: dict[str, Any]) -> Reply:
+    verdict = fields["verdict"]
+    return Reply(**{**fields, "verdict": Verdict(**verdict) if verdict else None})
 
 
 def _gather_rows(
@@ -296,5 +289,5 @@ def episode_metrics(rounds: Sequence[Rollouts]) -> dict[str, float]:
         "environment/turns": float(np.mean([e.num_turns for e in episodes])),
         "environment/tool_calls": float(np.mean([e.tool_calls for e in episodes])),
         "environment/tokens": tokens / len(episodes),
-        "environment/failures": float(np.mean([bool(e.failure) for e in episodes])),
+        "environment/failures": float(np.mean([e.failed for e in episodes])),
     }

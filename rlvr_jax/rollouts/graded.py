@@ -122,7 +122,7 @@ def _verdicts(
 ) -> list[Verdict]:
     """Returns the environment's verdicts where there are any, else the verifier's."""
     verdicts = [
-        _environment_verdict(episode)
+        episode.verdict if episode else None
         for episode, _ in zip(episodes, problems, strict=False)
     ]
     open_rows = [b for b, verdict in enumerate(verdicts) if verdict is None]
@@ -130,15 +130,6 @@ def _verdicts(
         setup.verifier([problems[b] for b in open_rows], [texts[b] for b in open_rows])
     )
     return [next(judged) if verdict is None else verdict for verdict in verdicts]
-
-
-def _environment_verdict(episode: Episode | None) -> Verdict | None:
-    if episode is None:
-        return None
-    if episode.failure:
-        reason = f"environment: {episode.failure}"
-        return Verdict(status="unverified", reason=reason)
-    return episode.verdict
 
 
 def verdicts_by_problem(rows: Iterable[Mapping[str, Any]]) -> Verdicts:

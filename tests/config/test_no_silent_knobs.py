@@ -11,6 +11,7 @@ import types
 from pathlib import Path
 
 import datasets
+import jax
 import numpy as np
 import pytest
 from checkpoints import word_config, write_checkpoint
@@ -147,6 +148,34 @@ def word_problems(tmp_path):
     return str(path)
 
 
+def run_episodes(whole, folder):
+    """Returns a config of episodes, which were sampled; its golds were read."""
+    story = WordProblemsTask(largest=20, sft_steps=(1,), train_steps=(1,))
+    tool = Calculator(max_turns=2, max_turn_tokens=8, largest_result=20)
+    config = dataclasses.replace(
+        whole,
+        task=story,
+        environment=tool,
+        probe=ProbeConfig(),
+        train=dataclasses.replace(whole.train, rfgo=RFGOConfig()),
+    )
+    called = Message(role="policy", text="<calc> 1 + 1 </calc>")
+    answer_turns(tool, [(story.problems("eval", seed=0)[0], (called,))])
+    tool.format_reply("")
+    setup = open_setup(config, folder / "unused", stages=("sft", "train"))
+    with setup.verifier, jax.set_mesh(setup.mesh):
+        sample_completions(
+            setup,
+            setup.problems("train", 8),
+            setup.initial_params(),
+            sampling=SAMPLING,
+            num_samples=1,
+            key=setup.stream_key("train"),
+            weight_version=np.int32(0),
+        )
+    return config
+
+
 @pytest.mark.usefixtures("restored_signals")
 def test_every_field_of_the_config_is_read(
     tmp_path, monkeypatch, word_problems, capsys
@@ -244,31 +273,7 @@ def test_every_field_of_the_config_is_read(
             score_completions(
                 reward, [asked], ["7"], judge=grader, seed=0, group_size=1
             )
-        # Episodes with a calculator; any environment reads what all have.
-        story = WordProblemsTask(largest=20, sft_steps=(1,), train_steps=(1,))
-        tool = Calculator(max_turns=2, max_turn_tokens=8, largest_result=20)
-        episodes = dataclasses.replace(
-            configs["chains"],
-            task=story,
-            environment=tool,
-            probe=ProbeConfig(),
-            train=dataclasses.replace(configs["chains"].train, rfgo=RFGOConfig()),
-        )
-        called = Message(role="policy", text="<calc> 1 + 1 </calc>")
-        answer_turns(tool, [(story.problems("train", seed=0)[0], (called,))])
-        tool.format_reply("")
-        setup = open_setup(episodes, tmp_path / "unused", stages=("sft", "train"))
-        with setup.verifier:
-            sample_completions(
-                setup,
-                setup.problems("train", 8),
-                setup.initial_params(),
-                sampling=SAMPLING,
-                num_samples=1,
-                key=setup.stream_key("train"),
-                weight_version=np.int32(0),
-            )
-        story.problems("eval", seed=0)[0]
+        episodes = run_episodes(configs["chains"], tmp_path)
         # A checkpoint to start from, and the tokenizer in its directory.
         start = write_checkpoint(tmp_path / "hf")
         pretrained = word_config(start, Path(word_problems))

@@ -170,7 +170,7 @@ def test_what_is_no_call_is_a_text_and_an_error_is_a_failure():
     for broken in ("<tool_call>{</tool_call>", "<tool_call>[1]</tool_call>"):
         assert _respond(broken).done
     failed = _respond('<tool_call>{"name": "breaks"}</tool_call>')
-    assert failed == "RuntimeError: the sandbox is gone"
+    assert failed.verdict.reason == "environment: RuntimeError: the sandbox is gone"
 
 
 @pytest.mark.usefixtures("library")

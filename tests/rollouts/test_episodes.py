@@ -254,7 +254,7 @@ def test_tokens_and_turns_bound_an_episode():
     assert max(turns) == 2
     for episode in rollouts.episodes:  # no reply that nothing follows
         assert episode.messages[-1].role == "policy"
-        assert episode.failure == ""
+        assert episode.verdict is None
     _, _, longer = _sampled(Echo(never_ends=True, max_turns=50))
     assert longer.lengths.max() <= T
     assert longer.lengths.max() >= T - 3
@@ -266,7 +266,7 @@ def test_a_failure_ends_its_episode_unverified_and_no_other():
     graded = grade_completions(setup, problems, rollouts)
     reasons = {}
     for one in graded:
-        if one.episode.failure or one.finished:
+        if one.episode.failed or one.finished:
             number = int(one.problem.id.rpartition("-")[2])
             reasons.setdefault(number, set()).add(
                 (one.verdict.status, one.verdict.reason)
@@ -281,7 +281,7 @@ def test_a_failure_ends_its_episode_unverified_and_no_other():
         1: {("unverified", "environment: OSError: the tool is gone")},
         2: {("correct", "the environment says so")},
     }
-    failed = [bool(episode.failure) for episode in rollouts.episodes]
+    failed = [episode.failed for episode in rollouts.episodes]
     assert episode_metrics([rollouts])["environment/failures"] == np.mean(failed)
     assert not rollouts.finished[np.array(failed)].any()
 
