@@ -22,7 +22,7 @@ from job_jax.schema import ConfigError, check
 from rlvr_jax.config.environment import Environment
 from rlvr_jax.config.task import Stage, Task
 from rlvr_jax.tokenizer.huggingface import render_chat
-from rlvr_jax.types import Message, Problem, Reply, Verdict
+from rlvr_jax.types import Message, Problem, Reply, Verdict, VerdictStatus
 
 _TOOL_CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 
@@ -135,7 +135,7 @@ class VerifiersEnvironment(Environment):
             raise state["error"]
         await env.rubric.score_rollout(state)
         reward = float(state["reward"])
-        status = "correct" if reward >= self.min_reward else "incorrect"
+        status: VerdictStatus = "correct" if reward >= self.min_reward else "incorrect"
         return Reply(
             done=True, verdict=Verdict(status=status, reason=f"reward {reward:g}")
         )

@@ -125,7 +125,7 @@ def sample_episodes(
     slot_steps = 0
     for turn in range(environment.max_turns):
         drawn = sampler.draw(live, is_first=turn == 0)
-        slot_steps += int(drawn.slot_steps)
+        slot_steps += int(drawn.slot_steps or 0)
         _add_turns(live, drawn, setup.tokenizer, limit=sampling.max_new_tokens)
         live = [row for row in live if row.goes_on and row.number < num_rows]
         room = sampling.max_new_tokens if turn + 1 < environment.max_turns else 0
