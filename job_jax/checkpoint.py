@@ -33,8 +33,12 @@ def latest_step(directory: pathlib.Path) -> int | None:
 
     Orbax names a checkpoint by its step once it is complete, and not before.
     """
-    steps = [int(p.name) for p in directory.glob("*") if p.name.isdigit()]
-    return max(steps, default=None)
+    return max(checkpoint_steps(directory), default=None)
+
+
+def checkpoint_steps(directory: pathlib.Path) -> list[int]:
+    """Returns the steps of all complete checkpoints, in their order."""
+    return sorted(int(p.name) for p in directory.glob("*") if p.name.isdigit())
 
 
 class StageCheckpoints:
@@ -93,6 +97,14 @@ class StageCheckpoints:
         wanted = {"params": target}
         return _from_nested_dict(wanted, self._read(step, wanted).state)["params"]
 
+    def restore_host_state(self, step: int) -> dict[str, Any]:
+        """Returns only the host state of a step. Raises CheckpointReadError."""
+        try:
+            args = ocp.args.Composite(host=ocp.args.JsonRestore())
+            return self._manager.restore(step, args=args).host
+        except Exception as error:  # as in _read
+            raise self._read_error(step, error) from error
+
     def _read(
         self, step: int, target: Any, **extra_args: ocp.args.CheckpointArgs
     ) -> Any:
@@ -110,11 +122,14 @@ class StageCheckpoints:
         except CheckpointMismatchError:
             raise
         except Exception as error:  # orbax raises nothing narrower for damaged arrays
-            cause = str(error.__cause__ or error).splitlines()[0]
-            raise CheckpointReadError(
-                f"checkpoint {self._directory}/{step} cannot be read ({cause:.200}); "
-                "remove it, and the run goes on from the one before"
-            ) from error
+            raise self._read_error(step, error) from error
+
+    def _read_error(self, step: int, error: Exception) -> CheckpointReadError:
+        cause = str(error.__cause__ or error).splitlines()[0]
+        return CheckpointReadError(
+            f"checkpoint {self._directory}/{step} cannot be read ({cause:.200}); "
+            "remove it, and the run goes on from the one before"
+        )
 
     def wait(self) -> None:
         """Returns when every save is on disk."""

@@ -1,9 +1,11 @@
 """Files that are written whole or not at all."""
 
 import contextlib
+import json
 import os
 import pathlib
 from collections.abc import Iterator
+from typing import Any
 
 
 @contextlib.contextmanager
@@ -25,3 +27,9 @@ def write_atomically(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
+
+
+def write_json(path: str | os.PathLike[str], value: Any) -> None:
+    """Writes `value` as JSON over what `path` held, whole or not at all."""
+    with write_atomically(path) as partial:
+        partial.write_text(json.dumps(value, indent=2) + "\n")

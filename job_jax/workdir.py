@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from job_jax.config_io import diff, from_json, to_json
-from job_jax.files import write_atomically
+from job_jax.files import write_json
 from job_jax.processes import (
     all_gather_json,
     barrier,
@@ -76,20 +76,45 @@ class Workdir:
                 "with --workdir"
             ) from error
         if self.has_config:
-            _check_same_config(self._config_path, config, mutable_sections)
+            saved = _read_config(self.config_path, type(config))
+            self._check_same_config(saved, config, mutable_sections)
+
+    def _check_same_config(
+        self,
+        saved: ConfigSection,
+        config: ConfigSection,
+        mutable_sections: tuple[str, ...],
+    ) -> None:
+        """Raises WorkdirError unless the job that is here may go on with `config`."""
+        lines = diff(saved, config)
+        if changed := [line for line in lines if not line.startswith(mutable_sections)]:
+            raise WorkdirError(
+                f"workdir {self.path} holds a run of another config "
+                f"({'; '.join(changed)}); use another --workdir, or the config it was "
+                "made with"
+            )
 
     @property
     def has_config(self) -> bool:
         """Returns whether a job has been recorded here."""
-        return self._config_path.exists()
+        return self.config_path.exists()
 
-    def write_config(self, config: ConfigSection, *, device: str) -> None:
-        """Writes config.json, unless an earlier attempt has."""
+    def write_config(
+        self,
+        config: ConfigSection,
+        *,
+        device: str,
+        more: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Writes config.json, with `more` in it, unless an earlier attempt has."""
         if is_primary() and not self.has_config:
-            _write_json(self._config_path, _provenance(config, device))
+            write_json(
+                self.config_path, {**_provenance(config, device), **(more or {})}
+            )
 
     @property
-    def _config_path(self) -> pathlib.Path:
+    def config_path(self) -> pathlib.Path:
+        """Returns where the job is recorded."""
         return self.path / "config.json"
 
     @property
@@ -106,7 +131,7 @@ class Workdir:
         """Writes summary.json with these values merged in, section by section."""
         if is_primary():
             merged = _deep_merge(self.read_summary(), values)
-            _write_json(self.path / SUMMARY_FILE, merged)
+            write_json(self.path / SUMMARY_FILE, merged)
 
 
 def check_shared(path: pathlib.Path) -> None:
@@ -143,25 +168,16 @@ def _deep_merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any
     return both
 
 
-def _check_same_config(
-    record: pathlib.Path, config: ConfigSection, mutable_sections: tuple[str, ...]
-) -> None:
+def _read_config(
+    record: pathlib.Path, config_class: type[ConfigSection]
+) -> ConfigSection:
     try:
-        saved = from_json(type(config), json.loads(record.read_text())["config"])
+        return from_json(config_class, json.loads(record.read_text())["config"])
     except (KeyError, TypeError, ValueError) as error:
         raise WorkdirError(
             f"{record} is not the record of a run of this version ({error}); use "
             "another --workdir"
         ) from error
-    changed = [
-        line for line in diff(saved, config) if not line.startswith(mutable_sections)
-    ]
-    if changed:
-        raise WorkdirError(
-            f"workdir {record.parent} holds a run of another config "
-            f"({'; '.join(changed)}); use another --workdir, or the config it was made "
-            "with"
-        )
 
 
 def _provenance(config: ConfigSection, device: str) -> dict[str, Any]:
@@ -187,8 +203,3 @@ def _git_commit() -> str | None:
         check=False,
     )
     return found.stdout.strip() or None
-
-
-def _write_json(path: pathlib.Path, value: Any) -> None:
-    with write_atomically(path) as partial:
-        partial.write_text(json.dumps(value, indent=2) + "\n")

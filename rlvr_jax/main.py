@@ -25,9 +25,11 @@ from rlvr_jax.learn.run_updates import LogprobMismatchError, StaleRolloutsError
 from rlvr_jax.learn.update import DivergedError
 from rlvr_jax.plan import compile_only, dry_run
 from rlvr_jax.plan.topology import stand_in_mesh
-from rlvr_jax.run.cli import parse
+from rlvr_jax.run.cli import Invocation, parse
+from rlvr_jax.run.lineage import Lineage, lineage_record
 from rlvr_jax.run.setup import RunSetup, open_setup
 from rlvr_jax.run.stage_table import REPORT, STAGES, is_finished
+from rlvr_jax.run.start import copy_start, copy_tokenizer
 from rlvr_jax.run.workdir import JUDGE_DIR, Workdir
 from rlvr_jax.stages.context import RunContext
 
@@ -57,17 +59,23 @@ def _run_command(argv: Sequence[str]) -> None:
     elif invocation.dry_run or invocation.workdir is None:
         start_jax(stand_in_mesh(config.mesh, topology) if topology else config.mesh)
         print(dry_run.describe(config, topology))
+        if invocation.lineage:
+            print(f"goes on from {invocation.lineage}")
     else:
         start_jax(config.mesh, multi_process=True)
-        assert_equal_across({"stage": invocation.stage, "config": to_json(config)})
+        asked = {"stage": invocation.stage, "config": to_json(config)}
+        assert_equal_across(asked | lineage_record(invocation.lineage))
         if invocation.stage == REPORT:
             read_run(invocation.workdir)  # refused before anything is made there
         workdir = Workdir(invocation.workdir, config)
-        _run_stages(config, workdir, stage=invocation.stage)
+        _run_stages(invocation, workdir)
 
 
-def _run_stages(config: Config, workdir: Workdir, *, stage: str) -> None:
+def _run_stages(invocation: Invocation, workdir: Workdir) -> None:
     """Runs what is not finished of a stage, or of all; then writes the report."""
+    config, stage = invocation.config, invocation.stage
+    if stage != REPORT:
+        workdir.record_steps(config)
     requested = [name for name in STAGES if stage in ("all", name)]
     pending = [
         name
@@ -75,7 +83,7 @@ def _run_stages(config: Config, workdir: Workdir, *, stage: str) -> None:
         if not is_finished(name, config=config, workdir=workdir)
     ]
     if pending:
-        _execute_stages(config, workdir, pending)
+        _execute_stages(config, workdir, pending, lineage=invocation.lineage)
     if not is_primary():
         return
     if stage == REPORT or (stage == "all" and is_report_stale(workdir.path)):
@@ -86,14 +94,27 @@ def _run_stages(config: Config, workdir: Workdir, *, stage: str) -> None:
         print(f"finished: {workdir.path} has nothing left to do for --stage={stage}")
 
 
-def _execute_stages(config: Config, workdir: Workdir, stages: Sequence[str]) -> None:
+def _execute_stages(
+    config: Config,
+    workdir: Workdir,
+    stages: Sequence[str],
+    *,
+    lineage: Lineage | None,
+) -> None:
     stop_signal = StopSignal()
     stop_signal.install()
     compile_counter = CompileCounter()
+    if lineage:
+        copy_tokenizer(config, workdir, lineage)
     setup = open_setup(config, workdir.tokenizer_path)
     if not is_finished("probe", config=config, workdir=workdir):
         config.probe.check_before_run(config, setup.tokenizer.encode)
-    workdir.write_config(config, device=describe_devices())
+    if lineage:
+        with jax.set_mesh(setup.mesh):
+            copy_start(setup, workdir, lineage)
+    workdir.write_config(
+        config, device=describe_devices(), more=lineage_record(lineage)
+    )
     for line in setup.dropped_report() if is_primary() else ():
         print(line, file=sys.stderr)
     with (
@@ -108,6 +129,7 @@ def _execute_stages(config: Config, workdir: Workdir, stages: Sequence[str]) -> 
             writer=writer,
             stop_signal=stop_signal,
             compile_counter=compile_counter,
+            lineage=lineage,
         )
         for stage in stages:
             stop_signal.check()

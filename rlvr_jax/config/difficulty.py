@@ -66,6 +66,8 @@ class CurriculumConfig(OpenSection):
     """
 
     registry: ClassVar[Registry] = CURRICULA
+    # True: what a step asks depends on the number of steps, which then may not change.
+    reads_num_steps: ClassVar[bool] = False
 
     @property
     def needs_initial_estimates(self) -> bool:

@@ -54,6 +54,22 @@ def make_optimizer(
     )
 
 
+def restart_schedule(opt_state: Any) -> Any:
+    """Returns an optimizer's state with its moments, at the schedule's first step.
+
+    Adam's own count, by which young moments are corrected, stays with them.
+    """
+
+    def restart(node: Any) -> Any:
+        if isinstance(node, optax.ScaleByScheduleState):
+            return node._replace(count=node.count * 0)
+        return node
+
+    return jax.tree.map(
+        restart, opt_state, is_leaf=lambda x: isinstance(x, optax.ScaleByScheduleState)
+    )
+
+
 def _is_decayed(path: tuple, param: Array) -> bool:
     """Returns whether a parameter is a matrix: no bias, no norm's scale, no vector.
 

@@ -9,6 +9,7 @@ from absl import flags
 from job_jax.command import UsageError, define_config_flags, parse_command
 from rlvr_jax.config import Config
 from rlvr_jax.models.huggingface import resolve_pretrained
+from rlvr_jax.run.lineage import Lineage, resolve_lineage
 from rlvr_jax.run.stage_table import REPORT, STAGES
 
 _USAGE = """\
@@ -29,6 +30,7 @@ class Invocation:
     dry_run: bool
     compile_only: bool
     topology: str | None  # the TPU slice to plan or compile for
+    lineage: Lineage | None  # the checkpoint that the run goes on from
 
 
 def parse(argv: Sequence[str]) -> Invocation:
@@ -62,9 +64,21 @@ def parse(argv: Sequence[str]) -> Invocation:
     flags.DEFINE_string(
         "topology", None, "a TPU slice, such as v5e:4x4", flag_values=values
     )
+    flags.DEFINE_string(
+        "continue_from",
+        "",
+        "another run, WORKDIR[@STEP] or WORKDIR@sft: the policy there is the start",
+        flag_values=values,
+    )
+    flags.DEFINE_boolean(
+        "continue_optimizer",
+        False,
+        "take along the optimizer's moments of --continue_from as well",
+        flag_values=values,
+    )
     config_path, config = parse_command(argv, values, usage=_USAGE, default=Config())
-    config = resolve_pretrained(config)
-    workdir, dry_run = values.workdir, values.dry_run
+    dry_run = values.dry_run
+    workdir = Path(values.workdir) if values.workdir else None
     topology = values.topology
     if values.compile_only and topology is None:
         raise UsageError("--compile_only needs a slice: add --topology=v5e:4x4")
@@ -74,12 +88,19 @@ def parse(argv: Sequence[str]) -> Invocation:
         )
     if not workdir and not dry_run and not topology:
         raise UsageError("--workdir=DIR is missing; say where the run shall live")
+    config, lineage = resolve_lineage(
+        resolve_pretrained(config),
+        values.continue_from,
+        has_optimizer=values.continue_optimizer,
+        workdir=workdir,
+    )
     return Invocation(
         config=config,
         config_path=config_path,
-        workdir=Path(workdir) if workdir else None,
+        workdir=workdir,
         stage=values.stage,
         dry_run=dry_run,
         compile_only=values.compile_only,
         topology=topology,
+        lineage=lineage,
     )

@@ -20,7 +20,7 @@ from rlvr_jax.models.huggingface import abstract_policy, hf_vocab_size
 from rlvr_jax.models.huggingface.config import CONFIG, Dtype, read_json
 from rlvr_jax.run.setup import RunSetup, open_setup
 from rlvr_jax.run.trainable import abstract_trainable
-from rlvr_jax.run.workdir import TOKENIZER_FILE
+from rlvr_jax.run.workdir import START, TOKENIZER_FILE
 from rlvr_jax.tasks import Stage
 from rlvr_jax.tokenizer import open_tokenizer
 
@@ -122,11 +122,13 @@ def find_checkpoint(path: Path) -> tuple[Path, int]:
     """Returns the directory of a stage's checkpoints, and the step that is meant.
 
     Of WORKDIR/checkpoints/STAGE/STEP that step; of WORKDIR/checkpoints/STAGE the
-    newest; of WORKDIR the newest of train, else of sft. Raises UsageError.
+    newest; of WORKDIR the newest of train, else of sft, else where it went on from.
+    Raises UsageError.
     """
     if path.name.isdigit() and (path / "state").is_dir():
         return path.parent, int(path.name)
-    for inner in (".", "checkpoints/train", "checkpoints/sft"):
+    stages = (f"checkpoints/{stage}" for stage in ("train", "sft", START))
+    for inner in (".", *stages):
         if (step := latest_step(path / inner)) is not None:
             return path / inner, step
     raise UsageError(
@@ -150,6 +152,24 @@ def load_checkpoint_params(setup: RunSetup, directory: Path, step: int) -> Any:
     )
 
 
+def load_params_before_rl(setup: RunSetup, checkpoints: Path) -> Any:
+    """Returns the policy's parameters that RL starts from, on the setup's mesh.
+
+    They are those of the newest checkpoint of stage `sft`, else of the one that the run
+    went on from, else those that a run starts from.
+    """
+    if (before := _checkpoint_before_rl(checkpoints)) is None:
+        return setup.initial_params()
+    return load_checkpoint_params(setup, before.parent, int(before.name))
+
+
+def _checkpoint_before_rl(checkpoints: Path) -> Path | None:
+    for stage in ("sft", START):
+        if (step := latest_step(checkpoints / stage)) is not None:
+            return checkpoints / stage / str(step)
+    return None
+
+
 def restore_policy_params(
     directory: Path,
     step: int,
@@ -164,19 +184,19 @@ def restore_policy_params(
 
     `whole` and `adapters` are shapes with shardings; `adapters` is None unless the
     checkpoint holds adapters alone. Those are merged into the parameters that RL
-    started from: the last checkpoint of stage `sft` beside it, else `init_params()`.
+    started from: the last checkpoint of stage `sft` beside it, else the one that the
+    run went on from, else `init_params()`.
     """
     with StageCheckpoints(directory) as checkpoints:
         target = whole if adapters is None else adapters
         params = checkpoints.restore_params(step, target)
     if adapters is None:
         return params
-    sft = directory.resolve().parent / "sft"
-    if (last := latest_step(sft)) is None:
+    if (before := _checkpoint_before_rl(directory.resolve().parent)) is None:
         base = init_params()
     else:
-        with StageCheckpoints(sft) as checkpoints:
-            base = checkpoints.restore_params(last, whole)
+        with StageCheckpoints(before.parent) as checkpoints:
+            base = checkpoints.restore_params(int(before.name), whole)
     merge = jax.jit(
         lambda base, adapters: lora.merge_adapters(graphdef, base, adapters, config),
         out_shardings=jax.tree.map(lambda leaf: leaf.sharding, whole),

@@ -1,16 +1,22 @@
 """A run's files beside every job's: rollouts/, tokens/, difficulty.jsonl, tokenizer."""
 
+import dataclasses
 import gzip
 import json
 import pathlib
+import shutil
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 import job_jax.workdir
-from job_jax.files import write_atomically
+from job_jax.checkpoint import latest_step
+from job_jax.config_io import diff
+from job_jax.files import write_atomically, write_json
 from job_jax.processes import is_primary
+from job_jax.schema import ConfigSection
+from job_jax.workdir import SUMMARY_FILE, WorkdirError
 from rlvr_jax.config import Config
 from rlvr_jax.types import BANDS, NUM_DECILES, TOKEN_CLASSES, TOKEN_STATS
 
@@ -18,6 +24,7 @@ TOKENIZER_FILE = "tokenizer.model"
 DIFFICULTY_FILE = "difficulty.jsonl"
 TOKENS_DIR = "tokens"
 JUDGE_DIR = "judge"  # the replies of a judge, so that none is paid for twice
+START = "start"  # of checkpoints/: the policy of another run that this one goes on from
 
 # Sections that say how a run is executed and watched, not what it computes.
 MUTABLE_SECTIONS = (
@@ -48,6 +55,7 @@ class Workdir(job_jax.workdir.Workdir):
     """One run's directory. Of several processes the first one writes."""
 
     def __init__(self, path: pathlib.Path, config: Config):
+        self._former_steps: int | None = None  # of RL, if it goes on to another number
         super().__init__(
             path,
             config,
@@ -59,6 +67,48 @@ class Workdir(job_jax.workdir.Workdir):
         super()._prepare(*args)
         if not self.has_config:
             self.tokenizer_path.unlink(missing_ok=True)
+            shutil.rmtree(self.checkpoints / START, ignore_errors=True)
+
+    def _check_same_config(
+        self,
+        saved: ConfigSection,
+        config: ConfigSection,
+        mutable_sections: tuple[str, ...],
+    ) -> None:
+        assert isinstance(saved, Config)
+        assert isinstance(config, Config)
+        steps = saved.train.steps, config.train.steps
+        train = dataclasses.replace(saved.train, steps=steps[1])
+        longer = dataclasses.replace(saved, train=train)
+        if steps[0] == steps[1] or any(
+            not line.startswith(mutable_sections) for line in diff(longer, config)
+        ):
+            super()._check_same_config(saved, config, mutable_sections)
+            return
+        done = latest_step(self.checkpoints / "train") or 0
+        if reason := _reason_against(saved, steps[1], done=done):
+            raise WorkdirError(
+                f"workdir {self.path} holds a run of {done} RL steps, and going on "
+                f"with train.steps={steps[1]} in place of {steps[0]} {reason}; use "
+                f"another --workdir with --continue_from={self.path}"
+            )
+        self._former_steps = steps[0]
+
+    def record_steps(self, config: Config) -> None:
+        """Records another number of RL steps than before, where the config has one.
+
+        Scores of the policy after RL are those of another policy then: they go.
+        """
+        if self._former_steps is None or not is_primary():
+            return
+        summary, record = self.read_summary(), json.loads(self.config_path.read_text())
+        for name in ("after", "gain"):
+            summary.get("eval", {}).pop(name, None)
+        write_json(self.path / SUMMARY_FILE, summary)
+        record["config"]["train"]["steps"] = config.train.steps
+        former = [*record.get("former_train_steps", []), self._former_steps]
+        write_json(self.config_path, {**record, "former_train_steps": former})
+        self._former_steps = None
 
     @property
     def tokenizer_path(self) -> pathlib.Path:
@@ -122,3 +172,31 @@ class Workdir(job_jax.workdir.Workdir):
                 by_decile=token_stats[:, :NUM_DECILES],
                 by_class=token_stats[:, NUM_DECILES:],
             )
+
+
+def _reason_against(config: Config, num_steps: int, *, done: int) -> str:
+    """Returns why a run of this config that did `done` RL steps cannot do `num_steps`.
+
+    "" if it ends as a run would that had asked for so many from the start.
+    """
+    train = config.train
+    if not done:
+        return ""
+    if num_steps < done:
+        return "would take steps back"
+    if train.optimizer.schedule != "constant":
+        return (
+            "would give the steps that are done another learning rate "
+            f"(train.optimizer.schedule={train.optimizer.schedule})"
+        )
+    if config.curriculum.reads_num_steps:
+        return (
+            "would ask other problems in the steps that are done (curriculum.name="
+            f"{config.curriculum.tags()['name']})"
+        )
+    if done > train.steps - train.staleness:
+        return (
+            f"lacks what train.staleness={train.staleness} would have drawn ahead "
+            "for the next step"
+        )
+    return ""

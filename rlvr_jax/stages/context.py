@@ -13,7 +13,8 @@ from job_jax.steps import StageSteps, StopSignal
 from rlvr_jax.learn.presets import algorithm_name
 from rlvr_jax.metrics.rollouts import run_summary
 from rlvr_jax.probe import rfgo_state
-from rlvr_jax.run.load import load_checkpoint_params
+from rlvr_jax.run.lineage import Lineage
+from rlvr_jax.run.load import load_checkpoint_params, load_params_before_rl
 from rlvr_jax.run.setup import RunSetup
 from rlvr_jax.run.stage_table import STAGES, count_steps, is_finished
 from rlvr_jax.run.workdir import Workdir
@@ -28,6 +29,7 @@ class RunContext:
     writer: MetricsWriter
     stop_signal: StopSignal
     compile_counter: CompileCounter
+    lineage: Lineage | None = None  # None: the run began anew
 
     def stage_steps(self, name: str, num_steps: int) -> StageSteps:
         """Returns the bookkeeping of one stage's steps."""
@@ -70,17 +72,14 @@ def load_stage_params(ctx: RunContext, stage: str) -> Any:
     """Returns the policy's parameters as stage `sft` or `train` left them.
 
     A stage of no steps leaves what was there before it: at first, the parameters that
-    the run starts from.
+    the run starts from, or goes on from.
     """
     setup = ctx.setup
     config = setup.config
-    steps = {"sft": config.sft.steps, "train": config.train.steps}
-    if stage == "train" and not config.train.steps:
-        stage = "sft"
-    if not steps[stage]:
-        return setup.initial_params()
-    directory = ctx.workdir.checkpoints / stage
-    return load_checkpoint_params(setup, directory, steps[stage])
+    checkpoints = ctx.workdir.checkpoints
+    if stage == "sft" or not config.train.steps:
+        return load_params_before_rl(setup, checkpoints)
+    return load_checkpoint_params(setup, checkpoints / stage, config.train.steps)
 
 
 def require_finished(ctx: RunContext, *stages: str) -> None:

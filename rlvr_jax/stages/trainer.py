@@ -15,7 +15,7 @@ from rlvr_jax.data.difficulty_summary import difficulty_metrics
 from rlvr_jax.learn.batches import batch_from_rollouts
 from rlvr_jax.learn.objectives import policy_objective
 from rlvr_jax.learn.run_updates import UpdateResult, run_updates
-from rlvr_jax.learn.update import Updater
+from rlvr_jax.learn.update import TrainState, Updater
 from rlvr_jax.metrics import doctor
 from rlvr_jax.metrics.doctor import Alarm, DoctorState
 from rlvr_jax.metrics.rollouts import rollout_metrics
@@ -23,6 +23,7 @@ from rlvr_jax.metrics.scores import summarize_completions
 from rlvr_jax.models.distribution import SamplingParams
 from rlvr_jax.rollouts.collect import RolloutBatch
 from rlvr_jax.run.setup import RunSetup
+from rlvr_jax.run.start import count_earlier_batches, load_start_state
 from rlvr_jax.run.throughput import StepTimer, Timing
 from rlvr_jax.run.trainable import TrainableParams, split_trainable
 from rlvr_jax.stages.context import RunContext, load_stage_params
@@ -109,15 +110,25 @@ class Trainer:
 def resume_or_init(trainer: Trainer, steps: StageSteps) -> TrainerState:
     """Returns the state of the newest checkpoint, or the one before the first step."""
     trainable, updater = trainer.trainable, trainer.updater
-    device, saved = steps.resume_or_init(
-        init=lambda: updater.init(trainable.init()),
-        abstract=lambda: updater.abstract_state(trainable.abstract),
-    )
+    workdir, lineage = trainer.ctx.workdir, trainer.ctx.lineage
+
+    def abstract() -> TrainState:
+        return updater.abstract_state(trainable.abstract)
+
+    def init() -> TrainState:
+        if lineage and lineage.has_optimizer:
+            return load_start_state(workdir, abstract())
+        return updater.init(trainable.init())
+
+    device, saved = steps.resume_or_init(init, abstract)
     if saved is not None:
         return TrainerState.from_json(device, saved, pool=trainer.pool)
     return TrainerState(
         device=device,
-        difficulty=initial_difficulty(trainer.ctx, trainer.pool),
+        difficulty=dataclasses.replace(
+            initial_difficulty(trainer.ctx, trainer.pool),
+            num_batches=count_earlier_batches(workdir),
+        ),
         doctor=DoctorState(),
         timing=Timing(),
         rfgo=trainer.probe.init_state() if trainer.probe else None,

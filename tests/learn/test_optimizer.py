@@ -15,7 +15,13 @@ from policies import named
 from job_jax.mesh import AXES
 from rlvr_jax.config import OptimizerConfig
 from rlvr_jax.learn.objectives import supervised_objective
-from rlvr_jax.learn.optimizer import cast_like, random_bits, stochastic_round
+from rlvr_jax.learn.optimizer import (
+    cast_like,
+    make_optimizer,
+    random_bits,
+    restart_schedule,
+    stochastic_round,
+)
 from rlvr_jax.learn.update import Updater
 from rlvr_jax.models import param_shardings
 
@@ -152,3 +158,35 @@ def test_the_same_seed_and_step_round_alike_bit_for_bit(way):
     expected, found = _stepped()[0], _stepped(**way)[0]
     for name, value in expected.items():
         np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+def test_a_schedule_begins_anew_and_the_moments_stay():
+    """Adam's count stays as well: it says how much of the moments there is."""
+    params = {"w": jnp.ones((2, 2), jnp.float32)}
+    optimizer = make_optimizer(OptimizerConfig(warmup_steps=4), 100)
+    state = fresh = optimizer.init(params)
+    with jax.numpy_dtype_promotion("standard"):  # as Updater calls optax
+        for _ in range(3):
+            _, state = optimizer.update(params, state, params)
+    restarted = restart_schedule(state)
+
+    def nodes(of, kind):
+        leaves = jax.tree.leaves(of, is_leaf=lambda node: isinstance(node, kind))
+        return [node for node in leaves if isinstance(node, kind)]
+
+    [kept], [was], [first] = (
+        nodes(each, optax.ScaleByAdamState) for each in (restarted, state, fresh)
+    )
+    assert int(kept.count) == 3
+    for name in ("mu", "nu"):
+        moment = getattr(kept, name)["w"]
+        np.testing.assert_array_equal(moment, getattr(was, name)["w"])
+        assert (moment != getattr(first, name)["w"]).all()
+    [counts], [before] = (
+        nodes(each, optax.ScaleByScheduleState) for each in (restarted, state)
+    )
+    assert (int(counts.count), int(before.count)) == (0, 3)
+    with jax.numpy_dtype_promotion("standard"):
+        updates, _ = optimizer.update(params, restarted, params)
+        later, _ = optimizer.update(params, state, params)
+    np.testing.assert_allclose(updates["w"] * 4, later["w"], rtol=1e-5)

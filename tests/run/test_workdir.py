@@ -145,3 +145,103 @@ def test_the_record_reloads_as_the_config(workdir):
     text = json.loads((workdir.path / "config.json").read_text())
     assert text["config"] != to_json(other)
     assert text["config"] == to_json(CONFIG)
+
+
+def change_steps(workdir, steps, saved=CONFIG, **changes):
+    """Opens the workdir with another number of RL steps, and records it."""
+    config = override(saved, {"train.steps": str(steps), **changes})
+    again = Workdir(workdir.path, config)
+    again.record_steps(config)
+    return again
+
+
+def do_steps(workdir, number):
+    (workdir.checkpoints / "train" / str(number)).mkdir(parents=True)
+
+
+def test_a_run_may_be_asked_for_more_steps(workdir):
+    do_steps(workdir, 200)
+    workdir.update_summary(
+        {"params": 5, "eval": {"before": {"n": 1}, "after": {"n": 2}, "gain": 3}}
+    )
+    change_steps(workdir, 250)
+    record = read_run(workdir.path).metadata
+    assert record["config"] == to_json(override(CONFIG, {"train.steps": "250"}))
+    assert record["device"] == "abacus"
+    # What was measured after the last step was measured of another policy.
+    assert workdir.read_summary() == {"params": 5, "eval": {"before": {"n": 1}}}
+    saved = override(CONFIG, {"train.steps": "250"})
+    change_steps(workdir, 300, saved, **{"log.progress_every": "3"})
+    assert read_run(workdir.path).metadata["former_train_steps"] == [200, 250]
+    before = tree(workdir.path)
+    with pytest.raises(WorkdirError, match=r"seed: 0 -> 1; train.steps: 300 -> 301"):
+        change_steps(workdir, 301, saved, seed="1")
+    assert tree(workdir.path) == before
+
+
+def test_the_same_number_of_steps_is_no_news(workdir):
+    workdir.update_summary({"eval": {"after": {"n": 2}}})
+    before = (workdir.path / "config.json").read_bytes()
+    change_steps(workdir, CONFIG.train.steps)
+    assert (workdir.path / "config.json").read_bytes() == before
+    assert workdir.read_summary() == {"eval": {"after": {"n": 2}}}
+
+
+@pytest.mark.parametrize(
+    ("done", "steps", "settings", "reason"),
+    [
+        (8, 7, {}, "would take steps back"),
+        (8, 12, {"train.optimizer.schedule": "cosine"}, "schedule=cosine"),
+        (8, 9, {"train.optimizer.schedule": "cosine"}, "another learning rate"),
+        (8, 12, {"curriculum.name": "easy_to_hard"}, "curriculum.name=easy_to_hard"),
+        (
+            10,
+            12,
+            {"train.staleness": "1", "train.loss.tis_cap": "2"},
+            "train.staleness=1 would have drawn ahead",
+        ),
+    ],
+)
+def test_steps_that_are_done_stay_as_they_are(tmp_path, done, steps, settings, reason):
+    saved = override(CONFIG, {"train.steps": "10", **settings})
+    workdir = Workdir(tmp_path, saved)
+    workdir.write_config(saved, device="abacus")
+    do_steps(workdir, done)
+    with pytest.raises(WorkdirError) as caught:
+        change_steps(workdir, steps, saved)
+    message = str(caught.value)
+    assert reason in message
+    assert f"--continue_from={tmp_path}" in message
+    assert "\n" not in message
+    assert read_run(tmp_path).config["train"]["steps"] == 10
+
+
+@pytest.mark.parametrize(
+    ("done", "steps", "settings"),
+    [
+        (8, 8, {}),
+        (8, 9, {}),
+        (10, 11, {}),
+        (0, 3, {"train.optimizer.schedule": "cosine"}),
+        (9, 12, {"train.staleness": "1", "train.loss.tis_cap": "2"}),
+    ],
+)
+def test_steps_that_are_not_done_may_be_any(tmp_path, done, steps, settings):
+    saved = override(CONFIG, {"train.steps": "10", **settings})
+    workdir = Workdir(tmp_path, saved)
+    workdir.write_config(saved, device="abacus")
+    if done:
+        do_steps(workdir, done)
+    change_steps(workdir, steps, saved)
+    assert read_run(tmp_path).config["train"]["steps"] == steps
+
+
+def test_a_copy_of_anothers_policy_goes_with_the_run_that_was_refused(tmp_path):
+    refused = Workdir(tmp_path, CONFIG)
+    (refused.checkpoints / "start" / "4").mkdir(parents=True)
+    again = Workdir(tmp_path, CONFIG)
+    assert not (again.checkpoints / "start").exists()
+    (again.checkpoints / "start" / "4").mkdir(parents=True)
+    again.write_config(CONFIG, device="abacus")
+    Workdir(tmp_path, CONFIG)
+    assert (again.checkpoints / "start" / "4").is_dir()

@@ -24,7 +24,7 @@ from rlvr_jax.analysis.features.text import format_dynamics, format_seed_groups
 from rlvr_jax.analysis.workdir import CONFIG_FILE, read_run
 from rlvr_jax.config import Config
 from rlvr_jax.probe.weight_noise import noise_file, write_noise
-from rlvr_jax.run.load import load_checkpoint_params, load_policy
+from rlvr_jax.run.load import load_params_before_rl, load_policy
 from sae_jax.stats.dynamics import Thresholds
 
 _THRESHOLD_HELP = {
@@ -110,13 +110,10 @@ def _compute(
     if not noise_file(workdir, step).is_file() and after.is_dir():
         config = load_config(workdir / CONFIG_FILE, Config)
         with load_policy(config, after, stage="eval") as loaded:
-            setup, num_steps = loaded.setup, config.sft.steps
             write_noise(
-                setup,
+                loaded.setup,
                 workdir,
-                before=load_checkpoint_params(setup, checkpoints / "sft", num_steps)
-                if num_steps
-                else setup.initial_params(),
+                before=load_params_before_rl(loaded.setup, checkpoints),
                 after=loaded.params,
                 step=step,
             )

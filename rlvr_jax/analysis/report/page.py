@@ -31,6 +31,7 @@ from rlvr_jax.analysis.tables import (
     format_with_interval,
 )
 from rlvr_jax.analysis.workdir import RunArtifacts, read_run
+from rlvr_jax.run.lineage import read_lineage
 
 REPORT_FILE = "report/index.html"
 
@@ -149,6 +150,13 @@ def lead_paragraph(run: RunArtifacts) -> str:
     if "stages" in run.summary:
         text += f", {format_duration(sum(run.summary['stages'].values()))} in all"
     text += "."
+    if lineage := read_lineage(run.metadata):
+        text += f" It goes on from {lineage}"
+        while lineage := lineage.earlier:
+            text += f"; that from {lineage}"
+        text += "."
+    if former := run.metadata.get("former_train_steps"):
+        text += f" It was asked for {' and '.join(map(str, former))} steps at first."
     if (scores := _pass_before_and_after(run)) is not None:
         k, before, after = scores
         problems = run.summary["eval"]["after"]["problems"]

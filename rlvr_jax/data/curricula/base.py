@@ -59,7 +59,9 @@ class DrawState:
     seed: int
     batch_index: int  # batches served before this one, by dynamic sampling as well
     step: int
-    num_steps: int  # of the whole stage
+    num_steps: (
+        int  # of the whole stage; a curriculum that reads it sets reads_num_steps
+    )
     source_size: int  # problems in the source; the pool may be its beginning only
     bands_config: DifficultyConfig  # where the bands are cut
     read_levels: Callable[[], Int[np.ndarray, " N"]]  # Problem.level over the pool

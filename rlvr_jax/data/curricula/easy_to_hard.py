@@ -1,6 +1,7 @@
 """A curriculum that moves from the easiest problems of the pool to the hardest."""
 
 import dataclasses
+from typing import ClassVar
 
 import numpy as np
 
@@ -22,6 +23,8 @@ class EasyToHard(Curriculum):
     The rank is by pass rate (before RL, or the posterior's mean), then by level, then
     by position in the pool: without estimates the levels alone decide.
     """
+
+    reads_num_steps: ClassVar[bool] = True
 
     window_fraction: PositiveFraction = 0.5  # share of the pool that is eligible
     difficulty_source: Source = "initial"  # pass rate before RL; online: posterior

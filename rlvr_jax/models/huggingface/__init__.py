@@ -1,6 +1,6 @@
 """Hugging Face checkpoints in and out."""
 
-from rlvr_jax.models.huggingface.config import hf_vocab_size
+from rlvr_jax.models.huggingface.config import canonical_config, hf_vocab_size
 from rlvr_jax.models.huggingface.load import (
     abstract_policy,
     load_hf,
@@ -13,6 +13,7 @@ from rlvr_jax.models.huggingface.save import COPIED_FILES, save_hf
 __all__ = [
     "COPIED_FILES",
     "abstract_policy",
+    "canonical_config",
     "hf_vocab_size",
     "load_hf",
     "resolve_model",

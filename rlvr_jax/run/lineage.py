@@ -1,0 +1,208 @@
+"""Which checkpoint of another run a run goes on from: asked for, found, recorded."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from job_jax.checkpoint import checkpoint_steps
+from job_jax.command import UsageError, load_config
+from job_jax.config_io import diff
+from job_jax.schema import check
+from rlvr_jax.config import Config
+from rlvr_jax.models.huggingface import canonical_config
+
+CONFIG_FILE = "config.json"
+_KEY = "continued_from"  # of config.json
+_FLAG = "--continue_from"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Lineage:
+    """The checkpoint that a run started from; config.json has it as `continued_from`.
+
+    `has_optimizer`: the optimizer's moments were taken along. `earlier` is where that
+    run had started from, None if it was not another's checkpoint.
+    """
+
+    workdir: str  # absolute
+    stage: Literal["sft", "train"]
+    step: int
+    has_optimizer: bool
+    earlier: "Lineage | None" = None
+
+    @property
+    def checkpoints(self) -> Path:
+        """Returns the directory of the checkpoint's stage."""
+        return Path(self.workdir) / "checkpoints" / self.stage
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the lineage as plain JSON."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Returns the lineage that `to_json` wrote."""
+        earlier = data["earlier"] and cls.from_json(data["earlier"])
+        return cls(**{**data, "earlier": earlier})
+
+    def __str__(self) -> str:
+        """Returns "runs/a, step 120 of RL, without its optimizer"."""
+        stage = {"sft": "SFT", "train": "RL"}[self.stage]
+        taken = "with" if self.has_optimizer else "without"
+        return f"{self.workdir}, step {self.step} of {stage}, {taken} its optimizer"
+
+
+def lineage_record(lineage: Lineage | None) -> dict[str, Any]:
+    """Returns what config.json says of it."""
+    return {_KEY: lineage.to_json()} if lineage else {}
+
+
+def read_lineage(metadata: Mapping[str, Any]) -> Lineage | None:
+    """Returns the lineage that a config.json tells, None if its run began anew."""
+    return Lineage.from_json(metadata[_KEY]) if _KEY in metadata else None
+
+
+def resolve_lineage(
+    config: Config, source: str, *, has_optimizer: bool, workdir: Path | None
+) -> tuple[Config, Lineage | None]:
+    """Returns the config of a run that goes on, and from which checkpoint it does.
+
+    `source` is "WORKDIR", "WORKDIR@STEP", "WORKDIR@sft", or "" for a run that begins
+    anew. A run that is recorded in `workdir` goes on from where it started, and need
+    not be told again. The supervised start of one that goes on is left out. Raises
+    UsageError, and ConfigError where the policies are not the same.
+    """
+    if has_optimizer and not source:
+        raise UsageError(f"--continue_optimizer goes with {_FLAG}=WORKDIR[@STEP]")
+    record = workdir / CONFIG_FILE if workdir else None
+    if record and record.is_file():
+        lineage = read_lineage(_read_record(record))
+        if source:
+            _check_is_recorded(lineage, source, has_optimizer, record.parent)
+    else:
+        lineage = _find_lineage(source, has_optimizer) if source else None
+        if lineage:
+            _check_same_policy(lineage, config)
+    if lineage:
+        sft = dataclasses.replace(config.sft, steps=0)
+        config = dataclasses.replace(config, sft=sft)
+    return config, lineage
+
+
+def _find_lineage(source: str, has_optimizer: bool) -> Lineage:
+    path, mark = _split(source)
+    record = path / CONFIG_FILE
+    if not record.is_file():
+        raise UsageError(
+            f"{_FLAG}={source}: no {record}; give the workdir of a run, and behind an "
+            "@ a step of RL, or sft"
+        )
+    earlier = read_lineage(_read_record(record))
+    there = {s: checkpoint_steps(path / "checkpoints" / s) for s in ("train", "sft")}
+    stage: Literal["sft", "train"] = "train"
+    if mark == "sft" or not (mark or there["train"]):
+        stage, mark = "sft", ""
+    if not there[stage]:
+        raise UsageError(f"{_FLAG}={source}: {path} has no complete checkpoint yet")
+    step = int(mark) if mark.isdecimal() else there[stage][-1]
+    if (mark and str(step) != mark) or step not in there[stage]:
+        steps = ", ".join(map(str, there[stage])) or "none"
+        raise UsageError(
+            f"{_FLAG}={source}: no checkpoint of RL step {mark} (there are {steps}; "
+            "@sft is the one before RL)"
+        )
+    if has_optimizer and stage == "sft":
+        raise UsageError(
+            f"{_FLAG}={source}: the optimizer of SFT has other moments than RL's; "
+            "leave out --continue_optimizer"
+        )
+    return Lineage(
+        workdir=str(path.resolve()),
+        stage=stage,
+        step=step,
+        has_optimizer=has_optimizer,
+        earlier=earlier,
+    )
+
+
+def _split(source: str) -> tuple[Path, str]:
+    path, at, mark = source.rpartition("@")
+    if not at or Path(source).is_dir():
+        return Path(source), ""
+    return Path(path), mark
+
+
+def _read_record(path: Path) -> dict[str, Any]:
+    try:
+        record = json.loads(path.read_text())
+    except ValueError as error:
+        raise UsageError(f"{path} is not JSON ({error})") from error
+    return record if isinstance(record, dict) else {}
+
+
+def _check_is_recorded(
+    lineage: Lineage | None, source: str, has_optimizer: bool, workdir: Path
+) -> None:
+    """Raises UsageError unless the run in `workdir` went on from `source`."""
+    path, mark = _split(source)
+    if lineage is None:
+        raise UsageError(
+            f"{_FLAG}={source}: workdir {workdir} holds a run that began without it; "
+            + (
+                f"more steps of it are --config.train.steps=N without {_FLAG}"
+                if path.resolve() == workdir.resolve()
+                else "use another --workdir"
+            )
+        )
+    asked = (str(path.resolve()), has_optimizer)
+    marks = ("", "sft" if lineage.stage == "sft" else str(lineage.step))
+    if asked != (lineage.workdir, lineage.has_optimizer) or mark not in marks:
+        raise UsageError(
+            f"workdir {workdir} holds a run that went on from {lineage}; use another "
+            f"--workdir for {_FLAG}={source}"
+            f"{' --continue_optimizer' if has_optimizer else ''}"
+        )
+
+
+def _check_same_policy(lineage: Lineage, config: Config) -> None:
+    """Raises ConfigError unless the config's policy has the checkpoint's shapes."""
+    source = load_config(Path(lineage.workdir) / CONFIG_FILE, Config)
+    theirs, ours = (
+        dataclasses.replace(
+            canonical_config(each.model),
+            max_seq_len=1,
+            param_dtype=each.model.param_dtype,
+        )
+        for each in (source, config)
+    )
+    lines = [f"model.{line}" for line in diff(theirs, ours)]
+    kinds = source.tokenizer.kind, config.tokenizer.kind
+    if kinds[0] != kinds[1]:
+        lines.append(f"tokenizer.kind: {kinds[0]} -> {kinds[1]}")
+    elif kinds[0] == "word_level":
+        words, other = (len(each.task.vocabulary()) for each in (source, config))
+        if source.task.vocabulary() != config.task.vocabulary():
+            lines.append(f"the task's vocabulary: {words} -> {other} words")
+    check(
+        not lines,
+        f"the policy of {lineage} is not the config's ({'; '.join(lines)}); give the "
+        "config the same",
+    )
+    ranks = source.train.lora.rank, config.train.lora.rank
+    check(
+        not (lineage.has_optimizer and any(ranks)),
+        f"train.lora.rank: {ranks[0]} -> {ranks[1]}: adapters are merged and new ones "
+        "begin, which have no moments yet; leave out --continue_optimizer",
+    )
+    moments = (
+        source.train.optimizer.moments_dtype,
+        config.train.optimizer.moments_dtype,
+    )
+    check(
+        not lineage.has_optimizer or moments[0] == moments[1],
+        f"train.optimizer.moments_dtype: {moments[0]} -> {moments[1]}: the moments of "
+        f"{lineage.workdir} are {moments[0]}; keep it, or leave out "
+        "--continue_optimizer",
+    )
