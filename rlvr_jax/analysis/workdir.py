@@ -13,11 +13,10 @@ from job_jax.command import UsageError
 from job_jax.metrics import METRICS_FILE, read_metrics
 from rlvr_jax.config import DifficultyConfig
 from rlvr_jax.metrics.doctor import Alarm, check_run
-from rlvr_jax.run.workdir import read_rollouts, rollouts_file
+from rlvr_jax.run.workdir import read_rollouts, rollouts_file, saved_rollouts
 
 CONFIG_FILE = "config.json"
 SUMMARY_FILE = "summary.json"
-ROLLOUTS_DIR = "rollouts"
 
 
 class NotAWorkdirError(UsageError):
@@ -76,6 +75,7 @@ class RunArtifacts:
             return []
         return check_run(
             rows,
+            total_steps=self.config["train"]["steps"],
             window=self.config["log"]["alarm_window"],
             max_logprob_mismatch=self.config["train"]["max_logprob_mismatch"],
             max_unexplained_growth=self.config["probe"]["max_unexplained_growth"],
@@ -84,8 +84,7 @@ class RunArtifacts:
 
     def rollout_steps(self, stage: str) -> list[int]:
         """Returns the steps of a stage whose completions were saved."""
-        files = (self.path / ROLLOUTS_DIR).glob(f"{stage}_*.jsonl.gz")
-        return sorted(int(file.name.split(".")[0].rsplit("_", 1)[1]) for file in files)
+        return saved_rollouts(self.path).get(stage, [])
 
     def rollouts(self, stage: str, step: int) -> list[dict[str, Any]]:
         """Returns the completions saved at one step."""

@@ -1,10 +1,11 @@
 """Completions as text, each with its verdict and what its text shows."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from rlvr_jax.rollouts import behavior
 from rlvr_jax.run.setup import RunSetup
@@ -43,7 +44,10 @@ class GradedCompletion:
     posterior_band: Band | None = None
 
     def to_json(self, stage: str, step: int) -> dict[str, Any]:
-        """Returns the completion as a line of rollouts/."""
+        """Returns the completion as a line of rollouts/.
+
+        Its reward is that of the verdict alone, 1 or 0.
+        """
         return {
             "stage": stage,
             "step": step,
@@ -51,7 +55,9 @@ class GradedCompletion:
             "level": self.problem.level,
             "type": self.problem.type,
             "prompt": self.problem.prompt,
+            "gold": self.problem.gold,
             "completion": self.completion,
+            "answer": self.verdict.answer,
             "verdict": self.verdict.status,
             "reason": self.verdict.reason,
             "reward": float(self.verdict.status == "correct"),
@@ -130,6 +136,29 @@ def _verdicts(
         setup.verifier([problems[b] for b in open_rows], [texts[b] for b in open_rows])
     )
     return [next(judged) if verdict is None else verdict for verdict in verdicts]
+
+
+def training_rows(
+    graded: Sequence[GradedCompletion],
+    step: int,
+    *,
+    rewards_PG: Float[np.ndarray, " P G"],
+    advantages_PG: Float[np.ndarray, " P G"],
+    reward_parts: Mapping[str, Float[np.ndarray, " P G"]],
+) -> Iterator[dict[str, Any]]:
+    """Yields a training step's completions as lines of rollouts/, with their rewards.
+
+    `reward_parts` are unweighted; where there are several, each is told.
+    """
+    for b, completion in enumerate(graded):
+        row = completion.to_json("train", step)
+        row["reward"] = float(rewards_PG.flat[b])
+        row["advantage"] = float(advantages_PG.flat[b])
+        if len(reward_parts) > 1:
+            row["reward_parts"] = {
+                name: float(part_PG.flat[b]) for name, part_PG in reward_parts.items()
+            }
+        yield row
 
 
 def verdicts_by_problem(rows: Iterable[Mapping[str, Any]]) -> Verdicts:

@@ -40,6 +40,16 @@ def rollouts_file(workdir: pathlib.Path, stage: str, step: int) -> pathlib.Path:
     return workdir / "rollouts" / f"{stage}_{step:06d}.jsonl.gz"
 
 
+def saved_rollouts(workdir: pathlib.Path) -> dict[str, list[int]]:
+    """Returns the steps whose completions were saved, by stage, in order."""
+    steps: dict[str, list[int]] = {}
+    for file in sorted((workdir / "rollouts").glob("*_*.jsonl.gz")):
+        stage, _, step = file.name.split(".")[0].rpartition("_")
+        if step.isdigit():
+            steps.setdefault(stage, []).append(int(step))
+    return steps
+
+
 def read_rollouts(path: pathlib.Path) -> list[dict[str, Any]]:
     """Returns the completions in one file of rollouts/."""
     with gzip.open(path, "rt", encoding="utf-8") as lines:

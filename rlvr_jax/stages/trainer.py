@@ -22,6 +22,7 @@ from rlvr_jax.metrics.rollouts import rollout_metrics
 from rlvr_jax.metrics.scores import summarize_completions
 from rlvr_jax.models.distribution import SamplingParams
 from rlvr_jax.rollouts.collect import RolloutBatch
+from rlvr_jax.rollouts.graded import training_rows
 from rlvr_jax.run.setup import RunSetup
 from rlvr_jax.run.start import count_earlier_batches, load_start_state
 from rlvr_jax.run.throughput import StepTimer, Timing
@@ -246,6 +247,7 @@ def _check_health(
         state,
         step,
         metrics,
+        total_steps=config.train.steps,
         window=config.log.alarm_window,
         max_logprob_mismatch=config.train.max_logprob_mismatch,
         max_unexplained_growth=config.probe.max_unexplained_growth,
@@ -264,7 +266,13 @@ def save_if_due(
     config, workdir = trainer.setup.config, trainer.ctx.workdir
     if step % config.log.rollouts_every and step + 1 != config.train.steps:
         return
-    rows = (completion.to_json("train", step) for completion in rollouts.groups.graded)
+    rows = training_rows(
+        rollouts.groups.graded,
+        step,
+        rewards_PG=rollouts.rewards,
+        advantages_PG=rollouts.advantages,
+        reward_parts=rollouts.reward_parts,
+    )
     workdir.write_rollouts("train", step, rows)
     workdir.write_token_stats(step, update.token_stats)
     samples = rollouts.groups.graded[:_NUM_TEXT_SAMPLES]

@@ -4,7 +4,6 @@ import dataclasses
 import json
 import os
 import pathlib
-from typing import Any
 
 import jinja2
 
@@ -22,6 +21,7 @@ from rlvr_jax.analysis.report import (
     reward_features,
     tokens,
 )
+from rlvr_jax.analysis.report.samples import samples_by_step, wrong_samples
 from rlvr_jax.analysis.tables import (
     INTERVALS_OF_SCORES,
     NO_BREAK_SPACE,
@@ -60,10 +60,6 @@ _LAST_SECTIONS = (
     learning.sft,
     learning.cost,
 )
-# Of each saved batch shown: completions per verdict, and characters of each.
-_SAMPLES_PER_VERDICT = 2
-_MAX_CHARACTERS = 2000
-_TEXTS = ("prompt", "completion")
 
 
 def is_report_stale(workdir: pathlib.Path) -> bool:
@@ -107,7 +103,8 @@ def render_page(run: RunArtifacts) -> str:
         lead=lead_paragraph(run),
         tiles=tiles(run),
         sections=[section for section in sections if section is not None],
-        samples=sample_groups(run),
+        samples=samples_by_step(run),
+        wrong=wrong_samples(run),
         record=json.dumps(run.metadata, indent=2),
     )
 
@@ -118,6 +115,10 @@ def headline(run: RunArtifacts) -> str:
         done = len(run.metrics.get("train", []))
         return f"{done} of {run.config['train']['steps']} training steps done"
     k, before, after = scores
+    if before["mean"] == after["mean"] == 0:
+        return "No held-out answer was correct, before RL or after"
+    if before["mean"] == after["mean"] == 1:
+        return "Every held-out answer was correct, before RL and after"
     change = f"{format_percent(before['mean'])} to {format_percent(after['mean'])}"
     gain = run.summary["eval"]["gain"]["pass@k"][k]
     if gain["low"] is None:
@@ -126,6 +127,8 @@ def headline(run: RunArtifacts) -> str:
         return f"Pass@{k} rose from {change}"
     if gain["high"] < 0:
         return f"Pass@{k} fell from {change}"
+    if format_percent(before["mean"]) == format_percent(after["mean"]):
+        return f"Pass@{k} stayed at {format_percent(before['mean'])}"
     return f"Pass@{k} went from {change}, within the noise"
 
 
@@ -204,33 +207,6 @@ def tiles(run: RunArtifacts) -> list[Tile]:
     if rate := run.summary.get("throughput", {}).get("rollout_tokens_per_s"):
         found.append(Tile(label="sampled tokens/s", value=format_number(rate)))
     return found
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SampleGroup:
-    """Completions of one step, as the page shows them."""
-
-    title: str
-    rows: list[dict[str, Any]]
-
-
-def sample_groups(run: RunArtifacts) -> list[SampleGroup]:
-    """Returns completions of the first and the last saved training step, by verdict."""
-    steps = run.rollout_steps("train")
-    groups = []
-    for step in dict.fromkeys(steps[:1] + steps[-1:]):
-        rollouts = run.rollouts("train", step)
-        rows = []
-        for verdict in ("correct", "incorrect", "unverified"):
-            picked = [r for r in rollouts if r["verdict"] == verdict]
-            for row in picked[:_SAMPLES_PER_VERDICT]:
-                rows.append(row | {name: _truncate(row[name]) for name in _TEXTS})
-        groups.append(SampleGroup(title=f"Step {step}", rows=rows))
-    return groups
-
-
-def _truncate(text: str) -> str:
-    return text if len(text) <= _MAX_CHARACTERS else text[:_MAX_CHARACTERS] + " …"
 
 
 def _pass_before_and_after(

@@ -1,13 +1,14 @@
 """The report: made from a workdir's files alone, safe with model text, complete."""
 
 import dataclasses
+import gzip
 import html.parser
 import json
 import math
 import re
 
 import pytest
-from run_workdirs import config, make_workdir
+from run_workdirs import config, make_workdir, rollout
 
 from job_jax.metrics import MetricsWriter
 from rlvr_jax.analysis import NotAWorkdirError, read_run, write_report
@@ -31,7 +32,9 @@ from rlvr_jax.analysis.report.learning import (
     learning,
 )
 from rlvr_jax.analysis.report.page import headline, lead_paragraph, render_page
+from rlvr_jax.analysis.report.samples import wrong_samples
 from rlvr_jax.analysis.tables import INTERVALS_OF_SCORES
+from rlvr_jax.run.workdir import rollouts_file
 
 
 class Page(html.parser.HTMLParser):
@@ -90,6 +93,7 @@ def test_page_has_every_part_of_a_whole_run(whole):
         "The run doctor",
         "Supervised fine-tuning",
         "Time and cost",
+        "Why samples are wrong",
         "What it writes",
     ]
 
@@ -116,10 +120,57 @@ def test_model_text_is_shown_and_never_run(whole):
 
 
 def test_samples_are_of_the_first_and_last_step_two_of_each_verdict(whole):
-    text = whole[1]
+    text = whole[1].split("<h2>What it writes</h2>")[1]
     assert text.count("early words") == 5  # 2 correct, 2 incorrect, 1 unverified
     assert text.count("alert(") == 5
     assert "middle words" not in text
+
+
+def test_wrong_samples_of_each_band_stand_beside_gold_and_answer(whole):
+    """Of the last saved step; problems 1, 2 and 5 are wrong, of bands medium, hard."""
+    section = whole[1].split("<h2>Why samples are wrong</h2>")[1]
+    section = html.unescape(section.split("</section>")[0])
+    assert re.findall(r"<h3>(.*)</h3>", section) == [
+        "Band medium: 1 completion: 1 incorrect",
+        "Band hard: 2 completions: 1 incorrect, 1 unverified",
+    ]
+    for told in (
+        "the answer is not the gold",
+        "gold: e3",
+        "read: e4",
+        "read: e5",
+        "read: (none was read)",
+        "reward 0, advantage -0.5",
+        "problem: p5, sample 1, band hard, level 6, inversion",
+    ):
+        assert told in section
+    assert "read: e3" not in section
+
+
+def wrong_row(index, reason, band="hard", **more):
+    row = rollout(110, 1) | {"id": f"q{index}", "reason": reason, "band": band}
+    return row | more
+
+
+def test_wrong_samples_are_few_and_of_many_reasons(tmp_path):
+    """Five of one reason leave room for the sixth, which has another."""
+    workdir = make_workdir(tmp_path / "run", steps=2)
+    rows = [wrong_row(i, "too late") for i in range(5)]
+    rows += [wrong_row(6, "no answer", gold="<i>4</i>"), wrong_row(7, "", None)]
+    del rows[-1]["band"]
+    with gzip.open(rollouts_file(workdir, "train", 111), "wt") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+    first, last = wrong_samples(read_run(workdir))
+    assert [dict(s.facts)["problem"].split(",")[0] for s in first.samples] == [
+        "q0",
+        "q6",
+        "q1",
+    ]
+    assert [sample.reason for sample in first.samples][:2] == ["too late", "no answer"]
+    assert last.title == "Without a band: 1 completion: 1 incorrect"
+    page = render_page(read_run(workdir))
+    assert "gold: &lt;i&gt;4&lt;/i&gt;" in page
+    assert "<i>4" not in page
 
 
 def test_same_workdir_gives_the_same_page(whole):
@@ -152,6 +203,27 @@ def test_lead_says_what_was_done(whole):
 def test_headline_claims_no_more_than_the_intervals_allow(tmp_path, evals, words):
     run = read_run(make_workdir(tmp_path / "run", steps=2, evals=evals))
     assert words in headline(run)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        (0.0, 0.0, "No held-out answer was correct, before RL or after"),
+        (1.0, 1.0, "Every held-out answer was correct, before RL and after"),
+        (0.004, 0.0, "Pass@1 stayed at 0 %"),
+        (0.43, 0.434, "Pass@1 stayed at 43 %"),
+        (0.43, 0.44, "Pass@1 went from 43 % to 44 %, within the noise"),
+    ],
+)
+def test_what_did_not_move_is_not_said_to_have_gone_anywhere(
+    tmp_path, before, after, words
+):
+    run = read_run(make_workdir(tmp_path / "run", steps=2))
+    scores = run.summary["eval"]
+    for when, value in (("before", before), ("after", after)):
+        scores[when]["pass@k"]["1"]["mean"] = value
+    scores["gain"]["pass@k"]["1"] |= {"low": -0.1, "high": 0.1}
+    assert headline(run).replace("\u00a0", " ") == words
 
 
 def test_one_problem_has_no_interval_and_no_verdict(tmp_path):
@@ -261,6 +333,14 @@ def test_doctor_repeats_what_the_run_was_told(tmp_path):
     healthy = doctor_findings(read_run(make_workdir(tmp_path / "b", evals=None)))
     assert healthy.findings == []
     assert healthy.text == "Nothing to report in 120 steps."
+
+
+@pytest.mark.parametrize(("steps", "is_short"), [(19, True), (20, False)])
+def test_doctor_of_a_short_run_says_that_it_cannot_say(tmp_path, steps, is_short):
+    found = doctor_findings(read_run(make_workdir(tmp_path, steps=steps, evals=None)))
+    assert ("Nothing to report" in found.text) == (not is_short)
+    assert found.text.startswith("Too few steps to say: ") == is_short
+    assert ("groups had completions of different reward" in found.text) == is_short
 
 
 def test_a_run_of_no_rl_has_a_bill_without_a_gap(tmp_path):

@@ -1,0 +1,101 @@
+"""The command `python -m rlvr_jax.rollouts show WORKDIR`: saved completions as text."""
+
+import os
+import pathlib
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from absl import flags
+
+from job_jax.command import UsageError, parse_flags, run_command
+from job_jax.schema import did_you_mean
+from rlvr_jax.rollouts.show import count_verdicts, find_rollouts, format_row, read_rows
+from rlvr_jax.types import BANDS
+
+_USAGE = """\
+usage: python -m rlvr_jax.rollouts show WORKDIR [--wrong] [--band=hard] [--step=N] ...
+
+Prints saved completions of a run: prompt, completion, gold, the answer that the
+verifier read, its verdict and why, what it earned. Without --step those of the last
+step that was saved. Characters that would move the cursor are shown as escapes.
+"""
+_VERDICTS = {"wrong": "incorrect", "correct": "correct", "unverified": "unverified"}
+
+
+def main(argv: Sequence[str]) -> int:
+    """Returns 0; 2 where there is nothing to show, with one line that says why."""
+    return run_command(lambda: _run_command(argv), (OSError,))
+
+
+def _run_command(argv: Sequence[str]) -> None:
+    values = _flags()
+    name, workdir = parse_flags(
+        argv, values, usage=_USAGE, arguments=["show", "WORKDIR"]
+    )
+    if name != "show":
+        raise UsageError(f"no command {name!r}{did_you_mean(name, ['show'])}")
+    file, step = find_rollouts(
+        pathlib.Path(workdir), stage=values.stage, step=values.step
+    )
+    rows = read_rows(file)
+    selected = _select(rows, values)
+    shown = selected[: values.limit or None]
+    lines = [f"{values.stage}, step {step}: {count_verdicts(rows)}"]
+    for row in shown:
+        lines += ["", format_row(row)]
+    if len(shown) < len(rows):
+        rest = "" if len(shown) == len(selected) else "; --limit=0 shows all of them"
+        lines += ["", f"{len(shown)} of {len(selected)} that match{rest}"]
+    _print_lines(lines)
+
+
+def _flags() -> flags.FlagValues:
+    values = flags.FlagValues()
+    told = {
+        "wrong": "only incorrect ones",
+        "correct": "only correct ones",
+        "unverified": "only those that could not be judged",
+    }
+    for name, text in told.items():
+        flags.DEFINE_boolean(name, False, text, flag_values=values)
+    flags.DEFINE_enum(
+        "band", None, list(BANDS), "of problems of this difficulty", flag_values=values
+    )
+    flags.DEFINE_string(
+        "problem", None, "of the problem of this id", flag_values=values
+    )
+    flags.DEFINE_integer("step", None, "of this step", flag_values=values)
+    flags.DEFINE_string(
+        "stage", "train", "or eval_before, eval_after, probe", flag_values=values
+    )
+    flags.DEFINE_integer(
+        "limit", 10, "as many at most; 0: all", lower_bound=0, flag_values=values
+    )
+    return values
+
+
+def _select(rows: Sequence[dict[str, Any]], values: flags.FlagValues) -> list[dict]:
+    """Returns the rows that the flags ask for; verdicts add up, the rest narrows."""
+    verdicts = {status for flag, status in _VERDICTS.items() if values[flag].value}
+    return [
+        row
+        for row in rows
+        if (not verdicts or row["verdict"] in verdicts)
+        and values.band in (None, row.get("band"))
+        and values.problem in (None, row["id"])
+    ]
+
+
+def _print_lines(lines: Sequence[str]) -> None:
+    """Prints in an encoding that the terminal has, as long as somebody reads it."""
+    encoding = sys.stdout.encoding or "utf-8"
+    text = "\n".join(lines).encode(encoding, "backslashreplace").decode(encoding)
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:  # the reader has seen enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
