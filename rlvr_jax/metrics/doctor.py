@@ -76,6 +76,7 @@ def check_step(
     step: int,
     metrics: Mapping[str, float | None],
     *,
+    total_steps: int,
     window: int,
     max_logprob_mismatch: float,
     max_unexplained_growth: float,
@@ -84,7 +85,8 @@ def check_step(
     """Returns the state after this step and the alarms that it raises.
 
     An alarm is raised when its condition begins to hold, and again only after the
-    condition has been gone for a whole window.
+    condition has been gone for a whole window. `total_steps` are those that the run is
+    to have.
     """
     row = {
         name: float(value)
@@ -98,6 +100,7 @@ def check_step(
         first,
         recent,
         num_steps=seen,
+        total_steps=total_steps,
         window=window,
         max_logprob_mismatch=max_logprob_mismatch,
         max_unexplained_growth=max_unexplained_growth,
@@ -116,9 +119,20 @@ def check_step(
     return new_state, alarms
 
 
+def describe_short_run(num_steps: int, window: int) -> str:
+    """Returns that a run has too few steps to say, "" where its window was full."""
+    if num_steps >= window:
+        return ""
+    return (
+        f"Too few steps to say: most alarms look at {window} steps "
+        f"(log.alarm_window), and there were {num_steps}."
+    )
+
+
 def check_run(
     records: Iterable[Mapping[str, Any]],
     *,
+    total_steps: int,
     window: int,
     max_logprob_mismatch: float,
     max_unexplained_growth: float,
@@ -132,6 +146,7 @@ def check_run(
             state,
             record["step"],
             metrics,
+            total_steps=total_steps,
             window=window,
             max_logprob_mismatch=max_logprob_mismatch,
             max_unexplained_growth=max_unexplained_growth,

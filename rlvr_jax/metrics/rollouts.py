@@ -272,6 +272,7 @@ def run_summary(rows: Sequence[Mapping[str, Any]], config: Config) -> dict[str, 
     completions = config.train.batch_size * config.train.group_size
     alarms = doctor.check_run(
         steps,
+        total_steps=config.train.steps,
         window=config.log.alarm_window,
         max_logprob_mismatch=config.train.max_logprob_mismatch,
         max_unexplained_growth=config.probe.max_unexplained_growth,

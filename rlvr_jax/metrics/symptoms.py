@@ -121,6 +121,7 @@ def find_symptoms(
     recent: Sequence[StepMetrics],
     *,
     num_steps: int,
+    total_steps: int,
     window: int,
     max_logprob_mismatch: float,
     max_unexplained_growth: float,
@@ -128,7 +129,8 @@ def find_symptoms(
 ) -> list[tuple[str, str, str]]:
     """Returns (code, finding, advice) of all that holds after the last of `recent`.
 
-    `first` and `recent` are the first few and the latest steps, of `num_steps` so far.
+    `first` and `recent` are the first few and the latest steps, of `num_steps` so far
+    and `total_steps` that the run is to have.
     """
     row, few = recent[-1], min(FEW_STEPS, window)
     found = [*_skipped_updates(recent), *_logprob_mismatch(row, max_logprob_mismatch)]
@@ -139,6 +141,8 @@ def find_symptoms(
         found += [*_no_signal(recent), *_unverified(recent), *_unscored(recent)]
         found += _high_fractions(recent)
         found += _dynamic_sampling_short(recent)
+    elif num_steps >= min(FEW_STEPS, total_steps) and _never_correct(recent):
+        found += _no_signal(recent)
     if num_steps >= 2 * few:
         latest = recent[-few:]
         found += [
@@ -164,8 +168,17 @@ def _bands(rows: Sequence[StepMetrics]) -> list[str]:
     return sorted({match[1] for match in matches if match})
 
 
+def _steps(count: int) -> str:
+    return f"{count} step{'s' * (count != 1)}"
+
+
 def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
+
+
+def _never_correct(rows: Sequence[StepMetrics]) -> bool:
+    """Returns whether no completion was correct: no window is needed to say that."""
+    return _mean(rows, "verdict/correct") == 0.0
 
 
 def _no_signal(recent: Sequence[StepMetrics]) -> _Findings:
@@ -185,9 +198,11 @@ def _no_signal(recent: Sequence[StepMetrics]) -> _Findings:
         and (level_pass := _mean(recent, f"level_{level}/pass")) is not None
     )
     finding = (
-        f"No learning signal: over the last {len(recent)} steps only "
+        f"No learning signal: over the last {_steps(len(recent))} only "
         f"{_percent(split)} of groups had completions of different reward; {causes}."
     )
+    if _never_correct(recent):
+        finding += " No completion was correct."
     if levels:
         finding += f" Groups with signal: {levels}."
     yield "no_signal", finding, _ADVICE_BY_CAUSE[max(shares, key=shares.__getitem__)]

@@ -4,6 +4,7 @@ problems -> completions -> verdicts -> rewards -> advantages -> optimizer steps
 """
 
 from rlvr_jax.data.difficulty_summary import count_band_moves
+from rlvr_jax.metrics.doctor import describe_short_run
 from rlvr_jax.run import throughput
 from rlvr_jax.run.throughput import StepTimer
 from rlvr_jax.stages.context import RunContext, require_finished
@@ -55,6 +56,10 @@ def train(ctx: RunContext) -> None:
                 tokens=rollouts.sampled_tokens,
                 skipped=bool(metrics["optimizer/skipped"]),
             )
+        if short := describe_short_run(
+            state.doctor.num_steps, setup.config.log.alarm_window
+        ):
+            steps.log(f"doctor: {short}")
         trainer.end_probe(state, probe_step, num_steps=steps.num_steps)
     write_difficulty(ctx, trainer.pool, state.difficulty)
     rates = throughput.summary(

@@ -154,6 +154,7 @@ def test_the_doctor_warns_where_later_steps_clip_by_rounding(policy, rollouts):
             DoctorState(),
             0,
             metrics,
+            total_steps=100,
             window=20,
             max_logprob_mismatch=0.5,
             max_unexplained_growth=0.1,

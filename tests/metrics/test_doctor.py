@@ -4,7 +4,12 @@ import json
 
 import pytest
 
-from rlvr_jax.metrics.doctor import DoctorState, check_run, check_step
+from rlvr_jax.metrics.doctor import (
+    DoctorState,
+    check_run,
+    check_step,
+    describe_short_run,
+)
 
 WINDOW = 20
 LIMIT = 0.5
@@ -36,10 +41,11 @@ HEALTHY = {
 }
 
 
-def alarms_of(rows, window=WINDOW):
+def alarms_of(rows, window=WINDOW, total_steps=100):
     records = [{"stage": "train", "step": i, **row} for i, row in enumerate(rows)]
     return check_run(
         records,
+        total_steps=total_steps,
         window=window,
         max_logprob_mismatch=LIMIT,
         max_unexplained_growth=0.5,
@@ -173,6 +179,53 @@ def test_windowed_alarms_wait_for_a_full_window():
     assert alarms_of([sick] * (WINDOW - 1)) == []
 
 
+NEVER_CORRECT = HEALTHY | {
+    "groups/nonzero_std": 0.0,
+    "groups/all_correct": 0.0,
+    "groups/all_incorrect": 1.0,
+    "verdict/correct": 0.0,
+    "verdict/incorrect": 1.0,
+}
+
+
+@pytest.mark.parametrize(
+    ("done", "total_steps", "step"),
+    [(3, 3, 2), (1, 1, 0), (2, 3, None), (5, 100, 4), (4, 100, None), (30, 100, 4)],
+)
+def test_a_run_without_one_correct_answer_is_told_of_early(done, total_steps, step):
+    """By the fifth step, or the last; the full window says nothing new."""
+    alarms = alarms_of([NEVER_CORRECT] * done, total_steps=total_steps)
+    assert [(a.code, a.step) for a in alarms] == [("no_signal", step)] * (
+        step is not None
+    )
+
+
+def test_a_short_run_without_a_correct_answer_says_so():
+    (alarm,) = alarms_of([NEVER_CORRECT] * 3, total_steps=3)
+    assert alarm.finding == (
+        "No learning signal: over the last 3 steps only 0 % of groups had completions "
+        "of different reward; 100 % all incorrect. No completion was correct. Groups "
+        "with signal: level 4 50 % at pass rate 0.70."
+    )
+    assert "too hard" in alarm.advice
+
+
+def test_one_correct_answer_waits_for_the_window():
+    rows = [NEVER_CORRECT] * 3 + [NEVER_CORRECT | {"verdict/correct": 1e-3}]
+    assert alarms_of(rows, total_steps=4) == []
+    assert [a.step for a in alarms_of(rows + rows, total_steps=100)] == []
+
+
+@pytest.mark.parametrize(("steps", "told"), [(19, True), (20, False), (0, True)])
+def test_a_run_shorter_than_the_window_has_too_few_steps_to_say(steps, told):
+    text = describe_short_run(steps, WINDOW)
+    assert bool(text) == told
+    assert not told or text == (
+        "Too few steps to say: most alarms look at 20 steps (log.alarm_window), and "
+        f"there were {steps}."
+    )
+
+
 def test_alarm_returns_only_after_a_window_without_it():
     gap = HEALTHY | {"logprob_mismatch/mean": 0.4}
     soon = [gap] + [HEALTHY] * (WINDOW - 1) + [gap]
@@ -199,6 +252,7 @@ def test_resumed_run_raises_the_same_alarms_at_the_same_steps(cut):
             state,
             step,
             row,
+            total_steps=len(rows),
             window=WINDOW,
             max_logprob_mismatch=LIMIT,
             max_unexplained_growth=0.5,
@@ -215,6 +269,7 @@ def test_examine_leaves_the_state_it_was_given_alone():
         state,
         0,
         HEALTHY,
+        total_steps=100,
         window=WINDOW,
         max_logprob_mismatch=LIMIT,
         max_unexplained_growth=0.5,
@@ -230,6 +285,7 @@ def test_state_stays_small():
             state,
             step,
             HEALTHY | {f"other/{i}": 1.0 for i in range(100)},
+            total_steps=200,
             window=WINDOW,
             max_logprob_mismatch=LIMIT,
             max_unexplained_growth=0.5,

@@ -3,6 +3,8 @@
 Each function returns its section, or None where the run has no data for it.
 """
 
+from collections.abc import Mapping, Sequence
+
 from job_jax.metrics import format_duration, format_number
 from rlvr_jax.analysis.charts import (
     AMBER,
@@ -26,6 +28,7 @@ from rlvr_jax.analysis.tables import (
     mean,
 )
 from rlvr_jax.analysis.workdir import RunArtifacts
+from rlvr_jax.metrics.doctor import describe_short_run
 
 GROUP_CAUSES = {
     "nonzero_std": ("with signal", GREEN),
@@ -203,14 +206,30 @@ def doctor_findings(run: RunArtifacts) -> Section | None:
     if not (rows := run.metrics.get("train", [])):
         return None
     alarms = run.alarms()
+    told = "" if alarms else f"Nothing to report in {len(rows)} steps."
+    if short := describe_short_run(len(rows), run.config["log"]["alarm_window"]):
+        told = f"{short}{_describe_outcome(rows)}"
     return Section(
         title="The run doctor",
-        text="" if alarms else f"Nothing to report in {len(rows)} steps.",
+        text=told,
         findings=[
             (f"Step {alarm.step}: {alarm.code}", alarm.finding, alarm.advice)
             for alarm in alarms
         ],
     )
+
+
+def _describe_outcome(rows: Sequence[Mapping[str, float]]) -> str:
+    """Returns how many completions were correct and groups had a signal, if known."""
+    told = [
+        f"{format_percent(mean(values))} of {what}"
+        for name, what in (
+            ("verdict/correct", "completions were correct"),
+            ("groups/nonzero_std", "groups had completions of different reward"),
+        )
+        if (values := [row[name] for row in rows if row.get(name) is not None])
+    ]
+    return f" In these, {', '.join(told)}." if told else ""
 
 
 def cost(run: RunArtifacts) -> Section | None:
