@@ -33,6 +33,7 @@ from rlvr_jax.models import (
 )
 from rlvr_jax.models.distribution import SamplingParams
 from rlvr_jax.models.huggingface import hf_vocab_size, resolve_model
+from rlvr_jax.run.golds import describe_invalid_golds, filter_by_gold
 from rlvr_jax.sampler import (
     SamplerLayout,
     ScopedIntervention,
@@ -182,15 +183,10 @@ class RunSetup:
 
     def dropped_report(self) -> list[str]:
         """Returns lines that say which problems were left out of a stage, and why."""
-        lines = []
+        lines: list[str] = []
         for stage, golds in self.invalid_golds.items():
-            if golds:
-                total = len(golds) + self.too_long[stage] + len(self.sources[stage])
-                lines.append(
-                    f"{stage}: {len(golds)} of {total} problems left out: golds that "
-                    "the verifier cannot read"
-                )
-                lines += [f"  {name}: {reason}" for name, reason in golds.items()]
+            total = len(golds) + self.too_long[stage] + len(self.sources[stage])
+            lines += describe_invalid_golds(stage, golds, total=total)
         for stage, count in self.too_long.items():
             prompt, solution = _max_lengths(self.config, stage)
             limits = f"a prompt of more than {prompt} tokens"
@@ -234,7 +230,7 @@ def open_setup(
     invalid_golds: dict[Stage, dict[str, str]] = {}
     if task.checks_golds:
         with Grader(auditor) as verifier:
-            valid, invalid_golds = _filter_by_gold(raw, verifier)
+            valid, invalid_golds = filter_by_gold(raw, verifier)
     sources, too_long = {}, {}
     for stage, source in valid.items():
         max_prompt, max_solution = _max_lengths(config, stage)
@@ -263,32 +259,6 @@ def open_setup(
         too_long=too_long,
         invalid_golds=invalid_golds,
     )
-
-
-def _filter_by_gold(
-    sources: Mapping[Stage, ProblemSource], verifier: Grader
-) -> tuple[dict[Stage, ProblemSource], dict[Stage, dict[str, str]]]:
-    """Returns the sources without problems whose golds are invalid, and those golds.
-
-    Stage sft reads no golds. Raises ConfigError if a stage keeps no problem.
-    """
-    valid = dict(sources)
-    invalid_golds: dict[Stage, dict[str, str]] = {}
-    for stage, source in sources.items():
-        if stage == "sft":
-            continue
-        problems = [source[i] for i in range(len(source))]
-        invalid_golds[stage] = verifier.invalid_golds(problems)
-        indices = [
-            i for i, p in enumerate(problems) if p.id not in invalid_golds[stage]
-        ]
-        if not indices:
-            raise ConfigError(
-                f"{stage} problems: the verifier can read none of {len(problems)} "
-                f"golds, such as {problems[0].gold!r:.60}; see task.record"
-            )
-        valid[stage] = FilteredSource(source, indices)
-    return valid, invalid_golds
 
 
 def _check_has_traces(

@@ -78,6 +78,14 @@ class Verifier(abc.ABC):
             return problem.gold
         return f"\\boxed{{{gold}}}"
 
+    def describe_gold_fault(self, problem: Problem) -> str:
+        """Returns why no answer that is written will equal the gold, "" if one may.
+
+        The check of golds before a run asks this as well: a gold may be equal to
+        itself, as the same text, and to nothing else.
+        """
+        return ""
+
     def is_well_formed(self, problem: Problem, completion: str) -> bool:
         """Returns whether an answer stands where `grade` looks, correct or not.
 

@@ -118,16 +118,21 @@ class Grader:
 
         The gold itself, stated as the problem asks, must be correct, and an empty
         completion must be incorrect: equal texts are correct even where no other
-        answer could be verified. Verifiers without `checks_golds` are not asked.
+        answer could be verified. Nor may its verifier find a fault with it. Verifiers
+        without `checks_golds` are not asked.
         """
         problems = [p for p in problems if self._verifier(p.verifier).checks_golds]
+        verifiers = [self._verifier(problem.verifier) for problem in problems]
         silent = self(problems, [""] * len(problems))
         stated = self(
-            problems, [get_verifier(p.verifier).state_gold(p) for p in problems]
+            problems,
+            [v.state_gold(p) for v, p in zip(verifiers, problems, strict=True)],
         )
         reasons = {
-            problem.id: _gold_fault(empty, own)
-            for problem, empty, own in zip(problems, silent, stated, strict=True)
+            problem.id: _gold_fault(empty, own) or verifier.describe_gold_fault(problem)
+            for problem, verifier, empty, own in zip(
+                problems, verifiers, silent, stated, strict=True
+            )
         }
         return {name: reason for name, reason in reasons.items() if reason}
 

@@ -24,7 +24,12 @@ from typing import ClassVar, NamedTuple, Self, cast
 from job_jax.calls import Failure
 from rlvr_jax.types import AnswerFormat, Problem, Verdict, VerdictStatus
 from rlvr_jax.verifiers import math_worker
-from rlvr_jax.verifiers.answers import parse_decimal, strip_delimiters
+from rlvr_jax.verifiers.answers import (
+    describe_prose,
+    extract_marked_answer,
+    parse_decimal,
+    strip_delimiters,
+)
 from rlvr_jax.verifiers.base import Verifier
 
 # Only so much of a completion's end is read: room for the final answer of 4,000 tokens,
@@ -309,6 +314,11 @@ class Math(Verifier):
             problem.gold, completion, problem.answer_format, self._name
         )
         return Verdict(status=cast(VerdictStatus, status), reason=reason, answer=answer)
+
+    def describe_gold_fault(self, problem: Problem) -> str:
+        """Returns what makes the gold a sentence, or a number in words."""
+        gold = extract_marked_answer(problem.gold)
+        return describe_prose(problem.gold if gold is None else gold)
 
 
 class Numeric(Math):

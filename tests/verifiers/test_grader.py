@@ -16,6 +16,7 @@ from rlvr_jax.config import VerifierConfig
 from rlvr_jax.types import Problem, Verdict
 from rlvr_jax.verifiers.base import VERIFIERS, Verifier, get_verifier
 from rlvr_jax.verifiers.controls import coin_flip, corrupt_gold
+from rlvr_jax.verifiers.exact import Exact
 from rlvr_jax.verifiers.grader import Grader
 from rlvr_jax.verifiers.lines import grade_lines
 
@@ -95,6 +96,53 @@ def test_golds_that_cannot_be_judged_against_are_named(judge):
         "bad": "gold does not parse",
         "letter": "gold is no single number",
     }
+
+
+@pytest.mark.parametrize(
+    ("gold", "fault"),
+    [
+        ("The answer is twelve apples because I ate none", "its answer ('because')"),
+        ("12, since each box holds 4", "explains its answer ('since')"),
+        ("Each of the four children gets 12", "is a sentence (6 words in a row)"),
+        ("12, and he was left with none of them", "(7 words in a row)"),
+        ("twelve", "is a number in words"),
+        ("Twenty-five", "is a number in words"),
+        (r"\text{one hundred and two}", "is a number in words"),
+    ],
+)
+def test_a_gold_that_is_equal_to_itself_alone_is_a_fault(judge, gold, fault):
+    """Whatever a policy says, it will not say that."""
+    assert fault in judge.invalid_golds([_problem(gold, name="prose")])["prose"]
+    # Text is what `exact` compares, and a number what `numeric` does.
+    assert judge.invalid_golds([_problem(gold, "exact", name="text")]) == {}
+
+
+@pytest.mark.parametrize(
+    "gold",
+    [
+        "The answer is 12, because 3 * 4 = 12.",  # marked, and 12 without the rest
+        r"Since 3 * 4 = 12 it is \boxed{12}.",
+        "twelve apples",
+        "two lines",
+        r"\text{Alice, Bob, Carol, Dave, Eve and Frank}",
+        "all real numbers but 3 and 5",
+        "the set of all integers",
+        r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}",
+        r"12 \text{ inches per minute}",
+        r"5\text{ hours and }30\text{ minutes and }10\text{ seconds}",
+        "therefore",
+        "(A)",
+    ],
+)
+def test_a_short_text_is_a_gold(judge, gold):
+    assert judge.invalid_golds([_problem(gold)]) == {}
+
+
+def test_a_verifier_of_ones_own_may_find_faults(judge, monkeypatch):
+    told = "gold is odd"
+    monkeypatch.setattr(Exact, "describe_gold_fault", lambda *_: told)
+    problems = [_problem("a", "exact", name="x"), _problem("5", name="fine")]
+    assert judge.invalid_golds(problems) == {"x": told}
 
 
 @pytest.mark.parametrize(

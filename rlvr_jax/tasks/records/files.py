@@ -1,5 +1,6 @@
 """Records from files: JSON lines, one object a line, and parquet."""
 
+import codecs
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,6 +31,12 @@ def read_records(path: Path) -> list[tuple[str, Any]]:
 
 
 def _select_reader(path: Path) -> Callable[[Path], Iterator[tuple[str, Any]]]:
+    if path.is_dir():
+        usable = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)
+        raise ConfigError(
+            f"{str(path)!r} is a directory; give one file of problems"
+            + (f", such as {str(usable[0])!r}" if usable else f" {SUFFIXES}")
+        )
     if not path.is_file():
         raise ConfigError(
             f"cannot read the data file {str(path)!r}; check task.train_path and "
@@ -51,17 +58,36 @@ def _read_json_lines(path: Path) -> Iterator[tuple[str, Any]]:
         raise ConfigError(
             f"cannot read the data file {str(path)!r} ({error.strerror})"
         ) from error
+    is_first = True
+    content = content.removeprefix(codecs.BOM_UTF8)  # some editors begin a file so
     for number, line in enumerate(content.split(b"\n"), start=1):
         if line.strip():
             place = f"{path}, line {number}"
+            if is_first and line.lstrip().startswith(b"["):
+                _refuse_array(content, place, path)
+            is_first = False
             yield place, _parse_json(line, place)
+
+
+def _refuse_array(content: bytes, place: str, path: Path) -> None:
+    """Raises ConfigError where a file is one JSON array in place of lines."""
+    try:
+        records = json.loads(content)
+    except (ValueError, RecursionError):
+        return
+    raise ConfigError(
+        f"{place}: the file is one JSON array of {len(records)} records; write one "
+        f"object a line, as `jq -c '.[]' {path} > {path.with_suffix('.jsonl')}` does"
+    )
 
 
 def _parse_json(line: bytes, place: str) -> Any:
     try:
         return json.loads(line.decode())
     except UnicodeDecodeError as error:
-        mend = f"not UTF-8 at byte {error.start + 1}; save the file as UTF-8"
+        is_utf16 = line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        kind = "UTF-16, and " if is_utf16 else ""
+        mend = f"{kind}not UTF-8 at byte {error.start + 1}; save the file as UTF-8"
         raise ConfigError(f"{place}: {mend}") from error
     except json.JSONDecodeError as error:
         raise ConfigError(

@@ -16,6 +16,9 @@ class RecordConfig(ConfigSection):
     answer_prefix: str = "####"  # the gold follows its last occurrence; "": whole field
     solution_field: str = ""  # worked solution; "": what stands before answer_prefix
     level_field: str = ""  # a whole number, or text that ends in one; "": level 0
+    level_order: tuple[
+        str, ...
+    ] = ()  # names of levels, easiest first: they count from 1
     type_field: str = ""  # what telemetry is cut by, such as the subject; "": none
     id_field: str = ""  # "": the record's number in its file or split
     parent_field: str = ""  # id of the problem that this one was made from; "": none
@@ -37,6 +40,15 @@ class RecordConfig(ConfigSection):
             "{prompt}" in self.prompt_template,
             f"prompt_template={self.prompt_template!r} has no place for the question; "
             "write {prompt} in it",
+        )
+        check(
+            bool(self.level_field) or not self.level_order,
+            f"level_order={','.join(self.level_order)} orders nothing without a "
+            "level_field; name the field that holds the levels",
+        )
+        check(
+            len(set(self.level_order)) == len(self.level_order),
+            f"level_order={','.join(self.level_order)} names a level twice; leave one",
         )
         check(
             bool(self.chat_template) or not self.system_prompt,

@@ -5,6 +5,7 @@ becomes is the same for all, and stands here.
 """
 
 import dataclasses
+import difflib
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
@@ -73,12 +74,42 @@ class RecordSource:
         return self._problems[index]
 
 
+class _NoTextError(ConfigError):
+    """A record without a field, or with null in it: `key` of task.record names it."""
+
+    def __init__(self, field: str, key: str, record: Mapping[str, Any]):
+        self.field, self.key, self.record = field, key, record
+        super().__init__(self.describe(have=0, total=0))
+
+    def describe(self, *, have: int, total: int) -> str:
+        """Returns what to do, where `have` of `total` records have the field.
+
+        Where others have it, it is the record that is at fault, and not the setting.
+        """
+        absent = self.field not in self.record
+        what = f"no field {self.field!r}" if absent else f"{self.field!r} is null"
+        if have:
+            return (
+                f"{what}, which {have} of {total} records have; complete or remove "
+                "the record"
+            )
+        if not absent:
+            return f"{what}; complete or remove the record"
+        near = difflib.get_close_matches(self.field, list(self.record), n=1)
+        return (
+            f"{what}; set task.record.{self.key} to one of "
+            f"{', '.join(map(repr, self.record)) or 'its fields: it has none'}"
+            + (f"; did you mean {near[0]!r}?" if near else "")
+        )
+
+
 def parse_records(
     records: Iterable[tuple[str, Any]], config: RecordConfig, *, source: str
 ) -> list[RecordFields]:
     """Returns what every record says. ConfigError names the place and the mend."""
     parsed: list[RecordFields] = []
     places: dict[str, str] = {}
+    records = list(records)
     for place, record in records:
         try:
             fields = parse_record(
@@ -89,6 +120,13 @@ def parse_records(
                     f"id {fields.id!r} was given before, by {earlier}; set "
                     "task.record.id_field to a field that tells records apart, or to ''"
                 )
+        except _NoTextError as error:
+            have = sum(
+                isinstance(other, Mapping) and other.get(error.field) is not None
+                for _, other in records
+            )
+            told = error.describe(have=have, total=len(records))
+            raise ConfigError(f"{place}: {told}") from error
         except ConfigError as error:
             raise ConfigError(f"{place}: {error}") from error
         places[fields.id] = place
@@ -128,7 +166,7 @@ def parse_record(record: Any, config: RecordConfig, *, name: str) -> RecordField
         solution=solution.strip(),
         id=_read_text(record, config.id_field, "id_field") if config.id_field else name,
         parent=_read_optional_text(record, config.parent_field, "parent_field"),
-        level=_read_level(record, config.level_field),
+        level=_read_level(record, config),
         type=_read_optional_text(record, config.type_field, "type_field") or "",
     )
 
@@ -190,11 +228,9 @@ def _make_worked_answer(fields: RecordFields, config: RecordConfig) -> str | Non
 
 def _read_text(record: Mapping[str, Any], field: str, key: str) -> str:
     """Returns the text of a record's field, which task.record.`key` names."""
-    if field not in record:
-        raise ConfigError(
-            f"no field {field!r}; set task.record.{key}{did_you_mean(field, record)}"
-        )
-    value = record[field]
+    value = record.get(field)
+    if value is None:
+        raise _NoTextError(field, key, record)
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
     if not isinstance(value, str):
@@ -216,14 +252,28 @@ def _read_optional_text(record: Mapping[str, Any], field: str, key: str) -> str 
     return _read_text(record, field, key)
 
 
-def _read_level(record: Mapping[str, Any], field: str) -> int:
-    """Returns the difficulty grade, 0 for none; MATH has a few "Level ?"."""
+def _read_level(record: Mapping[str, Any], config: RecordConfig) -> int:
+    """Returns the difficulty grade, 0 for none; MATH has a few "Level ?".
+
+    A name counts by its place in `level_order`, from 1.
+    """
+    field, order = config.level_field, config.level_order
     value = _read_optional_text(record, field, "level_field")
     if value is None or value.rstrip().endswith("?"):
         return 0
+    if order:
+        if (name := value.strip()) in order:
+            return 1 + order.index(name)
+        near = did_you_mean(name, order)
+        raise ConfigError(
+            f"{field!r} is {value!r:.40}, which is not in "
+            f"task.record.level_order={','.join(order)}; add it there, easiest first, "
+            f"or mend the record{near}"
+        )
     if number := _LAST_NUMBER.search(value):
         return int(number[1])
     raise ConfigError(
-        f"{field!r} is {value!r:.40} and ends in no number; mend it, or set "
+        f"{field!r} is {value!r:.40} and ends in no number; name the levels in their "
+        "order, easiest first (task.record.level_order=easy,medium,hard), or set "
         "task.record.level_field to ''"
     )

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Self
 
+from job_jax.schema import check
 from rlvr_jax.config.task import Stage, Task
 from rlvr_jax.tasks.records.files import load_file_source
 from rlvr_jax.tasks.records.hub import load_hub_source
@@ -43,7 +44,9 @@ class FilesTask(RecordTask):
 
     def problems(self, stage: Stage, *, seed: int) -> RecordSource:
         """Returns the problems of the stage's file."""
-        path = self.eval_path if stage == "eval" else self.train_path
+        key = "eval_path" if stage == "eval" else "train_path"
+        path = vars(self)[key]
+        check(bool(path), f"task.{key} is empty; name a file of problems")
         return load_file_source(self.record, path)
 
     def describe(self) -> str:

@@ -12,6 +12,7 @@ from rlvr_jax.verifiers.answers.numerals import (
     parse_single_number,
     read_decimal_comma,
 )
+from rlvr_jax.verifiers.answers.prose import describe_prose
 from rlvr_jax.verifiers.answers.statements import (
     Mark,
     extract_answer,
@@ -24,6 +25,7 @@ from rlvr_jax.verifiers.answers.units import drop_currency, have_different_units
 __all__ = [
     "Mark",
     "describe_cost",
+    "describe_prose",
     "drop_currency",
     "extract_answer",
     "extract_marked_answer",

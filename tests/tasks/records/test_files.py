@@ -9,7 +9,7 @@ import pytest
 
 from job_jax.schema import ConfigError
 from rlvr_jax.environments import Calculator
-from rlvr_jax.tasks import MATH_RECORD, RecordConfig
+from rlvr_jax.tasks import MATH_RECORD, FilesTask, RecordConfig
 from rlvr_jax.tasks.records.files import load_file_source
 from rlvr_jax.tasks.records.prompts import CONFIDENCE_REQUEST
 from rlvr_jax.types import Problem
@@ -35,6 +35,14 @@ def _file(folder: Path, *lines: object) -> Path:
     texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
     path.write_text("\n".join(texts), encoding="utf-8")
     return path
+
+
+def _refusal(config: RecordConfig, path: Path) -> str:
+    """Returns the one line by which a file is refused."""
+    with pytest.raises(ConfigError) as refused:
+        load_file_source(config, path)
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
 
 
 def test_a_line_of_gsm8k_becomes_a_problem(tmp_path):
@@ -187,9 +195,16 @@ def test_grain_tells_files_apart_by_their_contents(tmp_path):
         ("[1]", r"\[1\] is no JSON object"),
         (
             {"Question": "q", "answer": "#### 1"},
-            "no field 'question'; set task.record.prompt_field; did you mean 'Ques",
+            "no field 'question', which 3 of 4 records have; complete or remove the",
         ),
-        ({"question": "q"}, "no field 'answer'; set task.record.answer_field"),
+        (
+            {"question": "q"},
+            "no field 'answer', which 3 of 4 records have; complete or remove the",
+        ),
+        (
+            CLIPS | {"answer": None},
+            "'answer' is null, which 3 of 4 records have; complete or remove the",
+        ),
         (
             CLIPS | {"answer": 7.5},
             "'answer' is 7.5, neither text nor a whole number; put",
@@ -207,6 +222,127 @@ def test_a_bad_line_is_named_by_number_and_mend(tmp_path, line, complaint):
         load_file_source(RecordConfig(), path)
 
 
+def test_a_field_that_no_record_has_is_the_setting_s_fault(tmp_path):
+    """The fields that there are, and the nearest only where one is near."""
+    lines = [{"Question": "q", "response": "4"}] * 32
+    path = _file(tmp_path, *lines)
+    message = (
+        "problems.jsonl, line 1: no field 'question'; set task.record.prompt_field to "
+        "one of 'Question', 'response'; did you mean 'Question'?"
+    )
+    assert _refusal(RecordConfig(), path).endswith(message)
+    config = RecordConfig(prompt_field="Question")
+    message = (
+        "line 1: no field 'answer'; set task.record.answer_field to one of "
+        "'Question', 'response'"
+    )
+    assert _refusal(config, path).endswith(message)
+
+
+def test_null_everywhere_is_nothing_to_set(tmp_path):
+    path = _file(tmp_path, CLIPS | {"answer": None}, CLIPS | {"answer": None})
+    assert _refusal(RecordConfig(), path).endswith(
+        "line 1: 'answer' is null; complete or remove the record"
+    )
+
+
+def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path):
+    path = tmp_path / "problems.jsonl"
+    path.write_text(json.dumps(CLIPS), encoding="utf-8-sig")
+    [problem] = load_file_source(RecordConfig(), path)
+    assert (problem.id, problem.gold) == ("problems.jsonl:1", "72")
+    path.write_text(json.dumps(CLIPS), encoding="utf-16")
+    assert _refusal(RecordConfig(), path).endswith(
+        "line 1: UTF-16, and not UTF-8 at byte 1; save the file as UTF-8"
+    )
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_an_array_in_place_of_lines_is_told_the_way_out(tmp_path, indent):
+    path = tmp_path / "problems.json"
+    path.write_text("\n" + json.dumps([CLIPS, CLIPS], indent=indent))
+    assert _refusal(RecordConfig(), path) == (
+        f"{path}, line 2: the file is one JSON array of 2 records; write one object a "
+        f"line, as `jq -c '.[]' {path} > {path}l` does"
+    )
+
+
+def test_lines_that_are_arrays_are_no_array_of_records(tmp_path):
+    assert "line 1: [1] is no JSON object" in _refusal(
+        RecordConfig(), _file(tmp_path, [1], [2])
+    )
+
+
+def test_a_directory_is_told_which_files_it_has(tmp_path):
+    assert _refusal(RecordConfig(), tmp_path) == (
+        f"{str(tmp_path)!r} is a directory; give one file of problems "
+        "('.jsonl', '.json', '.parquet')"
+    )
+    path = _file(tmp_path, CLIPS)
+    (tmp_path / "a.csv").touch()
+    assert _refusal(RecordConfig(), tmp_path).endswith(f"such as {str(path)!r}")
+
+
+@pytest.mark.parametrize("stage", ["train", "eval"])
+def test_a_path_that_is_not_given_is_named(tmp_path, stage):
+    path = str(_file(tmp_path, CLIPS))
+    given = {"train_path": path, "eval_path": path, f"{stage}_path": ""}
+    with pytest.raises(ConfigError, match=rf"task\.{stage}_path is empty; name a"):
+        FilesTask(**given).problems(stage, seed=0)
+
+
+LEVELED = RecordConfig(level_field="level", level_order=("easy", "so-so", "hard"))
+
+
+@pytest.mark.parametrize(
+    ("written", "level"),
+    [("easy", 1), ("so-so", 2), (" hard ", 3), (None, 0), ("?", 0)],
+)
+def test_levels_in_words_count_by_their_order(tmp_path, written, level):
+    path = _file(tmp_path, CLIPS | {"level": written})
+    assert load_file_source(LEVELED, path)[0].level == level
+
+
+@pytest.mark.parametrize(
+    ("config", "written", "message"),
+    [
+        (
+            LEVELED,
+            "Easy",
+            "line 2: 'level' is 'Easy', which is not in "
+            "task.record.level_order=easy,so-so,hard; add it there, easiest first, or "
+            "mend the record; did you mean 'easy'?",
+        ),
+        (LEVELED, 3, "line 2: 'level' is '3', which is not in"),
+        (
+            RecordConfig(level_field="level"),
+            "easy",
+            "line 2: 'level' is 'easy' and ends in no number; name the levels in their "
+            "order, easiest first (task.record.level_order=easy,medium,hard), or set "
+            "task.record.level_field to ''",
+        ),
+    ],
+)
+def test_a_level_without_a_place_is_refused(tmp_path, config, written, message):
+    path = _file(tmp_path, CLIPS | {"level": None}, CLIPS | {"level": written})
+    assert message in _refusal(config, path)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"level_order": ("a", "b")}, "level_order=a,b orders nothing without a level"),
+        (
+            {"level_order": ("a", "b", "a"), "level_field": "x"},
+            "level_order=a,b,a names a level twice",
+        ),
+    ],
+)
+def test_an_order_of_levels_that_orders_nothing_is_refused(fields, message):
+    with pytest.raises(ConfigError, match=message):
+        RecordConfig(**fields)
+
+
 def test_bytes_that_are_no_utf8_are_refused(tmp_path):
     path = tmp_path / "latin1.jsonl"
     path.write_bytes(json.dumps(CLIPS).encode() + b'\n{"question": "caf\xe9"}')
@@ -220,10 +356,9 @@ def test_an_empty_file_is_refused(tmp_path, content):
         load_file_source(RecordConfig(), _file(tmp_path, content))
 
 
-@pytest.mark.parametrize("name", ["", "missing.jsonl"])
-def test_a_file_that_cannot_be_read_is_refused(tmp_path, name):
+def test_a_file_that_cannot_be_read_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"cannot read .*; check task\.train_path"):
-        load_file_source(RecordConfig(), tmp_path / name)
+        load_file_source(RecordConfig(), tmp_path / "missing.jsonl")
 
 
 def test_gsm8k_is_read_as_published():

@@ -1,0 +1,57 @@
+"""Golds that nothing can be graded by: found and left out before a run begins."""
+
+from collections.abc import Mapping
+
+from job_jax.schema import ConfigError
+from rlvr_jax.data.loader import FilteredSource
+from rlvr_jax.tasks import Stage
+from rlvr_jax.types import ProblemSource
+from rlvr_jax.verifiers.grader import Grader
+
+_MAX_LISTED = 20  # of a stage, one line each
+
+
+def filter_by_gold(
+    sources: Mapping[Stage, ProblemSource], verifier: Grader
+) -> tuple[dict[Stage, ProblemSource], dict[Stage, dict[str, str]]]:
+    """Returns the sources without problems whose golds are invalid, and those golds.
+
+    Of each such gold, by the problem's id, why it is. Stage sft reads no golds. Raises
+    ConfigError if a stage keeps no problem.
+    """
+    valid = dict(sources)
+    invalid_golds: dict[Stage, dict[str, str]] = {}
+    for stage, source in sources.items():
+        if stage == "sft":
+            continue
+        problems = [source[i] for i in range(len(source))]
+        invalid_golds[stage] = verifier.invalid_golds(problems)
+        indices = [
+            i for i, p in enumerate(problems) if p.id not in invalid_golds[stage]
+        ]
+        if not indices:
+            first = problems[0]
+            raise ConfigError(
+                f"{stage} problems: the verifier can read none of {len(problems)} "
+                f"golds, such as {first.gold!r:.60} "
+                f"({invalid_golds[stage][first.id]}); see task.record"
+            )
+        valid[stage] = FilteredSource(source, indices)
+    return valid, invalid_golds
+
+
+def describe_invalid_golds(
+    stage: Stage, golds: Mapping[str, str], *, total: int
+) -> list[str]:
+    """Returns lines on a stage's invalid golds, of `total` problems; [] for none."""
+    if not golds:
+        return []
+    listed = list(golds.items())[:_MAX_LISTED]
+    lines = [
+        f"{stage}: {len(golds)} of {total} problems left out: golds that the verifier "
+        "cannot read",
+        *(f"  {name}: {reason}" for name, reason in listed),
+    ]
+    if more := len(golds) - len(listed):
+        lines.append(f"  and {more} more; summary.json names all of them")
+    return lines
