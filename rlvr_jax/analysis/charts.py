@@ -56,7 +56,11 @@ _STYLE: dict[Any, Any] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Line:
-    """One curve. `band` is (low, high) around it; `raw` shows the unsmoothed values."""
+    """One curve, with `interval` (low, high) around it.
+
+    `show_raw` adds the unsmoothed values; a `faint` line is one of those that another
+    is the mean of.
+    """
 
     label: str
     color: str
@@ -64,6 +68,7 @@ class Line:
     y: Sequence[float]
     interval: tuple[Sequence[float], Sequence[float]] | None = None
     show_raw: bool = False
+    faint: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -102,35 +107,46 @@ def smooth(values: Sequence[float]) -> list[float]:
     ]
 
 
+def arm_colors(labels: Sequence[str]) -> dict[str, str]:
+    """Returns a color for each label, in their order; many share a ramp."""
+    colors = (BLUE, AMBER, PURPLE, GREEN, RED, GRAY)
+    if len(labels) > len(colors):
+        colors = tuple(level_colors(range(len(labels))).values())
+    return dict(zip(labels, colors, strict=False))
+
+
 def draw_panel(name: str, panel: Panel) -> markupsafe.Markup:
     """Returns the panel as an `<svg>` element whose ids all start with `name`."""
     with mpl.rc_context({**_STYLE, "svg.hashsalt": name}):
         figure = Figure(figsize=(4.3, 2.5))
-        axes = figure.add_axes((0.14, 0.19, 0.84, 0.68))
-        if panel.stacked:
-            _draw_stack(axes, panel)
-        else:
-            _draw_lines(axes, panel)
-        if axes.dataLim.ymin >= 0:
-            axes.set_ylim(bottom=0)
-        axes.set_title(panel.title)
-        axes.set_xlabel(panel.xlabel)
-        axes.margins(x=0.03 if panel.categorical else 0.01)
-        axes.tick_params(length=0)
-        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-        axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:.3g}")
-        if panel.categorical:
-            choices = _categories(panel)
-            axes.set_xticks(range(len(choices)), [f"{x:g}" for x in choices])
-        if panel.percent:
-            axes.set_ylim(0, 1.02)
-            axes.set_yticks((0, 0.25, 0.5, 0.75, 1))
-            axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
+        _draw_axes(figure.add_axes((0.14, 0.19, 0.84, 0.68)), panel)
         text = io.StringIO()
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         figure.savefig(text, format="svg", transparent=True, metadata=nothing)
     return _to_inline_svg(text.getvalue(), name, panel.title)
+
+
+def _draw_axes(axes: Axes, panel: Panel) -> None:
+    if panel.stacked:
+        _draw_stack(axes, panel)
+    else:
+        _draw_lines(axes, panel)
+    if axes.dataLim.ymin >= 0:
+        axes.set_ylim(bottom=0)
+    axes.set_title(panel.title)
+    axes.set_xlabel(panel.xlabel)
+    axes.margins(x=0.03 if panel.categorical else 0.01)
+    axes.tick_params(length=0)
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.3g}")
+    if panel.categorical:
+        choices = _categories(panel)
+        axes.set_xticks(range(len(choices)), [f"{x:g}" for x in choices])
+    if panel.percent:
+        axes.set_ylim(0, 1.02)
+        axes.set_yticks((0, 0.25, 0.5, 0.75, 1))
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
 
 
 def draw_sheet(name: str, title: str, panels: Sequence[Panel]) -> str:
@@ -139,7 +155,7 @@ def draw_sheet(name: str, title: str, panels: Sequence[Panel]) -> str:
     For files that stand alone: it brings the colors that a page would.
     """
     width, height, top = 430, 250, 52
-    colors = {line.label: line.color for panel in panels for line in panel.lines}
+    colors = _legend(panels)
     rows = -(-len(panels) // 3)
     size = f"{3 * width} {top + rows * height}"
     parts = [
@@ -161,6 +177,35 @@ def draw_sheet(name: str, title: str, panels: Sequence[Panel]) -> str:
     return "\n".join([*parts, "</svg>\n"])
 
 
+def draw_sheet_png(title: str, panels: Sequence[Panel]) -> bytes:
+    """Returns the sheet that `draw_sheet` draws as a PNG file, 200 pixels an inch."""
+    width, height, top = 4.3, 2.5, 0.6  # inches
+    rows = -(-len(panels) // 3)
+    total = top + rows * height
+    colors = {_INK: "#1f2328", _RULE: "#b8bec6"}
+    style = {name: colors.get(value, value) for name, value in _STYLE.items()}
+    with mpl.rc_context(style):
+        figure = Figure(figsize=(3 * width, total), dpi=200, facecolor="white")
+        figure.text(0.012, 1 - 0.25 / total, title, fontsize=12)
+        for place, (label, color) in enumerate(_legend(panels).items()):
+            spot = 0.012 + place * 0.13
+            figure.text(spot, 1 - 0.5 / total, "\u25a0", color=color)
+            figure.text(spot + 0.012, 1 - 0.5 / total, label, fontsize=9)
+        for place, panel in enumerate(panels):
+            left = (place % 3 + 0.14) / 3
+            bottom = 1 - (top + (place // 3 + 0.81) * height) / total
+            box = (left, bottom, 0.84 / 3, 0.68 * height / total)
+            _draw_axes(figure.add_axes(box), panel)
+        content = io.BytesIO()
+        figure.savefig(content, format="png", metadata={"Software": None})
+    return content.getvalue()
+
+
+def _legend(panels: Sequence[Panel]) -> dict[str, str]:
+    """Returns the color of each label."""
+    return {line.label: line.color for panel in panels for line in panel.lines}
+
+
 def _categories(panel: Panel) -> list[float]:
     return sorted({x for line in panel.lines for x in line.x})
 
@@ -174,7 +219,9 @@ def _draw_lines(axes: Axes, panel: Panel) -> None:
             axes.fill_between(x, *line.interval, color=line.color, alpha=0.18, lw=0)
         if line.show_raw:
             axes.plot(x, line.y, color=line.color, alpha=0.3, lw=0.9)
-        axes.plot(x, y, color=line.color, marker="o" if panel.categorical else "", ms=4)
+        marker = "o" if panel.categorical and not line.faint else ""
+        weight = {"alpha": 0.4, "lw": 0.9} if line.faint else {}
+        axes.plot(x, y, color=line.color, marker=marker, ms=4, **weight)
 
 
 def _draw_stack(axes: Axes, panel: Panel) -> None:

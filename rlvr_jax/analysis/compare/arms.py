@@ -83,7 +83,14 @@ class ExperimentArm:
 def compare_runs(
     workdirs: Sequence[str], *, baseline: str | None = None
 ) -> dict[str, Any]:
-    """Returns the comparison as JSON: arms, metrics with intervals, and notes.
+    """Returns `compare_arms` of the arms that `read_arms` makes of workdirs."""
+    return compare_arms(read_arms(workdirs, baseline=baseline))
+
+
+def read_arms(
+    workdirs: Sequence[str], *, baseline: str | None = None
+) -> list[ExperimentArm]:
+    """Returns the runs of workdirs as arms.
 
     The first arm is that of `baseline`, or else of the first workdir. Raises UsageError
     (NotAWorkdirError) where a directory holds no run, is given twice or is no baseline.
@@ -101,7 +108,14 @@ def compare_runs(
         )
     order = [first, *(path for path in paths if path != first)]
     names = dict(zip(paths, workdirs, strict=True))
-    arms = _group_into_arms([_read_run(names[path]) for path in order])
+    return _group_into_arms([_read_run(names[path]) for path in order])
+
+
+def compare_arms(arms: Sequence[ExperimentArm]) -> dict[str, Any]:
+    """Returns the comparison as JSON: arms, metrics with intervals, and notes.
+
+    Differences are from the first arm.
+    """
     base, *others = arms
     metrics = list(dict.fromkeys(m for a in arms for run in a.runs for m in run.scores))
     return {
@@ -111,6 +125,13 @@ def compare_runs(
             {
                 **metric._asdict(),
                 "values": {arm.label: _arm_value(arm, metric) for arm in arms},
+                "seeds": {
+                    arm.label: {
+                        str(seed): score.mean
+                        for seed, score in arm.scores(metric).items()
+                    }
+                    for arm in arms
+                },
                 "differences": {
                     arm.label: _arm_difference(arm, base, metric) for arm in others
                 },
@@ -196,8 +217,9 @@ def _arm_value(arm: ExperimentArm, metric: Metric) -> dict[str, Any] | None:
         interval = _clip_to_bounds(interval, metric, lower=0.0)
         return {**interval.to_json(), "runs": len(scores)}
     (only,) = scores
-    if only.by_problem is None:
-        known = only.interval or Interval(only.mean, np.nan, np.nan)
+    if len(arm.runs) > 1 or only.by_problem is None:
+        unknown = Interval(only.mean, np.nan, np.nan)
+        known = unknown if len(arm.runs) > 1 else only.interval or unknown
         return {**known.to_json(), "runs": 1}
     values = [*only.by_problem.values()]
     interval = _interval_over_problems(values, metric, bounds=(0.0, 1.0))
@@ -228,7 +250,7 @@ def _arm_difference(
         method = "seed"
     elif len(ours) > 1 and len(theirs) > 1:
         interval, method = welch_interval(*means), "welch"
-    elif len(ours) == len(theirs) == 1:
+    elif len(arm.runs) == len(base.runs) == 1:
         interval, method = _problem_difference(
             *ours.values(), *theirs.values(), metric=metric
         )
@@ -289,6 +311,10 @@ def _problem_difference(
 def _notes(arm: ExperimentArm, base: ExperimentArm) -> list[str]:
     """Returns warnings about an arm: data that is missing, and why it is not paired."""
     notes = [f"{m.run.path}: {what}" for m in arm.runs for what in m.missing]
+    if any(len(run.after) == 1 for run in arm.runs):
+        notes.append(
+            f"{arm.label} was evaluated on one problem, which tells of no other"
+        )
     if arm is base:
         return notes
     smaller, larger = sorted((arm, base), key=lambda arm: len(arm.runs))

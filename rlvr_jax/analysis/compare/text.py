@@ -31,13 +31,7 @@ _NONE = "-"
 
 def format_comparison(comparison: Mapping[str, Any]) -> str:
     """Returns the comparison as text; of each curve over k, its two ends."""
-    runs = {arm["label"]: len(arm["workdirs"]) for arm in comparison["arms"]}
-    base, *others = runs
-    head = ["", base]
-    for label in others:
-        head += [label, f"{label} - {base}"]
     metrics = comparison["metrics"]
-    rows = [_metric_row(metric, runs) for metric in _displayed_metrics(metrics)]
     used = {
         difference["method"]
         for metric in metrics
@@ -49,7 +43,7 @@ def format_comparison(comparison: Mapping[str, Any]) -> str:
         [
             *_arm_lines(comparison["arms"]),
             "",
-            align_table(Table(head=head, rows=rows)),
+            align_table(comparison_table(comparison)),
             "",
             *map(_crossing_line, comparison["crossings"]),
             "",
@@ -58,6 +52,22 @@ def format_comparison(comparison: Mapping[str, Any]) -> str:
             *(f"note: {note}" for note in comparison["notes"]),
         ]
     )
+
+
+def comparison_table(comparison: Mapping[str, Any]) -> Table:
+    """Returns a row for each metric: arms, beside them their seeds, and differences."""
+    seeds = {arm["label"]: arm["seeds"] for arm in comparison["arms"]}
+    base, *others = seeds
+    head = ["", base, *_seed_columns(seeds[base])]
+    for label in others:
+        head += [label, *_seed_columns(seeds[label]), f"{label} - {base}"]
+    shown = _displayed_metrics(comparison["metrics"])
+    return Table(head=head, rows=[_metric_row(metric, seeds) for metric in shown])
+
+
+def _seed_columns(seeds: Sequence[Any]) -> list[str]:
+    """Returns a column for each seed of an arm; an arm of one is that seed."""
+    return [f"seed {seed}" for seed in seeds] if len(seeds) > 1 else []
 
 
 def _crossing_line(found: Mapping[str, Any]) -> str:
@@ -99,21 +109,36 @@ def _displayed_metrics(
     ]
 
 
-def _metric_row(metric: Mapping[str, Any], runs: Mapping[str, int]) -> list[str]:
-    base, *others = runs
+def _metric_row(
+    metric: Mapping[str, Any], seeds: Mapping[str, Sequence[Any]]
+) -> list[str]:
+    base, *others = seeds
     is_fraction = metric["name"] in FRACTIONS
     name = metric["name"].replace("@k", f"@{metric['k']}")
     label = f"{name}, {metric['group']}" if metric["group"] else name
     cells = [f"{label}, %" if is_fraction else label]
-    cells.append(_value_cell(metric, base, runs[base]))
+    cells += _arm_cells(metric, base, seeds[base])
     for arm in others:
         difference = metric["differences"][arm]
-        cells.append(_value_cell(metric, arm, runs[arm]))
+        cells += _arm_cells(metric, arm, seeds[arm])
         cell = _format_cell(difference, metric["name"], sign="+")
-        cells.append(
-            f"{cell} {_METHOD_MARKS[difference['method']] if difference else ''}"
-        )
+        mark = _METHOD_MARKS[difference["method"]] if difference else ""
+        cells.append(f"{cell} {mark}".rstrip())
     return cells
+
+
+def _arm_cells(metric: Mapping[str, Any], arm: str, seeds: Sequence[Any]) -> list[str]:
+    """Returns an arm's value and, of several seeds, each one's."""
+    cells = [_value_cell(metric, arm, len(seeds))]
+    if len(seeds) == 1:
+        return cells
+    by_seed = metric["seeds"][arm]
+    return cells + [
+        format_number(by_seed[str(seed)], metric["name"])
+        if str(seed) in by_seed
+        else _NONE
+        for seed in seeds
+    ]
 
 
 def _value_cell(metric: Mapping[str, Any], arm: str, runs: int) -> str:
@@ -131,13 +156,14 @@ def _value_cell(metric: Mapping[str, Any], arm: str, runs: int) -> str:
 def _format_cell(value: Mapping[str, Any] | None, name: str, sign: str = "") -> str:
     if value is None:
         return _NONE
-    scale = 100 if name in FRACTIONS else 1
-    digits = 1 if name in FRACTIONS else _DIGITS[name]
+    cell, low, high = (
+        value[end] if value[end] is None else format_number(value[end], name, sign)
+        for end in ("mean", "low", "high")
+    )
+    return str(cell) if low is None else f"{cell} [{low}, {high}]"
 
-    def number(value: float) -> str:
-        return f"{scale * value:{sign}.{digits}f}"
 
-    cell = number(value["mean"])
-    if value["low"] is not None:
-        cell += f" [{number(value['low'])}, {number(value['high'])}]"
-    return cell
+def format_number(value: float, name: str, sign: str = "") -> str:
+    """Returns a metric's value with its digits; fractions in percent."""
+    scale, digits = (100, 1) if name in FRACTIONS else (1, _DIGITS[name])
+    return f"{scale * value:{sign}.{digits}f}"

@@ -1,14 +1,17 @@
 """Runs side by side: what is paired, what is pooled, and what is said to be missing."""
 
+import csv
 import gzip
 import json
+import xml.etree.ElementTree
 
 import pytest
 from run_workdirs import config, make_workdir
 
 from rlvr_jax.analysis.__main__ import main
-from rlvr_jax.analysis.compare.arms import compare_runs
-from rlvr_jax.analysis.compare.text import format_comparison
+from rlvr_jax.analysis.compare.arms import compare_arms, compare_runs, read_arms
+from rlvr_jax.analysis.compare.figure import comparison_panels
+from rlvr_jax.analysis.compare.text import comparison_table, format_comparison
 
 STATUS = {"r": "correct", "w": "incorrect", "u": "unverified"}
 BEFORE = {"a": "rrrr", "b": "rrww", "c": "wwww", "d": "wwww"}
@@ -158,6 +161,142 @@ def test_seeds_are_one_arm_and_paired_by_seed(tmp_path):
     assert (length["mean"], length["low"]) == (0, None)
 
 
+def arms_of_seeds(tmp_path, seeds=(3, 5), **changed):
+    """Returns runs of two arms: pass@1 of seed s is s / 8 of problems a and b."""
+    return [
+        contender(
+            tmp_path / f"{name}{seed}",
+            {"a": "r" * seed + "w" * (8 - seed), "b": "r" * seed + "w" * (8 - seed)},
+            seed=seed,
+            **more,
+        )
+        for name, more in (("plain", {}), ("a_b%", {"num_epochs": 2}))
+        for seed in seeds
+    ]
+
+
+def test_each_seed_stands_beside_its_arm(tmp_path):
+    comparison = compare_runs(arms_of_seeds(tmp_path))
+    one = found(comparison, k=1)
+    assert one["seeds"] == {
+        "plain3": {"3": 3 / 8, "5": 5 / 8},
+        "a_b%3": {"3": 3 / 8, "5": 5 / 8},
+    }
+    table = comparison_table(comparison)
+    assert table.head == [
+        *("", "plain3", "seed 3", "seed 5"),
+        *("a_b%3", "seed 3", "seed 5", "a_b%3 - plain3"),
+    ]
+    (row,) = (row for row in table.rows if row[0] == "pass@1, %")
+    # 1/4 apart: 1/2 with an end at 1/2 + 12.7 * 1/8, which no fraction reaches.
+    assert row[1:4] == ["50.0 [0.0, 100.0]", "37.5", "62.5"]
+    assert row[4:] == ["50.0 [0.0, 100.0]", "37.5", "62.5", "+0.0"]
+
+
+def test_a_seed_without_the_metric_is_left_open_and_one_seed_has_no_interval(tmp_path):
+    """Not even over problems: beside intervals over seeds it would be read as one."""
+    runs = arms_of_seeds(tmp_path)
+    (tmp_path / "plain5/summary.json").unlink()
+    comparison = compare_runs(runs)
+    (row,) = (row for row in comparison_table(comparison).rows if row[0] == "pass@1, %")
+    assert row[1:4] == ["37.5 in 1 of 2 runs", "37.5", "-"]
+    (tmp_path / "a_b%5/summary.json").unlink()
+    difference = found(compare_runs(runs), k=1)["differences"]["a_b%3"]
+    assert difference == {"mean": 0.0, "low": None, "high": None, "method": "none"}
+
+
+def test_an_arm_of_one_run_is_its_seed(pair):
+    table = comparison_table(compare_runs(pair))
+    assert table.head == ["", "plain", "other", "other - plain"]
+
+
+def test_a_run_of_one_problem_is_told_to_be_one(tmp_path):
+    one = contender(tmp_path / "one", {"a": "rrww"}, before={"a": "rrww"})
+    two = contender(tmp_path / "two", {"a": "rrww", "b": "rrww"}, num_epochs=2)
+    notes = compare_runs([one, two])["notes"]
+    assert notes[0] == "one was evaluated on one problem, which tells of no other"
+    assert not any(note.startswith("two was evaluated on one") for note in notes)
+
+
+def test_csv_has_a_row_for_each_arm_and_each_seed(tmp_path):
+    out = tmp_path / "out.csv"
+    assert main(["compare", *arms_of_seeds(tmp_path), f"--out={out}"]) == 0
+    rows = list(csv.DictReader(out.read_text().splitlines()))
+    picked = [row for row in rows if (row["metric"], row["k"]) == ("pass@k", "1")]
+    of_all = [row for row in picked if row["grouping"] == "all"]
+    assert [(row["arm"], row["seed"], row["value"]) for row in of_all] == [
+        ("plain3", "", "0.5"),
+        ("plain3", "3", "0.375"),
+        ("plain3", "5", "0.625"),
+        ("a_b%3", "", "0.5"),
+        ("a_b%3", "3", "0.375"),
+        ("a_b%3", "5", "0.625"),
+    ]
+    assert (of_all[0]["low"], of_all[0]["runs"], of_all[0]["difference"]) == (
+        "0.0",
+        "2",
+        "",
+    )
+    assert (of_all[3]["difference"], of_all[3]["method"]) == ("0.0", "none")
+    assert all(row["low"] == row["difference"] == "" for row in rows if row["seed"])
+
+
+def test_latex_is_a_tabular_of_the_printed_cells(tmp_path):
+    out = tmp_path / "out.tex"
+    assert main(["compare", *arms_of_seeds(tmp_path), f"--out={out}"]) == 0
+    comment, begin, top, head, middle, *rows, bottom, end = out.read_text().splitlines()
+    assert comment.startswith(r"% \usepackage{booktabs}")
+    assert begin == r"\begin{tabular}{lrrrrrrr}"
+    assert (top, middle, bottom, end) == (
+        r"\toprule",
+        r"\midrule",
+        r"\bottomrule",
+        r"\end{tabular}",
+    )
+    assert head == (
+        r" & plain3 & seed 3 & seed 5 & a\_b\%3 & seed 3 & seed 5 & a\_b\%3 - plain3 \\"
+    )
+    assert rows[0] == (
+        r"pass@1, \% & 50.0 [0.0, 100.0] & 37.5 & 62.5 & 50.0 [0.0, 100.0] & 37.5 & "
+        r"62.5 & $+$0.0 \\"
+    )
+    assert all(row.count("&") == 7 and row.endswith(r" \\") for row in rows)
+
+
+def test_figures_are_files_that_stand_alone(tmp_path):
+    runs = arms_of_seeds(tmp_path)
+    files = [tmp_path / "out.svg", tmp_path / "out.png"]
+    assert main(["compare", *runs, f"--out={files[0]},{files[1]}"]) == 0
+    svg = xml.etree.ElementTree.fromstring(files[0].read_text())
+    assert svg.tag.endswith("svg")
+    text = files[0].read_text()
+    for told in ("plain3", "a_b%3", "pass@k after RL", "Mean reward"):
+        assert told in text
+    assert files[1].read_bytes().startswith(b"\x89PNG\r\n")
+    again = tmp_path / "again.svg"
+    assert main(["compare", *runs, f"--out={again}"]) == 0
+    assert again.read_text() == text
+
+
+def test_charts_show_each_seed_faintly_and_no_interval_that_is_not_there(tmp_path):
+    arms = read_arms(arms_of_seeds(tmp_path))
+    panels = {p.title: p for p in comparison_panels(compare_arms(arms), arms)}
+    after = panels["pass@k after RL"].lines
+    assert [(line.label, line.faint, len(line.x)) for line in after] == [
+        *(("plain3", False, 2), ("plain3", True, 2), ("plain3", True, 2)),
+        *(("a_b%3", False, 2), ("a_b%3", True, 2), ("a_b%3", True, 2)),
+    ]
+    assert [line.y[0] for line in after[:3]] == [0.5, 3 / 8, 5 / 8]
+    assert after[0].interval is not None
+    assert after[1].interval is None
+    reward = panels["Mean reward"].lines
+    assert [line.faint for line in reward] == [False, True, True] * 2
+    assert "Held-out pass@1 while training" not in panels
+    lone = read_arms([str(tmp_path / "plain3"), str(tmp_path / "a_b%3")])
+    lines = comparison_panels(compare_arms(lone), lone)[0].lines
+    assert [line.faint for line in lines] == [False, False]
+
+
 def test_arms_of_other_seeds_are_not_paired(tmp_path):
     def arm(name, seeds, **changed):
         return [
@@ -175,13 +314,13 @@ def test_arms_of_other_seeds_are_not_paired(tmp_path):
     freedom = (1 + 0.25) ** 2 / (1 + 0.25**2)
     assert freedom == pytest.approx(1.4706, abs=1e-4)
     assert seconds["high"] - 2.5 > 4.3027 * 1.25**0.5  # wider than two degrees give
-    assert comparison["notes"] == [
+    assert comparison["notes"][-1] == (
         "other2 and plain0 are not of the same seeds: their differences are unpaired"
-    ]
+    )
     lone = contender(tmp_path / "lone", {"a": "rw"}, num_epochs=3)
     comparison = compare_runs([lone, f"{tmp_path}/plain0", f"{tmp_path}/plain1"])
     assert found(comparison, k=1)["differences"]["plain0"]["method"] == "none"
-    assert "lone is one run and plain0 several seeds" in comparison["notes"][0]
+    assert "lone is one run and plain0 several seeds" in comparison["notes"][-1]
 
 
 def test_a_second_run_of_one_config_and_seed_is_no_second_seed(tmp_path):
@@ -322,6 +461,12 @@ def test_command_prints_a_table_and_writes_json(pair, tmp_path, capsys):
         (["{0}", "{tmp}"], "holds no config.json: no run started there"),
         (["{0}", "{1}", "--baseline={tmp}"], "is none of the workdirs"),
         (["{0}", "{tmp}/sae"], "is of no run of rlvr_jax: its config has no log, task"),
+        (
+            ["{0}", "{1}", "--out={tmp}/a.pgn"],
+            "has the ending '.pgn'; it may be one of .json, .csv, .tex, .svg, .png; "
+            "did you mean '.png'?",
+        ),
+        (["{0}", "{1}", "--out={tmp}/no/a.csv"], "/no'; make it"),
     ],
 )
 def test_what_cannot_be_compared_is_refused_in_one_line(
