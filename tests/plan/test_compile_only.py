@@ -3,16 +3,24 @@
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
+import jax
 import pytest
 
-from job_jax.command import UsageError
+from job_jax.command import UsageError, load_config
 from rlvr_jax.config import Config
-from rlvr_jax.plan.compile_only import compile_report, suggest_shrink
+from rlvr_jax.plan import compile_only
+from rlvr_jax.plan.compile_only import (
+    compile_report,
+    iterate_in_thread,
+    suggest_shrink,
+)
 from rlvr_jax.run.cli import parse
 
 ROOT = Path(__file__).parents[2]
@@ -46,6 +54,113 @@ def test_one_flag_without_the_other_is_refused(flag):
     recipe = f"--config={ROOT / 'configs/smoke.py'}"
     with pytest.raises(UsageError, match="--topology"):
         parse([recipe, flag])
+
+
+STATS = {
+    "arguments_bytes": 0,
+    "outputs_bytes": 2 << 30,
+    "donated_bytes": 1 << 30,
+    "temporary_bytes": 3 << 30,
+    "code_bytes": 0,
+    "compile_s": 2.4,
+}
+
+
+def interrupt():
+    """Presses Ctrl-C, from another thread."""
+    signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+
+@pytest.fixture
+def compiled(monkeypatch, restored_signals):
+    """The smoke recipe on this process's devices, where nothing is compiled.
+
+    A program takes what `stats` says by its number; the returned list is what is told.
+    """
+    config = load_config(ROOT / "configs/smoke.py", Config)
+    monkeypatch.setattr(compile_only, "_topology_devices", lambda _: jax.devices())
+    told: list[str] = []
+    # A shell's background jobs, this gate perhaps, are born deaf to interrupts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def run(stats):
+        numbers = iter(range(1, 100))
+        monkeypatch.setattr(
+            compile_only, "_program_stats", lambda *_, **__: stats(next(numbers))
+        )
+        return compile_report(config, "v5e:2x4", log=told.append), told
+
+    return run
+
+
+def test_each_program_is_told_of_as_it_is_compiled(compiled):
+    def stats(number):
+        if number == 2:
+            return {"error": "RESOURCE_EXHAUSTED: too much"}
+        return STATS | {"temporary_bytes": (3 if number == 1 else 20) << 30}
+
+    report, told = compiled(stats)
+    assert told == [
+        "sampler (1 of 3): compiling",
+        "  4 of 15.75 GiB a chip, 3 of them temporaries; compiled in 2 s",
+        "gradient (2 of 3): compiling",
+        "  does not fit: RESOURCE_EXHAUSTED: too much",
+        "update (3 of 3): compiling",
+        "  21 of 15.75 GiB a chip (does not fit), 20 of them temporaries; compiled in "
+        "2 s",
+    ]
+    assert report["fits"] is False
+    assert report["shrink"]["phase"] == "gradient"
+    assert [*report["programs"]] == ["sampler", "gradient", "update"]
+    assert [*report["phases"]] == ["sampler", "update"]
+    assert "not_compiled" not in report
+    assert report["topology"] == "v5e:2x4"
+
+
+@pytest.mark.parametrize(("temporaries", "fits"), [(3, None), (20, False)])
+def test_an_interrupt_keeps_what_was_compiled(compiled, temporaries, fits):
+    """The second program is one that nothing interrupts: its thread is left there."""
+    left = threading.Event()
+
+    def stats(number):
+        if number == 2:
+            interrupt()
+            left.wait()
+        return STATS | {"temporary_bytes": temporaries << 30}
+
+    report, told = compiled(stats)
+    left.set()
+    assert [*report["programs"]] == ["sampler"]
+    assert report["not_compiled"] == ["gradient", "update"]
+    assert report["fits"] is fits
+    assert report["phases"]["sampler"]["peak_bytes"] > temporaries << 30
+    assert told[:1] in ([], ["sampler (1 of 3): compiling"])
+
+
+def test_an_interrupt_before_anything_is_compiled_claims_nothing(compiled):
+    left = threading.Event()
+
+    def stats(number):
+        if number == 1:
+            interrupt()
+            left.wait()
+        return STATS
+
+    report, _ = compiled(stats)
+    left.set()
+    assert (report["fits"], report["shrink"], report["programs"]) == (None, None, {})
+
+
+def test_an_error_of_the_thread_is_raised_here():
+    def fails():
+        yield 1
+        raise ValueError("two")
+
+    items = iterate_in_thread(fails())
+    assert next(items) == 1
+    with pytest.raises(ValueError, match="two"):
+        next(items)
+    assert list(iterate_in_thread(iter("ab"))) == ["a", "b"]
 
 
 @pytest.mark.exhaustive
