@@ -20,7 +20,13 @@ from typing import Any
 from absl import flags
 
 from job_jax import processes
-from job_jax.config_io import SectionT, from_json, iter_alternatives, override
+from job_jax.config_io import (
+    SectionT,
+    from_json,
+    iter_alternatives,
+    override,
+    override_faults,
+)
 from job_jax.schema import (
     ConfigError,
     ConfigSection,
@@ -38,7 +44,10 @@ _COMMENT = re.compile(r"^    (\w+): .*?  # (.*)$", re.MULTILINE)
 
 
 class UsageError(Exception):
-    """A command line or config file that cannot be used. One line, for exit code 2."""
+    """A command line or config file that cannot be used: a line for each error.
+
+    For exit code 2.
+    """
 
 
 class StoppedError(Exception):
@@ -70,7 +79,8 @@ def _run_action(
     try:
         action()
     except (UsageError, ConfigError) as error:
-        return BAD_USAGE, f"error: {error}"
+        lines = str(error).splitlines()
+        return BAD_USAGE, "\n".join(f"error: {line}" for line in lines)
     except expected_errors as error:
         return FAILED, f"error: {error}"
     except StoppedError:
@@ -151,34 +161,76 @@ def parse_command(
     *,
     usage: str,
     default: SectionT,
+    find_faults: Callable[[flags.FlagValues], Iterable[str]] = lambda values: (),
 ) -> tuple[Path, SectionT]:
     """Returns the config's file and the config with its overrides; fills `values`.
 
-    `default` is a config of the class that the file must hold. Raises UsageError.
-    Prints the help and exits 0 on --help.
+    `default` is a config of the class that the file must hold; `find_faults` returns
+    what is wrong with the plain flags, each in a line. Raises one UsageError with all
+    that is wrong. Prints the help and exits 0 on --help.
     """
-    try:
-        rest = values(["", *argv], known_only=True)[1:]
-    except (flags.Error, ValueError) as error:
-        raise UsageError(str(error)) from error
+    rest, faults = _parse_plain_flags(argv, values)
     if values.help:
         print(help_text(values, usage=usage, config=default))
         raise SystemExit(0)
-    overrides = _parse_overrides(rest, values, default)
+    overrides, refused = _parse_overrides(rest, values, default)
+    faults += [*refused, *find_faults(values)]
+    path, config = Path(values.config or ""), default
     if not values.config:
-        raise UsageError(
+        faults.append(
             "--config=FILE is missing, for example --config=configs/quickstart.py"
         )
-    path = Path(values.config)
-    config = load_config(path, type(default))
+    else:
+        try:
+            config = load_config(path, type(default))
+            if wrong := override_faults(config, overrides):
+                faults += wrong
+            else:
+                config = override(config, overrides)
+        except (ConfigError, UsageError) as error:
+            faults.append(str(error))
+    if faults:
+        raise UsageError("\n".join(faults))
+    return path, config
+
+
+def _parse_plain_flags(
+    argv: Sequence[str], values: flags.FlagValues
+) -> tuple[list[str], list[str]]:
+    """Fills `values`; returns the arguments that are left, and a line for each fault.
+
+    absl stops at the first fault: each that it names is taken out, and the rest read.
+    """
+    argv, faults = list(argv), []
+    while (fault := _first_fault(argv, values)) is not None:
+        faults.append(fault)
+        # The shortest beginning with the same fault ends in the argument at fault.
+        last = next(
+            n
+            for n in range(1, len(argv) + 1)
+            if _first_fault(argv[:n], values) == fault
+        )
+        is_value = not argv[last - 1].startswith("-")
+        del argv[last - 1 - is_value : last]
+    return values(["", *argv], known_only=True)[1:], faults
+
+
+def _first_fault(argv: Sequence[str], values: flags.FlagValues) -> str | None:
     try:
-        return path, override(config, overrides)
-    except ConfigError as error:
-        raise UsageError(str(error)) from error
+        values(["", *argv], known_only=True)
+    except (flags.Error, ValueError) as error:
+        return str(error)
+    return None
 
 
 def load_config(path: Path, config_class: type[SectionT]) -> SectionT:
     """Returns the config that a recipe or a workdir's config.json holds."""
+    if path.is_dir():
+        files = sorted(path.glob("*.py")) or sorted(path.glob("config.json"))
+        example = f", such as {str(files[0])!r}" if files else " with get_config()"
+        raise UsageError(
+            f"--config={str(path)!r} is a directory; give one file{example}"
+        )
     if not path.is_file():
         siblings = [str(f) for f in path.parent.glob(f"*{path.suffix}") if f.is_file()]
         raise UsageError(
@@ -236,23 +288,24 @@ def _format_value(value: Any) -> str:
 
 def _parse_overrides(
     args: Iterable[str], values: flags.FlagValues, config: ConfigSection
-) -> dict[str, str]:
-    """Returns key -> text of every `--config.key=text`; refuses all other `args`."""
-    overrides = {}
+) -> tuple[dict[str, str], list[str]]:
+    """Returns key -> text of every `--config.key=text`, and why others are refused."""
+    overrides, faults = {}, []
     remaining = iter(args)
     for arg in remaining:
-        if not arg.startswith("-"):
-            raise UsageError(f"unexpected argument {arg!r}; write --flag=value")
         name, equals, text = arg.lstrip("-").partition("=")
-        if not name.startswith("config."):
+        if not arg.startswith("-"):
+            faults.append(f"unexpected argument {arg!r}; write --flag=value")
+        elif not name.startswith("config."):
             known = [f"--{flag}" for flag in values]
             known += [f"--config.{path}" for path, _, _ in iter_fields(config)]
             nearest = did_you_mean(f"--{name}", known)
-            raise UsageError(f"unknown flag '--{name}'{nearest}")
-        if not equals and (text := next(remaining, "")) == "":
-            raise UsageError(f"--{name} needs a value: --{name}=VALUE")
-        overrides[name.removeprefix("config.")] = text
-    return overrides
+            faults.append(f"unknown flag '--{name}'{nearest}")
+        elif not equals and (text := next(remaining, "")) == "":
+            faults.append(f"--{name} needs a value: --{name}=VALUE")
+        else:
+            overrides[name.removeprefix("config.")] = text
+    return overrides, faults
 
 
 def _load_recipe(path: Path, config_class: type[SectionT]) -> SectionT:

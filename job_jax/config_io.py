@@ -9,6 +9,7 @@ from job_jax.registry import OpenSection
 from job_jax.schema import (
     ConfigError,
     ConfigSection,
+    check_value,
     did_you_mean,
     iter_fields,
     iter_sections,
@@ -90,6 +91,28 @@ def override(config: SectionT, overrides: Mapping[str, str]) -> SectionT:
         if key not in known and text not in words.get(key, ()):
             raise ConfigError(_unknown_key(key, config))
     return _apply_overrides(config, overrides, "")
+
+
+def override_faults(config: ConfigSection, overrides: Mapping[str, str]) -> list[str]:
+    """Returns what is wrong with each override by itself, a line each.
+
+    A key that is unknown, a value of another type or out of bounds. What several fields
+    together forbid, `override` raises.
+    """
+    try:
+        config = _choose_classes(config, overrides, "")
+    except ConfigError as error:
+        return [str(error)]
+    kinds = {path: kind for path, kind, _ in iter_fields(config)}
+    faults = []
+    for key, text in overrides.items():
+        try:
+            if key not in kinds:
+                raise ConfigError(_unknown_key(key, config))
+            check_value(key, _parse_value(text, kinds[key]), kinds[key])
+        except ConfigError as error:
+            faults.append(str(error))
+    return faults
 
 
 def iter_alternatives(config: ConfigSection) -> Iterator[tuple[str, ConfigSection]]:

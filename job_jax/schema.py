@@ -81,21 +81,27 @@ class ConfigSection:
     def __post_init__(self) -> None:
         """Raises ConfigError on values of another type or out of bounds."""
         for field in dataclasses.fields(self):
-            kind, constraint = split_annotation(field.type)
-            value = _canonicalize(vars(self)[field.name], kind)
-            if not _is_instance(value, kind):
-                raise ConfigError(
-                    f"{field.name} expects {type_with_article(kind)}, got {value!r}"
-                )
-            if constraint and not constraint.accepts(value):
-                raise ConfigError(
-                    f"{field.name}={value!r}; it must {constraint.requirement}"
-                )
+            value = check_value(field.name, vars(self)[field.name], field.type)
             object.__setattr__(self, field.name, value)
 
     def tags(self) -> dict[str, str]:
         """Returns what JSON holds beside the fields: the name that a user chose by."""
         return {}
+
+
+def check_value(name: str, value: Any, kind: Any) -> Any:
+    """Returns the value in the type of the field that `kind` annotates.
+
+    Raises ConfigError, which calls the field by `name`, on a value of another type or
+    out of bounds.
+    """
+    kind, constraint = split_annotation(kind)
+    value = _canonicalize(value, kind)
+    if not _is_instance(value, kind):
+        raise ConfigError(f"{name} expects {type_with_article(kind)}, got {value!r}")
+    if constraint and not constraint.accepts(value):
+        raise ConfigError(f"{name}={value!r}; it must {constraint.requirement}")
+    return value
 
 
 def check(condition: bool, message: str) -> None:

@@ -10,7 +10,7 @@ from absl import flags
 
 from job_jax.calls import CallError
 from job_jax.checkpoint import CheckpointReadError
-from job_jax.command import UsageError, define_config_flags, parse_command, run_command
+from job_jax.command import define_config_flags, parse_command, run_command
 from job_jax.metrics import Progress
 from rlvr_jax.config import Config
 from rlvr_jax.metrics.scores import evaluate_policy, summarize_completions
@@ -45,9 +45,15 @@ def _print_summary(argv: Sequence[str]) -> None:
     flags.DEFINE_string(
         "checkpoint", None, "the checkpoint to evaluate; see above", flag_values=values
     )
-    _, config = parse_command(argv, values, usage=_USAGE, default=Config())
-    if not values.checkpoint:
-        raise UsageError("--checkpoint=DIR is missing; see --help")
+    _, config = parse_command(
+        argv,
+        values,
+        usage=_USAGE,
+        default=Config(),
+        find_faults=lambda values: (
+            () if values.checkpoint else ("--checkpoint=DIR is missing; see --help",)
+        ),
+    )
     summary = _evaluate_checkpoint(config, Path(values.checkpoint))
     print(json.dumps(summary, indent=2))
 

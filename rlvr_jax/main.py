@@ -4,152 +4,21 @@ Exit code 0: done; 1: failed; 2: bad usage or config; 75: stopped by a signal af
 checkpoint, run again to go on.
 """
 
+import importlib
 import sys
 from collections.abc import Sequence
 
-import jax
-
-from job_jax.calls import CallError
-from job_jax.checkpoint import CheckpointReadError
 from job_jax.command import run_command
-from job_jax.config_io import to_json
-from job_jax.mesh import describe_devices, start_jax
-from job_jax.metrics import CompileCounter, MetricsWriter, NonFiniteMetricError
-from job_jax.processes import assert_equal_across, is_primary
-from job_jax.schema import ConfigError
-from job_jax.steps import StopSignal
-from rlvr_jax.analysis.report.page import is_report_stale, write_report
-from rlvr_jax.analysis.workdir import read_run
-from rlvr_jax.config import Config
-from rlvr_jax.learn.run_updates import LogprobMismatchError, StaleRolloutsError
-from rlvr_jax.learn.update import DivergedError
-from rlvr_jax.plan import compile_only, dry_run
-from rlvr_jax.plan.topology import stand_in_mesh
 from rlvr_jax.run.cli import Invocation, parse
-from rlvr_jax.run.lineage import Lineage, lineage_record
-from rlvr_jax.run.setup import RunSetup, open_setup
-from rlvr_jax.run.stage_table import REPORT, STAGES, is_finished
-from rlvr_jax.run.start import copy_start, copy_tokenizer
-from rlvr_jax.run.workdir import JUDGE_DIR, Workdir
-from rlvr_jax.stages.context import RunContext
-
-# What a user can mend.
-_EXPECTED_ERRORS = (
-    CallError,
-    CheckpointReadError,
-    DivergedError,
-    LogprobMismatchError,
-    NonFiniteMetricError,
-    OSError,
-    StaleRolloutsError,
-)
 
 
 def main(argv: Sequence[str]) -> int:
     """Returns the exit code of the command."""
-    return run_command(lambda: _run_command(argv), _EXPECTED_ERRORS)
-
-
-def _run_command(argv: Sequence[str]) -> None:
-    invocation = parse(argv)
-    config, topology = invocation.config, invocation.topology
-    if invocation.compile_only and topology:
-        start_jax(config.mesh)
-        print(compile_only.report_json(config, topology))
-    elif invocation.dry_run or invocation.workdir is None:
-        start_jax(stand_in_mesh(config.mesh, topology) if topology else config.mesh)
-        print(dry_run.describe(config, topology))
-        if invocation.lineage:
-            print(f"goes on from {invocation.lineage}")
-    else:
-        start_jax(config.mesh, multi_process=True)
-        asked = {"stage": invocation.stage, "config": to_json(config)}
-        assert_equal_across(asked | lineage_record(invocation.lineage))
-        if invocation.stage == REPORT:
-            read_run(invocation.workdir)  # refused before anything is made there
-        workdir = Workdir(invocation.workdir, config)
-        _run_stages(invocation, workdir)
-
-
-def _run_stages(invocation: Invocation, workdir: Workdir) -> None:
-    """Runs what is not finished of a stage, or of all; then writes the report."""
-    config, stage = invocation.config, invocation.stage
-    if stage != REPORT:
-        workdir.record_steps(config)
-    requested = [name for name in STAGES if stage in ("all", name)]
-    pending = [
-        name
-        for name in requested
-        if not is_finished(name, config=config, workdir=workdir)
-    ]
-    if pending:
-        _execute_stages(config, workdir, pending, lineage=invocation.lineage)
-    if not is_primary():
-        return
-    if stage == REPORT or (stage == "all" and is_report_stale(workdir.path)):
-        print(f"report: {write_report(workdir.path)}")
-    elif stage != "all" and (setting := STAGES[stage].disabled_by(config)):
-        print(f"nothing to do: the recipe has no stage {stage} ({setting})")
-    elif not pending:
-        print(f"finished: {workdir.path} has nothing left to do for --stage={stage}")
-
-
-def _execute_stages(
-    config: Config,
-    workdir: Workdir,
-    stages: Sequence[str],
-    *,
-    lineage: Lineage | None,
-) -> None:
-    stop_signal = StopSignal()
-    stop_signal.install()
-    compile_counter = CompileCounter()
-    if lineage:
-        copy_tokenizer(config, workdir, lineage)
-    setup = open_setup(config, workdir.tokenizer_path)
-    if not is_finished("probe", config=config, workdir=workdir):
-        config.probe.check_before_run(config, setup.tokenizer.encode)
-    if lineage:
-        with jax.set_mesh(setup.mesh):
-            copy_start(setup, workdir, lineage)
-    workdir.write_config(
-        config, device=describe_devices(), more=lineage_record(lineage)
-    )
-    for line in setup.dropped_report() if is_primary() else ():
-        print(line, file=sys.stderr)
-    with (
-        jax.set_mesh(setup.mesh),
-        setup.verifier,
-        MetricsWriter(workdir.path) as writer,
-    ):
-        _open_judge(setup, workdir)
-        ctx = RunContext(
-            setup=setup,
-            workdir=workdir,
-            writer=writer,
-            stop_signal=stop_signal,
-            compile_counter=compile_counter,
-            lineage=lineage,
-        )
-        for stage in stages:
-            stop_signal.check()
-            STAGES[stage].load_function()(ctx)
-
-
-def _open_judge(setup: RunSetup, workdir: Workdir) -> None:
-    """Asks the judge a first question, if the run has one.
-
-    Raises CallError if it does not answer, and ConfigError if nobody would ask it.
-    """
-    asked = setup.verifier_names() | set(setup.config.train.reward.names)
-    if "judge" in asked:
-        setup.verifier.judge.keep_replies(workdir.path / JUDGE_DIR)
-        setup.verifier.judge.check_ready()
-    elif url := setup.config.judge.url:
-        raise ConfigError(
-            f"judge.url={url!r}, and nothing asks a judge; name it in "
-            "train.reward.names or as the verifier (task.record.verifier=judge)"
-        )
+    asked: list[Invocation] = []
+    if code := run_command(lambda: asked.append(parse(argv)), ()):
+        return code
+    pipeline = importlib.import_module("rlvr_jax.pipeline")
+    return run_command(lambda: pipeline.execute(asked[0]), pipeline.EXPECTED_ERRORS)
 
 
 if __name__ == "__main__":

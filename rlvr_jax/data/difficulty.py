@@ -27,7 +27,6 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.special import betainc
 
 from rlvr_jax.config import DifficultyConfig
 from rlvr_jax.types import BANDS
@@ -125,6 +124,9 @@ class Difficulty:
 
     def cdf(self, pass_rate: float) -> Float[np.ndarray, " N"]:
         """Returns the posterior's mass below a pass rate."""
+        # A recipe is read without it: scipy takes a third of a second to import.
+        from scipy.special import betainc  # noqa: PLC0415
+
         return betainc(
             self.discounted_correct + PRIOR_COUNT,
             self.discounted_incorrect + PRIOR_COUNT,

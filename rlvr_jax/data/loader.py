@@ -2,14 +2,14 @@
 
 Which problems a step sees is a pure function of (source, seed, step), so a resumed run
 reads what the interrupted one would have read. Nothing is saved of the reader: it only
-reads ahead.
+reads ahead. Grain is imported once something is read: with all that it brings it takes
+half a second, which a mistyped command line should not have to wait for.
 """
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
-import grain
 import numpy as np
 
 from job_jax.schema import ConfigError
@@ -21,8 +21,8 @@ from rlvr_jax.types import Message, Problem, ProblemSource, Prompts
 # generated, and their first problems stand for the rest.
 MAX_SCANNED_PROBLEMS = 100_000
 NUM_CHECKED_PROBLEMS = 512
-_READ_AHEAD = grain.ReadOptions(num_threads=2, prefetch_buffer_size=2)  # batches
-_READ_ROWS = grain.ReadOptions(num_threads=8, prefetch_buffer_size=64)
+_READ_AHEAD = {"num_threads": 2, "prefetch_buffer_size": 2}  # batches
+_READ_ROWS = {"num_threads": 8, "prefetch_buffer_size": 64}
 _MAX_BATCHES = 2**40  # more than any run has
 BatchT = TypeVar("BatchT")
 _NO_ENVIRONMENT = Environment()
@@ -42,10 +42,13 @@ class BatchReader(Generic[BatchT]):
 
     def __getitem__(self, index: int) -> BatchT:
         """Returns batch `index`."""
+        import grain  # noqa: PLC0415
+
         if index != self._next_index:
             self.close()
             batches = grain.MapDataset.range(index, _MAX_BATCHES).map(self._read)
-            self._iterator = iter(batches.to_iter_dataset(_READ_AHEAD))
+            options = grain.ReadOptions(**_READ_AHEAD)
+            self._iterator = iter(batches.to_iter_dataset(options))
         self._next_index = index + 1
         return next(self._iterator)
 
@@ -58,15 +61,19 @@ class BatchReader(Generic[BatchT]):
 
 def read_rows(source: ProblemSource, indices: Sequence[int]) -> Iterator[Problem]:
     """Yields the problems at these indices, in order; grain's threads read ahead."""
+    import grain  # noqa: PLC0415
+
     rows = grain.MapDataset.range(len(indices))
     rows = rows.map(lambda row: source[int(indices[row])])
-    return iter(rows.to_iter_dataset(_READ_ROWS))
+    return iter(rows.to_iter_dataset(grain.ReadOptions(**_READ_ROWS)))
 
 
 class Loader:
     """Serves a batch of problems a step, in an order shuffled anew every epoch."""
 
     def __init__(self, source: ProblemSource, *, batch_size: int, seed: int):
+        import grain  # noqa: PLC0415
+
         self.rows = range(batch_size)
         self._order = grain.MapDataset.source(source).shuffle(seed=seed).repeat()
         self._batches: dict[tuple[int, ...], BatchReader[list[Problem]]] = {}

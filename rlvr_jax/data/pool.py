@@ -8,9 +8,8 @@ source than that; a problem outside the pool has the index -1.
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import grain
 import numpy as np
 from jaxtyping import Int
 
@@ -25,6 +24,9 @@ from rlvr_jax.data.loader import (
     read_rows,
 )
 from rlvr_jax.types import Problem, ProblemSource
+
+if TYPE_CHECKING:
+    import grain
 
 _GENERATED_POOL_SIZE = 1024  # problems with a posterior, if the source is generated
 
@@ -66,7 +68,7 @@ class Pool:
         batch_size: int,
         *,
         asked: Sequence[int] = (),
-        shard: grain.sharding.ShardOptions | None = None,
+        shard: "grain.sharding.ShardOptions | None" = None,
     ) -> ProblemBatch:
         """Returns the problems of the next batch: all of it, or one process's rows.
 

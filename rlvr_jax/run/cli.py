@@ -1,16 +1,18 @@
 """The command line of `rlvr_jax.main`."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from absl import flags
 
-from job_jax.command import UsageError, define_config_flags, parse_command
+from job_jax.command import define_config_flags, parse_command
 from rlvr_jax.config import Config
-from rlvr_jax.models.huggingface import resolve_pretrained
-from rlvr_jax.run.lineage import Lineage, resolve_lineage
 from rlvr_jax.run.stage_table import REPORT, STAGES
+
+if TYPE_CHECKING:
+    from rlvr_jax.run.lineage import Lineage
 
 _USAGE = """\
 usage: python -m rlvr_jax.main --config=FILE --workdir=DIR [--config.a.b=v ...]
@@ -30,7 +32,7 @@ class Invocation:
     dry_run: bool
     compile_only: bool
     topology: str | None  # the TPU slice to plan or compile for
-    lineage: Lineage | None  # the checkpoint that the run goes on from
+    lineage: "Lineage | None"  # the checkpoint that the run goes on from
 
 
 def parse(argv: Sequence[str]) -> Invocation:
@@ -76,18 +78,14 @@ def parse(argv: Sequence[str]) -> Invocation:
         "take along the optimizer's moments of --continue_from as well",
         flag_values=values,
     )
-    config_path, config = parse_command(argv, values, usage=_USAGE, default=Config())
-    dry_run = values.dry_run
+    config_path, config = parse_command(
+        argv, values, usage=_USAGE, default=Config(), find_faults=_find_faults
+    )
+    # Only now: they take longer to import than a wrong flag should take to be refused.
+    from rlvr_jax.models.huggingface import resolve_pretrained  # noqa: PLC0415
+    from rlvr_jax.run.lineage import resolve_lineage  # noqa: PLC0415
+
     workdir = Path(values.workdir) if values.workdir else None
-    topology = values.topology
-    if values.compile_only and topology is None:
-        raise UsageError("--compile_only needs a slice: add --topology=v5e:4x4")
-    if topology is not None and values.compile_only == dry_run:
-        raise UsageError(
-            "--topology goes with one of --compile_only and --dry_run; add one of them"
-        )
-    if not workdir and not dry_run and not topology:
-        raise UsageError("--workdir=DIR is missing; say where the run shall live")
     config, lineage = resolve_lineage(
         resolve_pretrained(config),
         values.continue_from,
@@ -99,8 +97,23 @@ def parse(argv: Sequence[str]) -> Invocation:
         config_path=config_path,
         workdir=workdir,
         stage=values.stage,
-        dry_run=dry_run,
+        dry_run=values.dry_run,
         compile_only=values.compile_only,
-        topology=topology,
+        topology=values.topology,
         lineage=lineage,
     )
+
+
+def _find_faults(values: flags.FlagValues) -> Iterator[str]:
+    """Yields what is wrong with the flags together."""
+    has_topology = values.topology is not None
+    if values.compile_only and not has_topology:
+        yield "--compile_only needs a slice: add --topology=v5e:4x4"
+    if has_topology and values.compile_only == values.dry_run:
+        yield (
+            "--topology goes with one of --compile_only and --dry_run; add one of them"
+        )
+    if not values.workdir and not (
+        values.dry_run or has_topology or values.compile_only
+    ):
+        yield "--workdir=DIR is missing; say where the run shall live"

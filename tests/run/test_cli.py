@@ -1,6 +1,8 @@
 """A command line is understood whole, or refused in one line that names the mend."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ from job_jax.command import UsageError, load_config
 from job_jax.config_io import override, to_json
 from job_jax.schema import iter_fields
 from rlvr_jax.config import Config
+from rlvr_jax.main import main
 from rlvr_jax.run.cli import parse
 
 RECIPE = """\
@@ -138,9 +141,105 @@ def test_a_missing_file_is_named_with_its_nearest(recipe):
     nowhere = recipe.parent / "nowhere" / "seven.py"
     message = f"no config file {str(nowhere)!r}"
     assert _refusal(f"--config={nowhere}", "--workdir=w") == message
-    assert _refusal(f"--config={recipe.parent}", "--workdir=w").startswith(
-        "no config f"
+
+
+def test_a_directory_is_no_config_and_names_the_files_in_it(recipe):
+    folder = recipe.parent
+    said = f"--config={str(folder)!r} is a directory; give one file"
+    argv = f"--config={folder}", "--workdir=w"
+    assert _refusal(*argv) == f"{said}, such as {str(recipe)!r}"
+    recipe.rename(folder / "config.json")
+    assert _refusal(*argv) == f"{said}, such as {str(folder / 'config.json')!r}"
+    (folder / "config.json").unlink()
+    assert _refusal(*argv) == f"{said} with get_config()"
+
+
+def _refusals(*argv):
+    """Returns the lines that refuse a command line, all at once."""
+    with pytest.raises(UsageError) as caught:
+        parse(argv)
+    return str(caught.value).splitlines()
+
+
+def test_all_that_is_wrong_is_named_at_once(recipe):
+    assert _refusals(
+        f"--config={recipe}",
+        "--stage=tran",
+        "--config.train.setps=5",
+        "--config.train.steps=ten",
+        "--config.seed=-1",
+        "--wrkdir=x",
+        "now",
+        "--nodry_run=3",
+    ) == [
+        "flag --stage=tran: value should be one of "
+        "<all|sft|difficulty|probe|train|eval|report>",
+        "--nodry_run=3 does not take an argument",
+        "unknown flag '--wrkdir'; did you mean '--workdir'?",
+        "unexpected argument 'now'; write --flag=value",
+        "--workdir=DIR is missing; say where the run shall live",
+        "unknown config key 'train.setps'; did you mean 'train.steps'?",
+        "train.steps expects an int, got 'ten'",
+        "seed=-1; it must lie within 0..2**32-1",
+    ]
+
+
+def test_a_bad_value_behind_a_space_is_taken_out_with_its_flag(recipe):
+    argv = ["--stage", "tran", "--stage", "evil", "--workdir", "w", "--config"]
+    found = _refusals(*argv, str(recipe), "--config.seed=x")
+    assert [line.split(":")[0] for line in found] == [
+        "flag --stage=tran",
+        "flag --stage=evil",
+        "seed expects an int, got 'x'",
+    ]
+
+
+def test_without_a_config_the_other_faults_are_told(recipe):
+    assert _refusals(
+        "--compile_only", "--topology=v5e:2x2", "--dry_run", "--seed=1"
+    ) == [
+        "unknown flag '--seed'; did you mean '--config.seed'?",
+        "--topology goes with one of --compile_only and --dry_run; add one of them",
+        "--config=FILE is missing, for example --config=configs/quickstart.py",
+    ]
+    broken = recipe.with_name("broken.py")
+    broken.write_text("raise ValueError('a')")
+    assert _refusals(f"--config={broken}", "--config.seed=x") == [
+        "--workdir=DIR is missing; say where the run shall live",
+        f"{broken}:1: ValueError: a",
+    ]
+
+
+def test_what_fields_forbid_together_is_told_once_each_is_right_alone(recipe):
+    argv = [f"--config={recipe}", "--workdir=w", "--config.train.num_minibatches=7"]
+    (together,) = _refusals(*argv)
+    assert "num_minibatches=7" in together
+    (alone,) = _refusals(*argv, "--config.train.steps=ten")
+    assert alone == "train.steps expects an int, got 'ten'"
+    other, same = _refusals(*argv, "--nope=1")
+    assert other.startswith("unknown flag '--nope'")
+    assert same == together
+
+
+def test_each_error_is_a_line_of_its_own_on_stderr(recipe, capsys):
+    assert main([f"--config={recipe}", "--stage=tran", "--config.seed=x"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 3
+    assert all(line.startswith("error: ") for line in lines)
+
+
+def test_a_command_line_is_refused_before_anything_heavy_is_loaded(recipe):
+    """Before JAX is: a process that takes flags apart should take no second."""
+    heavy = ("flax", "grain", "matplotlib", "optax", "orbax", "scipy", "transformers")
+    code = (
+        "import sys; from rlvr_jax.main import main; "
+        f"code = main(['--config={recipe}', '--stage=tran', '--config.seed=x']); "
+        f"print(code, sorted(set({heavy}) & sys.modules.keys()))"
     )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "2 []\n"
 
 
 @pytest.mark.parametrize(

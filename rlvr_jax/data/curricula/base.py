@@ -19,14 +19,16 @@ Example (`mine.py` beside the recipe, `--config.curriculum.name=mine:Newest`):
 import abc
 import dataclasses
 from collections.abc import Callable
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-import grain
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from rlvr_jax.config.difficulty import CurriculumConfig, DifficultyConfig
 from rlvr_jax.data.difficulty import Difficulty
+
+if TYPE_CHECKING:
+    import grain
 
 Source = Literal["initial", "online"]  # of the estimates that a curriculum goes by
 
@@ -46,7 +48,7 @@ class BatchIndices:
         """Returns P."""
         return len(self.problems)
 
-    def shard(self, options: grain.sharding.ShardOptions) -> "BatchIndices":
+    def shard(self, options: "grain.sharding.ShardOptions") -> "BatchIndices":
         """Returns one process's rows: every `shard_count`-th."""
         own = self.problems[options.shard_index :: options.shard_count]
         return BatchIndices(problems=own, num_fallback=self.num_fallback)

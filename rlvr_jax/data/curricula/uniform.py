@@ -3,7 +3,6 @@
 import dataclasses
 from typing import ClassVar
 
-import grain
 import numpy as np
 
 from job_jax.schema import NonNegativeInt, check
@@ -25,6 +24,8 @@ class Uniform(Curriculum):
         self, difficulty: Difficulty, draw: DrawState, batch_size: int
     ) -> BatchIndices:
         """Returns the next `batch_size` problems of the shuffled source."""
+        import grain  # noqa: PLC0415 - see data.loader
+
         order = grain.MapDataset.range(draw.source_size).shuffle(seed=draw.seed)
         order = order.repeat()
         start = draw.batch_index * batch_size
