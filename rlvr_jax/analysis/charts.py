@@ -109,9 +109,9 @@ def smooth(values: Sequence[float]) -> list[float]:
 
 def arm_colors(labels: Sequence[str]) -> dict[str, str]:
     """Returns a color for each label, in their order; many share a ramp."""
-    colors = (BLUE, AMBER, PURPLE, GREEN, RED, GRAY)
+    colors: Sequence[str] = (BLUE, AMBER, PURPLE, GREEN, RED, GRAY)
     if len(labels) > len(colors):
-        colors = tuple(level_colors(range(len(labels))).values())
+        colors = [*level_colors(range(len(labels))).values()]
     return dict(zip(labels, colors, strict=False))
 
 
@@ -220,7 +220,7 @@ def _draw_lines(axes: Axes, panel: Panel) -> None:
         if line.show_raw:
             axes.plot(x, line.y, color=line.color, alpha=0.3, lw=0.9)
         marker = "o" if panel.categorical and not line.faint else ""
-        weight = {"alpha": 0.4, "lw": 0.9} if line.faint else {}
+        weight: dict[str, Any] = {"alpha": 0.4, "lw": 0.9} if line.faint else {}
         axes.plot(x, y, color=line.color, marker=marker, ms=4, **weight)
 
 
