@@ -2,7 +2,7 @@
 
     python -m rlvr_jax.main --config=configs/own_reward.py --workdir=runs/own_reward
 
-SFT shows chains of 2 and 3 steps in GF(5), each worked forward or backward by the toss
+SFT shows chains of 2 and 3 steps in GF(3), each worked forward or backward by the toss
 of a coin, so that half of the worked solutions begin with a guess. RL is rewarded by
 `shown` below and nothing else.
 """
@@ -21,7 +21,7 @@ from rlvr_jax.config import (
 from rlvr_jax.tasks import ChainMix, FiniteFieldTask
 from rlvr_jax.tasks.finite_field.traces import parse_trace
 
-MODULUS = 5
+MODULUS = 3
 
 
 def shown(problem, completion):
@@ -40,17 +40,17 @@ def get_config() -> Config:
         task=FiniteFieldTask(modulus=MODULUS, sft=chains, train=chains, eval=chains),
         model=ModelConfig(scale_embeddings=True),
         sft=SFTConfig(
-            steps=240,
+            steps=120,
             batch_size=64,
             optimizer=OptimizerConfig(learning_rate=3e-3, schedule="cosine"),
         ),
         train=TrainConfig(
-            steps=60,
+            steps=50,
             batch_size=16,
             group_size=8,
             reward=RewardConfig(names=("own_reward:shown",), weights=(1.0,)),
             sampling=sampling,
-            optimizer=OptimizerConfig(learning_rate=1e-4, warmup_steps=5),
+            optimizer=OptimizerConfig(learning_rate=3e-4, warmup_steps=5),
         ),
         eval=EvalConfig(
             num_problems=128, num_samples=4, batch_size=64, sampling=sampling
