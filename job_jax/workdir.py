@@ -90,9 +90,12 @@ class Workdir:
         if changed := [line for line in lines if not line.startswith(mutable_sections)]:
             raise WorkdirError(
                 f"workdir {self.path} holds a run of another config "
-                f"({'; '.join(changed)}); use another --workdir, or the config it was "
-                "made with"
+                f"({'; '.join(changed)}); {self.mend_of_other_config()}"
             )
+
+    def mend_of_other_config(self) -> str:
+        """Returns what to do where the directory holds a job of another config."""
+        return "use another --workdir, or the config it was made with"
 
     @property
     def has_config(self) -> bool:

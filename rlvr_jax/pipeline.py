@@ -56,7 +56,7 @@ def execute(invocation: Invocation) -> None:
         start_jax(stand_in_mesh(config.mesh, topology) if topology else config.mesh)
         print(dry_run.describe(config, topology))
         if invocation.lineage:
-            print(f"goes on from {invocation.lineage}")
+            print(f"goes on from {invocation.lineage}; a copy is in checkpoints/start")
     else:
         start_jax(config.mesh, multi_process=True)
         asked = {"stage": invocation.stage, "config": to_json(config)}
@@ -106,6 +106,8 @@ def _execute_stages(
     if not is_finished("probe", config=config, workdir=workdir):
         config.probe.check_before_run(config, setup.tokenizer.encode)
     if lineage:
+        if is_primary() and not workdir.has_config:
+            print(f"goes on from {lineage}; no SFT (sft.steps=0)", file=sys.stderr)
         with jax.set_mesh(setup.mesh):
             copy_start(setup, workdir, lineage)
     workdir.write_config(

@@ -79,6 +79,13 @@ class Workdir(job_jax.workdir.Workdir):
             self.tokenizer_path.unlink(missing_ok=True)
             shutil.rmtree(self.checkpoints / START, ignore_errors=True)
 
+    def mend_of_other_config(self) -> str:
+        """Returns what to do where the directory holds a run of another config."""
+        return (
+            f"use another --workdir, in which --continue_from={self.path} begins "
+            "where this run is, or the config it was made with"
+        )
+
     def _check_same_config(
         self,
         saved: ConfigSection,
