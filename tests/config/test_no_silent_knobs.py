@@ -63,6 +63,7 @@ from rlvr_jax.tasks import (
     WordProblemsTask,
 )
 from rlvr_jax.types import Problem
+from rlvr_jax.verifiers import judge as judge_module
 from rlvr_jax.verifiers.grader import Grader
 from sae_jax.config import OptimizerConfig as SAEOptimizerConfig
 from sae_jax.config import SAEConfig
@@ -260,8 +261,9 @@ def test_every_field_of_the_config_is_read(
         # A judge and a reward of one's own.
         asked = Problem(id="a", prompt="", gold="", verifier="judge", source="")
         names = ("judge", "user_extensions:brevity")
+        monkeypatch.setattr(judge_module, "_FIRST_BACKOFF_S", 0.001)
         with (
-            serve(lambda *_: says("SCORE: 7")) as endpoint,
+            serve(lambda _, n: says("SCORE: 7") if n > 1 else (500, "")) as endpoint,
             Grader(
                 VerifierConfig(),
                 JudgeConfig(url=endpoint.url, model="m", answer="score"),
