@@ -49,10 +49,10 @@ def get_config() -> Config:
             optimizer=OptimizerConfig(learning_rate=4e-3, schedule="cosine"),
         ),
         train=TrainConfig(
-            steps=60,
+            steps=40,
             batch_size=16,
             group_size=8,
-            optimizer=OptimizerConfig(learning_rate=1e-3, warmup_steps=5),
+            optimizer=OptimizerConfig(learning_rate=5e-4, warmup_steps=5),
             sampling=sampling,
         ),
         eval=EvalConfig(

@@ -37,6 +37,21 @@ def test_every_call_has_its_result(turn, reply, calls):
 
 
 @pytest.mark.parametrize(
+    ("expression", "result"),
+    [
+        ("90 + 9", "99"),
+        ("90 + 10", "error"),
+        ("3 - 3", "0"),
+        ("3 - 4", "error"),
+        ("1 / 2", "error"),
+    ],
+)
+def test_results_may_be_bounded_by_a_vocabulary(expression, result):
+    reply = _reply(f"<calc> {expression} </calc>", largest_result=99)
+    assert reply.text == f"<result> {result} </result>"
+
+
+@pytest.mark.parametrize(
     "turn", ["", "<answer> 11 </answer>", "<calc> 1 + 1", "1 + 1 </calc>", "calc 1"]
 )
 def test_a_turn_without_a_whole_call_ends_the_episode(turn):

@@ -41,6 +41,8 @@ def _of(file: str, tests: tuple[str, ...], **lines: tuple[str, str]) -> list[Mut
 
 _TRACE = ("tests/integration/test_trace.py",)
 _STALE = ("tests/integration/test_staleness.py",)
+_EPISODES = ("tests/rollouts/test_episodes.py",)
+_POLICY_MASK = ("tests/learn/test_policy_mask.py",)
 
 MUTANTS = [
     *_of(
@@ -611,6 +613,132 @@ MUTANTS = [
         touching_is_slower=(
             "new.interval[1] < old.interval[0]",
             "new.interval[1] <= old.interval[0]",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/sampler/generate.py",
+        ("tests/sampler/test_begun.py",),
+        every_turn_draws_anew=(
+            "index_R = slots.offset + slots.index",
+            "index_R = slots.index",
+        ),
+        one_sample_for_all_begun_rows=(
+            "jax.vmap(of_row)(prompts.uid, begun.sample)",
+            "jax.vmap(of_row)(prompts.uid, 0 * begun.sample)",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/rollouts/episodes.py",
+        _EPISODES,
+        the_environments_tokens_are_the_policys=(
+            "self.by_policy += [False] * len(tokens)",
+            "self.by_policy += [True] * len(tokens)",
+        ),
+        a_row_goes_on_as_another_sample=(
+            "sample=(numbers % self.num_samples)",
+            "sample=(0 * numbers)",
+        ),
+        a_row_goes_on_from_another_prompt=(
+            "p = row.number // self.num_samples",
+            "p = 0 * row.number",
+        ),
+        a_turn_cut_by_the_limit_is_answered=(
+            "bool(drawn.finished[at]) and kept == length",
+            "True",
+        ),
+        a_reply_fills_the_last_token=(
+            "self.goes_on = len(tokens) < room",
+            "self.goes_on = len(tokens) <= room",
+        ),
+        a_failure_is_an_end=(
+            "reply.verdict is None or reply.verdict.failure is None",
+            "True",
+        ),
+        filler_is_answered=(
+            "if row.goes_on and row.number < num_rows]",
+            "if row.goes_on]",
+        ),
+        a_last_reply=(
+            "if turn + 1 < environment.max_turns else 0",
+            "if turn < environment.max_turns else 0",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/rollouts/graded.py",
+        _EPISODES,
+        the_verifier_reads_what_the_environment_said=(
+            "rollouts.tokens[b, mask_BT[b]].tolist()",
+            "rollouts.tokens[b, : rollouts.lengths[b]].tolist()",
+        ),
+        the_environments_verdict_is_not_heard=(
+            "episode.verdict if episode else None",
+            "None",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/rollouts/groups.py",
+        _EPISODES,
+        masks_are_not_chosen=(
+            "policy_mask=select(masks) if masks else None",
+            "policy_mask=masks[0] if masks else None",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/learn/batches.py",
+        _POLICY_MASK,
+        the_environments_tokens_are_learned_from=(
+            "loss_mask = batch.policy_mask if batch.loss_mask is None else",
+            "loss_mask =",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/learn/losses.py",
+        _POLICY_MASK,
+        the_environments_tokens_count=(
+            'mask_BT &= as_array("policy_mask", policy_mask',
+            'mask_BT |= as_array("policy_mask", policy_mask',
+        ),
+        a_sequences_ratio_is_over_all_tokens=(
+            "        length_B = mask_BT.sum(axis=1)\n    logprob_BT",
+            "    logprob_BT",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/learn/rfgo.py",
+        _POLICY_MASK,
+        features_of_the_environments_tokens=(
+            "return batch.mask & length_mask(",
+            "return length_mask(",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/learn/token_stats.py",
+        _POLICY_MASK,
+        statistics_of_the_environments_tokens=(
+            "mask_BT = batch.mask",
+            "mask_BT = index_BT < length_B1",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/stages/sft.py",
+        ("tests/integration/test_environments.py",),
+        sft_fits_what_the_environment_says=(
+            "if not config.environment.enabled:",
+            "if config.environment.enabled:",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/environments/calculator.py",
+        ("tests/environments/test_calculator.py",),
+        negative_words=("0 <= value <= self", "value <= self"),
+    ),
+    *_of(
+        "rlvr_jax/environments/finite_field.py",
+        ("tests/environments/test_finite_field.py",),
+        guesses_hold=("            and report.consistent_start\n", ""),
+        several_steps_hold=(
+            "len(words) == _STEP_WORDS + (0 if held else _HEADER_WORDS)",
+            "len(words) >= _STEP_WORDS + (0 if held else _HEADER_WORDS)",
         ),
     ),
     *_of(

@@ -126,6 +126,12 @@ def _run_command(argv: Sequence[str]) -> None:
     for name in ("checkpoint", "sae", "layer", "out"):
         if values[name].value is None:
             raise UsageError(f"--{name} is missing; see --help")
+    if config.environment.enabled:
+        raise UsageError(
+            "interventions change completions of one turn, and environment.name="
+            f"{config.environment.tags()['name']} makes episodes; add "
+            "--config.environment.name=none"
+        )
     out = Path(values.out)
     if out.exists():
         raise UsageError(f"--out={out} exists; remove it or name another")

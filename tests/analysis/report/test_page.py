@@ -23,6 +23,7 @@ from rlvr_jax.analysis.charts import (
     smooth,
 )
 from rlvr_jax.analysis.report.bands import behavior_by_band, pass_by_band
+from rlvr_jax.analysis.report.episodes import episodes
 from rlvr_jax.analysis.report.held_out import pass_curves, strategies
 from rlvr_jax.analysis.report.learning import (
     answer_formats,
@@ -300,6 +301,7 @@ def test_run_without_strategies_or_levels_leaves_them_out(tmp_path):
     assert behavior_by_band(run) is None
     assert strategies(run) is None
     assert answer_formats(run) is None
+    assert episodes(run) is None
     assert pass_curves(run) is None
     assert "Groups" not in learning(run).text
 
@@ -322,6 +324,21 @@ def test_formats_are_told_where_there_are_two(tmp_path, boxed):
     assert "was 0.56 nats over the first tenth" in section.text
     assert "and 0.00 over the last" in section.text
     assert len(section.figures) == 2
+
+
+def test_episodes_are_told_where_there_are_any(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    with MetricsWriter(tmp_path) as writer:
+        for step in range(10):
+            told = {"turns": 2 + step, "tool_calls": 1 + step, "failures": 0.25}
+            row = {f"environment/{name}": value for name, value in told.items()}
+            writer.write("train", step, row)
+    section = episodes(read_run(tmp_path))
+    assert "2.0 turns and 1.0 tool calls" in section.text
+    assert "11.0 and 10.0 over the last" in section.text
+    assert "In 25 % of them" in section.text.replace("\u00a0", " ")
+    assert section.legend.keys() == {"turns", "tool calls"}
+    assert len(section.figures) == 1
 
 
 def test_doctor_repeats_what_the_run_was_told(tmp_path):
