@@ -9,7 +9,7 @@ from rlvr_jax.config.difficulty import (
     DifficultyConfig,
     DynamicSamplingConfig,
 )
-from rlvr_jax.config.environment import Environment
+from rlvr_jax.config.environment import EnvironmentConfig
 from rlvr_jax.config.judge import JudgeConfig
 from rlvr_jax.config.learn import (
     AdvantageConfig,
@@ -50,7 +50,7 @@ __all__ = [
     "CurriculumConfig",
     "DifficultyConfig",
     "DynamicSamplingConfig",
-    "Environment",
+    "EnvironmentConfig",
     "EvalConfig",
     "FeatureSelectionConfig",
     "JudgeConfig",

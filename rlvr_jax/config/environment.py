@@ -27,7 +27,7 @@ from rlvr_jax.types import Message, Problem, Reply
 ENVIRONMENTS = Registry(
     "environment",
     {
-        "none": "rlvr_jax.config.environment:Environment",
+        "none": "rlvr_jax.config.environment:EnvironmentConfig",
         "calculator": "rlvr_jax.environments.calculator:Calculator",
         "verifiers": "rlvr_jax.environments.verifiers:VerifiersEnvironment",
         "finite_field_steps": "rlvr_jax.environments.finite_field:FiniteFieldSteps",
@@ -37,15 +37,49 @@ _REPLY = "{reply}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Environment(OpenSection):
+class EnvironmentConfig(OpenSection):
     """What answers the policy's turns. By itself: nothing, a completion is one turn.
 
     `environment.name` chooses the class of this section: `none` (this one),
-    `calculator`, `finite_field_steps`, or your own as "package.module:Class", which
-    derives from this class and writes `respond`.
+    `calculator`, `finite_field_steps`, `verifiers`, or your own as
+    "package.module:Class", which derives from `Environment`.
     """
 
     registry: ClassVar[Registry] = ENVIRONMENTS
+
+    @property
+    def enabled(self) -> bool:
+        """Returns whether completions are episodes: whether the name is not none."""
+        return False
+
+    def demonstrate(self, problem: Problem) -> Sequence[Message]:
+        """Returns a worked episode for stage sft, () where there is none.
+
+        The policy has the first word and the last. By default: the problem's worked
+        solution in one turn.
+        """
+        if problem.solution is None:
+            return ()
+        return (Message(role="policy", text=problem.solution),)
+
+    def vocabulary(self) -> tuple[str, ...]:
+        """Returns the words that episodes add to a task's closed vocabulary."""
+        return ()
+
+    def format_reply(self, text: str) -> str:
+        """Returns a reply as the policy reads it."""
+        return text
+
+    def check_config(self, config: Any) -> None:
+        """Raises ConfigError where the whole Config asks for what episodes exclude."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Environment(EnvironmentConfig):
+    """Answers the policy's turns until an episode ends. Subclass it for your own.
+
+    Only `respond` must be written.
+    """
 
     max_turns: PositiveInt = 8  # of the policy's, in an episode
     # Tokens of a turn; 0: all that sampling.max_new_tokens leaves, which counts the
@@ -68,8 +102,8 @@ class Environment(OpenSection):
 
     @property
     def enabled(self) -> bool:
-        """Returns whether there are episodes: whether the name is not none."""
-        return type(self) is not Environment
+        """Returns that completions are episodes."""
+        return True
 
     def respond(
         self, problem: Problem, messages: Sequence[Message]
@@ -83,16 +117,6 @@ class Environment(OpenSection):
         """
         raise NotImplementedError
 
-    def demonstrate(self, problem: Problem) -> Sequence[Message]:
-        """Returns a worked episode for stage sft, () where there is none.
-
-        The policy has the first word and the last. By default: the problem's worked
-        solution in one turn.
-        """
-        if problem.solution is None:
-            return ()
-        return (Message(role="policy", text=problem.solution),)
-
     def completion(self, problem: Problem, messages: Sequence[Message]) -> str:
         """Returns what verifiers and rewards read of an episode.
 
@@ -100,18 +124,12 @@ class Environment(OpenSection):
         """
         return "\n".join(m.text for m in messages if m.role == "policy")
 
-    def vocabulary(self) -> tuple[str, ...]:
-        """Returns the words that episodes add to a task's closed vocabulary."""
-        return ()
-
     def format_reply(self, text: str) -> str:
         """Returns a reply as the policy reads it."""
         return self.reply_template.replace(_REPLY, text)
 
     def check_config(self, config: Any) -> None:
         """Raises ConfigError where the whole Config asks for what episodes exclude."""
-        if not self.enabled:
-            return
         name = f"environment.name={self.tags()[self.tag]}"
         stops = config.tokenizer.stop_strings
         check(

@@ -30,7 +30,7 @@ from rlvr_jax.config.difficulty import (
     DynamicSamplingConfig,
     default_curriculum,
 )
-from rlvr_jax.config.environment import Environment
+from rlvr_jax.config.environment import EnvironmentConfig
 from rlvr_jax.config.judge import JudgeConfig
 from rlvr_jax.config.learn import (
     AdvantageConfig,
@@ -274,7 +274,7 @@ class Config(ConfigSection):
     name: str = "run"
     seed: Seed = 0
     task: Task = dataclasses.field(default_factory=default_task)
-    environment: Environment = dataclasses.field(default_factory=Environment)
+    environment: EnvironmentConfig = EnvironmentConfig()
     tokenizer: TokenizerConfig = TokenizerConfig()
     model: ModelConfig = ModelConfig()
     pretrained: PretrainedConfig = PretrainedConfig()

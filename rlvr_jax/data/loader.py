@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from job_jax.schema import ConfigError
-from rlvr_jax.config.environment import Environment
+from rlvr_jax.config.environment import EnvironmentConfig
 from rlvr_jax.tokenizer import Tokenizer, pad_rows
 from rlvr_jax.types import Message, Problem, ProblemSource, Prompts
 
@@ -25,7 +25,7 @@ _READ_AHEAD = {"num_threads": 2, "prefetch_buffer_size": 2}  # batches
 _READ_ROWS = {"num_threads": 8, "prefetch_buffer_size": 64}
 _MAX_BATCHES = 2**40  # more than any run has
 BatchT = TypeVar("BatchT")
-_NO_ENVIRONMENT = Environment()
+_NO_ENVIRONMENT = EnvironmentConfig()
 
 
 class BatchReader(Generic[BatchT]):
@@ -113,7 +113,7 @@ def filter_by_length(
     *,
     max_prompt_tokens: int,
     max_solution_tokens: int | None,
-    environment: Environment = _NO_ENVIRONMENT,
+    environment: EnvironmentConfig = _NO_ENVIRONMENT,
     name: str,
 ) -> tuple[FilteredSource, int]:
     """Returns the source without problems that are too long, and how many those are.
@@ -159,7 +159,7 @@ def encode_solution(problem: Problem, tokenizer: Tokenizer) -> list[int]:
 
 
 def encode_episode(
-    problem: Problem, tokenizer: Tokenizer, environment: Environment
+    problem: Problem, tokenizer: Tokenizer, environment: EnvironmentConfig
 ) -> tuple[list[int], list[bool]]:
     """Returns the ids of a problem's worked episode, and which are the policy's.
 

@@ -14,7 +14,8 @@ import jax
 import numpy as np
 
 from job_jax.processes import device_get, map_across_processes
-from rlvr_jax.config import Environment, SamplingConfig
+from rlvr_jax.config import SamplingConfig
+from rlvr_jax.config.environment import Environment
 from rlvr_jax.data import encode_prompts
 from rlvr_jax.environments.calls import answer_turns, failed_reply
 from rlvr_jax.models.distribution import SamplingParams
@@ -101,6 +102,7 @@ def sample_episodes(
     all tokens of an episode. Problems that fill up the batch have one turn.
     """
     environment = setup.config.environment
+    assert isinstance(environment, Environment)
     missing = 0 if batch_size is None else batch_size - len(problems)
     filled = [*problems, *[problems[0]] * missing]
     prompts = encode_prompts(
@@ -117,6 +119,7 @@ def sample_episodes(
         prompts=prompts,
         weights=weights,
         sampling=sampling,
+        max_turn_tokens=environment.max_turn_tokens,
         num_samples=num_samples,
         key=key,
         weight_version=weight_version,
@@ -148,6 +151,7 @@ class _TurnSampler:
     prompts: Prompts
     weights: Any
     sampling: SamplingConfig
+    max_turn_tokens: int
     num_samples: int
     key: jax.Array
     weight_version: Any
@@ -187,8 +191,7 @@ class _TurnSampler:
         return min(width, max(most, multiple))
 
     def _sample(self, prompts: Prompts, num_samples: int) -> Rollouts:
-        setup, environment = self.setup, self.setup.config.environment
-        most = self.sampling.max_new_tokens
+        setup, most = self.setup, self.sampling.max_new_tokens
         return device_get(
             setup.sample(
                 self.weights,
@@ -197,7 +200,7 @@ class _TurnSampler:
                 key=self.key,
                 weight_version=self.weight_version,
                 num_samples=num_samples,
-                max_new_tokens=min(environment.max_turn_tokens or most, most),
+                max_new_tokens=min(self.max_turn_tokens or most, most),
             )
         )
 

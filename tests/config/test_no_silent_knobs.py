@@ -32,7 +32,6 @@ from rlvr_jax.config import (
     LossConfig,
     ModelConfig,
     OptimizerConfig,
-    ProbeConfig,
     RewardConfig,
     RFGOConfig,
     SamplingConfig,
@@ -157,8 +156,6 @@ def run_episodes(whole, folder):
         whole,
         task=story,
         environment=tool,
-        probe=ProbeConfig(),
-        train=dataclasses.replace(whole.train, rfgo=RFGOConfig()),
     )
     called = Message(role="policy", text="<calc> 1 + 1 </calc>")
     answer_turns(tool, [(story.problems("eval", seed=0)[0], (called,))])

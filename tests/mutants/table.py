@@ -335,7 +335,7 @@ MUTANTS = [
         (*_TRACE, "tests/rollouts/test_graded.py"),
         shifts_verdicts=("verdict=verdicts[b],", "verdict=verdicts[b - 1],"),
         decodes_past_the_end=(
-            "rollouts.tokens[b, : rollouts.lengths[b]]",
+            "rollouts.tokens[b, mask_BT[b]]",
             "rollouts.tokens[b]",
         ),
     ),

@@ -12,6 +12,7 @@ from flax import nnx
 from job_jax.schema import ConfigError
 from rlvr_jax.config import (
     Config,
+    EnvironmentConfig,
     EvalConfig,
     LossConfig,
     ModelConfig,
@@ -217,7 +218,7 @@ def test_another_key_draws_other_episodes():
 def test_an_episode_of_one_turn_is_the_completion_without_an_environment():
     setup, _ = _setup(Echo())
     plain = dataclasses.replace(
-        setup, config=dataclasses.replace(setup.config, environment=Environment())
+        setup, config=dataclasses.replace(setup.config, environment=EnvironmentConfig())
     )
     _, problems, alone = _sampled(setup=plain)
     _, _, first = _sampled(Once(), problems)
@@ -380,7 +381,7 @@ def test_what_goes_with_no_environment_is_refused_in_one_line(sections, why):
     with pytest.raises(ConfigError, match=why) as error:
         dataclasses.replace(config, **sections)
     assert "\n" not in str(error.value)
-    dataclasses.replace(config, environment=Environment(), **sections)
+    dataclasses.replace(config, environment=EnvironmentConfig(), **sections)
 
 
 def test_a_reply_template_needs_a_place_for_the_reply():
