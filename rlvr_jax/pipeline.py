@@ -121,6 +121,8 @@ def _execute_stages(
         MetricsWriter(workdir.path) as writer,
     ):
         _open_judge(setup, workdir)
+        if "code" in setup.verifier_names():
+            setup.verifier.code.check_ready()
         ctx = RunContext(
             setup=setup,
             workdir=workdir,

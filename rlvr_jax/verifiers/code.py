@@ -125,17 +125,23 @@ class Code(Verifier):
                 continue
             program = wanted.prefix + extract_program(completion)
             runs.append(Run(program, wanted.tests, wanted.functions))
-        try:
-            found = self._sandbox.run_all([r for r in runs if isinstance(r, Run)])
-        except SandboxError as error:
-            raise ConfigError(str(error)) from error
-        outcomes = iter(found)
+        outcomes = iter(self._run_all([run for run in runs if isinstance(run, Run)]))
         return [
             _to_verdict(next(outcomes), extract_program(completion))
             if isinstance(run, Run)
             else Verdict(status="unverified", reason=run)
             for run, (_, completion) in zip(runs, items, strict=True)
         ]
+
+    def check_ready(self) -> None:
+        """Starts the jail. Raises ConfigError where this machine cannot have one."""
+        self._run_all([Run(program="", tests="", functions=())])
+
+    def _run_all(self, runs: Sequence[Run]) -> list[Outcome]:
+        try:
+            return self._sandbox.run_all(runs)
+        except SandboxError as error:
+            raise ConfigError(str(error)) from error
 
     def close(self) -> None:
         """Ends the jail."""

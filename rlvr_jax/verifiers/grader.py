@@ -35,7 +35,7 @@ class Grader:
     def __init__(self, config: VerifierConfig, judge: JudgeConfig = JudgeConfig()):
         self.judge = JudgeVerifier(judge)
         self._pool = MathVerifier(config.workers, config.timeout_s)
-        self._code = Code(config)
+        self.code = Code(config)
         self._limits = CallLimits(
             timeout_s=config.timeout_s, concurrency=config.concurrency
         )
@@ -78,7 +78,7 @@ class Grader:
             ]
             own = [items[i] for i in rows]
             if name == "code":
-                graded = self._code.grade_all(own)
+                graded = self.code.grade_all(own)
             elif verifier.pooled:
                 graded = self._pool.grade_all(
                     [Item(p.gold, text, p.answer_format, name) for p, text in own]
@@ -139,7 +139,7 @@ class Grader:
     def close(self) -> None:
         """Ends the worker processes, the jail and the judge's connections."""
         self._pool.close()
-        self._code.close()
+        self.code.close()
         self.judge.close()
 
     def __enter__(self) -> Self:
