@@ -16,6 +16,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from job_jax.config import CheckpointConfig
+from job_jax.files import latest_step
 from job_jax.processes import device_get
 from job_jax.schema import ConfigError
 
@@ -26,19 +27,6 @@ class CheckpointMismatchError(ConfigError):
 
 class CheckpointReadError(RuntimeError):
     """A checkpoint whose files are damaged. The message says how to go on."""
-
-
-def latest_step(directory: pathlib.Path) -> int | None:
-    """Returns the step of the newest complete checkpoint, None where there is none.
-
-    Orbax names a checkpoint by its step once it is complete, and not before.
-    """
-    return max(checkpoint_steps(directory), default=None)
-
-
-def checkpoint_steps(directory: pathlib.Path) -> list[int]:
-    """Returns the steps of all complete checkpoints, in their order."""
-    return sorted(int(p.name) for p in directory.glob("*") if p.name.isdigit())
 
 
 class StageCheckpoints:

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and what their names tell."""
 
 import contextlib
 import json
@@ -33,3 +33,16 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
     """Writes `value` as JSON over what `path` held, whole or not at all."""
     with write_atomically(path) as partial:
         partial.write_text(json.dumps(value, indent=2) + "\n")
+
+
+def latest_step(directory: pathlib.Path) -> int | None:
+    """Returns the step of the newest complete checkpoint, None where there is none.
+
+    Orbax names a checkpoint by its step once it is complete, and not before.
+    """
+    return max(checkpoint_steps(directory), default=None)
+
+
+def checkpoint_steps(directory: pathlib.Path) -> list[int]:
+    """Returns the steps of all complete checkpoints, in their order."""
+    return sorted(int(p.name) for p in directory.glob("*") if p.name.isdigit())

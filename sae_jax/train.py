@@ -24,9 +24,10 @@ from absl import flags
 from jax.sharding import Mesh
 
 from job_jax import processes
-from job_jax.checkpoint import CheckpointReadError, latest_step
+from job_jax.checkpoint import CheckpointReadError
 from job_jax.command import UsageError, define_config_flags, parse_command, run_command
 from job_jax.config_io import to_json
+from job_jax.files import latest_step
 from job_jax.mesh import (
     batch_sharding,
     check_batch,

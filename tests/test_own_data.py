@@ -32,6 +32,8 @@ _SHORT = [
         "sft.steps=3",
         "train.steps=2",
         "log.rollouts_every=1",
+        "difficulty.num_samples=1",
+        "difficulty.pool_size=64",
         "eval.batch_size=64",
         "eval.num_samples=2",
         "eval.k=1,2",
@@ -104,6 +106,7 @@ def test_each_command_of_the_page_does_what_it_says(
     assert {path.name for path in folder.glob("sums.*")} == {
         *("sums.py", "sums.csv", "sums.tex", "sums.svg")
     }
+    assert "band hard" in said[show]
     assert said[looked].startswith("reward 0.")
     assert "of 128 wrong, such as [{'stage': 'train', 'step': 1" in said[looked]
 

@@ -117,9 +117,20 @@ def format_row(row: Mapping[str, Any]) -> str:
         f"  {row['verdict']}: {printable(describe_reason(row))}",
         *(f"  {name:<9} {value}" for name, value in facts.items()),
     ]
-    for name in ("prompt", "completion"):
-        lines += [f"  {name}", *_quote(row[name])]
+    lines += ["  prompt", *_quote(row["prompt"])]
+    for speaker, text in spoken_parts(row):
+        lines += [f"  {speaker}", *_quote(text)]
     return "\n".join(lines)
+
+
+def spoken_parts(row: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Returns (speaker, text) of all that followed the prompt.
+
+    One completion, or the turns of an episode: "policy" and "environment".
+    """
+    if messages := row.get("messages"):
+        return [(message["role"], message["text"]) for message in messages]
+    return [("completion", row["completion"])]
 
 
 def describe_origin(row: Mapping[str, Any]) -> str:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from job_jax.checkpoint import checkpoint_steps
 from job_jax.command import UsageError, load_config
 from job_jax.config_io import diff
+from job_jax.files import checkpoint_steps
 from job_jax.schema import check
 from rlvr_jax.config import Config
 from rlvr_jax.models.huggingface import canonical_config

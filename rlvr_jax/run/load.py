@@ -11,8 +11,9 @@ import jax
 from flax import nnx
 from jax.sharding import SingleDeviceSharding
 
-from job_jax.checkpoint import StageCheckpoints, latest_step
+from job_jax.checkpoint import StageCheckpoints
 from job_jax.command import UsageError, load_config
+from job_jax.files import latest_step
 from job_jax.mesh import start_jax
 from rlvr_jax.config import Config, LoRAConfig
 from rlvr_jax.models import Transformer, load_hf, lora

@@ -5,6 +5,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from job_jax.files import latest_step
 from job_jax.processes import broadcast
 from rlvr_jax.config import Config
 from rlvr_jax.run.workdir import DIFFICULTY_FILE, Workdir
@@ -75,9 +76,6 @@ REPORT = "report"  # needs a workdir, and neither a policy nor problems
 
 def count_steps(stage: str, workdir: Workdir) -> int:
     """Returns the steps of a stage's newest complete checkpoint, 0 without one."""
-    # It takes most of a second to import, which a command line need not wait for.
-    from job_jax.checkpoint import latest_step  # noqa: PLC0415
-
     return broadcast(lambda: latest_step(workdir.checkpoints / stage)) or 0
 
 

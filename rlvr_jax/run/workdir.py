@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 import job_jax.workdir
-from job_jax.checkpoint import latest_step
 from job_jax.config_io import diff
-from job_jax.files import write_atomically, write_json
+from job_jax.files import latest_step, write_atomically, write_json
 from job_jax.processes import is_primary
 from job_jax.schema import ConfigSection
 from job_jax.workdir import SUMMARY_FILE, WorkdirError

@@ -163,6 +163,18 @@ def test_what_the_limit_leaves_out_is_counted(workdir, capsys):
     assert "that match" not in show(capsys, workdir, "--limit=4")
 
 
+def test_an_episode_is_told_turn_by_turn(workdir, capsys):
+    turns = [("policy", "calc(6*7)"), ("environment", "42\x1b"), ("policy", "it is 42")]
+    messages = [{"role": role, "text": text} for role, text in turns]
+    save(workdir, "train", 4, [rows()[0] | {"messages": messages}])
+    out = show(capsys, workdir)
+    assert out.endswith(
+        "  policy\n    | calc(6*7)\n  environment\n    | 42\\x1b\n"
+        "  policy\n    | it is 42\n"
+    )
+    assert "so 41" not in out
+
+
 def test_no_character_of_a_policy_moves_the_cursor(workdir, capsys):
     out = show(capsys, workdir, "--band=easy")
     assert r"    | hm\x1b[2J\x07\u202e" in out

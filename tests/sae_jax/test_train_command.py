@@ -11,9 +11,9 @@ import pytest
 from command import Command, Ended
 from recording import knobs, record_reads
 
-from job_jax.checkpoint import latest_step
 from job_jax.command import StoppedError
 from job_jax.config import CheckpointConfig, MeshConfig
+from job_jax.files import latest_step
 from job_jax.mesh import make_mesh
 from job_jax.metrics import MetricsWriter
 from job_jax.schema import ConfigError

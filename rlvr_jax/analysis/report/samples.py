@@ -14,6 +14,7 @@ from rlvr_jax.rollouts.show import (
     describe_reason,
     describe_reward,
     read_rows,
+    spoken_parts,
 )
 from rlvr_jax.run.workdir import rollouts_file
 from rlvr_jax.types import BANDS
@@ -114,8 +115,16 @@ def _sample(row: _Row) -> Sample:
         reason=describe_reason(row),
         facts=[(name, _truncate(value)) for name, value in facts],
         prompt=_truncate(row["prompt"]),
-        completion=_truncate(row["completion"]),
+        completion=_truncate(_conversation(row)),
     )
+
+
+def _conversation(row: _Row) -> str:
+    """Returns a completion, or an episode's turns with their speakers."""
+    (first, *others) = spoken_parts(row)
+    if not others:
+        return first[1]
+    return "\n".join(f"[{speaker}] {text}" for speaker, text in (first, *others))
 
 
 def _truncate(text: str) -> str:
