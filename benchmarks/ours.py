@@ -113,6 +113,9 @@ def _open_setup(job: Job, mesh: jax.sharding.Mesh) -> tuple[RunSetup, Any]:
         train=TrainConfig(
             batch_size=job.num_prompts,
             group_size=job.group_size,
+            # What docs/algorithm.md says of completions of uneven length.
+            packing=bool(job.num_end_ids),
+            grad_accum_steps=4 if job.num_end_ids else 1,
             sampling=SamplingConfig(max_new_tokens=job.new_tokens),
             optimizer=OptimizerConfig(learning_rate=1e-6),
         ),

@@ -24,10 +24,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from benchmarks.channel import ROOT
-from job_jax.command import load_config
 from rlvr_jax.config import Config
 from rlvr_jax.plan.program_costs import ProgramCosts
 from rlvr_jax.plan.topology import parse_topology
+from rlvr_jax.run.cli import parse
 
 DEPTHS = (2, 4)
 # What a step runs; the report also has a logged step's gradient, and stage `probe`.
@@ -179,16 +179,12 @@ def fit_exponent(before: float, after: float, factor: float) -> float:
 
 def load_recipe(recipe: str, overrides: Mapping[str, Any]) -> Config:
     """Returns configs/RECIPE.py with overrides by dotted path."""
-    config = load_config(ROOT / f"configs/{recipe}.py", Config)
-    for path, value in overrides.items():
-        config = _replace_at(config, path.split("."), value)
-    return config
+    path = str(ROOT / f"configs/{recipe}.py")
+    return parse([f"--config={path}", "--dry_run", *_override_flags(overrides)]).config
 
 
-def _replace_at(section: Any, path: Sequence[str], value: Any) -> Any:
-    name, *rest = path
-    new = _replace_at(getattr(section, name), rest, value) if rest else value
-    return dataclasses.replace(section, **{name: new})
+def _override_flags(overrides: Mapping[str, Any]) -> list[str]:
+    return [f"--config.{path}={value}" for path, value in overrides.items()]
 
 
 def compile_by_command(cell: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -200,7 +196,7 @@ def compile_by_command(cell: str, overrides: Mapping[str, Any]) -> dict[str, Any
             *(sys.executable, "-m", "rlvr_jax.main"),
             *(f"--config=configs/{recipe}.py", "--compile_only"),
             f"--topology={slice_}",
-            *(f"--config.{path}={value}" for path, value in overrides.items()),
+            *_override_flags(overrides),
         ],
         cwd=ROOT,
         env={**os.environ, "JAX_PLATFORMS": "cpu"},

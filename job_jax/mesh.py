@@ -178,10 +178,7 @@ def with_logical_constraint(x: jax.Array, *logical_axes: str | None) -> jax.Arra
 
 def num_batch_shards(rows: int) -> int:
     """Returns over how many shards of the current mesh an axis of rows is split."""
-    mesh = jax.sharding.get_abstract_mesh()
-    if mesh.empty:
-        return 1
-    parts = _num_shards("batch", mesh)
+    parts = num_batch_devices()
     return parts if rows % parts == 0 else 1
 
 

@@ -21,8 +21,8 @@ from job_jax.steps import StopSignal
 from rlvr_jax.analysis.report.page import is_report_stale, write_report
 from rlvr_jax.analysis.workdir import read_run
 from rlvr_jax.config import Config
+from rlvr_jax.learn.optimizer import DivergedError
 from rlvr_jax.learn.run_updates import LogprobMismatchError, StaleRolloutsError
-from rlvr_jax.learn.update import DivergedError
 from rlvr_jax.plan import compile_only, dry_run
 from rlvr_jax.plan.topology import stand_in_mesh
 from rlvr_jax.run.cli import Invocation

@@ -33,8 +33,6 @@ from rlvr_jax.config.run import (
     Config,
     EvalConfig,
     LogConfig,
-    SFTConfig,
-    TrainConfig,
     VerifierConfig,
 )
 from rlvr_jax.config.sampling import SamplerConfig, SamplingConfig
@@ -42,6 +40,7 @@ from rlvr_jax.config.task import (
     Task,
     TokenizerConfig,
 )
+from rlvr_jax.config.train import SFTConfig, TrainConfig
 
 __all__ = [
     "AdvantageConfig",

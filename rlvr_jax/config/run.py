@@ -5,11 +5,11 @@ docstring is the lab record. Values are checked where they are born: constructin
 config that cannot run raises `ConfigError`, which names the value and the mend. What
 one field may hold is its annotation (`schema.Section` checks it); what several fields
 must agree on is their section's `__post_init__`. The sections of problems, difficulty,
-the policy, sampling, losses and the probe have modules of their own.
+the policy, sampling, learning and the probe have modules of their own.
 """
 
 import dataclasses
-from typing import Annotated, Literal
+from typing import Annotated
 
 from job_jax.config import (
     CheckpointConfig,
@@ -32,176 +32,15 @@ from rlvr_jax.config.difficulty import (
 )
 from rlvr_jax.config.environment import EnvironmentConfig
 from rlvr_jax.config.judge import JudgeConfig
-from rlvr_jax.config.learn import (
-    AdvantageConfig,
-    LoRAConfig,
-    LossConfig,
-    OptimizerConfig,
-    PolicyObjective,
-    RewardConfig,
-)
 from rlvr_jax.config.model import PRETRAINED, ModelConfig, PretrainedConfig
-from rlvr_jax.config.probe import (
-    ProbeConfig,
-    RFGOConfig,
-)
+from rlvr_jax.config.probe import ProbeConfig
 from rlvr_jax.config.sampling import SamplerConfig, SamplingConfig
 from rlvr_jax.config.task import (
     Task,
     TokenizerConfig,
     default_task,
 )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SFTConfig(ConfigSection):
-    """The supervised start on worked solutions."""
-
-    steps: NonNegativeInt = 300
-    batch_size: PositiveInt = 96  # worked solutions a step
-    grad_accum_steps: PositiveInt = (
-        1  # gradient accumulation; parts are sorted by length
-    )
-    optimizer: OptimizerConfig = OptimizerConfig(schedule="cosine")
-
-    def __post_init__(self) -> None:
-        """Refuses a batch that cannot be split as asked."""
-        super().__post_init__()
-        check(
-            self.batch_size % self.grad_accum_steps == 0,
-            f"batch_size={self.batch_size} does not split into grad_accum_steps="
-            f"{self.grad_accum_steps}; make it a multiple",
-        )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainConfig(ConfigSection):
-    """Reinforcement learning with verifiable rewards."""
-
-    steps: NonNegativeInt = 200  # rollout batches
-    batch_size: PositiveInt = 16  # P
-    group_size: PositiveInt = 8  # G
-    num_minibatches: PositiveInt = 1  # optimizer steps a pass over one rollout batch
-    num_epochs: PositiveInt = 1  # passes over one rollout batch
-    grad_accum_steps: PositiveInt = 1  # micro-batches of a minibatch; scoring's, too
-    # In their place: the tokens of a micro-batch, prompts and padding included; 0: off
-    micro_batch_tokens: NonNegativeInt = 0
-    # Completions of a group share rows in passes and updates, where attention is plain
-    packing: bool = False
-    logits_chunk_size: NonNegativeInt = 0  # positions with logits at once; 0: by size
-    max_logprob_mismatch: PositiveFloat = (
-        0.5  # nats, mean |sampler - trainer|; above it, stop
-    )
-    overlong_buffer: NonNegativeInt = 0  # DAPO's penalty on the last N tokens; 0: off
-    old_logprobs: Literal["sampler", "trainer"] = "sampler"  # what the ratio divides by
-    # Rollouts of step t are drawn with the weights before step t - staleness
-    staleness: Annotated[
-        int, Constraint("be 0, 1 or 2", lambda steps: 0 <= steps <= 2)
-    ] = 0
-    optimizer: OptimizerConfig = OptimizerConfig(learning_rate=3e-4)
-    reward: RewardConfig = RewardConfig()
-    advantage: AdvantageConfig = AdvantageConfig()
-    loss: PolicyObjective = LossConfig()
-    lora: LoRAConfig = LoRAConfig()
-    rfgo: RFGOConfig = RFGOConfig()
-    sampling: SamplingConfig = SamplingConfig()
-
-    def __post_init__(self) -> None:
-        """Refuses batch shapes that cannot be split as asked."""
-        super().__post_init__()
-        check(
-            self.group_size > 1,
-            "group_size=1 leaves a completion nothing to be compared with, "
-            "and every advantage is 0; use at least 2",
-        )
-        parts = self.num_minibatches * self.grad_accum_steps
-        check(
-            self.batch_size % parts == 0,
-            f"batch_size={self.batch_size} does not split into "
-            f"num_minibatches={self.num_minibatches} x "
-            f"grad_accum_steps={self.grad_accum_steps}; "
-            f"make it a multiple of {parts}",
-        )
-        check(
-            self.micro_batch_tokens == 0 or self.grad_accum_steps == 1,
-            f"micro_batch_tokens={self.micro_batch_tokens} cuts a minibatch by tokens, "
-            f"and grad_accum_steps={self.grad_accum_steps} by groups; set "
-            "grad_accum_steps=1, or micro_batch_tokens=0",
-        )
-        check(
-            self.sampling.temperature > 0,
-            "sampling.temperature=0 samples one completion G times; "
-            "use a positive temperature",
-        )
-        check(
-            self.overlong_buffer <= self.sampling.max_new_tokens,
-            f"overlong_buffer={self.overlong_buffer} is longer than a completion of "
-            f"sampling.max_new_tokens={self.sampling.max_new_tokens}; lower it",
-        )
-        check(
-            self.loss.top_entropy_quantile == 1.0 or self.old_logprobs == "trainer",
-            f"loss.top_entropy_quantile={self.loss.top_entropy_quantile} needs every "
-            "token's entropy before the update, and old_logprobs=sampler scores none; "
-            "set old_logprobs=trainer",
-        )
-        check(
-            self.rfgo.lambda_w == 0 or self.loss.has_token_gains,
-            f"rfgo.lambda_w={self.rfgo.lambda_w} weighs the tokens of a completion, "
-            "and by loss all of them gain the same, so that weights of mean 1 change "
-            "nothing; set loss.importance_sampling_level=token, or rfgo.lambda_w=0",
-        )
-        reads = self.loss.reads_policy_before_update
-        check(
-            not reads
-            or self.old_logprobs == "trainer"
-            or self.optimizer_steps_per_batch == 1,
-            f"loss.{reads} reads the trainer's log-probabilities before the update, "
-            "and old_logprobs=sampler has none after the first of num_epochs="
-            f"{self.num_epochs} x num_minibatches={self.num_minibatches} optimizer "
-            "steps; set old_logprobs=trainer",
-        )
-        check(
-            self.staleness == 0 or self.loss.tis_cap > 0,
-            f"staleness={self.staleness} learns from rollouts of an older policy, and "
-            "loss.tis_cap=0 does not weigh them by how likely they have become; set "
-            "loss.tis_cap, such as 2",
-        )
-        check(
-            not self.loss.exclude_zero_variance or self.rfgo.lambda_p == 0,
-            "loss.exclude_zero_variance=true leaves out the groups that rfgo.lambda_p="
-            f"{self.rfgo.lambda_p} gives an advantage; set one of them to 0",
-        )
-
-    @property
-    def groups_per_micro_batch(self) -> int:
-        """Returns the prompts of a micro-batch, each with its whole group."""
-        return self.batch_size // (self.num_minibatches * self.grad_accum_steps)
-
-    @property
-    def rows_per_group(self) -> int:
-        """Returns the rows of a group in an update: G, and an external trace."""
-        return self.group_size + self.loss.has_external_traces
-
-    @property
-    def optimizer_steps(self) -> int:
-        """Returns the optimizer steps of the whole stage."""
-        return self.steps * self.optimizer_steps_per_batch
-
-    @property
-    def optimizer_steps_per_batch(self) -> int:
-        """Returns the optimizer steps on one rollout batch; the first is on-policy."""
-        return self.num_epochs * self.num_minibatches
-
-    @property
-    def scores_own_policy(self) -> bool:
-        """Returns whether an optimizer step reads scores of the policy that sampled.
-
-        The first one is on-policy and reads no old log-probabilities; where it is
-        alone, only the choice of tokens by entropy needs the pass.
-        """
-        return self.old_logprobs == "trainer" and (
-            self.optimizer_steps_per_batch > 1 or self.loss.top_entropy_quantile < 1.0
-        )
+from rlvr_jax.config.train import SFTConfig, TrainConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -309,16 +148,8 @@ class Config(ConfigSection):
         self._check_tokenizer()
         self._check_rewards()
         self.environment.check_config(self)
-        buckets = (self.prompt_pad_multiple, self.completion_pad_multiple)
-        tensor = self.mesh.tensor
-        check(
-            not self.model.sequence_parallel
-            or (tensor > 1 and all(bucket % tensor == 0 for bucket in buckets)),
-            f"model.sequence_parallel splits tokens over mesh.tensor={tensor}: make it "
-            "at least 2, and a divisor of prompt_pad_multiple="
-            f"{self.prompt_pad_multiple} and completion_pad_multiple="
-            f"{self.completion_pad_multiple}",
-        )
+        self._check_devices()
+        self._check_probe()
         staleness, rounds = self.train.staleness, self.dynamic_sampling.max_rounds
         check(
             staleness == 0 or rounds == 0,
@@ -326,47 +157,12 @@ class Config(ConfigSection):
             f"one's are verified, and dynamic_sampling.max_rounds={rounds} draws more "
             "by their verdicts; set one of them to 0",
         )
-        train = self.train
-        check(
-            not 0 < train.micro_batch_tokens < self.tokens_per_group,
-            f"train.micro_batch_tokens={train.micro_batch_tokens} is less than the "
-            f"{self.tokens_per_group} tokens of one prompt and its "
-            f"{train.rows_per_group} completions, the longest there can be; allow as "
-            "many on each data x fsdp device",
-        )
-        rank, tensor = self.train.lora.rank, self.sampler.tensor_parallel
-        check(
-            rank == 0 or tensor == 0,
-            f"sampler.tensor_parallel={tensor} moves whole weights, and train.lora.rank"
-            f"={rank} trains adapters beside weights that stay; set one of them to 0",
-        )
         curriculum = self.curriculum
         check(
             not curriculum.needs_initial_estimates or self.difficulty.num_samples > 0,
             f"curriculum.name={curriculum.tags()['name']} takes its bands from "
             "estimates before RL, and difficulty.num_samples=0 makes none; draw some, "
             "or set curriculum.difficulty_source=online",
-        )
-        rfgo = self.train.rfgo
-        check(
-            self.probe.enabled or not rfgo.changes_updates,
-            f"train.rfgo.lambda_w={rfgo.lambda_w} and lambda_p={rfgo.lambda_p} need "
-            "features, and probe.name=none reads none; set probe.name=sae, or "
-            "both to 0",
-        )
-        check(
-            not (self.probe.enabled and self.train.loss.has_external_traces),
-            "train.loss.external_traces updates on tokens that the policy did not "
-            "write, and a probe's features, RFGO's weights and proxies are of tokens "
-            "that it did; set probe.name=none, or external_traces=off",
-        )
-        reads_layers = self.pretrained.path and "num_layers" not in self.model.stated
-        check(
-            not self.probe.enabled
-            or bool(reads_layers)
-            or self.probe.layer < self.model.num_layers,
-            f"probe.layer={self.probe.layer} of a policy with layers 0.."
-            f"{self.model.num_layers - 1}; lower it",
         )
         samplings = {"train": self.train.sampling, "eval": self.eval.sampling}
         for name, sampling in samplings.items():
@@ -393,6 +189,49 @@ class Config(ConfigSection):
             )
         ]
         return padded[0] + self.train.rows_per_group * padded[1]
+
+    def _check_devices(self) -> None:
+        """Refuses layouts that split what does not divide, or move what stays."""
+        multiples = (self.prompt_pad_multiple, self.completion_pad_multiple)
+        tensor = self.mesh.tensor
+        check(
+            not self.model.sequence_parallel
+            or (tensor > 1 and all(each % tensor == 0 for each in multiples)),
+            f"model.sequence_parallel splits tokens over mesh.tensor={tensor}: make it "
+            "at least 2, and a divisor of prompt_pad_multiple="
+            f"{self.prompt_pad_multiple} and completion_pad_multiple="
+            f"{self.completion_pad_multiple}",
+        )
+        rank, tensor = self.train.lora.rank, self.sampler.tensor_parallel
+        check(
+            rank == 0 or tensor == 0,
+            f"sampler.tensor_parallel={tensor} moves whole weights, and train.lora.rank"
+            f"={rank} trains adapters beside weights that stay; set one of them to 0",
+        )
+
+    def _check_probe(self) -> None:
+        """Refuses a probe of no layer, and what would need or spoil its features."""
+        rfgo = self.train.rfgo
+        check(
+            self.probe.enabled or not rfgo.changes_updates,
+            f"train.rfgo.lambda_w={rfgo.lambda_w} and lambda_p={rfgo.lambda_p} need "
+            "features, and probe.name=none reads none; set probe.name=sae, or "
+            "both to 0",
+        )
+        check(
+            not (self.probe.enabled and self.train.loss.has_external_traces),
+            "train.loss.external_traces updates on tokens that the policy did not "
+            "write, and a probe's features, RFGO's weights and proxies are of tokens "
+            "that it did; set probe.name=none, or external_traces=off",
+        )
+        reads_layers = self.pretrained.path and "num_layers" not in self.model.stated
+        check(
+            not self.probe.enabled
+            or bool(reads_layers)
+            or self.probe.layer < self.model.num_layers,
+            f"probe.layer={self.probe.layer} of a policy with layers 0.."
+            f"{self.model.num_layers - 1}; lower it",
+        )
 
     def _check_rewards(self) -> None:
         """Refuses to reward a confidence that no completion can state."""

@@ -1,23 +1,25 @@
 """A batch -> micro-batches: what a device computes at a time, in passes and updates.
 
 Groups are sorted by length and cut by their number or by their tokens; each micro-batch
-is as narrow as its longest completion allows, and short completions of a group may
-share rows (`learn.packing`). Scoring passes and gradients are cut alike, so neither
-needs more memory than the other, and a run meets the same few shapes in both.
+is as narrow as its longest completion allows, or as wide as any can be where its short
+completions share rows (`learn.packing`). Scoring passes and gradients are cut alike, so
+neither needs more memory than the other, and a run meets the same few shapes in both.
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import Int
 
 from job_jax.mesh import await_on_cpu, num_batch_devices
 from job_jax.processes import device_get
 from rlvr_jax.config import Config
 from rlvr_jax.learn.batches import abstract_batch, take_groups, trim_padding
-from rlvr_jax.learn.packing import pack_completions, pack_lengths, round_rows
+from rlvr_jax.learn.packing import count_rows, pack_completions
 from rlvr_jax.models.kernels import takes_packed_rows
 from rlvr_jax.types import Batch
 
@@ -29,7 +31,8 @@ class MicroBatchCut:
     With `max_tokens` a micro-batch holds at most so many tokens, prompts and padding
     included, in a multiple of `group_multiple` groups; `num_groups` is not read. Else
     it holds `num_groups`, of which a batch has a multiple. Widths are multiples of
-    `pad_multiple`. `packing`: completions of a group share rows where that saves any.
+    `pad_multiple`. `packing`: completions of a group share rows, as wide as the batch,
+    where that saves a quarter of the tokens; for less a program is not compiled.
     """
 
     num_groups: int
@@ -55,10 +58,18 @@ class MicroBatchCut:
             and takes_packed_rows(config.model, length=train.sampling.max_new_tokens),
         )
 
-    def width(self, lengths: np.ndarray, max_width: int) -> int:
-        """Returns the columns that completions of these lengths need."""
+    def rows_and_width(
+        self, lengths: Int[np.ndarray, " P G"], max_width: int
+    ) -> tuple[int, int]:
+        """Returns the rows of each group and their columns: G of them, or packed."""
+        G = lengths.shape[1]
         columns = -(-int(lengths.max()) // self.pad_multiple) * self.pad_multiple
-        return min(columns, max_width)
+        width = min(columns, max_width)
+        if self.packing:
+            rows = int(count_rows(lengths, max_width).max())
+            if 4 * rows * max_width <= 3 * G * width:
+                return rows, max_width
+        return G, width
 
     def groups_within_tokens(self, prompt_width: int, rows: int, width: int) -> int:
         """Returns how many groups of so many rows `max_tokens` allow."""
@@ -93,9 +104,9 @@ def plan_micro_batches(batch: Batch, cut: MicroBatchCut) -> list[np.ndarray]:
     A -1 stands for a group of length 0, which fills a micro-batch up. Cut by number, a
     batch that is one micro-batch keeps its order.
     """
-    P = len(batch.prompt_lengths)
+    P, max_width = len(batch.prompt_lengths), batch.tokens.shape[1]
     lengths_PG = batch.lengths.reshape(P, -1)
-    order_P = np.argsort(lengths_PG.max(axis=1), kind="stable")
+    order_P = _sort_groups(lengths_PG, cut, max_width)
     if not cut.max_tokens:
         if cut.num_groups == P:
             order_P = np.arange(P)
@@ -107,7 +118,7 @@ def plan_micro_batches(batch: Batch, cut: MicroBatchCut) -> list[np.ndarray]:
             lengths_PG[longest_first],
             cut,
             prompt_width=batch.prompt_tokens.shape[1],
-            max_width=batch.tokens.shape[1],
+            max_width=max_width,
         )
         filler = np.full(max(0, size - len(order_P)), -1)
         plan.append(np.concatenate([order_P[-size:], filler]))
@@ -115,29 +126,33 @@ def plan_micro_batches(batch: Batch, cut: MicroBatchCut) -> list[np.ndarray]:
     return plan[::-1]
 
 
+def _sort_groups(
+    lengths_PG: np.ndarray, cut: MicroBatchCut, max_width: int
+) -> np.ndarray:
+    """Returns the groups by the rows that they pack into, then by their longest."""
+    longest_P = lengths_PG.max(axis=1)
+    if not cut.packing:
+        return np.argsort(longest_P, kind="stable")
+    return np.lexsort((longest_P, count_rows(lengths_PG, max_width)))
+
+
 def _num_groups_within(
     lengths: np.ndarray, cut: MicroBatchCut, *, prompt_width: int, max_width: int
 ) -> int:
     """Returns how many of the groups [P, G], the longest first, the tokens allow.
 
-    It is a function of the width and of the rows a group, so that few shapes occur; the
+    It is a function of the rows a group and of the width, so that few shapes occur; the
     last groups, which are too few, are filled up to a power of two.
     """
-    P, G = lengths.shape
-    width = cut.width(lengths[0], max_width)
-    rows_P = np.full(P, G)
-    if cut.packing:
-        rows_P = np.array(
-            [round_rows(len(pack_lengths(one, width)), G) for one in lengths]
-        )
-
-    sizes = (
-        (rows, cut.groups_within_tokens(prompt_width, rows, width))
-        for rows in range(1, G + 1)
-    )
-    size = next(size for rows, size in sizes if rows_P[:size].max() <= rows)
+    size, needed = len(lengths), cut.rows_and_width(lengths[:1], max_width)
+    while True:
+        size = min(size, cut.groups_within_tokens(prompt_width, *needed))
+        allowed, needed = needed, cut.rows_and_width(lengths[:size], max_width)
+        if math.prod(needed) <= math.prod(allowed):
+            break
+    size = cut.groups_within_tokens(prompt_width, *allowed)
     smaller = cut.group_multiple
-    while smaller < P:
+    while smaller < len(lengths):
         smaller *= 2
     return min(size, smaller)
 
@@ -147,11 +162,11 @@ def take_micro_batch(batch: Batch, groups_Q: np.ndarray, cut: MicroBatchCut) -> 
     part = take_groups(batch, np.maximum(groups_Q, 0))
     if (groups_Q < 0).any():
         part = _empty_groups(part, groups_Q < 0)
-    width = cut.width(part.lengths, batch.tokens.shape[1])
-    part = trim_padding(part, width)
-    if not cut.packing:
-        return part
     lengths_QG = part.lengths.reshape(len(groups_Q), -1)
+    rows, width = cut.rows_and_width(lengths_QG, batch.tokens.shape[1])
+    part = trim_padding(part, width)
+    if rows == lengths_QG.shape[1]:
+        return part
     return dataclasses.replace(part, packing=pack_completions(lengths_QG, width))
 
 

@@ -6,6 +6,7 @@ undo every one. Rounded up with the probability that the step is of the spacing,
 mean over steps moves as float32 does (arXiv 2010.06192).
 """
 
+import dataclasses
 import math
 import zlib
 from typing import Any
@@ -19,6 +20,41 @@ from jaxtyping import Array, Float, Int, UInt16, UInt32
 from rlvr_jax.config import OptimizerConfig
 
 _DROPPED_BITS = 16  # bits of a float32's mantissa that a bfloat16 has no room for
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OptimizerMetrics:
+    """Diagnostics of one optimizer step. Written by the update, read by the loop."""
+
+    grad_norm: Float[Array, ""]
+    learning_rate: Float[Array, ""]
+    consecutive_nonfinite: Int[Array, ""]
+
+    def to_metrics(self) -> dict[str, float]:
+        """Returns them by metric name; optimizer/skipped is 1 for a skipped step."""
+        return {
+            "optimizer/grad_norm": float(self.grad_norm),
+            "optimizer/learning_rate": float(self.learning_rate),
+            "optimizer/skipped": int(self.consecutive_nonfinite > 0),
+        }
+
+
+class DivergedError(RuntimeError):
+    """Too many optimizer steps in a row had a non-finite gradient."""
+
+
+def check_not_diverged(
+    report: OptimizerMetrics, max_consecutive_nonfinite: int
+) -> None:
+    """Raises DivergedError after more than so many non-finite steps in a row."""
+    if report.consecutive_nonfinite > max_consecutive_nonfinite:
+        raise DivergedError(
+            f"{int(report.consecutive_nonfinite)} optimizer steps in a row had a "
+            "non-finite gradient (optimizer.max_consecutive_nonfinite="
+            f"{max_consecutive_nonfinite}); lower the learning rate, or look for "
+            "infinities in the data"
+        )
 
 
 def make_schedule(config: OptimizerConfig, total_steps: int) -> optax.Schedule:

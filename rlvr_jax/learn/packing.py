@@ -1,8 +1,8 @@
 """Completions of one prompt behind each other: which rows they share, and the way back.
 
-Rows of a group are as wide as the micro-batch's longest completion, so a short one
-leaves most of its row to padding. Packed, several of a group follow each other in one
-row: attention is held apart by segments, positions count from the prompt's end in each.
+A row of its own is as wide as the micro-batch's longest completion, so a short one
+leaves most of it to padding. Packed, several of a group follow each other in one row:
+attention is held apart by segments, positions count from the prompt's end in each.
 All that is [B, T] stays [B, T]; only the policy's pass runs over fewer rows.
 """
 
@@ -38,35 +38,35 @@ def pack_lengths(lengths: Int[np.ndarray, " G"], width: int) -> list[list[int]]:
     return rows
 
 
-def round_rows(rows: int, group_size: int) -> int:
-    """Returns the rows of a group, rounded up to a quarter of its completions.
+def count_rows(lengths: Int[np.ndarray, " P G"], width: int) -> Int[np.ndarray, " P"]:
+    """Returns the rows of `width` tokens that each group packs into.
 
-    Each other number of rows is another program to compile; so there are at most four.
+    They are rounded up to an eighth of its completions, and at most as many: each other
+    number of rows is another program to compile.
 
-    >>> [round_rows(rows, 8) for rows in (0, 1, 3, 4, 7)]
-    [2, 2, 4, 4, 8]
+    >>> count_rows(np.array([[3, 9, 6, 1], [1, 1, 1, 1], [9, 9, 9, 9]]), 10).tolist()
+    [2, 1, 4]
     """
-    step = max(1, group_size // 4)
-    return min(group_size, max(1, -(-rows // step)) * step)
+    G = lengths.shape[1]
+    step = max(1, G // 8)
+    needed_P = np.array([max(1, len(pack_lengths(one, width))) for one in lengths])
+    return np.minimum(G, -(-needed_P // step) * step)
 
 
-def pack_completions(lengths: Int[np.ndarray, " P G"], width: int) -> Packing | None:
-    """Returns where the completions lie in packed rows; None where no row is saved.
+def pack_completions(lengths: Int[np.ndarray, " P G"], width: int) -> Packing:
+    """Returns where the completions lie in packed rows.
 
     Every group gets as many rows as the one that needs the most.
     """
     P, G = lengths.shape
-    rows_of = [pack_lengths(lengths_G, width) for lengths_G in lengths]
-    count = round_rows(max(map(len, rows_of)), G)
-    if count == G:
-        return None
+    count = int(count_rows(lengths, width).max())
     source_PCT = np.full((P, count, width), -1, np.int32)
     target_PGT = np.zeros((P, G, width), np.int32)
-    for p, rows in enumerate(rows_of):
-        for row, completions in enumerate(rows):
+    for p, one in enumerate(lengths):
+        for row, completions in enumerate(pack_lengths(one, width)):
             start = 0
             for g in completions:
-                index = np.arange(lengths[p, g], dtype=np.int32)
+                index = np.arange(one[g], dtype=np.int32)
                 columns = slice(start, start + len(index))
                 source_PCT[p, row, columns] = g * width + index
                 target_PGT[p, g, : len(index)] = row * width + start + index

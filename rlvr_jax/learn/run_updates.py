@@ -20,12 +20,9 @@ from rlvr_jax.learn.micro_batches import (
     score_micro_batches,
     split_micro_batches,
 )
+from rlvr_jax.learn.optimizer import check_not_diverged
 from rlvr_jax.learn.probe_inputs import ProbeInputs
-from rlvr_jax.learn.update import (
-    TrainState,
-    Updater,
-    check_not_diverged,
-)
+from rlvr_jax.learn.update import TrainState, Updater
 from rlvr_jax.models.distribution import SamplingParams
 from rlvr_jax.types import BANDS, Batch, FeatureSums, LossAux
 
@@ -101,11 +98,8 @@ def run_updates(
     for _, report in done:
         check_not_diverged(report, train.optimizer.max_consecutive_nonfinite)
     once = [losses for losses, _ in done[: train.num_minibatches]]
-    metrics = _mean_metrics(done) | score_metrics | _padding(counts)
-    metrics |= _first_mismatch(done, versions_behind=versions_behind)
-    metrics |= _external_metrics(_sum_all([losses.external_sums for losses in once]))
-    if train.staleness:
-        metrics["staleness/versions_behind"] = float(versions_behind)
+    metrics = score_metrics | _padding(counts)
+    metrics |= _update_metrics(train, done, once, versions_behind=versions_behind)
     _check_mismatch(metrics, train.max_logprob_mismatch)
     return UpdateResult(
         state=state,
@@ -114,6 +108,22 @@ def run_updates(
         feature_sums=_sum_all([losses.feature_sums for losses in once]),
         latent_sums=_sum_all([losses.latent_sums for losses in once]),
     )
+
+
+def _update_metrics(
+    train: TrainConfig,
+    done: list[Any],
+    once: list[LossAux],
+    *,
+    versions_behind: int,
+) -> dict[str, float]:
+    """Returns what the optimizer steps report; `once` is of the first epoch's."""
+    metrics = _mean_metrics(done)
+    metrics |= _first_mismatch(done, versions_behind=versions_behind)
+    metrics |= _external_metrics(_sum_all([losses.external_sums for losses in once]))
+    if train.staleness:
+        metrics["staleness/versions_behind"] = float(versions_behind)
+    return metrics
 
 
 def _optimizer_steps(
@@ -240,8 +250,7 @@ def _check_mismatch(metrics: Mapping[str, float], limit: float) -> None:
         raise LogprobMismatchError(
             f"sampler and scorer differ by {gap:.3g} nats a token where "
             f"train.max_logprob_mismatch={limit} are allowed; compute in float32, or "
-            "raise "
-            "the limit if the loss can bear it"
+            "raise the limit if the loss can bear it"
         )
 
 

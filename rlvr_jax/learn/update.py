@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from flax import nnx
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Int
 
 from job_jax.mesh import await_on_cpu, output_shapes
 from rlvr_jax.config import OptimizerConfig
@@ -21,6 +21,7 @@ from rlvr_jax.learn import rfgo
 from rlvr_jax.learn.logprobs import TokenScores, token_scores
 from rlvr_jax.learn.objectives import Objective, zero_aux
 from rlvr_jax.learn.optimizer import (
+    OptimizerMetrics,
     cast_like,
     make_optimizer,
     make_schedule,
@@ -45,41 +46,6 @@ class TrainState:
     opt_state: Any
     step: Int[Array, ""]
     consecutive_nonfinite: Int[Array, ""]
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class OptimizerMetrics:
-    """Diagnostics of one optimizer step. Written by the update, read by the loop."""
-
-    grad_norm: Float[Array, ""]
-    learning_rate: Float[Array, ""]
-    consecutive_nonfinite: Int[Array, ""]
-
-    def to_metrics(self) -> dict[str, float]:
-        """Returns them by metric name; optimizer/skipped is 1 for a skipped step."""
-        return {
-            "optimizer/grad_norm": float(self.grad_norm),
-            "optimizer/learning_rate": float(self.learning_rate),
-            "optimizer/skipped": int(self.consecutive_nonfinite > 0),
-        }
-
-
-class DivergedError(RuntimeError):
-    """Too many optimizer steps in a row had a non-finite gradient."""
-
-
-def check_not_diverged(
-    report: OptimizerMetrics, max_consecutive_nonfinite: int
-) -> None:
-    """Raises DivergedError after more than so many non-finite steps in a row."""
-    if report.consecutive_nonfinite > max_consecutive_nonfinite:
-        raise DivergedError(
-            f"{int(report.consecutive_nonfinite)} optimizer steps in a row had a "
-            "non-finite gradient (optimizer.max_consecutive_nonfinite="
-            f"{max_consecutive_nonfinite}); lower the learning rate, or look for "
-            "infinities in the data"
-        )
 
 
 class Updater:

@@ -15,13 +15,11 @@ from job_jax.mesh import (
     replicated_sharding,
 )
 from job_jax.processes import device_put
-from job_jax.schema import ConfigError, check
+from job_jax.schema import ConfigError
 from rlvr_jax.config import Config
 from rlvr_jax.data.loader import (
-    MAX_SCANNED_PROBLEMS,
     NUM_CHECKED_PROBLEMS,
     FilteredSource,
-    encode_solution,
     filter_by_length,
 )
 from rlvr_jax.models import (
@@ -33,6 +31,7 @@ from rlvr_jax.models import (
 )
 from rlvr_jax.models.distribution import SamplingParams
 from rlvr_jax.models.huggingface import hf_vocab_size, resolve_model
+from rlvr_jax.run.checks import check_batch_sizes, check_has_traces
 from rlvr_jax.run.golds import describe_invalid_golds, filter_by_gold
 from rlvr_jax.sampler import (
     SamplerLayout,
@@ -217,7 +216,7 @@ def open_setup(
         config = dataclasses.replace(config, model=model)
     mesh = update_mesh(config, devices)
     check_divisible(config.model, mesh, "mesh.tensor")
-    _check_batch_sizes(config, mesh, sampler_mesh(config, mesh, devices), stages)
+    check_batch_sizes(config, mesh, sampler_mesh(config, mesh, devices), stages)
     task = _resolve_chat_template(config)
     raw: dict[Stage, ProblemSource] = {
         stage: task.problems(stage, seed=config.seed)
@@ -243,7 +242,7 @@ def open_setup(
             name=f"{stage} problems",
         )
     if "train" in sources and config.train.loss.has_external_traces:
-        _check_has_traces(config, sources["train"], tokenizer)
+        check_has_traces(config, sources["train"], tokenizer)
     if {"train", "eval"} <= sources.keys() and config.probe.enabled:
         fixed = min(config.probe.num_reference_texts, len(sources["eval"]))
         check_batch(fixed, mesh, "the problems of probe.num_reference_texts")
@@ -261,25 +260,30 @@ def open_setup(
     )
 
 
-def _check_has_traces(
-    config: Config, source: ProblemSource, tokenizer: Tokenizer
-) -> None:
-    """Raises ConfigError if no train problem has a worked solution that fits.
+def _filter_by_gold(
+    sources: Mapping[Stage, ProblemSource], verifier: Grader
+) -> tuple[dict[Stage, ProblemSource], dict[Stage, dict[str, str]]]:
+    """Returns the sources without problems whose golds are invalid, and those golds.
 
-    Of generated problems the first ones stand for the rest.
+    Stage sft reads no golds. Raises ConfigError if a stage keeps no problem.
     """
-    room = config.train.sampling.max_new_tokens
-    count = len(source)
-    if count > MAX_SCANNED_PROBLEMS:
-        count = NUM_CHECKED_PROBLEMS
-    solved = (p for p in (source[i] for i in range(count)) if p.solution)
-    check(
-        any(len(encode_solution(problem, tokenizer)) <= room for problem in solved),
-        f"train.loss.external_traces={config.train.loss.external_traces} learns from "
-        f"worked solutions, and none of {count} train problems has one of at most "
-        f"train.sampling.max_new_tokens={room} tokens; name the field that holds them "
-        "(task.record.solution_field), or set external_traces=off",
-    )
+    valid = dict(sources)
+    invalid_golds: dict[Stage, dict[str, str]] = {}
+    for stage, source in sources.items():
+        if stage == "sft":
+            continue
+        problems = [source[i] for i in range(len(source))]
+        invalid_golds[stage] = verifier.invalid_golds(problems)
+        indices = [
+            i for i, p in enumerate(problems) if p.id not in invalid_golds[stage]
+        ]
+        if not indices:
+            raise ConfigError(
+                f"{stage} problems: the verifier can read none of {len(problems)} "
+                f"golds, such as {problems[0].gold!r:.60}; see task.record"
+            )
+        valid[stage] = FilteredSource(source, indices)
+    return valid, invalid_golds
 
 
 def _max_lengths(config: Config, stage: Stage) -> tuple[int, int | None]:
@@ -329,42 +333,6 @@ def _num_embedding_rows(config: Config, tokenizer: Tokenizer) -> int:
     return tokenizer.vocab_size
 
 
-def _check_batch_sizes(
-    config: Config, mesh: Mesh, own_mesh: Mesh, stages: Sequence[Stage]
-) -> None:
-    """Raises ConfigError where a stage's rows do not divide over its mesh.
-
-    Prompts are sampled on the sampler's, `own_mesh`.
-    """
-    sft, train = config.sft, config.train
-    parts = {
-        "sft": (
-            sft.batch_size // sft.grad_accum_steps,
-            "sft.batch_size / sft.grad_accum_steps",
-        ),
-        "train": (
-            train.groups_per_micro_batch,
-            "train.batch_size / (train.num_minibatches x train.grad_accum_steps)",
-        ),
-        "eval": (config.eval.batch_size, "eval.batch_size"),
-    }
-    prompts = {
-        "train": (train.batch_size, "train.batch_size"),
-        "eval": parts["eval"],
-    }
-    for stage in stages:
-        rows, what = parts[stage]
-        check_batch(rows, mesh, what)
-        if stage in prompts:
-            rows, what = prompts[stage]
-            check_batch(rows, own_mesh, what)
-    check_batch(config.sampler.slots, own_mesh, "sampler.slots")
-    if "train" in stages:
-        _check_micro_batch_tokens(config, mesh)
-        for what, rows in config.probe.batch_sizes().items():
-            check_batch(rows, mesh, what)
-
-
 def _init_policy(config: Config, tokenizer: Tokenizer, seed: int) -> Transformer:
     return Transformer(
         config.model,
@@ -377,16 +345,3 @@ def _init_policy(config: Config, tokenizer: Tokenizer, seed: int) -> Transformer
 
 def _abstract_policy(config: Config, tokenizer: Tokenizer) -> Transformer:
     return nnx.eval_shape(lambda: _init_policy(config, tokenizer, 0))
-
-
-def _check_micro_batch_tokens(config: Config, mesh: Mesh) -> None:
-    """Raises ConfigError where a micro-batch has no room for a group on each device."""
-    budget = config.train.micro_batch_tokens
-    devices = mesh.shape["data"] * mesh.shape["fsdp"]
-    needed = devices * config.tokens_per_group
-    if 0 < budget < needed:
-        raise ConfigError(
-            f"train.micro_batch_tokens={budget} is less than the {needed} tokens of "
-            f"one group on each of the mesh's {devices} data x fsdp devices; raise it "
-            "to that, or split over fewer devices (mesh.tensor)"
-        )

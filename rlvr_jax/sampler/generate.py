@@ -80,7 +80,7 @@ class _MaskedIntervention:
 def pad_prompts(
     token_ids: Sequence[Sequence[int]], *, uids: Sequence[int], pad_multiple: int
 ) -> Prompts:
-    """Returns prompts padded on the right to the next multiple of `bucket`, in NumPy.
+    """Returns prompts padded on the right to the next multiple, in NumPy.
 
     Raises ValueError on an empty prompt, which has no last token to go on from.
 

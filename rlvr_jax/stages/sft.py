@@ -10,7 +10,8 @@ from rlvr_jax.learn.batches import (
 )
 from rlvr_jax.learn.micro_batches import MicroBatchCut, split_micro_batches
 from rlvr_jax.learn.objectives import supervised_objective
-from rlvr_jax.learn.update import Updater, check_not_diverged
+from rlvr_jax.learn.optimizer import check_not_diverged
+from rlvr_jax.learn.update import Updater
 from rlvr_jax.models.distribution import SamplingParams
 from rlvr_jax.run.setup import RunSetup
 from rlvr_jax.sampler import pad_prompts

@@ -16,7 +16,13 @@ from job_jax.mesh import batch_sharding, make_mesh
 from rlvr_jax.config import SamplingConfig
 from rlvr_jax.learn.batches import make_batch
 from rlvr_jax.learn.logprobs import token_scores
-from rlvr_jax.learn.packing import pack_completions, pack_lengths, pack_tokens, unpack
+from rlvr_jax.learn.packing import (
+    count_rows,
+    pack_completions,
+    pack_lengths,
+    pack_tokens,
+    unpack,
+)
 from rlvr_jax.models import kernels
 from rlvr_jax.models.distribution import SamplingParams
 from rlvr_jax.types import Prompts
@@ -71,9 +77,23 @@ def test_rows_hold_what_they_must_once_and_are_hardly_more_than_the_fewest():
 def test_every_group_has_the_rows_of_the_one_that_needs_the_most():
     assert [len(pack_lengths(one, T)) for one in LENGTHS_PG] == [2, 2, 1, 2, 0, 2, 2, 2]
     assert PACKING.source.shape == (2 * P, T)
-    assert pack_completions(np.full((P, G), 5), T) is None
-    assert pack_completions(np.array([[5, 5], [1, 1]]), T) is None
+    assert pack_completions(np.array([[5, 5], [1, 1]]), T).source.shape == (4, T)
     assert pack_completions(np.array([[4, 5], [1, 1]]), T).source.shape == (2, T)
+
+
+def test_numbers_of_rows_are_few():
+    """Of 8 completions any number; of 24 a multiple of 3."""
+    width = 10
+    for group_size, allowed in ((8, range(1, 9)), (24, range(3, 25, 3))):
+        lengths = np.random.RandomState(0).randint(0, 10, (200, group_size))
+        lengths[0] = 0
+        lengths[1] = 9
+        counts = count_rows(lengths, width)
+        assert set(counts.tolist()) <= set(allowed)
+        assert (counts[0], counts[1]) == (allowed[0], group_size)
+        needed = np.array([len(pack_lengths(one, width)) for one in lengths])
+        assert ((counts - needed)[1:] < allowed.step).all()
+        assert (counts >= needed).all()
 
 
 def test_packed_tokens_come_back_where_they_were_and_so_does_a_gradient():

@@ -7,17 +7,14 @@ import pytest
 
 from rlvr_jax.config import Config, LossConfig, SamplingConfig, TrainConfig
 from rlvr_jax.learn.batches import batch_from_rollouts
+from rlvr_jax.learn.optimizer import DivergedError, OptimizerMetrics
 from rlvr_jax.learn.run_updates import (
     LogprobMismatchError,
     StaleRolloutsError,
     loss_metrics,
     run_updates,
 )
-from rlvr_jax.learn.update import (
-    DivergedError,
-    OptimizerMetrics,
-    TrainState,
-)
+from rlvr_jax.learn.update import TrainState
 from rlvr_jax.models.distribution import SamplingParams
 from rlvr_jax.types import LossAux, Prompts, Rollouts
 

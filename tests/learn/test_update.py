@@ -19,13 +19,14 @@ from rlvr_jax.learn.logprobs import TokenScores
 from rlvr_jax.learn.losses import policy_loss
 from rlvr_jax.learn.micro_batches import MicroBatchCut, split_micro_batches
 from rlvr_jax.learn.objectives import policy_objective, supervised_objective
-from rlvr_jax.learn.optimizer import make_optimizer, make_schedule
-from rlvr_jax.learn.update import (
+from rlvr_jax.learn.optimizer import (
     DivergedError,
     OptimizerMetrics,
-    Updater,
     check_not_diverged,
+    make_optimizer,
+    make_schedule,
 )
+from rlvr_jax.learn.update import Updater
 from rlvr_jax.models import Transformer
 from rlvr_jax.models.distribution import SamplingParams
 from rlvr_jax.types import Batch, LossAux

@@ -1,0 +1,88 @@
+"""What a run's batches and problems must fit, checked before anything is compiled."""
+
+from collections.abc import Sequence
+
+from jax.sharding import Mesh
+
+from job_jax.mesh import check_batch
+from job_jax.schema import check
+from rlvr_jax.config import Config
+from rlvr_jax.data.loader import (
+    MAX_SCANNED_PROBLEMS,
+    NUM_CHECKED_PROBLEMS,
+    encode_solution,
+)
+from rlvr_jax.tasks import Stage
+from rlvr_jax.tokenizer import Tokenizer
+from rlvr_jax.types import ProblemSource
+
+
+def check_batch_sizes(
+    config: Config, mesh: Mesh, own_mesh: Mesh, stages: Sequence[Stage]
+) -> None:
+    """Raises ConfigError where a stage's rows do not divide over its mesh.
+
+    Prompts are sampled on the sampler's, `own_mesh`.
+    """
+    sft, train = config.sft, config.train
+    parts = {
+        "sft": (
+            sft.batch_size // sft.grad_accum_steps,
+            "sft.batch_size / sft.grad_accum_steps",
+        ),
+        "train": (
+            train.groups_per_micro_batch,
+            "train.batch_size / (train.num_minibatches x train.grad_accum_steps)",
+        ),
+        "eval": (config.eval.batch_size, "eval.batch_size"),
+    }
+    prompts = {
+        "train": (train.batch_size, "train.batch_size"),
+        "eval": parts["eval"],
+    }
+    for stage in stages:
+        rows, what = parts[stage]
+        check_batch(rows, mesh, what)
+        if stage in prompts:
+            rows, what = prompts[stage]
+            check_batch(rows, own_mesh, what)
+    check_batch(config.sampler.slots, own_mesh, "sampler.slots")
+    if "train" in stages:
+        _check_micro_batch_tokens(config, mesh)
+        for what, rows in config.probe.batch_sizes().items():
+            check_batch(rows, mesh, what)
+
+
+def _check_micro_batch_tokens(config: Config, mesh: Mesh) -> None:
+    """Raises ConfigError where a micro-batch has no room for a group on each device."""
+    budget = config.train.micro_batch_tokens
+    devices = mesh.shape["data"] * mesh.shape["fsdp"]
+    needed = devices * config.tokens_per_group
+    check(
+        not 0 < budget < needed,
+        f"train.micro_batch_tokens={budget} is less than the {needed} tokens of one "
+        f"group, a prompt and {config.train.rows_per_group} completions of the longest "
+        f"there can be, on each of the mesh's {devices} data x fsdp devices; raise it "
+        "to that, or split over fewer devices (mesh.tensor)",
+    )
+
+
+def check_has_traces(
+    config: Config, source: ProblemSource, tokenizer: Tokenizer
+) -> None:
+    """Raises ConfigError if no train problem has a worked solution that fits.
+
+    Of generated problems the first ones stand for the rest.
+    """
+    room = config.train.sampling.max_new_tokens
+    count = len(source)
+    if count > MAX_SCANNED_PROBLEMS:
+        count = NUM_CHECKED_PROBLEMS
+    solved = (p for p in (source[i] for i in range(count)) if p.solution)
+    check(
+        any(len(encode_solution(problem, tokenizer)) <= room for problem in solved),
+        f"train.loss.external_traces={config.train.loss.external_traces} learns from "
+        f"worked solutions, and none of {count} train problems has one of at most "
+        f"train.sampling.max_new_tokens={room} tokens; name the field that holds them "
+        "(task.record.solution_field), or set external_traces=off",
+    )
