@@ -749,4 +749,53 @@ MUTANTS = [
             "a, b, preferred",
         ),
     ),
+    *_of(
+        "rlvr_jax/models/huggingface/match.py",
+        ("tests/models/test_match.py",),
+        overrules_what_is_given=("if name in _OWN or value ==", "if value or value =="),
+        longer_than_its_context=("value > theirs.max_seq_len", "value < 0"),
+        room_beyond_its_context=(
+            "max_seq_len=min(model.max_seq_len, theirs.max_seq_len)",
+            "max_seq_len=model.max_seq_len",
+        ),
+    ),
+    *_of(
+        "job_jax/config_io.py",
+        ("tests/models/test_match.py",),
+        gives_what_was_left_out=(
+            "elif field.name not in section.stated:",
+            'elif field.name == "":',
+        ),
+    ),
+    *_of(
+        "rlvr_jax/run/workdir.py",
+        ("tests/run/test_workdir.py",),
+        takes_steps_back=("if num_steps < done:", "if num_steps < 0:"),
+        keeps_no_step_that_is_done=("if num_steps < done:", "if num_steps <= done:"),
+        any_schedule=('schedule != "constant"', 'schedule == ""'),
+        nothing_drawn_ahead=(
+            "if done > train.steps - train.staleness:",
+            "if done >= train.steps:",
+        ),
+        keeps_the_scores=('for name in ("after", "gain"):', 'for name in ("gain",):'),
+    ),
+    *_of(
+        "rlvr_jax/run/lineage.py",
+        ("tests/run/test_lineage.py",),
+        oldest=("there[stage][-1]", "there[stage][0]"),
+        any_other_checkpoint=("or mark not in marks", "or mark is None"),
+        sft_again=("replace(config.sft, steps=0)", "replace(config.sft)"),
+    ),
+    *_of(
+        "rlvr_jax/run/start.py",
+        ("tests/run/test_start.py",),
+        asks_the_same_again=(
+            'num_batches = host["difficulty"]["num_batches"]',
+            "num_batches = 0 * len(host)",
+        ),
+        schedule_goes_on=(
+            "opt_state=restart_schedule(state.opt_state)",
+            "opt_state=state.opt_state",
+        ),
+    ),
 ]

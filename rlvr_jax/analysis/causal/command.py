@@ -152,7 +152,7 @@ def _run_command(argv: Sequence[str]) -> None:
     ]
     with load_policy(config, Path(values.checkpoint), stage="eval") as loaded:
         record = load_fitting_sae(
-            values.sae, config, layer=values.layer, latents=latents
+            values.sae, loaded.setup.config, layer=values.layer, latents=latents
         )
         result, picture = run_experiment(loaded, record.tsae, specs, directory=out)
     about = {
