@@ -226,7 +226,10 @@ def _first_fault(argv: Sequence[str], values: flags.FlagValues) -> str | None:
 def load_config(path: Path, config_class: type[SectionT]) -> SectionT:
     """Returns the config that a recipe or a workdir's config.json holds."""
     if path.is_dir():
-        files = sorted(path.glob("*.py")) or sorted(path.glob("config.json"))
+        recipes = (
+            f for f in sorted(path.glob("*.py")) if "get_config" in f.read_text()
+        )
+        files = [*recipes] or [*path.glob("config.json")]
         example = f", such as {str(files[0])!r}" if files else " with get_config()"
         raise UsageError(
             f"--config={str(path)!r} is a directory; give one file{example}"

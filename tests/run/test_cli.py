@@ -145,6 +145,7 @@ def test_a_missing_file_is_named_with_its_nearest(recipe):
 
 def test_a_directory_is_no_config_and_names_the_files_in_it(recipe):
     folder = recipe.parent
+    recipe.with_name("another.py").write_text("x = 1")
     said = f"--config={str(folder)!r} is a directory; give one file"
     argv = f"--config={folder}", "--workdir=w"
     assert _refusal(*argv) == f"{said}, such as {str(recipe)!r}"

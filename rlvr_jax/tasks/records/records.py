@@ -264,7 +264,8 @@ def _read_level(record: Mapping[str, Any], config: RecordConfig) -> int:
     if order:
         if (name := value.strip()) in order:
             return 1 + order.index(name)
-        near = did_you_mean(name, order)
+        close = difflib.get_close_matches(name, order, n=1)
+        near = did_you_mean(name, close) if close else ""
         raise ConfigError(
             f"{field!r} is {value!r:.40}, which is not in "
             f"task.record.level_order={','.join(order)}; add it there, easiest first, "
