@@ -1,13 +1,15 @@
 """Reinforcement learning with verifiable rewards in JAX: the table of contents.
 
-`import rlvr_jax` costs nothing; each module below is imported when it is first named.
+`import rlvr_jax` costs nothing; each name below is imported when it is first used.
 Axes are spelled B T D as in docs/notation.md; the commands are in the README.
 """
 
 import importlib
-from types import ModuleType
+from typing import Any
 
 __all__ = [
+    # A run, from a recipe to its report.
+    "train",
     # The words of the rest: every setting and its default, and the records that flow.
     "config",
     "types",
@@ -27,8 +29,10 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> ModuleType:
-    """Returns a module of the table, imported now."""
+def __getattr__(name: str) -> Any:
+    """Returns a module of the table, or `pipeline.train`, imported now."""
     if name not in __all__:
         raise AttributeError(f"module 'rlvr_jax' has no attribute {name!r}")
+    if name == "train":
+        return importlib.import_module("rlvr_jax.pipeline").train
     return importlib.import_module(f"rlvr_jax.{name}")

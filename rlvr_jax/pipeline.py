@@ -4,9 +4,11 @@ Imported once the command line has been understood: most of the libraries behind
 longer to load than a mistyped flag should take to be refused.
 """
 
+import pathlib
 import signal
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 
@@ -45,6 +47,33 @@ EXPECTED_ERRORS = (
 )
 
 
+def train(
+    config: Config, *, workdir: str | pathlib.Path, stage: str = "all"
+) -> dict[str, Any]:
+    """Runs a recipe as `python -m rlvr_jax.main` does; returns the workdir's summary.
+
+    For notebooks and scripts: `rlvr_jax.train(config, workdir="runs/mine")`, in the
+    main thread and before anything has started JAX's devices. Progress goes to standard
+    error, the report to the workdir. SIGINT ends a step and saves a checkpoint first;
+    called again with the same config, a run goes on where it stopped. Raises
+    StoppedError then, and what is told in one line elsewhere: ConfigError of a config
+    or workdir that cannot be used, and EXPECTED_ERRORS.
+    """
+    if stage not in ("all", *STAGES):
+        raise ConfigError(f"stage={stage!r} is none of all, {', '.join(STAGES)}")
+    handlers = {
+        number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)
+    }
+    run = Workdir(pathlib.Path(workdir), config)
+    try:
+        start_jax(config.mesh)
+        _run_stages(run, config, stage)
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    return run.read_summary()
+
+
 def execute(invocation: Invocation) -> None:
     """Does what the command line asks: runs stages, or prints what they would be."""
     config, topology = invocation.config, invocation.topology
@@ -64,12 +93,13 @@ def execute(invocation: Invocation) -> None:
         if invocation.stage == REPORT:
             read_run(invocation.workdir)  # refused before anything is made there
         workdir = Workdir(invocation.workdir, config)
-        _run_stages(invocation, workdir)
+        _run_stages(workdir, config, invocation.stage, lineage=invocation.lineage)
 
 
-def _run_stages(invocation: Invocation, workdir: Workdir) -> None:
+def _run_stages(
+    workdir: Workdir, config: Config, stage: str, *, lineage: Lineage | None = None
+) -> None:
     """Runs what is not finished of a stage, or of all; then writes the report."""
-    config, stage = invocation.config, invocation.stage
     if stage != REPORT:
         workdir.record_steps(config)
     requested = [name for name in STAGES if stage in ("all", name)]
@@ -79,7 +109,7 @@ def _run_stages(invocation: Invocation, workdir: Workdir) -> None:
         if not is_finished(name, config=config, workdir=workdir)
     ]
     if pending:
-        _execute_stages(config, workdir, pending, lineage=invocation.lineage)
+        _execute_stages(config, workdir, pending, lineage=lineage)
     if not is_primary():
         return
     if stage == REPORT or (stage == "all" and is_report_stale(workdir.path)):
