@@ -798,4 +798,35 @@ MUTANTS = [
             "opt_state=state.opt_state",
         ),
     ),
+    *_of(
+        "rlvr_jax/rollouts/graded.py",
+        ("tests/rollouts/test_show.py",),
+        tells_the_advantage_as_reward=(
+            'row["reward"] = float(rewards_PG.flat[b])',
+            'row["reward"] = float(advantages_PG.flat[b])',
+        ),
+        tells_no_gold=('"gold": self.problem.gold,', '"gold": "",'),
+    ),
+    *_of(
+        "rlvr_jax/metrics/symptoms.py",
+        ("tests/metrics/test_doctor.py",),
+        waits_for_the_window=("min(FEW_STEPS, total_steps)", "window"),
+        alarmed_by_one_correct=(
+            'return _mean(rows, "verdict/correct") == 0.0',
+            "return True",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/tasks/records/records.py",
+        ("tests/tasks/records/test_files.py",),
+        levels_count_from_0=(
+            "return 1 + order.index(name)",
+            "return order.index(name)",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/verifiers/grader.py",
+        ("tests/verifiers/test_grader.py",),
+        believes_prose=("or verifier.describe_gold_fault(problem)", 'or ""'),
+    ),
 ]

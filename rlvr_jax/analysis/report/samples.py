@@ -69,7 +69,7 @@ def samples_by_step(run: RunArtifacts) -> list[SampleGroup]:
 def wrong_samples(run: RunArtifacts) -> list[SampleGroup]:
     """Returns what is not correct of the last saved training step, a few of each band.
 
-    Those that were wrong for different reasons come first.
+    Those that were wrong for different reasons come first, then other problems.
     """
     steps = run.rollout_steps("train")
     if not steps:
@@ -79,7 +79,7 @@ def wrong_samples(run: RunArtifacts) -> list[SampleGroup]:
     for band in (*BANDS, _NO_BAND):
         of_band = [row for row in rows if row.get("band", _NO_BAND) == band]
         if of_band:
-            few = _vary_reasons(of_band)[:_WRONG_PER_BAND]
+            few = _vary(of_band)[:_WRONG_PER_BAND]
             name = "Without a band" if band == _NO_BAND else f"Band {band}"
             title = f"{name}: {count_verdicts(of_band)}"
             groups.append(SampleGroup(title=title, samples=[*map(_sample, few)]))
@@ -90,13 +90,19 @@ def _rows(run: RunArtifacts, step: int) -> list[dict[str, Any]]:
     return read_rows(rollouts_file(run.path, "train", step))
 
 
-def _vary_reasons(rows: Sequence[_Row]) -> list[_Row]:
-    """Returns the rows in an order that begins with one of each reason."""
-    seen: collections.Counter[str] = collections.Counter()
+def _vary(rows: Sequence[_Row]) -> list[_Row]:
+    """Returns the rows in an order that begins with one of each reason.
+
+    Then follow others of it, of other problems first.
+    """
+    seen: collections.Counter[tuple[str, ...]] = collections.Counter()
     ranked = []
     for row in rows:
-        ranked.append((seen[reason := describe_reason(row)], row))
-        seen[reason] += 1
+        reason = describe_reason(row)
+        repeats = seen[reason, row["id"]]
+        ranked.append(((repeats, seen[reason,] if not repeats else 0), row))
+        seen[reason, row["id"]] += 1
+        seen[reason,] += not repeats
     return [row for _, row in sorted(ranked, key=lambda pair: pair[0])]
 
 

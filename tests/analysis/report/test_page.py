@@ -154,9 +154,9 @@ def wrong_row(index, reason, band="hard", **more):
 
 
 def test_wrong_samples_are_few_and_of_many_reasons(tmp_path):
-    """Five of one reason leave room for the sixth, which has another."""
+    """Seven of one reason, three of one problem, leave room for another reason."""
     workdir = make_workdir(tmp_path / "run", steps=2)
-    rows = [wrong_row(i, "too late") for i in range(5)]
+    rows = [wrong_row(i, "too late") for i in (0, 0, 0, 1, 2, 3, 4)]
     rows += [wrong_row(6, "no answer", gold="<i>4</i>"), wrong_row(7, "", None)]
     del rows[-1]["band"]
     with gzip.open(rollouts_file(workdir, "train", 111), "wt") as file:
