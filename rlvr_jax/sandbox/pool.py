@@ -74,14 +74,21 @@ class _Zygote:
         with theirs:
             self.process = subprocess.Popen(
                 [
-                    *(sys.executable, "-I", "-S", "-c", _BOOTSTRAP, str(_REPOSITORY)),
+                    *(
+                        sys.executable,
+                        "-P",
+                        "-s",
+                        "-S",
+                        "-c",
+                        _BOOTSTRAP,
+                        str(_REPOSITORY),
+                    ),
                     json.dumps(dataclasses.asdict(limits)),
                 ],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 start_new_session=True,  # Ctrl-C is for the trainer to handle
-                # Python itself may need it; what it runs does not see it.
-                env={k: v for k, v in os.environ.items() if k == "LD_LIBRARY_PATH"},
+                env=_environment(),
             )
         self.control.settimeout(_START_S)
         self._check()
@@ -166,6 +173,15 @@ class _Job:
         self._theirs.close()
 
 
+def _environment() -> dict[str, str]:
+    """Returns what Python itself needs. Programs do not see it.
+
+    Sets have the same order at every run, and so a program the same outcome.
+    """
+    kept = {k: v for k, v in os.environ.items() if k == "LD_LIBRARY_PATH"}
+    return kept | {"PYTHONHASHSEED": "0"}
+
+
 class Sandbox:
     """Runs programs against tests, `workers` at a time. Calls may come from any thread.
 
@@ -225,6 +241,9 @@ class Sandbox:
             reason = f"the jail ended ({type(error).__name__})"
             outcomes |= {job.run: Outcome(None, reason) for job in active.values()}
             self._stop()
+        except BaseException:  # an interrupt: its reports would come to the next call
+            self._stop()
+            raise
         finally:
             for job in active.values():
                 job.close()

@@ -4,6 +4,7 @@ It knows inputs and never what is expected of the outputs. A program may do what
 likes to this process: all it can gain is to claim another output.
 """
 
+import random
 from typing import Any
 
 from rlvr_jax.sandbox.messages import decode, encode, receive, send
@@ -11,6 +12,7 @@ from rlvr_jax.sandbox.messages import decode, encode, receive, send
 
 def serve(channel: int) -> None:
     """Runs the program that arrives, then its functions, until nobody asks for more."""
+    random.seed(0)  # an outcome is the same at every run
     namespace: dict[str, Any] = {"__name__": "program"}
     try:
         code = compile(receive(channel), "<program>", "exec", dont_inherit=True)

@@ -5,6 +5,7 @@ plain data: a result whose equality has been overwritten arrives as what it hold
 """
 
 import builtins
+import random
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -59,6 +60,7 @@ class _Program:
 
 def serve(channel: int, program_channel: int) -> None:
     """Reads a request, runs its tests, and says whether they hold, with the reason."""
+    random.seed(0)  # tests draw the same at every run
     request = receive(channel)
     program = _Program(program_channel)
     reason = _run(program, request)
@@ -95,9 +97,13 @@ def _line_of(error: BaseException, tests: str) -> str:
 
 
 def _make_error(kind: str, message: str) -> Exception:
-    """Returns one of Python's own exceptions, or a RuntimeError in its place."""
+    """Returns one of Python's own exceptions, or a RuntimeError in its place.
+
+    A StopIteration would end a `map` of the tests early, as if all were well.
+    """
     found = getattr(builtins, kind, None)
-    if not (isinstance(found, type) and issubclass(found, Exception)):
+    is_error = isinstance(found, type) and issubclass(found, Exception)
+    if not is_error or kind.startswith("Stop"):
         return RuntimeError(message)
     try:
         return found(message)

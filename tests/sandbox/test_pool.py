@@ -167,13 +167,44 @@ def test_every_run_has_its_own_outcome_in_order_and_equal_ones_share_it(sandbox)
     assert [o.passed for o in sandbox.run_all(runs)] == [
         i % 7 == i % 2 for i in range(30)
     ]
-    one = Run(
-        "import random\ndef f(): return random.random()", "assert f() < 0", ("f",)
-    )
+    program = "import random\ndef f(): return random.SystemRandom().random()"
+    one = Run(program, "assert f() < 0", ("f",))
     first, second = sandbox.run_all([one, one])
     assert first == second
     assert first.reason.startswith("AssertionError")
     assert first != sandbox.run_all([one])[0]  # it was random
+
+
+def test_a_program_draws_the_same_and_orders_sets_alike_in_every_jail():
+    program = "import random\ndef f(): return random.random(), list({'a', 'b', 'c'})"
+    run = Run(program, "assert f() is None", ("f",))
+    found = []
+    for _ in range(2):
+        with Sandbox(LIMITS, workers=1) as jail:
+            found += jail.run_all([run])
+    assert "f returned (0." in found[0].reason
+    assert found[0] == found[1]
+
+
+def test_an_exception_cannot_end_a_loop_of_the_tests(sandbox):
+    program = "def f(x): raise StopIteration"
+    found = outcome(sandbox, program, "assert all(map(lambda x: f(x) == x, [1, 2]))")
+    assert found.passed is False
+
+
+def test_a_call_that_is_interrupted_leaves_nothing_to_the_next(monkeypatch):
+    run = Run("def f(): return 1", "assert f() == 1", ("f",))
+    with Sandbox(LIMITS, workers=1) as sandbox:
+        assert sandbox.run_all([run]) == [Outcome(True)]
+        with monkeypatch.context() as patched:
+            patched.setattr(sandbox._zygote, "receive", _interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                sandbox.run_all([run])
+        assert sandbox.run_all([run]) == [Outcome(True)]
+
+
+def _interrupt():
+    raise KeyboardInterrupt
 
 
 def test_texts_that_are_too_long_are_refused_by_themselves(sandbox):
