@@ -11,6 +11,21 @@ most` for `at least`, ...) for the other four times in ten. GRPO is rewarded by 
 tests alone, whose inputs and outputs the policy never reads.
 
 Command: python -m rlvr_jax.main --config=configs/code.py --workdir=runs/code
+
+Measured on 2 CPU cores, JAX 0.10.2, 128 held-out problems x 8 samples, gains paired by
+problem [95 % interval]:
+
+    pass@1   seed 0   42.8 % -> 78.2 %, +35.4 points [27.9, 42.2]
+             seed 1   40.6 % -> 73.3 %, +32.7 [24.7, 39.8]
+             seed 2   42.6 % -> 68.0 %, +25.4 [18.2, 31.5]
+             mean                       +31.2 [18, 44], a t-interval of three seeds
+    pass@8   81.2 -> 90.6 %, 82.8 -> 89.8 %, 83.6 -> 82.0 %
+    by twins in the program, seed 0: none 93 -> 97 %, one 59 -> 90, two 26 -> 78, three
+    8 -> 48
+
+Of 10,240 verdicts of RL none is unverified; seed 0 run twice is the same bit for bit.
+488 to 697 s a run beside seven other jobs on the same cores (SFT 125-206 s, RL 259-467,
+evaluations 21-54): alone it was not measured.
 """
 
 from job_jax.config import CheckpointConfig

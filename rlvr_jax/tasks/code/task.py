@@ -62,7 +62,10 @@ class CodeTask(Task):
 
     def problems(self, stage: Stage, *, seed: int) -> CodeSource:
         """Returns the problems of the stage's file. Raises ConfigError."""
-        path = Path(self.eval_path if stage == "eval" else self.train_path)
+        side = "eval" if stage == "eval" else "train"
+        named = self.eval_path if side == "eval" else self.train_path
+        check(bool(named), f"task.{side}_path is empty; name a file of problems")
+        path = Path(named)
         problems: list[Problem] = []
         places: dict[str, str] = {}
         formatter = self._formatter()

@@ -44,9 +44,9 @@ class FilesTask(RecordTask):
 
     def problems(self, stage: Stage, *, seed: int) -> RecordSource:
         """Returns the problems of the stage's file."""
-        key = "eval_path" if stage == "eval" else "train_path"
-        path = vars(self)[key]
-        check(bool(path), f"task.{key} is empty; name a file of problems")
+        side = "eval" if stage == "eval" else "train"
+        path = self.eval_path if side == "eval" else self.train_path
+        check(bool(path), f"task.{side}_path is empty; name a file of problems")
         return load_file_source(self.record, path)
 
     def describe(self) -> str:

@@ -125,6 +125,13 @@ def test_a_record_that_cannot_be_used_is_one_line_with_its_place(
     assert "problems.jsonl, line 2" in str(caught.value)
 
 
+def test_a_file_that_is_not_named_or_not_there_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"task\.eval_path is empty; name a file"):
+        CodeTask(train_path="x").problems("eval", seed=0)
+    with pytest.raises(ConfigError, match="cannot read the data file"):
+        CodeTask(train_path=str(tmp_path / "no.jsonl")).problems("train", seed=0)
+
+
 def test_templates_that_leave_the_question_out_are_refused():
     with pytest.raises(ConfigError, match="has no place for the question"):
         CodeTask(prompt_template="Go!")
