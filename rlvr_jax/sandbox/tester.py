@@ -102,8 +102,9 @@ def _make_error(kind: str, message: str) -> Exception:
     A StopIteration would end a `map` of the tests early, as if all were well.
     """
     found = getattr(builtins, kind, None)
-    is_error = isinstance(found, type) and issubclass(found, Exception)
-    if not is_error or kind.startswith("Stop"):
+    if not (isinstance(found, type) and issubclass(found, Exception)):
+        return RuntimeError(message)
+    if issubclass(found, StopIteration | StopAsyncIteration):
         return RuntimeError(message)
     try:
         return found(message)
