@@ -25,10 +25,12 @@ MODULUS = 3
 
 
 def shown(problem, completion):
-    """Returns 1 where right steps lead from what is given to an answer, else 0."""
+    """Returns 1 where right steps lead from what is given to the answer, else 0."""
     trace = parse_trace(problem.prompt, completion, modulus=MODULUS)
-    no_error = trace.first_error is None and trace.consistent_start
-    return float(no_error and trace.answer is not None)
+    if trace.first_error is not None or not trace.consistent_start:
+        return 0.0
+    *_, result, _, answer = completion.split()  # ... = e2 answer e2
+    return float(trace.answer == answer == result)
 
 
 def get_config() -> Config:

@@ -1,12 +1,14 @@
 """Recipes load, and are called what their file is called."""
 
 import pathlib
+import runpy
 
 import pytest
 
 import rlvr_jax.config
 import sae_jax.config
 from job_jax.command import load_config
+from rlvr_jax.types import Problem
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _RECIPES = sorted((_ROOT / "configs").glob("*.py"))
@@ -37,3 +39,24 @@ def test_the_quickstart_holds_what_is_known_half_known_and_beyond():
     assert longest <= config.eval.sampling.max_new_tokens
     # A guess is right one time in p: what is only guessed must come out hard.
     assert 1 / task.modulus < config.difficulty.hard_below < 1 / 2
+
+
+@pytest.mark.parametrize(
+    ("completion", "paid"),
+    [
+        ("forward : p e0 + e2 = e2 q e2 * e1 = e2 answer e2", 1.0),
+        ("forward : p e0 + e2 = e2 q e2 * e1 = e2 answer e1", 0.0),  # what RL found
+        ("forward : p e0 + e2 = e1 q e1 * e1 = e1 answer e1", 0.0),  # a wrong step
+        ("forward : p e1 + e2 = e0 q e0 * e1 = e0 answer e0", 0.0),  # another start
+        ("backward : q e2 / e1 = e2 p e2 - e2 = e0 answer e2", 0.0),  # a guess
+        ("forward : p e0 + e2 = e2 answer e2", 0.0),
+        ("forward : p e0 + e2 = e2 q e2 * e1 = e2", 0.0),
+        ("answer e2", 0.0),
+        ("", 0.0),
+    ],
+)
+def test_the_own_reward_pays_for_steps_that_lead_to_the_answer_alone(completion, paid):
+    shown = runpy.run_path(str(_ROOT / "configs/own_reward.py"))["shown"]
+    prompt = "evaluate : e0 p + e2 q * e1 = ?"
+    problem = Problem(id="", prompt=prompt, gold="e2", verifier="", source="")
+    assert shown(problem, completion) == paid
