@@ -5,6 +5,17 @@
 SFT shows chains of 2 and 3 steps in GF(3), each worked forward or backward by the toss
 of a coin, so that half of the worked solutions begin with a guess. RL is rewarded by
 `shown` below and nothing else.
+
+Measured beside five other programs on 2 CPU cores, in 5 to 7 minutes (2 min 12 s of
+processor time), JAX 0.10.2; 128 held-out problems x 4 samples, gains paired by problem
+[95 % interval]:
+
+    seed 0   pass@1 46.5 % -> 91.2 %, +44.7 points [36.7, 51.6]
+    seed 1          60.9 % -> 96.5 %, +35.5 points [28.6, 41.5]
+    seed 2          46.9 % -> 83.8 %, +36.9 points [29.0, 43.8]
+
+A first version paid for right steps and any answer. RL found out: in seed 1 it wrote
+right steps, and then one and the same answer (docs/log.md).
 """
 
 from job_jax.config import CheckpointConfig
