@@ -259,9 +259,9 @@ class Moody(Verifier):
 
 
 class AsyncMoody(Verifier):
-    """The same, awaited; ten of them at a time, each for half a second at most."""
+    """The same, awaited; ten of them at a time, each for 0.4 seconds at most."""
 
-    limits = CallLimits(timeout_s=0.5, concurrency=10)
+    limits = CallLimits(timeout_s=0.4, concurrency=10)
 
     async def grade(self, problem, completion):
         if completion == "hang":
@@ -279,9 +279,11 @@ def moods(monkeypatch):
         yield grader
 
 
-@pytest.mark.parametrize("kind", ["moods:Moody", "moods:AsyncMoody"])
+@pytest.mark.parametrize(
+    ("kind", "limit"), [("moods:Moody", "0.5 s"), ("moods:AsyncMoody", "0.4 s")]
+)
 def test_a_verifier_of_ones_own_that_hangs_or_raises_leaves_an_item_unverified(
-    moods, capsys, kind
+    moods, capsys, kind, limit
 ):
     texts = ["hang", "", "raise", "text", ""]
     for _ in range(2):
@@ -294,12 +296,12 @@ def test_a_verifier_of_ones_own_that_hangs_or_raises_leaves_an_item_unverified(
         ("correct", None),
     ]
     assert [v.reason for v in verdicts] == [
-        *("time limit 0.5 s", "", "KeyError: 'mood'"),
+        *(f"time limit {limit}", "", "KeyError: 'mood'"),
         *("returned 'text', which is no Verdict", ""),
     ]
     assert capsys.readouterr().err.splitlines() == [  # the first, once
-        f"verifier {kind!r}: time limit 0.5 s (problem a); such completions count as "
-        "unverified, and this is the first"
+        f"verifier {kind!r}: time limit {limit} (problem a); such completions count "
+        "as unverified, and this is the first"
     ]
 
 
