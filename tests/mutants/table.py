@@ -434,8 +434,8 @@ MUTANTS = [
             "merge_frozen(trainer.reference)",
         ),
         forgets_estimates=(
-            "difficulty=initial_difficulty(trainer.ctx, trainer.pool),",
-            "difficulty=trainer.pool.initial(),",
+            "            initial_difficulty(trainer.ctx, trainer.pool),",
+            "            trainer.pool.initial(),",
         ),
         remembers_no_verdicts=(
             "        difficulty=estimates,",
