@@ -667,8 +667,8 @@ MUTANTS = [
         "rlvr_jax/rollouts/graded.py",
         _EPISODES,
         the_verifier_reads_what_the_environment_said=(
-            "rollouts.tokens[b, mask_BT[b]].tolist()",
-            "rollouts.tokens[b, : rollouts.lengths[b]].tolist()",
+            "if episode is None else episode.completion",
+            'if episode is None else " ".join(m.text for m in episode.messages)',
         ),
         the_environments_verdict_is_not_heard=(
             "episode.verdict if episode else None",

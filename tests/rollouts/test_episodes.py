@@ -26,11 +26,12 @@ from rlvr_jax.learn.batches import batch_from_rollouts
 from rlvr_jax.learn.logprobs import token_scores
 from rlvr_jax.models import Transformer
 from rlvr_jax.models.distribution import SamplingParams
+from rlvr_jax.rollouts import episodes
 from rlvr_jax.rollouts.episodes import episode_metrics
 from rlvr_jax.rollouts.graded import grade_completions
 from rlvr_jax.rollouts.groups import ProblemGroups, select_groups
 from rlvr_jax.rollouts.sample import sample_completions, slot_metrics
-from rlvr_jax.run.setup import open_setup
+from rlvr_jax.run.setup import RunSetup, open_setup
 from rlvr_jax.tasks import ChainMix, FiniteFieldTask
 from rlvr_jax.types import Verdict
 
@@ -198,6 +199,10 @@ def test_an_episode_does_not_depend_on_its_neighbors():
             one = other.episodes[place * G + g]
             assert one == base.episodes[p * G + g]
     assert len({tuple(tokens) for tokens, _ in rows}) > P * G // 2
+    # Nobody asks the environment what it says to problems that fill up a batch.
+    filler = other.episodes[len(order) * G :]
+    assert {episode.num_turns for episode in filler} == {1}
+    assert all(len(episode.messages) == 1 for episode in filler)
 
 
 def test_a_mesh_draws_the_same():
@@ -208,6 +213,45 @@ def test_a_mesh_draws_the_same():
     _, _, spread = _sampled(problems=problems, setup=split, batch_size=8)
     assert _rows(spread)[: P * G] == _rows(base)
     np.testing.assert_allclose(spread.logprobs[: P * G], base.logprobs, atol=1e-5)
+
+
+def test_a_later_turn_is_asked_for_as_its_row(monkeypatch):
+    """By prompt, sample and the tokens so far; fillers are copies of the first."""
+    asked = []
+    sample = RunSetup.sample
+
+    def sampled(self, weights, prompts, *args, **settings):
+        asked.append((jax.device_get(prompts), settings["num_samples"]))
+        return sample(self, weights, prompts, *args, **settings)
+
+    monkeypatch.setattr(RunSetup, "sample", sampled)
+    _, _, rollouts = _sampled()
+    (first, group), *later = asked
+    assert (first.begun, group) == (None, G)
+    assert later
+    for turn, (prompts, group) in enumerate(later, 1):
+        live = [b for b in range(P * G) if rollouts.episodes[b].num_turns > turn]
+        assert group == 1
+        assert len(prompts.lengths) == P * G
+        rows = [*live, *[live[0]] * (P * G - len(live))]
+        assert prompts.begun.sample.tolist() == [b % G for b in rows]
+        assert prompts.uid.tolist() == [int(first.uid[b // G]) for b in rows]
+        for at, b in enumerate(rows):
+            S, length = int(first.lengths[b // G]), int(prompts.begun.length[at])
+            own = prompts.tokens[at, : prompts.lengths[at]].tolist()
+            assert own[:S] == first.tokens[b // G, :S].tolist()
+            assert own[S:] == rollouts.tokens[b, :length].tolist()
+            assert not rollouts.policy_mask[b, length - 1]
+            assert rollouts.policy_mask[b, length]
+
+
+@pytest.mark.parametrize(("room", "goes_on"), [(2, False), (3, True)])
+def test_a_reply_leaves_room_for_a_token_or_ends_the_episode(room, goes_on):
+    row = episodes._Row(problem=None, number=0, goes_on=True)
+    row.add_reply("e0 e1", [5, 6], room=room)
+    assert row.goes_on == goes_on
+    assert row.tokens == ([5, 6] if goes_on else [])
+    assert len(row.messages) == goes_on
 
 
 def test_another_key_draws_other_episodes():
