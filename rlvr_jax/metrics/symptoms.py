@@ -199,7 +199,7 @@ def _no_signal(recent: Sequence[StepMetrics]) -> _Findings:
     )
     finding = (
         f"No learning signal: over the last {_steps(len(recent))} only "
-        f"{_percent(split)} of groups had completions of different reward; {causes}."
+        f"{_percent(split)} of groups had completions of different verdicts; {causes}."
     )
     if _never_correct(recent):
         finding += " No completion was correct."

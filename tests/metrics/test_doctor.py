@@ -204,7 +204,7 @@ def test_a_short_run_without_a_correct_answer_says_so():
     (alarm,) = alarms_of([NEVER_CORRECT] * 3, total_steps=3)
     assert alarm.finding == (
         "No learning signal: over the last 3 steps only 0 % of groups had completions "
-        "of different reward; 100 % all incorrect. No completion was correct. Groups "
+        "of different verdicts; 100 % all incorrect. No completion was correct. Groups "
         "with signal: level 4 50 % at pass rate 0.70."
     )
     assert "too hard" in alarm.advice

@@ -225,7 +225,7 @@ def _describe_outcome(rows: Sequence[Mapping[str, float]]) -> str:
         f"{format_percent(mean(values))} of {what}"
         for name, what in (
             ("verdict/correct", "completions were correct"),
-            ("groups/nonzero_std", "groups had completions of different reward"),
+            ("groups/nonzero_std", "groups had completions of different verdicts"),
         )
         if (values := [row[name] for row in rows if row.get(name) is not None])
     ]
