@@ -107,8 +107,8 @@ def _without(path):
         (_changed("train.steps", {}), "train.steps expects an int, got {}"),
         ([], "config expects an object, got []"),
         (
-            _changed("task.source", "json"),
-            "unknown task 'json'; did you mean 'files'? One of your own is named by "
+            _changed("task.source", "file"),
+            "unknown task 'file'; did you mean 'files'? One of your own is named by "
             "its "
             "place: package.module:name",
         ),
@@ -317,5 +317,6 @@ def test_alternatives_are_what_the_file_did_not_choose():
             if path == "task."
         ]
 
-    assert tasks(DEFAULT) == ["files", "hub"]
-    assert tasks(JSONL) == ["finite_field", "hub"]
+    generated, graded = ["word_problems", "verifiers"], ["hub", "code", "programs"]
+    assert tasks(DEFAULT) == [*generated, "files", *graded]
+    assert tasks(JSONL) == ["finite_field", *generated, *graded]

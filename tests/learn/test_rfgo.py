@@ -393,7 +393,7 @@ def test_no_cut_into_micro_batches_changes_the_guided_gradient(shuffled, packing
         num_groups=2, pad_multiple=T if packing else 1, packing=packing
     )
     parts = list(split_micro_batches(_batch(), micro_batch_cut))
-    assert [part.packing is not None for part in parts] == [False, packing]
+    assert [part.packing is not None for part in parts] == [packing, False]
     cut, many = _stepped(updater, parts, _inputs())
     a, b = (jax.tree.leaves(state.opt_state) for state in (whole, cut))
     for left, right in zip(a, b, strict=True):
