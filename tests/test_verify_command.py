@@ -97,7 +97,8 @@ def test_a_line_without_a_kind_is_told_the_kinds():
     line = b'{"answer": "3", "gold": "3", "id": 1}\n'
     done = json.loads(_run(stdin=line).stdout)
     assert done["reason"] == (
-        "line 1: no field 'kind'; the kinds are math, numeric, exact, finite_field"
+        "line 1: no field 'kind'; the kinds are math, numeric, exact, code, "
+        "finite_field"
     )
 
 
