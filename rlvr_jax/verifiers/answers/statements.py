@@ -71,7 +71,8 @@ _LEADING_PROSE = re.compile(  # what ties a formula to the prose before it
 )
 # It begins where a run does: from each dot of a thousand, it would read on to the last.
 _TRAILING_PROSE = re.compile(
-    r"(?<![\s,;:!?.\"'`])(?:[\s,;:!?.\"'`]|(?<!\*)(?:\*\*)++|\band|\bor)++$"
+    r"(?<![\s,;:!?.\"'`])(?<!(?<!\*)\*\*)"
+    r"(?:[\s,;:!?.\"'`]|(?<!\*)(?:\*\*)++|\band|\bor)++$"
 )
 _OPERATOR = r"\\(?:times|cdot|div|pm|cup|cap|le|ge|ne|in)(?![A-Za-z])"
 _LEADING_OPERATOR = re.compile(rf"[*/^_&<>]|{_OPERATOR}")
