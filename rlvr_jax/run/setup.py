@@ -230,17 +230,7 @@ def open_setup(
     if task.checks_golds:
         with Grader(auditor) as verifier:
             valid, invalid_golds = filter_by_gold(raw, verifier)
-    sources, too_long = {}, {}
-    for stage, source in valid.items():
-        max_prompt, max_solution = _max_lengths(config, stage)
-        sources[stage], too_long[stage] = filter_by_length(
-            source,
-            tokenizer,
-            max_prompt_tokens=max_prompt,
-            max_solution_tokens=max_solution,
-            environment=config.environment,
-            name=f"{stage} problems",
-        )
+    sources, too_long = _filter_by_length(config, valid, tokenizer)
     if "train" in sources and config.train.loss.has_external_traces:
         check_has_traces(config, sources["train"], tokenizer)
     if {"train", "eval"} <= sources.keys() and config.probe.enabled:
@@ -260,30 +250,22 @@ def open_setup(
     )
 
 
-def _filter_by_gold(
-    sources: Mapping[Stage, ProblemSource], verifier: Grader
-) -> tuple[dict[Stage, ProblemSource], dict[Stage, dict[str, str]]]:
-    """Returns the sources without problems whose golds are invalid, and those golds.
-
-    Stage sft reads no golds. Raises ConfigError if a stage keeps no problem.
-    """
-    valid = dict(sources)
-    invalid_golds: dict[Stage, dict[str, str]] = {}
+def _filter_by_length(
+    config: Config, sources: Mapping[Stage, ProblemSource], tokenizer: Tokenizer
+) -> tuple[dict[Stage, FilteredSource], dict[Stage, int]]:
+    """Returns each stage's problems that fit the model, and how many do not."""
+    fitting, too_long = {}, {}
     for stage, source in sources.items():
-        if stage == "sft":
-            continue
-        problems = [source[i] for i in range(len(source))]
-        invalid_golds[stage] = verifier.invalid_golds(problems)
-        indices = [
-            i for i, p in enumerate(problems) if p.id not in invalid_golds[stage]
-        ]
-        if not indices:
-            raise ConfigError(
-                f"{stage} problems: the verifier can read none of {len(problems)} "
-                f"golds, such as {problems[0].gold!r:.60}; see task.record"
-            )
-        valid[stage] = FilteredSource(source, indices)
-    return valid, invalid_golds
+        max_prompt, max_solution = _max_lengths(config, stage)
+        fitting[stage], too_long[stage] = filter_by_length(
+            source,
+            tokenizer,
+            max_prompt_tokens=max_prompt,
+            max_solution_tokens=max_solution,
+            environment=config.environment,
+            name=f"{stage} problems",
+        )
+    return fitting, too_long
 
 
 def _max_lengths(config: Config, stage: Stage) -> tuple[int, int | None]:
