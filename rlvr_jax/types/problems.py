@@ -1,0 +1,71 @@
+"""Problems and verdicts: what is asked of a policy, and what its answer is worth."""
+
+import dataclasses
+import enum
+from typing import Literal, Protocol, get_args
+
+from job_jax.calls import Failure
+
+VerdictStatus = Literal["correct", "incorrect", "unverified"]
+AnswerFormat = Literal["any", "boxed", "tagged"]
+Band = Literal["easy", "medium", "hard", "unknown"]
+BANDS: tuple[Band, ...] = get_args(Band)
+
+
+class Outcome(enum.IntEnum):
+    """A verdict's status as a number, in arrays; the names are `Verdict.status`."""
+
+    incorrect = 0
+    correct = 1
+    unverified = 2
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Problem:
+    """One verifiable question. Written by `tasks`, read by every later stage.
+
+    `source`, `id` and `parent` are its lineage: the data it came from, its name there,
+    and the id of the problem that it was made from, if any. `verifier` names the one
+    that judges answers, `answer_format` where it looks for them. `level` is a
+    difficulty grade known beforehand (steps of a chain, MATH level), 0 where there is
+    none; `type` is the group that telemetry is cut by (evaluation, inversion, subject).
+    `solution` is a worked completion for stage sft.
+    """
+
+    id: str
+    prompt: str
+    gold: str
+    verifier: str
+    source: str
+    answer_format: AnswerFormat = "any"
+    level: int = 0
+    type: str = ""
+    parent: str | None = None
+    solution: str | None = None
+
+
+class ProblemSource(Protocol):
+    """Random access to problems: what a task makes, and grain reads."""
+
+    def __len__(self) -> int:
+        """Returns the number of problems."""
+        ...
+
+    def __getitem__(self, index: int, /) -> Problem:
+        """Returns problem `index`."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What a verifier says of a completion. `unverified` is not `incorrect`.
+
+    `failure` says that the verifier ran over its time limit or raised; `seconds` is
+    how long it took where that is measured, and no part of equality.
+    """
+
+    status: VerdictStatus
+    reason: str = ""
+    answer: str | None = None
+    failure: Failure | None = None
+    seconds: float | None = dataclasses.field(default=None, compare=False)

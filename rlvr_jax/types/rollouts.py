@@ -1,0 +1,148 @@
+"""Prompts, rollouts and the conversations that they may be."""
+
+import dataclasses
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float, Int, UInt32
+
+from rlvr_jax.types.problems import Verdict
+
+Array = Any  # JAX's on a device, NumPy's on the host: a record travels between both
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Message:
+    """What the policy said in one turn of an episode, or what was answered."""
+
+    role: Literal["policy", "environment"]
+    text: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reply:
+    """What an environment answers to a turn. Written by `Environment.respond`.
+
+    `text` is what the policy reads next. With `done` the episode has ended and `text`
+    is not read; `verdict` may then say what it is worth (None: the problem's verifier
+    says it). `tool_calls` counts the calls that the turn made.
+    """
+
+    text: str = ""
+    done: bool = False
+    verdict: Verdict | None = None
+    tool_calls: int = 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Episode:
+    """One completion as a conversation. Written by `rollouts.episodes`.
+
+    Read by `rollouts.graded` and metrics. `completion` is what verifiers and rewards
+    read: the policy's own words, as `Environment.completion` puts them together.
+    `verdict` is the environment's, None where the verifier is to judge; where the
+    environment gave no answer it is unverified and says why.
+    """
+
+    messages: tuple[Message, ...]
+    completion: str
+    tool_calls: int = 0
+    verdict: Verdict | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Returns whether the environment gave no answer."""
+        return self.verdict is not None and self.verdict.failure is not None
+
+    @property
+    def num_turns(self) -> int:
+        """Returns how often the policy spoke."""
+        return sum(message.role == "policy" for message in self.messages)
+
+
+def length_mask(lengths: Int[Array, " N"], width: int) -> Bool[Array, " N W"]:
+    """Returns which of `width` positions lie within each row's length.
+
+    In NumPy for a NumPy array, else in JAX.
+    """
+    xp = np if isinstance(lengths, np.ndarray) else jnp
+    return xp.arange(width, dtype=np.int32)[None] < lengths[:, None]
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BegunRows:
+    """Rows that go on behind tokens that they have: a later turn of their episodes.
+
+    Row p is sample number `sample` of its prompt, and the last `length` tokens of
+    `Prompts.tokens` are its own. Token n of a row is drawn with the same key in
+    whatever turn it is drawn.
+    """
+
+    sample: UInt32[Array, " P"]
+    length: Int[Array, " P"]
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Prompts:
+    """Tokenized prompts, padded on the right. Written by `data`, read by `sampler`.
+
+    `uid` identifies a prompt to the sampler: sampling keys are a function of (seed,
+    step, uid, sample), so a rollout does not depend on the other rows of its batch.
+    With `begun`, written by `rollouts.episodes`, each is a row with what it has so far.
+    """
+
+    tokens: Int[Array, " P S"]
+    lengths: Int[Array, " P"]
+    uid: UInt32[Array, " P"]
+    begun: BegunRows | None = None
+
+    @property
+    def mask(self) -> Bool[Array, " P S"]:
+        """Returns which positions hold a prompt's own tokens."""
+        return length_mask(self.lengths, self.tokens.shape[1])
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rollouts:
+    """Sampled completions. Written by `sampler`, read by verifiers and `learn`.
+
+    `lengths` counts a completion's own tokens, its end-of-sequence token included;
+    tokens and logprobs at or beyond it are 0. `logprobs` are those of the very
+    distribution sampled from (temperature and truncation applied). `finished` is true
+    where the model stopped by itself ("stop"), false where it ran into the limit
+    ("length"). `weight_version` counts the optimizer steps behind the weights,
+    `slot_steps` the tokens that were computed for these (None: nobody counted): all
+    slots of all steps of the sampler, those whose rows had ended included.
+
+    Rows may be episodes with an environment: then a completion holds the environment's
+    tokens as well, `policy_mask` says which tokens the policy wrote (None: all), and
+    `episodes` are what was said, on the host alone.
+    """
+
+    prompts: Prompts
+    tokens: Int[Array, " B T"]
+    lengths: Int[Array, " B"]
+    logprobs: Float[Array, " B T"]
+    finished: Bool[Array, " B"]
+    weight_version: Int[Array, ""]
+    slot_steps: Int[Array, ""] | None = None
+    policy_mask: Bool[Array, " B T"] | None = None
+    episodes: tuple[Episode, ...] | None = dataclasses.field(
+        default=None, metadata={"static": True}
+    )
+
+    @property
+    def mask(self) -> Bool[Array, " B T"]:
+        """Returns which positions hold tokens that the policy wrote."""
+        mask_BT = length_mask(self.lengths, self.tokens.shape[1])
+        return mask_BT if self.policy_mask is None else mask_BT & self.policy_mask
+
+    @property
+    def finish_reasons(self) -> list[str]:
+        """Returns "stop" or "length" for each of the B completions."""
+        return ["stop" if done else "length" for done in self.finished.tolist()]
