@@ -25,7 +25,8 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
-from rlvr_jax.metrics.symptoms import FEW_STEPS, StepMetrics, find_symptoms, is_read
+from rlvr_jax.metrics.step_metrics import StepMetrics
+from rlvr_jax.metrics.symptoms import FEW_STEPS, find_symptoms, is_read
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

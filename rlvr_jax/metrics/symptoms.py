@@ -1,14 +1,16 @@
 """What the run doctor looks for in the metrics of training steps: one check each.
 
 A check yields (code, finding, advice) where its condition holds, else nothing. It sees
-the first few steps, the latest window, or both.
+the first few steps, the latest window, or both. Those of the update and of the frozen
+autoencoder: `metrics.update_symptoms`.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-StepMetrics = Mapping[str, float]
+from rlvr_jax.metrics.step_metrics import Findings, StepMetrics, percent, step_mean
+from rlvr_jax.metrics.update_symptoms import find_update_symptoms
 
 _LEVEL = re.compile(r"level_(\d+)/(pass|nonzero_std|length)")
 _BAND = re.compile(r"band_(\w+)/length")
@@ -51,12 +53,8 @@ _MIN_SIGNAL = 0.10
 FEW_STEPS = 5
 _LENGTH_COLLAPSE = 0.5  # of the first steps' mean
 _ENTROPY_COLLAPSE = 0.1  # of the first steps' mean
-_MISMATCH_NEAR_LIMIT = 0.5  # of the limit that stops the run
-_MAX_CLIPPED_BY_MISMATCH = 0.05  # of tokens
-_MAX_TRUNCATED_WEIGHTS = 0.05  # of tokens
 _MAX_UNVERIFIED = 0.05  # of completions
 _MAX_SHORTCUT_RISE = 0.2  # of completions, beyond the first steps' share
-
 
 _ADVICE_BY_CAUSE = {
     "all_correct": "The problems are too easy by now: train on higher levels, or leave "
@@ -107,8 +105,6 @@ _HIGH_FRACTIONS = (
     ),
 )
 
-_Findings = Iterator[tuple[str, str, str]]
-
 
 def is_read(name: str) -> bool:
     """Returns whether a check reads the metric of this name."""
@@ -132,11 +128,14 @@ def find_symptoms(
     `first` and `recent` are the first few and the latest steps, of `num_steps` so far
     and `total_steps` that the run is to have.
     """
-    row, few = recent[-1], min(FEW_STEPS, window)
-    found = [*_skipped_updates(recent), *_logprob_mismatch(row, max_logprob_mismatch)]
-    found += [*_clipped_by_mismatch(row), *_stale_rollouts(row)]
-    found += _sae_stale(first, row, max_unexplained_growth)
-    found += _sae_unfaithful(row, max_splice_cost)
+    few = min(FEW_STEPS, window)
+    found = find_update_symptoms(
+        first,
+        recent,
+        max_logprob_mismatch=max_logprob_mismatch,
+        max_unexplained_growth=max_unexplained_growth,
+        max_splice_cost=max_splice_cost,
+    )
     if num_steps >= window:
         found += [*_no_signal(recent), *_unverified(recent), *_unscored(recent)]
         found += _high_fractions(recent)
@@ -153,11 +152,6 @@ def find_symptoms(
     return found
 
 
-def _mean(rows: Sequence[StepMetrics], name: str) -> float | None:
-    values = [row[name] for row in rows if name in row]
-    return sum(values) / len(values) if values else None
-
-
 def _levels(rows: Sequence[StepMetrics]) -> list[int]:
     matches = [_LEVEL.fullmatch(name) for row in rows for name in row]
     return sorted({int(match[1]) for match in matches if match})
@@ -172,34 +166,30 @@ def _steps(count: int) -> str:
     return f"{count} step{'s' * (count != 1)}"
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
-
-
 def _never_correct(rows: Sequence[StepMetrics]) -> bool:
     """Returns whether no completion was correct: no window is needed to say that."""
-    return _mean(rows, "verdict/correct") == 0.0
+    return step_mean(rows, "verdict/correct") == 0.0
 
 
-def _no_signal(recent: Sequence[StepMetrics]) -> _Findings:
-    split = _mean(recent, "groups/nonzero_std")
+def _no_signal(recent: Sequence[StepMetrics]) -> Findings:
+    split = step_mean(recent, "groups/nonzero_std")
     if split is None or split >= _MIN_SIGNAL:
         return
-    shares = {c: _mean(recent, f"groups/{c}") or 0.0 for c in _ADVICE_BY_CAUSE}
+    shares = {c: step_mean(recent, f"groups/{c}") or 0.0 for c in _ADVICE_BY_CAUSE}
     causes = ", ".join(
-        f"{_percent(share)} {cause.replace('_', ' ')}"
+        f"{percent(share)} {cause.replace('_', ' ')}"
         for cause, share in sorted(shares.items(), key=lambda item: -item[1])
         if share > 0
     )
     levels = "; ".join(
-        f"level {level} {_percent(level_split)} at pass rate {level_pass:.2f}"
+        f"level {level} {percent(level_split)} at pass rate {level_pass:.2f}"
         for level in _levels(recent)
-        if (level_split := _mean(recent, f"level_{level}/nonzero_std")) is not None
-        and (level_pass := _mean(recent, f"level_{level}/pass")) is not None
+        if (level_split := step_mean(recent, f"level_{level}/nonzero_std")) is not None
+        and (level_pass := step_mean(recent, f"level_{level}/pass")) is not None
     )
     finding = (
         f"No learning signal: over the last {_steps(len(recent))} only "
-        f"{_percent(split)} of groups had completions of different verdicts; {causes}."
+        f"{percent(split)} of groups had completions of different verdicts; {causes}."
     )
     if _never_correct(recent):
         finding += " No completion was correct."
@@ -210,14 +200,14 @@ def _no_signal(recent: Sequence[StepMetrics]) -> _Findings:
 
 def _length_collapse(
     first: Sequence[StepMetrics], latest: Sequence[StepMetrics]
-) -> _Findings:
+) -> Findings:
     names = {"completions": "rollout/length_mean"} | {
         f"level {level}": f"level_{level}/length" for level in _levels(latest)
     }
     names |= {f"band {band}": f"band_{band}/length" for band in _bands(latest)}
     fallen = []
     for where, name in names.items():
-        before, now = _mean(first, name), _mean(latest, name)
+        before, now = step_mean(first, name), step_mean(latest, name)
         if before is not None and now is not None and now < _LENGTH_COLLAPSE * before:
             fallen.append(f"{where}: {before:.1f} to {now:.1f}")
     if not fallen:
@@ -234,9 +224,9 @@ def _length_collapse(
 
 def _entropy_collapse(
     first: Sequence[StepMetrics], latest: Sequence[StepMetrics]
-) -> _Findings:
-    before = _mean(first, "rollout/entropy")
-    now = _mean(latest, "rollout/entropy")
+) -> Findings:
+    before = step_mean(first, "rollout/entropy")
+    now = step_mean(latest, "rollout/entropy")
     if before is None or now is None or now >= _ENTROPY_COLLAPSE * before:
         return
     yield (
@@ -248,109 +238,9 @@ def _entropy_collapse(
     )
 
 
-def _logprob_mismatch(row: StepMetrics, limit: float) -> _Findings:
-    gap = row.get("logprob_mismatch/mean", 0.0)
-    if gap <= _MISMATCH_NEAR_LIMIT * limit:
-        return
-    yield (
-        "logprob_mismatch",
-        f"Sampler and update disagree on log-probabilities by {gap:.3f} nats a "
-        f"token; the run stops at {limit:g}.",
-        "Compute in float32, or compare the sampler's settings with the update's.",
-    )
-
-
-def _clipped_by_mismatch(row: StepMetrics) -> _Findings:
-    share = row.get("logprob_mismatch/clipped", 0.0)
-    if share <= _MAX_CLIPPED_BY_MISMATCH:
-        return
-    yield (
-        "mismatch_clips",
-        f"The ratios of {_percent(share)} of tokens are out of bounds before the "
-        "policy has moved: two passes on the same weights disagree by more than the "
-        "bounds are wide, and every optimizer step of a batch but the first clips by "
-        "chance.",
-        "Compute in float32 (model.compute_dtype), take one optimizer step a batch "
-        "(train.num_minibatches, train.num_epochs), or set "
-        "train.loss.importance_sampling_level=token or wider bounds.",
-    )
-
-
-def _stale_rollouts(row: StepMetrics) -> _Findings:
-    share = row.get("loss/tis_truncated", 0.0)
-    behind = row.get("staleness/versions_behind", 0.0)
-    if behind == 0 or share <= _MAX_TRUNCATED_WEIGHTS:
-        return
-    yield (
-        "stale_rollouts",
-        f"The importance weights of {_percent(share)} of tokens are cut by "
-        f"train.loss.tis_cap: the policy has moved far in the {behind:.0f} optimizer "
-        "steps since they were drawn.",
-        "Lower train.staleness or train.optimizer.learning_rate.",
-    )
-
-
-def _sae_stale(
-    first: Sequence[StepMetrics], row: StepMetrics, limit: float
-) -> _Findings:
-    """What the autoencoder misses is compared with what it missed at the start.
-
-    An FVE of 0.95 that falls to 0.90 is a small difference, and twice as much missed.
-    """
-    fve, kl = "sae/fve_reference", "sae/splice_kl_reference"
-    grown = []
-    before, now = _mean(first, fve), row.get(fve)
-    if before is not None and now is not None and 1 - now > (1 + limit) * (1 - before):
-        grown.append(
-            f"leaves {100 * (1 - now):.1f} % of the stream's variance unexplained, "
-            f"{100 * (1 - before):.1f} % at the start"
-        )
-    before, now = _mean(first, kl), row.get(kl)
-    if before is not None and now is not None and now > (1 + limit) * before:
-        grown.append(
-            f"costs the policy that reads it {now:.3g} nats a token (KL), "
-            f"{before:.3g} at the start"
-        )
-    if grown:
-        yield (
-            "sae_stale",
-            f"The frozen autoencoder {' and '.join(grown)}: the policy has moved away "
-            "from it.",
-            "Trust its features less from here on; train another on the newest "
-            "checkpoint (docs/features.md).",
-        )
-
-
-def _sae_unfaithful(row: StepMetrics, limit: float) -> _Findings:
-    cost = row.get("sae/splice_cost_reference", 0.0)
-    if cost <= limit:
-        return
-    yield (
-        "sae_unfaithful",
-        f"A policy that reads the autoencoder's reconstruction in place of its stream "
-        f"has {_percent(cost)} more cross-entropy: part of what it computes is in none "
-        "of the latents.",
-        "Train a larger autoencoder, or longer (probe.sae.architecture, "
-        "probe.sae.train.steps), before believing what its features say.",
-    )
-
-
-def _skipped_updates(recent: Sequence[StepMetrics]) -> _Findings:
-    count = sum(row.get("optimizer/skipped", 0.0) for row in recent)
-    if count == 0:
-        return
-    yield (
-        "skipped_updates",
-        f"Optimizer updates skipped within the last {len(recent)} steps: {count:g}; "
-        "their gradient was not finite.",
-        "Lower train.optimizer.learning_rate; the run stops at "
-        "train.optimizer.max_consecutive_nonfinite in a row.",
-    )
-
-
-def _unverified(recent: Sequence[StepMetrics]) -> _Findings:
+def _unverified(recent: Sequence[StepMetrics]) -> Findings:
     means = [
-        _mean(recent, f"verdict/{s}") or 0.0
+        step_mean(recent, f"verdict/{s}") or 0.0
         for s in ("correct", "incorrect", "unverified")
     ]
     if sum(means) == 0 or means[2] / sum(means) <= _MAX_UNVERIFIED:
@@ -358,15 +248,15 @@ def _unverified(recent: Sequence[StepMetrics]) -> _Findings:
     late, failed = _failures(recent, "verdict/time_limit", "verdict/failed")
     yield (
         "unverified",
-        f"{_percent(means[2] / sum(means))} of completions could not be "
-        f"judged over the last {len(recent)} steps; {_percent(late)} of all ran over "
-        f"the time limit, on {_percent(failed)} the verifier failed.",
+        f"{percent(means[2] / sum(means))} of completions could not be "
+        f"judged over the last {len(recent)} steps; {percent(late)} of all ran over "
+        f"the time limit, on {percent(failed)} the verifier failed.",
         "Read the reasons in rollouts/; check the golds and verifier.timeout_s (of a "
         "judge judge.timeout_s).",
     )
 
 
-def _unscored(recent: Sequence[StepMetrics]) -> _Findings:
+def _unscored(recent: Sequence[StepMetrics]) -> Findings:
     """Rewards of the user's own, or the judge, that fail on many completions."""
     names = {match[2] for row in recent for n in row if (match := _UNSCORED.match(n))}
     for name in sorted(names):
@@ -376,9 +266,9 @@ def _unscored(recent: Sequence[StepMetrics]) -> _Findings:
         if late + failed > _MAX_UNVERIFIED:
             yield (
                 f"unscored_{name}",
-                f"The reward {name} scored {_percent(1 - late - failed)} of "
-                f"completions over the last {len(recent)} steps: {_percent(late)} ran "
-                f"over its time limit, on {_percent(failed)} it failed. These earn "
+                f"The reward {name} scored {percent(1 - late - failed)} of "
+                f"completions over the last {len(recent)} steps: {percent(late)} ran "
+                f"over its time limit, on {percent(failed)} it failed. These earn "
                 "their group's mean.",
                 f"Mend what the log's first failure of {name} names, or raise "
                 f"{'judge' if name == 'judge' else 'train.reward'}.timeout_s.",
@@ -386,43 +276,41 @@ def _unscored(recent: Sequence[StepMetrics]) -> _Findings:
 
 
 def _failures(recent: Sequence[StepMetrics], *names: str) -> list[float]:
-    return [_mean(recent, name) or 0.0 for name in names]
+    return [step_mean(recent, name) or 0.0 for name in names]
 
 
-def _shortcuts(
-    first: Sequence[StepMetrics], latest: Sequence[StepMetrics]
-) -> _Findings:
+def _shortcuts(first: Sequence[StepMetrics], latest: Sequence[StepMetrics]) -> Findings:
     names = ("behavior/bare_answer", "behavior/skipped_steps")
     before, now = (
-        sum(_mean(rows, n) or 0.0 for n in names) for rows in (first, latest)
+        sum(step_mean(rows, n) or 0.0 for n in names) for rows in (first, latest)
     )
     if now - before <= _MAX_SHORTCUT_RISE:
         return
     yield (
         "shortcuts",
-        f"{_percent(now)} of completions answer without the steps, "
-        f"{_percent(before)} at the start.",
+        f"{percent(now)} of completions answer without the steps, "
+        f"{percent(before)} at the start.",
         "A right answer pays however it was found, and accuracy tends to fall next: "
         "leave out the problems that reward it (curriculum.name), or guard against "
         "luck (train.advantage.overhard_advantage).",
     )
 
 
-def _high_fractions(recent: Sequence[StepMetrics]) -> _Findings:
+def _high_fractions(recent: Sequence[StepMetrics]) -> Findings:
     for rule in _HIGH_FRACTIONS:
-        fraction = _mean(recent, rule.metric)
+        fraction = step_mean(recent, rule.metric)
         if fraction is not None and fraction > rule.limit:
-            finding = f"{_percent(fraction)} of completions {rule.finding}"
+            finding = f"{percent(fraction)} of completions {rule.finding}"
             yield rule.code, finding.format(steps=len(recent)), rule.advice
 
 
-def _dynamic_sampling_short(recent: Sequence[StepMetrics]) -> _Findings:
-    share = _mean(recent, "dynamic_sampling/zero_variance") or 0.0
+def _dynamic_sampling_short(recent: Sequence[StepMetrics]) -> Findings:
+    share = step_mean(recent, "dynamic_sampling/zero_variance") or 0.0
     if share == 0.0:
         return
     yield (
         "dynamic_sampling_short",
-        f"After all refills {_percent(share)} of groups over the last {len(recent)} "
+        f"After all refills {percent(share)} of groups over the last {len(recent)} "
         "steps still held no signal; the run goes on with them.",
         "Raise dynamic_sampling.max_rounds, or choose a curriculum that asks what the "
         "policy can half do.",

@@ -812,7 +812,7 @@ MUTANTS = [
         ("tests/metrics/test_doctor.py",),
         waits_for_the_window=("min(FEW_STEPS, total_steps)", "window"),
         alarmed_by_one_correct=(
-            'return _mean(rows, "verdict/correct") == 0.0',
+            'return step_mean(rows, "verdict/correct") == 0.0',
             "return True",
         ),
     ),

@@ -1,0 +1,137 @@
+"""Symptoms of a step's update, and of the frozen autoencoder that reads its policy.
+
+Each check yields (code, finding, advice) where its condition holds, else nothing.
+"""
+
+from collections.abc import Sequence
+
+from rlvr_jax.metrics.step_metrics import (
+    Findings,
+    StepMetrics,
+    percent,
+    step_mean,
+)
+
+_MISMATCH_NEAR_LIMIT = 0.5  # of the limit that stops the run
+_MAX_CLIPPED_BY_MISMATCH = 0.05  # of tokens
+_MAX_TRUNCATED_WEIGHTS = 0.05  # of tokens
+
+
+def find_update_symptoms(
+    first: Sequence[StepMetrics],
+    recent: Sequence[StepMetrics],
+    *,
+    max_logprob_mismatch: float,
+    max_unexplained_growth: float,
+    max_splice_cost: float,
+) -> list[tuple[str, str, str]]:
+    """Returns (code, finding, advice) of all that holds after the last of `recent`."""
+    row = recent[-1]
+    return [
+        *_skipped_updates(recent),
+        *_logprob_mismatch(row, max_logprob_mismatch),
+        *_clipped_by_mismatch(row),
+        *_stale_rollouts(row),
+        *_sae_stale(first, row, max_unexplained_growth),
+        *_sae_unfaithful(row, max_splice_cost),
+    ]
+
+
+def _skipped_updates(recent: Sequence[StepMetrics]) -> Findings:
+    count = sum(row.get("optimizer/skipped", 0.0) for row in recent)
+    if count == 0:
+        return
+    yield (
+        "skipped_updates",
+        f"Optimizer updates skipped within the last {len(recent)} steps: {count:g}; "
+        "their gradient was not finite.",
+        "Lower train.optimizer.learning_rate; the run stops at "
+        "train.optimizer.max_consecutive_nonfinite in a row.",
+    )
+
+
+def _logprob_mismatch(row: StepMetrics, limit: float) -> Findings:
+    gap = row.get("logprob_mismatch/mean", 0.0)
+    if gap <= _MISMATCH_NEAR_LIMIT * limit:
+        return
+    yield (
+        "logprob_mismatch",
+        f"Sampler and update disagree on log-probabilities by {gap:.3f} nats a "
+        f"token; the run stops at {limit:g}.",
+        "Compute in float32, or compare the sampler's settings with the update's.",
+    )
+
+
+def _clipped_by_mismatch(row: StepMetrics) -> Findings:
+    share = row.get("logprob_mismatch/clipped", 0.0)
+    if share <= _MAX_CLIPPED_BY_MISMATCH:
+        return
+    yield (
+        "mismatch_clips",
+        f"The ratios of {percent(share)} of tokens are out of bounds before the "
+        "policy has moved: two passes on the same weights disagree by more than the "
+        "bounds are wide, and every optimizer step of a batch but the first clips by "
+        "chance.",
+        "Compute in float32 (model.compute_dtype), take one optimizer step a batch "
+        "(train.num_minibatches, train.num_epochs), or set "
+        "train.loss.importance_sampling_level=token or wider bounds.",
+    )
+
+
+def _stale_rollouts(row: StepMetrics) -> Findings:
+    share = row.get("loss/tis_truncated", 0.0)
+    behind = row.get("staleness/versions_behind", 0.0)
+    if behind == 0 or share <= _MAX_TRUNCATED_WEIGHTS:
+        return
+    yield (
+        "stale_rollouts",
+        f"The importance weights of {percent(share)} of tokens are cut by "
+        f"train.loss.tis_cap: the policy has moved far in the {behind:.0f} optimizer "
+        "steps since they were drawn.",
+        "Lower train.staleness or train.optimizer.learning_rate.",
+    )
+
+
+def _sae_stale(
+    first: Sequence[StepMetrics], row: StepMetrics, limit: float
+) -> Findings:
+    """What the autoencoder misses is compared with what it missed at the start.
+
+    An FVE of 0.95 that falls to 0.90 is a small difference, and twice as much missed.
+    """
+    fve, kl = "sae/fve_reference", "sae/splice_kl_reference"
+    grown = []
+    before, now = step_mean(first, fve), row.get(fve)
+    if before is not None and now is not None and 1 - now > (1 + limit) * (1 - before):
+        grown.append(
+            f"leaves {100 * (1 - now):.1f} % of the stream's variance unexplained, "
+            f"{100 * (1 - before):.1f} % at the start"
+        )
+    before, now = step_mean(first, kl), row.get(kl)
+    if before is not None and now is not None and now > (1 + limit) * before:
+        grown.append(
+            f"costs the policy that reads it {now:.3g} nats a token (KL), "
+            f"{before:.3g} at the start"
+        )
+    if grown:
+        yield (
+            "sae_stale",
+            f"The frozen autoencoder {' and '.join(grown)}: the policy has moved away "
+            "from it.",
+            "Trust its features less from here on; train another on the newest "
+            "checkpoint (docs/features.md).",
+        )
+
+
+def _sae_unfaithful(row: StepMetrics, limit: float) -> Findings:
+    cost = row.get("sae/splice_cost_reference", 0.0)
+    if cost <= limit:
+        return
+    yield (
+        "sae_unfaithful",
+        f"A policy that reads the autoencoder's reconstruction in place of its stream "
+        f"has {percent(cost)} more cross-entropy: part of what it computes is in none "
+        "of the latents.",
+        "Train a larger autoencoder, or longer (probe.sae.architecture, "
+        "probe.sae.train.steps), before believing what its features say.",
+    )
