@@ -27,6 +27,35 @@ class Intervention(Protocol):
         """Returns the changed stream, of the same shape and dtype."""
 
 
+def check_layers(
+    num_layers: int,
+    *,
+    capture_layers: tuple[int, ...],
+    intervention: Intervention | None,
+) -> None:
+    """Raises ValueError where a captured or changed layer is none of `num_layers`."""
+    if not all(0 <= layer < num_layers for layer in capture_layers):
+        raise ValueError(
+            f"capture_layers={capture_layers} of layers 0..{num_layers - 1}"
+        )
+    if intervention is not None and not 0 <= intervention.layer < num_layers:
+        raise ValueError(
+            f"intervention after layer {intervention.layer} of layers "
+            f"0..{num_layers - 1}"
+        )
+
+
+def split_layers(stacked: Any, num_layers: int) -> tuple[Any, ...]:
+    """Returns the states of L layers, of one state with a leading L axis."""
+    # lax.split's gradient is one concatenation; indexing would add L times.
+    leaves, treedef = jax.tree.flatten(stacked)
+    split = [jax.lax.split(leaf, [1] * num_layers, axis=0) for leaf in leaves]
+    return tuple(
+        jax.tree.unflatten(treedef, [parts[layer][0] for parts in split])
+        for layer in range(num_layers)
+    )
+
+
 def unroll_layers(
     block: Callable[..., tuple[jax.Array, Any]],
     layers: Any,

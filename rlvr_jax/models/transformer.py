@@ -16,18 +16,15 @@ from jaxtyping import Array, Bool, Float, Int
 
 from job_jax.mesh import with_logical_constraint
 from rlvr_jax.config import ModelConfig
-from rlvr_jax.models.activations import (
-    Activations,
-    HiddenStates,
-    Prefix,
-    last_hidden,
-)
+from rlvr_jax.models.activations import Activations, HiddenStates, Prefix, last_hidden
 from rlvr_jax.models.attention import KeyValues, soft_cap
 from rlvr_jax.models.block import Block, RMSNorm, sequence_axis
 from rlvr_jax.models.layer_loop import (
     Intervention,
+    check_layers,
     rematerialize,
     scan_layers,
+    split_layers,
     unroll_layers,
 )
 from rlvr_jax.models.masks import (
@@ -154,14 +151,7 @@ class Transformer(nnx.Module):
         )
         if self.config.scan_layers:
             return state
-        # lax.split's gradient is one concatenation; indexing would add L times.
-        count = self.config.num_layers
-        leaves, treedef = jax.tree.flatten(state)
-        split = [jax.lax.split(leaf, [1] * count, axis=0) for leaf in leaves]
-        return tuple(
-            jax.tree.unflatten(treedef, [parts[layer][0] for parts in split])
-            for layer in range(count)
-        )
+        return split_layers(state, self.config.num_layers)
 
     def prefill(
         self,
@@ -367,15 +357,9 @@ class Transformer(nnx.Module):
         are.
         """
         config = self.config
-        if not all(0 <= layer < config.num_layers for layer in capture_layers):
-            raise ValueError(
-                f"capture_layers={capture_layers} of layers 0..{config.num_layers - 1}"
-            )
-        if intervention is not None and not 0 <= intervention.layer < config.num_layers:
-            raise ValueError(
-                f"intervention after layer {intervention.layer} of layers "
-                f"0..{config.num_layers - 1}"
-            )
+        check_layers(
+            config.num_layers, capture_layers=capture_layers, intervention=intervention
+        )
         graphdef = nnx.graphdef(self.blocks)
 
         def block(
