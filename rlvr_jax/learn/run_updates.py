@@ -79,22 +79,14 @@ def run_updates(
         to_device=to_device,
         probe=probe,
     )
-    done: list[Any] = []
-    counts: list[np.ndarray] = []
-
-    def place(part: Batch) -> Batch:
-        counts.append(count_tokens(part))
-        return to_device(part)
-
-    for epoch, micro_batches in _optimizer_steps(config, batch, version=version):
-        state, losses, report = updater.step(
-            state,
-            map(place, micro_batches),
-            sampling,
-            probe=probe.without_observer() if probe and epoch else probe,
-        )
-        done.append((losses, report))
-    done = device_get(done)
+    state, done, counts = _take_steps(
+        updater,
+        state,
+        _optimizer_steps(config, batch, version=version),
+        sampling=sampling,
+        to_device=to_device,
+        probe=probe,
+    )
     for _, report in done:
         check_not_diverged(report, train.optimizer.max_consecutive_nonfinite)
     once = [losses for losses, _ in done[: train.num_minibatches]]
@@ -108,6 +100,38 @@ def run_updates(
         feature_sums=_sum_all([losses.feature_sums for losses in once]),
         latent_sums=_sum_all([losses.latent_sums for losses in once]),
     )
+
+
+def _take_steps(
+    updater: Updater,
+    state: TrainState,
+    steps: Iterator[tuple[int, Iterator[Batch]]],
+    *,
+    sampling: SamplingParams,
+    to_device: Callable[[Batch], Batch],
+    probe: ProbeInputs | None,
+) -> tuple[TrainState, list[Any], list[np.ndarray]]:
+    """Returns the state after `steps`, of each its losses and report, and tokens.
+
+    The tokens, true and computed, are those of every micro-batch. A probe's observer
+    sees the first epoch alone, and so each completion once.
+    """
+    done: list[Any] = []
+    counts: list[np.ndarray] = []
+
+    def place(part: Batch) -> Batch:
+        counts.append(count_tokens(part))
+        return to_device(part)
+
+    for epoch, micro_batches in steps:
+        state, losses, report = updater.step(
+            state,
+            map(place, micro_batches),
+            sampling,
+            probe=probe.without_observer() if probe and epoch else probe,
+        )
+        done.append((losses, report))
+    return state, device_get(done), counts
 
 
 def _update_metrics(

@@ -40,6 +40,35 @@ def parse(argv: Sequence[str]) -> Invocation:
 
     Raises UsageError. Prints the help and exits 0 on --help.
     """
+    values = _define_flags()
+    config_path, config = parse_command(
+        argv, values, usage=_USAGE, default=Config(), find_faults=_find_faults
+    )
+    # Only now: they take longer to import than a wrong flag should take to be refused.
+    from rlvr_jax.models.huggingface import resolve_pretrained  # noqa: PLC0415
+    from rlvr_jax.run.lineage import resolve_lineage  # noqa: PLC0415
+
+    workdir = Path(values.workdir) if values.workdir else None
+    config, lineage = resolve_lineage(
+        resolve_pretrained(config),
+        values.continue_from,
+        has_optimizer=values.continue_optimizer,
+        workdir=workdir,
+    )
+    return Invocation(
+        config=config,
+        config_path=config_path,
+        workdir=workdir,
+        stage=values.stage,
+        dry_run=values.dry_run,
+        compile_only=values.compile_only,
+        topology=values.topology,
+        lineage=lineage,
+    )
+
+
+def _define_flags() -> flags.FlagValues:
+    """Returns the flags of the command, those of the config among them, unread."""
     values = define_config_flags()
     flags.DEFINE_string(
         "workdir", None, "where the run lives; made if missing", flag_values=values
@@ -78,30 +107,7 @@ def parse(argv: Sequence[str]) -> Invocation:
         "take along the optimizer's moments of --continue_from as well",
         flag_values=values,
     )
-    config_path, config = parse_command(
-        argv, values, usage=_USAGE, default=Config(), find_faults=_find_faults
-    )
-    # Only now: they take longer to import than a wrong flag should take to be refused.
-    from rlvr_jax.models.huggingface import resolve_pretrained  # noqa: PLC0415
-    from rlvr_jax.run.lineage import resolve_lineage  # noqa: PLC0415
-
-    workdir = Path(values.workdir) if values.workdir else None
-    config, lineage = resolve_lineage(
-        resolve_pretrained(config),
-        values.continue_from,
-        has_optimizer=values.continue_optimizer,
-        workdir=workdir,
-    )
-    return Invocation(
-        config=config,
-        config_path=config_path,
-        workdir=workdir,
-        stage=values.stage,
-        dry_run=values.dry_run,
-        compile_only=values.compile_only,
-        topology=values.topology,
-        lineage=lineage,
-    )
+    return values
 
 
 def _find_faults(values: flags.FlagValues) -> Iterator[str]:

@@ -251,13 +251,13 @@ def open_setup(
 
 
 def _filter_by_length(
-    config: Config, sources: Mapping[Stage, ProblemSource], tokenizer: Tokenizer
+    config: Config, valid: Mapping[Stage, ProblemSource], tokenizer: Tokenizer
 ) -> tuple[dict[Stage, FilteredSource], dict[Stage, int]]:
     """Returns each stage's problems that fit the model, and how many do not."""
-    fitting, too_long = {}, {}
-    for stage, source in sources.items():
+    sources, too_long = {}, {}
+    for stage, source in valid.items():
         max_prompt, max_solution = _max_lengths(config, stage)
-        fitting[stage], too_long[stage] = filter_by_length(
+        sources[stage], too_long[stage] = filter_by_length(
             source,
             tokenizer,
             max_prompt_tokens=max_prompt,
@@ -265,7 +265,7 @@ def _filter_by_length(
             environment=config.environment,
             name=f"{stage} problems",
         )
-    return fitting, too_long
+    return sources, too_long
 
 
 def _max_lengths(config: Config, stage: Stage) -> tuple[int, int | None]:

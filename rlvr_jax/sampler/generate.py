@@ -212,13 +212,12 @@ def sample(
     """
     policy: Transformer = nnx.merge(graphdef, params)
     layers = policy.cast_layers()
+    prompt_edit, completion_edit = None, None
+    if intervention is not None:
+        prompt_edit = intervention.for_prompts(prompts)
+        completion_edit = intervention.intervention
     activations, prefix = policy.prefill(
-        prompts.tokens,
-        prompts.mask,
-        layers=layers,
-        intervention=None
-        if intervention is None
-        else intervention.for_prompts(prompts),
+        prompts.tokens, prompts.mask, layers=layers, intervention=prompt_edit
     )
     completions, slot_steps = decode_rows(
         Rows(
@@ -232,11 +231,7 @@ def sample(
             sampling,
             max_new_tokens=max_new_tokens,
             decode=functools.partial(
-                policy.decode_step,
-                layers=layers,
-                intervention=None
-                if intervention is None
-                else intervention.intervention,
+                policy.decode_step, layers=layers, intervention=completion_edit
             ),
         ),
         init_cache=policy.init_cache,
