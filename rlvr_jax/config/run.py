@@ -279,6 +279,7 @@ class Config(ConfigSection):
         )
         check(
             not task.needs_tokenizer_template or tokenizer.kind == "huggingface",
-            f"task.record.chat_template=tokenizer, and tokenizer.kind={tokenizer.kind} "
-            "carries none; give the Jinja text, or set tokenizer.kind=huggingface",
+            f"{task.chat_template_field}=tokenizer, and "
+            f"tokenizer.kind={tokenizer.kind} carries none; give the Jinja text, or "
+            "set tokenizer.kind=huggingface",
         )

@@ -79,6 +79,7 @@ class Task(OpenSection, abc.ABC):
         tuple[str, ...]
     ] = ()  # ways to solve that `behavior` tells apart
     factors: ClassVar[tuple[str, ...]] = ()  # what `token_factors` labels tokens with
+    chat_template_field: ClassVar[str] = "task.chat_template"  # for messages
 
     @abc.abstractmethod
     def problems(self, stage: Stage, *, seed: int) -> ProblemSource:
@@ -130,6 +131,29 @@ class Task(OpenSection, abc.ABC):
         -1 is a word of which a factor says nothing.
         """
         return {}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ChatTask(Task):
+    """Base of the tasks around whose prompts a chat template may be filled in."""
+
+    chat_template: str = ""  # Jinja around the prompt; tokenizer: its own; "": none
+
+    @property
+    def applies_chat_template(self) -> bool:
+        """Returns whether a chat template is filled in around each prompt."""
+        return self.chat_template != ""
+
+    @property
+    def needs_tokenizer_template(self) -> bool:
+        """Returns whether `chat_template` asks for the tokenizer's own."""
+        return self.chat_template == "tokenizer"
+
+    def with_chat_template(self, template: str) -> Self:
+        """Returns the task with the template in place of the word "tokenizer"."""
+        if not self.needs_tokenizer_template:
+            return self
+        return dataclasses.replace(self, chat_template=template)
 
 
 def default_task() -> Task:

@@ -16,12 +16,12 @@ import re
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from job_jax.schema import ConfigError, check
 from rlvr_jax.config.environment import Environment
-from rlvr_jax.config.task import Stage, Task
-from rlvr_jax.tokenizer.huggingface import render_chat
+from rlvr_jax.config.task import ChatTask, Stage
+from rlvr_jax.tasks.records.prompts import fill_chat_template
 from rlvr_jax.types import Message, Problem, Reply, Verdict, VerdictStatus
 
 _TOOL_CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
@@ -56,30 +56,13 @@ def load_environment(env: str, args: str) -> Any:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class VerifiersTask(Task):
+class VerifiersTask(ChatTask):
     """The data set of one of the library's environments (docs/environments.md)."""
 
     checks_golds: ClassVar[bool] = False
 
     env: str = ""  # its id
     args: str = "{}"  # of its load_environment, as a JSON object
-    chat_template: str = ""  # Jinja around the messages; tokenizer: its own; "": none
-
-    @property
-    def applies_chat_template(self) -> bool:
-        """Returns whether a chat template is filled in around each prompt."""
-        return self.chat_template != ""
-
-    @property
-    def needs_tokenizer_template(self) -> bool:
-        """Returns whether `chat_template` asks for the tokenizer's own."""
-        return self.chat_template == "tokenizer"
-
-    def with_chat_template(self, template: str) -> Self:
-        """Returns the task with the template in place of the word "tokenizer"."""
-        if not self.needs_tokenizer_template:
-            return self
-        return dataclasses.replace(self, chat_template=template)
 
     def problems(self, stage: Stage, *, seed: int) -> list[Problem]:
         """Returns the rows of the environment's data set, or its evaluation set."""
@@ -100,7 +83,9 @@ class VerifiersTask(Task):
         if isinstance(messages, str):
             return messages
         if self.chat_template:
-            return render_chat(self.chat_template, list(messages))
+            return fill_chat_template(
+                self.chat_template, list(messages), field=self.chat_template_field
+            )
         return "\n".join(_content(message) for message in messages)
 
 

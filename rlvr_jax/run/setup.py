@@ -283,7 +283,10 @@ def _resolve_chat_template(config: Config) -> Task:
     task = config.task
     if not task.needs_tokenizer_template:
         return task
-    return task.with_chat_template(chat_template(tokenizer_directory(config)))
+    directory = tokenizer_directory(config)
+    return task.with_chat_template(
+        chat_template(directory, field=task.chat_template_field)
+    )
 
 
 def _open_tokenizer(

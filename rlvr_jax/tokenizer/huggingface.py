@@ -105,17 +105,18 @@ class HuggingFaceTokenizer:
         return [bos] if begins else []
 
 
-def chat_template(directory: Path) -> str:
+def chat_template(directory: Path, *, field: str) -> str:
     """Returns the tokenizer's chat template, with its bos_token and eos_token set.
 
-    If it has several, the one named default. Raises ConfigError if there is none.
+    If it has several, the one named default. Raises ConfigError if there is none, with
+    the config's `field` that asks for it.
     """
     tokenizer = _read_tokenizer(directory)
     try:
         template = tokenizer.get_chat_template()
     except ValueError as error:
         raise ConfigError(
-            f"task.record.chat_template=tokenizer, and {directory} has none, neither "
+            f"{field}=tokenizer, and {directory} has none, neither "
             f"chat_template.jinja nor in {SETTINGS}; give the Jinja text, or '' for "
             "none"
         ) from error

@@ -32,7 +32,7 @@ from rlvr_jax.config import (
     TrainConfig,
     VerifierConfig,
 )
-from rlvr_jax.tasks import ChainMix, FilesTask, FiniteFieldTask, RecordConfig
+from rlvr_jax.tasks import ChainMix, CodeTask, FilesTask, FiniteFieldTask, RecordConfig
 
 JSONL = {
     "task": FilesTask(train_path="train.jsonl", eval_path="test.jsonl"),
@@ -315,6 +315,14 @@ def test_a_value_of_another_type_is_refused(section, values, message):
                 "tokenizer": JSONL["tokenizer"],
             },
             "task.record.chat_template=tokenizer, and tokenizer.kind=sentencepiece",
+        ),
+        (
+            Config,
+            {
+                "task": CodeTask(chat_template="tokenizer"),
+                "tokenizer": JSONL["tokenizer"],
+            },
+            "task.chat_template=tokenizer, and tokenizer.kind=sentencepiece",
         ),
         (TokenizerConfig, {"path": "x"}, "path='x' does nothing with kind=word_level"),
         (

@@ -136,6 +136,9 @@ def test_problems_are_the_rows_of_the_data_set():
     template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
     chat = dataclasses.replace(TASK, chat_template=template)
     assert chat.problems("train", seed=0)[1].prompt == "<user>twice 1?"
+    wrong = dataclasses.replace(TASK, chat_template="{{ missing.field }}")
+    with pytest.raises(ConfigError, match=r"^task\.chat_template: .* undefined"):
+        wrong.problems("train", seed=0)
 
 
 @pytest.mark.usefixtures("library")

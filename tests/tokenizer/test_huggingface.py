@@ -21,6 +21,7 @@ from rlvr_jax.tokenizer.huggingface import import_transformers, render_chat
 from rlvr_jax.types import Prompts, Rollouts
 
 END, START, TURN = 269, 270, 271  # SPECIAL
+FIELD = "task.mine.chat_template"  # what a config calls the template
 
 
 @pytest.fixture
@@ -108,9 +109,9 @@ def _written(template):
 
 def test_the_tokenizers_own_template_writes_the_prompt(directory):
     user = "<|im_start|>user\n1+1?<|im_end|>\n<|im_start|>assistant\n"
-    assert _written(chat_template(directory)) == user
+    assert _written(chat_template(directory, field=FIELD)) == user
     (directory / "chat_template.jinja").write_text("{{ eos_token }}|{{ bos_token }}|")
-    assert _written(chat_template(directory)) == "<|endoftext|>||"
+    assert _written(chat_template(directory, field=FIELD)) == "<|endoftext|>||"
 
 
 def test_of_several_templates_the_default_counts(tmp_path):
@@ -120,10 +121,12 @@ def test_of_several_templates_the_default_counts(tmp_path):
     ]
     one = write_tokenizer(tmp_path / "one")
     many = write_tokenizer(tmp_path / "many", chat_template=several)
-    assert chat_template(many) == chat_template(one)
+    assert chat_template(many, field=FIELD) == chat_template(one, field=FIELD)
     none = write_tokenizer(tmp_path / "none", chat_template=several[:1])
-    with pytest.raises(ConfigError, match="give the Jinja text"):
-        chat_template(none)
+    with pytest.raises(
+        ConfigError, match=r"^task.mine.chat_template=tokenizer, .*give the Jinja"
+    ):
+        chat_template(none, field=FIELD)
 
 
 def test_a_stop_text_ends_at_the_token_that_completes_it(directory):
@@ -203,7 +206,7 @@ def test_ids_and_templates_are_those_of_transformers(directory):
     rendered = theirs.apply_chat_template(
         messages, tokenize=False, add_generation_prompt=True
     )
-    assert _written(chat_template(directory)) == rendered
+    assert _written(chat_template(directory, field=FIELD)) == rendered
 
 
 def test_a_template_that_asks_for_the_day_gets_a_fixed_one():

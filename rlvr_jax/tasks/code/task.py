@@ -3,10 +3,9 @@
 import dataclasses
 import hashlib
 from pathlib import Path
-from typing import Self
 
 from job_jax.schema import ConfigError, NonNegativeInt, check
-from rlvr_jax.config.task import Behavior, Stage, Task
+from rlvr_jax.config.task import Behavior, ChatTask, Stage
 from rlvr_jax.tasks.code.records import parse_code_record
 from rlvr_jax.tasks.records.files import read_records
 from rlvr_jax.tasks.records.layout import RecordConfig
@@ -36,14 +35,13 @@ class CodeSource:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CodeTask(Task):
+class CodeTask(ChatTask):
     """Programming problems from files in the layout of MBPP or HumanEval."""
 
     train_path: str = ""  # also the source of worked solutions for stage sft
     eval_path: str = ""
     num_shown_tests: NonNegativeInt = 1  # of MBPP's tests; all of them grade
     prompt_template: str = "{prompt}"
-    chat_template: str = ""  # Jinja around the prompt; tokenizer: its own; "": none
     system_prompt: str = ""  # first message of a chat_template; "": none
 
     def __post_init__(self) -> None:
@@ -105,27 +103,12 @@ class CodeTask(Task):
         """Returns no strategy and no flag: those of free text mean nothing here."""
         return Behavior(strategy=None, flags={})
 
-    @property
-    def applies_chat_template(self) -> bool:
-        """Returns whether a chat template is filled in around each prompt."""
-        return self.chat_template != ""
-
-    @property
-    def needs_tokenizer_template(self) -> bool:
-        """Returns whether `chat_template` asks for the tokenizer's own."""
-        return self.chat_template == "tokenizer"
-
-    def with_chat_template(self, template: str) -> Self:
-        """Returns the task with the template in place of the word "tokenizer"."""
-        if not self.needs_tokenizer_template:
-            return self
-        return dataclasses.replace(self, chat_template=template)
-
     def _formatter(self) -> PromptFormatter:
         return PromptFormatter(
             RecordConfig(
                 prompt_template=self.prompt_template,
                 chat_template=self.chat_template,
                 system_prompt=self.system_prompt,
-            )
+            ),
+            chat_template_field=self.chat_template_field,
         )

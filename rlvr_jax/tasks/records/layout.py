@@ -6,6 +6,8 @@ from job_jax.schema import ConfigSection, check
 from rlvr_jax.types import AnswerFormat
 from rlvr_jax.verifiers.base import get_verifier
 
+RECORD_CHAT_TEMPLATE = "task.record.chat_template"  # where a config has a record's
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RecordConfig(ConfigSection):

@@ -1,9 +1,11 @@
 """From a question to the text that the policy reads."""
 
+from collections.abc import Sequence
+
 import jinja2
 
 from job_jax.schema import ConfigError
-from rlvr_jax.tasks.records.layout import RecordConfig
+from rlvr_jax.tasks.records.layout import RECORD_CHAT_TEMPLATE, RecordConfig
 from rlvr_jax.tokenizer.huggingface import render_chat
 
 # Ours: what a question is followed by where a confidence is asked for.
@@ -11,6 +13,21 @@ CONFIDENCE_REQUEST = (
     "After the answer, state the probability that it is correct, from 0 to 1, as "
     "<confidence>probability</confidence>."
 )
+
+
+def fill_chat_template(
+    template: str, messages: Sequence[dict[str, str]], *, field: str
+) -> str:
+    """Returns the messages as the template writes them, ready for an answer.
+
+    Raises ConfigError, with the config's `field`, on a template that fails.
+    """
+    try:
+        return render_chat(template, messages)
+    except (jinja2.TemplateError, TypeError) as error:
+        raise ConfigError(
+            f"{field}: {error}; give the Jinja text of the model's chat_template"
+        ) from error
 
 
 class PromptFormatter:
@@ -21,9 +38,12 @@ class PromptFormatter:
     renders it, in its sandbox (`rlvr_jax.tokenizer.huggingface.render_chat`).
     """
 
-    def __init__(self, config: RecordConfig):
-        """Raises ConfigError if the chat template cannot be rendered."""
+    def __init__(
+        self, config: RecordConfig, *, chat_template_field: str = RECORD_CHAT_TEMPLATE
+    ):
+        """Raises ConfigError, with the field's name, on a template that fails."""
         self._config = config
+        self._chat_template_field = chat_template_field
         if config.chat_template:
             self.format_prompt("?")
 
@@ -38,10 +58,6 @@ class PromptFormatter:
         if self._config.system_prompt:
             system = {"role": "system", "content": self._config.system_prompt}
             messages = [system, *messages]
-        try:
-            return render_chat(self._config.chat_template, messages)
-        except (jinja2.TemplateError, TypeError) as error:
-            raise ConfigError(
-                f"task.record.chat_template: {error}; give the Jinja text of the "
-                "model's chat_template"
-            ) from error
+        return fill_chat_template(
+            self._config.chat_template, messages, field=self._chat_template_field
+        )

@@ -1,19 +1,21 @@
 """The tasks `files` and `hub`: word problems read from records."""
 
 import dataclasses
-from typing import Self
+from typing import ClassVar, Self
 
 from job_jax.schema import check
 from rlvr_jax.config.task import Stage, Task
 from rlvr_jax.tasks.records.files import load_file_source
 from rlvr_jax.tasks.records.hub import load_hub_source
-from rlvr_jax.tasks.records.layout import RecordConfig
+from rlvr_jax.tasks.records.layout import RECORD_CHAT_TEMPLATE, RecordConfig
 from rlvr_jax.tasks.records.records import RecordSource
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RecordTask(Task):
     """Base of the tasks whose problems are records of a data set."""
+
+    chat_template_field: ClassVar[str] = RECORD_CHAT_TEMPLATE
 
     record: RecordConfig = RecordConfig()
 

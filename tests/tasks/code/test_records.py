@@ -71,6 +71,8 @@ def test_templates_stand_around_the_question(tmp_path):
     (problem,) = task.with_chat_template(chat).problems("train", seed=0)
     asked = f"Finish:\n{HUMAN_EVAL['prompt']}"
     assert problem.prompt == f"<system>Code.<user>{asked}"
+    with pytest.raises(ConfigError, match=r"^task\.chat_template: .* undefined"):
+        task.with_chat_template("{{ missing.field }}").problems("train", seed=0)
 
 
 def test_solutions_that_fail_their_own_tests_are_listed(tmp_path):

@@ -53,5 +53,7 @@ def test_a_question_is_never_read_as_a_template():
     ],
 )
 def test_a_template_that_fails_is_a_config_error(template, complaint):
-    with pytest.raises(ConfigError, match=rf"chat_template: .*({complaint})"):
+    with pytest.raises(
+        ConfigError, match=rf"^task\.record\.chat_template: .*({complaint})"
+    ):
         _prompt(template)
