@@ -12,6 +12,7 @@ COMMANDS = {
     "report": "writes WORKDIR/report/index.html, one self-contained page",
     "compare": "prints several runs side by side, with intervals",
     "features": "what RL strengthened, suppressed or woke, by band, with its evidence",
+    "geometry": "how RL moved the weights: how far, along what, how straight",
     "causal": "edits latents while a checkpoint answers, beside matched controls",
 }
 

@@ -159,12 +159,16 @@ def load_params_before_rl(setup: RunSetup, checkpoints: Path) -> Any:
     They are those of the newest checkpoint of stage `sft`, else of the one that the run
     went on from, else those that a run starts from.
     """
-    if (before := _checkpoint_before_rl(checkpoints)) is None:
+    if (before := checkpoint_before_rl(checkpoints)) is None:
         return setup.initial_params()
     return load_checkpoint_params(setup, before.parent, int(before.name))
 
 
-def _checkpoint_before_rl(checkpoints: Path) -> Path | None:
+def checkpoint_before_rl(checkpoints: Path) -> Path | None:
+    """Returns the newest checkpoint of `sft`, else the one that a run went on from.
+
+    None where RL starts from the parameters that a run starts from.
+    """
     for stage in ("sft", START):
         if (step := latest_step(checkpoints / stage)) is not None:
             return checkpoints / stage / str(step)
@@ -193,7 +197,7 @@ def restore_policy_params(
         params = checkpoints.restore_params(step, target)
     if adapters is None:
         return params
-    if (before := _checkpoint_before_rl(directory.resolve().parent)) is None:
+    if (before := checkpoint_before_rl(directory.resolve().parent)) is None:
         base = init_params()
     else:
         with StageCheckpoints(before.parent) as checkpoints:

@@ -108,7 +108,11 @@ def read_arms(
         )
     order = [first, *(path for path in paths if path != first)]
     names = dict(zip(paths, workdirs, strict=True))
-    return _group_into_arms([_read_run(names[path]) for path in order])
+    groups = group_runs([read_training_run(names[path]) for path in order])
+    return [
+        ExperimentArm(label=label, runs=[measure_run(run) for run in runs])
+        for label, runs in groups.items()
+    ]
 
 
 def compare_arms(arms: Sequence[ExperimentArm]) -> dict[str, Any]:
@@ -143,8 +147,8 @@ def compare_arms(arms: Sequence[ExperimentArm]) -> dict[str, Any]:
     }
 
 
-def _read_run(workdir: str) -> RunArtifacts:
-    """Returns the run in `workdir`. Raises NotAWorkdirError."""
+def read_training_run(workdir: str) -> RunArtifacts:
+    """Returns the run in `workdir`, of `rlvr_jax.main`. Raises NotAWorkdirError."""
     run = read_run(workdir)
     if lacking := _REQUIRED_SECTIONS - run.metadata.get("config", {}).keys():
         raise NotAWorkdirError(
@@ -154,10 +158,11 @@ def _read_run(workdir: str) -> RunArtifacts:
     return run
 
 
-def _group_into_arms(runs: Sequence[RunArtifacts]) -> list[ExperimentArm]:
-    """Returns the runs by config, each seed once an arm.
+def group_runs(runs: Sequence[RunArtifacts]) -> dict[str, list[RunArtifacts]]:
+    """Returns the runs by config under a label, each seed once a group.
 
-    A run whose config and seed an arm holds already is an arm of its own.
+    A run whose config and seed a group holds already is a group of its own. The label
+    is the name of the first run's directory, or else its path.
     """
     groups: list[tuple[str, list[RunArtifacts]]] = []
     for run in runs:
@@ -170,13 +175,10 @@ def _group_into_arms(runs: Sequence[RunArtifacts]) -> list[ExperimentArm]:
         else:
             groups.append((key, [run]))
     names = [group[0].path.resolve().name for _, group in groups]
-    return [
-        ExperimentArm(
-            label=name if names.count(name) == 1 else str(group[0].path),
-            runs=[measure_run(run) for run in group],
-        )
+    return {
+        name if names.count(name) == 1 else str(group[0].path): group
         for name, (_, group) in zip(names, groups, strict=True)
-    ]
+    }
 
 
 def _compared_config(run: RunArtifacts) -> dict[str, Any]:

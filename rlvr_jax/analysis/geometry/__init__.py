@@ -1,0 +1,1 @@
+"""How RL moved the weights: the subcommand `geometry`."""

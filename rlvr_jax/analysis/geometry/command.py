@@ -1,0 +1,79 @@
+"""The subcommand `geometry`: how RL moved the weights, from checkpoints."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from absl import flags
+
+from job_jax.checkpoint import CheckpointReadError
+from job_jax.command import UsageError, parse_flags, run_command
+from job_jax.files import write_json
+from job_jax.metrics import Progress
+from rlvr_jax.analysis.compare.arms import group_runs, read_training_run
+from rlvr_jax.analysis.geometry.movement import RunMovement, measure_run
+from rlvr_jax.analysis.geometry.overlap import overlap_runs
+from rlvr_jax.analysis.geometry.summary import geometry_to_json
+from rlvr_jax.analysis.geometry.text import format_geometry
+
+_USAGE = """\
+usage: python -m rlvr_jax.analysis geometry WORKDIR ... [--out=FILE.json]
+
+Compares the parameters of the last RL checkpoint with those before RL, matrix by
+matrix: how far, in how many entries, along how many directions, and how straight over
+the checkpoints that the run kept. Beside each number stands that of noise as large.
+Runs that differ in their seed alone are one arm; of each two runs the entries that both
+moved are counted. docs/geometry.md says how to read it.
+"""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Returns 0; 1 where a file is broken; 2 where runs or checkpoints are missing."""
+    return run_command(
+        lambda: _run_command(argv), (CheckpointReadError, OSError, ValueError)
+    )
+
+
+def _run_command(argv: Sequence[str]) -> None:
+    values = flags.FlagValues()
+    flags.DEFINE_string(
+        "out", None, "a .json file for all that is measured", flag_values=values
+    )
+    workdirs = parse_flags(
+        argv, values, usage=_USAGE, arguments=["WORKDIR"], at_least=True
+    )
+    out = _check_output(values.out)
+    groups = group_runs([read_training_run(workdir) for workdir in workdirs])
+    arms = {
+        label: [_measure(run.path) for run in runs] for label, runs in groups.items()
+    }
+    overlaps = overlap_runs([run for runs in arms.values() for run in runs])
+    if out is not None:
+        write_json(out, geometry_to_json(arms, overlaps))
+    print(format_geometry(arms, overlaps))
+
+
+def _check_output(name: str | None) -> Path | None:
+    """Returns the file to write. Raises UsageError where it cannot be."""
+    if name is None:
+        return None
+    path = Path(name)
+    if path.suffix != ".json":
+        raise UsageError(f"--out={name}: the file's name must end in .json")
+    if not path.parent.is_dir():
+        raise UsageError(
+            f"--out={name}: there is no directory {str(path.parent)!r}; make it"
+        )
+    return path
+
+
+def _measure(workdir: Path) -> RunMovement:
+    progress: list[Progress] = []
+
+    def show(done: int, total: int) -> None:
+        if not progress:
+            progress.append(Progress(workdir.name, total, every=total // 5 or 1))
+        progress[0].update(done, {})
+
+    movement = measure_run(workdir, on_progress=show)
+    progress[0].close()
+    return movement

@@ -1,0 +1,106 @@
+"""The geometry of RL's change as text: a table for each arm, then overlaps."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from job_jax.resampling import Interval
+from rlvr_jax.analysis.geometry.movement import PARTS, RunMovement
+from rlvr_jax.analysis.geometry.overlap import Overlap, RunOverlap
+from rlvr_jax.analysis.geometry.summary import ALL, MEASURES, Measured, summarize_arm
+from rlvr_jax.analysis.tables import Table, align_table
+
+_LABELS = {
+    "relative_size": "change / weights, %",
+    "moved_float32": "entries moved in float32, %",
+    "moved_bfloat16": "entries moved in bfloat16, %",
+    "rank_one_share": "share of rank one, %",
+    "principal_share": "share in principal subspace, %",
+    "principal_angle": "turn of principal subspace, degrees",
+    "linearity": "linearity in steps, R^2 in %",
+    "straightness": "straightness, %",
+}
+_READING = """\
+value (noise as large). Noise moves each tensor as far in an even random direction;
+of linearity and straightness it is a walk of increments as long, at right angles. Of
+several seeds the mean, with Student's 95 % interval. docs/geometry.md explains rows."""
+
+
+def format_geometry(
+    arms: Mapping[str, Sequence[RunMovement]], overlaps: Sequence[RunOverlap]
+) -> str:
+    """Returns a table of measures by part for each arm, and one of overlaps."""
+    parts = [_format_arm(label, runs) for label, runs in arms.items()]
+    if overlaps:
+        parts.append(align_table(overlap_table(overlaps)))
+    return "\n\n".join([*parts, _READING])
+
+
+def geometry_table(summary: Sequence[Measured]) -> Table:
+    """Returns a row for each measure and a column for each part of the policy."""
+    cells = {(each.measure, each.part): _format_cell(each) for each in summary}
+    return Table(
+        head=["", *PARTS, ALL],
+        rows=[
+            [_LABELS[measure], *(cells.get((measure, p), "-") for p in (*PARTS, ALL))]
+            for measure in MEASURES
+            if any((measure, part) in cells for part in (*PARTS, ALL))
+        ],
+    )
+
+
+def overlap_table(overlaps: Sequence[RunOverlap]) -> Table:
+    """Returns a row for each pair of runs: shared entries, and what chance shares."""
+    return Table(
+        head=[
+            "entries shared (chance), %",
+            "moved in bfloat16",
+            "farthest 1 %",
+            "start",
+        ],
+        rows=[
+            [
+                " and ".join(str(run.workdir) for run in overlap.runs),
+                _format_overlap(overlap.moved),
+                _format_overlap(overlap.largest),
+                "the same" if overlap.same_start else "not the same",
+            ]
+            for overlap in overlaps
+        ],
+    )
+
+
+def _format_arm(label: str, runs: Sequence[RunMovement]) -> str:
+    steps = sorted({run.steps[-1] for run in runs})
+    title = (
+        f"{label}: {len(runs)} run{'s' * (len(runs) > 1)}, from before RL to step "
+        f"{' or '.join(map(str, steps))}, {min(len(run.steps) for run in runs)} "
+        "checkpoints"
+    )
+    lines = [title, align_table(geometry_table(summarize_arm(runs)))]
+    if min(len(run.steps) for run in runs) < 2:
+        lines.append(
+            "one checkpoint tells of no path: checkpoint.max_to_keep and "
+            "checkpoint.every say which a run keeps"
+        )
+    return "\n".join(lines)
+
+
+def _format_cell(measured: Measured) -> str:
+    scale = 1 if measured.measure == "principal_angle" else 100
+    value, noise = measured.value, measured.noise
+    return f"{_format(value, scale)} ({_format_value(noise.value * scale)})"
+
+
+def _format(interval: Interval, scale: int) -> str:
+    value, low, high = (_format_value(scale * x) for x in interval)
+    return value if math.isnan(interval.low) else f"{value} [{low}, {high}]"
+
+
+def _format_value(value: float) -> str:
+    return f"{value:.3g}"
+
+
+def _format_overlap(overlap: Overlap) -> str:
+    if math.isnan(overlap.share):
+        return "-"
+    return f"{100 * overlap.share:.3g} ({100 * overlap.chance:.3g})"
