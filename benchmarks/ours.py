@@ -25,6 +25,7 @@ from rlvr_jax.learn.run_updates import run_updates
 from rlvr_jax.learn.update import Updater
 from rlvr_jax.models import Transformer, param_shardings
 from rlvr_jax.models.distribution import SamplingParams
+from rlvr_jax.rollouts.request import SampleRequest
 from rlvr_jax.rollouts.sample import sample_completions
 from rlvr_jax.run.setup import RunSetup
 from rlvr_jax.run.throughput import StepTimer
@@ -68,15 +69,15 @@ class OurStep:
     def step(self) -> dict[str, Any]:
         """Takes a step; returns its parts' seconds, and each completion's tokens."""
         setup, state, clock = self._setup, self._state, StepTimer()
-        rollouts = sample_completions(
-            setup,
-            self._problems,
-            setup.sampler_layout.place_params(state.params),
+        request = SampleRequest(
+            problems=self._problems,
+            weights=setup.sampler_layout.place_params(state.params),
             sampling=self._config.train.sampling,
             num_samples=self._job.group_size,
             key=self._step_key(state.step),
             weight_version=state.step,
         )
+        rollouts = sample_completions(setup, request)
         clock.lap("rollout")
         lengths = rollouts.lengths.tolist()
         texts = [

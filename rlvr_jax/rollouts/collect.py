@@ -38,6 +38,7 @@ from rlvr_jax.rollouts.groups import (
     problem_outcomes,
     select_groups,
 )
+from rlvr_jax.rollouts.request import SampleRequest
 from rlvr_jax.rollouts.sample import sample_completions, slot_metrics
 from rlvr_jax.rollouts.scores import (
     CompletionScores,
@@ -216,12 +217,14 @@ def _sample_rounds(
         num_fallback += batch.num_fallback
         rollouts = sample_completions(
             setup,
-            batch.problems,
-            weights,
-            sampling=config.train.sampling,
-            num_samples=config.train.group_size,
-            key=batch_key(np.uint32(current.num_batches)),
-            weight_version=weight_version,
+            SampleRequest(
+                problems=batch.problems,
+                weights=weights,
+                sampling=config.train.sampling,
+                num_samples=config.train.group_size,
+                key=batch_key(np.uint32(current.num_batches)),
+                weight_version=weight_version,
+            ),
         )
         timer.lap("rollout")
         graded = grade_completions(setup, batch.problems, rollouts)

@@ -19,6 +19,7 @@ from job_jax.mesh import await_on_cpu
 from job_jax.processes import device_get
 from rlvr_jax.data import Difficulty, Pool, ProblemBatch
 from rlvr_jax.data.curricula import BatchIndices
+from rlvr_jax.rollouts.request import SampleRequest
 from rlvr_jax.rollouts.sample import start_sampling
 from rlvr_jax.run.setup import RunSetup
 from rlvr_jax.run.throughput import InFlight
@@ -108,13 +109,15 @@ def draw_batch(
     rollouts = await_on_cpu(
         start_sampling(
             setup,
-            problems.problems,
-            weights,
-            sampling=train.sampling,
-            num_samples=train.group_size,
-            key=batch_key(np.uint32(now.num_batches)),
-            # An array of its own: updates donate the state's.
-            weight_version=setup.replicate(np.int32(weight_version)),
+            SampleRequest(
+                problems=problems.problems,
+                weights=weights,
+                sampling=train.sampling,
+                num_samples=train.group_size,
+                key=batch_key(np.uint32(now.num_batches)),
+                # An array of its own: updates donate the state's.
+                weight_version=setup.replicate(np.int32(weight_version)),
+            ),
         )
     )
     return DrawnBatch(

@@ -10,15 +10,12 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
 from job_jax.processes import device_get, map_across_processes
-from rlvr_jax.config import SamplingConfig
 from rlvr_jax.config.environment import Environment
-from rlvr_jax.data import encode_prompts
 from rlvr_jax.environments.calls import answer_turns, failed_reply
-from rlvr_jax.models.distribution import SamplingParams
+from rlvr_jax.rollouts.request import SampleRequest, draw_rollouts
 from rlvr_jax.run.setup import RunSetup
 from rlvr_jax.sampler import pad_prompts
 from rlvr_jax.tokenizer import Tokenizer
@@ -85,76 +82,63 @@ class _Row:
         )
 
 
-def sample_episodes(
-    setup: RunSetup,
-    problems: Sequence[Problem],
-    weights: Any,
-    *,
-    sampling: SamplingConfig,
-    num_samples: int,
-    key: jax.Array,
-    weight_version: Any,
-    batch_size: int | None = None,
-) -> Rollouts:
-    """Returns `num_samples` episodes of each problem, in NumPy.
+def sample_episodes(setup: RunSetup, request: SampleRequest) -> Rollouts:
+    """Returns the completions that are requested as episodes, in NumPy.
 
-    The arguments are those of `rollouts.sample.start_sampling`; `max_new_tokens` counts
-    all tokens of an episode. Problems that fill up the batch have one turn.
+    `max_new_tokens` counts all tokens of an episode. Problems that fill up the batch
+    have one turn.
     """
     environment = setup.config.environment
     assert isinstance(environment, Environment)
-    missing = 0 if batch_size is None else batch_size - len(problems)
-    filled = [*problems, *[problems[0]] * missing]
-    prompts = encode_prompts(
-        filled, setup.tokenizer, pad_multiple=setup.config.prompt_pad_multiple
-    )
-    repeated = [problem for problem in filled for _ in range(num_samples)]
-    num_rows = len(problems) * num_samples
+    prompts, limit = request.encode_prompts(setup), request.sampling.max_new_tokens
+    repeated = [
+        problem
+        for problem in request.filled_problems
+        for _ in range(request.num_samples)
+    ]
+    num_rows = len(request.problems) * request.num_samples
     rows = [
         _Row(problem=problem, number=number, goes_on=number < num_rows)
         for number, problem in enumerate(repeated)
     ]
     sampler = _TurnSampler(
         setup=setup,
+        request=request,
         prompts=prompts,
-        weights=weights,
-        sampling=sampling,
-        max_turn_tokens=environment.max_turn_tokens,
-        num_samples=num_samples,
-        key=key,
-        weight_version=weight_version,
+        max_turn_tokens=min(environment.max_turn_tokens or limit, limit),
     )
     live = rows
     slot_steps = 0
     for turn in range(environment.max_turns):
         drawn = sampler.draw(live, is_first=turn == 0)
         slot_steps += int(drawn.slot_steps or 0)
-        _add_turns(live, drawn, setup.tokenizer, limit=sampling.max_new_tokens)
+        _add_turns(live, drawn, setup.tokenizer, limit=limit)
         live = [row for row in live if row.goes_on and row.number < num_rows]
-        room = sampling.max_new_tokens if turn + 1 < environment.max_turns else 0
+        room = limit if turn + 1 < environment.max_turns else 0
         _answer_rows(environment, live, setup.tokenizer, limit=room)
         live = [row for row in live if row.goes_on]
         if not live:
             break
     return dataclasses.replace(
-        _gather_rows(rows, prompts, environment, width=sampling.max_new_tokens),
-        weight_version=np.asarray(device_get(weight_version)),
+        _gather_rows(rows, prompts, environment, width=limit),
+        weight_version=np.asarray(device_get(request.weight_version)),
         slot_steps=np.int32(slot_steps),
     )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _TurnSampler:
-    """Draws the next turns; the fields are arguments of `sample_episodes`."""
+    """Draws the next turns of a request's episodes, which begin at `prompts`."""
 
     setup: RunSetup
+    request: SampleRequest
     prompts: Prompts
-    weights: Any
-    sampling: SamplingConfig
     max_turn_tokens: int
-    num_samples: int
-    key: jax.Array
-    weight_version: Any
+
+    @property
+    def num_samples(self) -> int:
+        """Returns how many episodes a prompt has."""
+        return self.request.num_samples
 
     def draw(self, rows: Sequence[_Row], *, is_first: bool) -> Rollouts:
         """Returns a turn of each row, in NumPy; copies of the first may follow."""
@@ -191,16 +175,13 @@ class _TurnSampler:
         return min(width, max(most, multiple))
 
     def _sample(self, prompts: Prompts, num_samples: int) -> Rollouts:
-        setup, most = self.setup, self.sampling.max_new_tokens
         return device_get(
-            setup.sample(
-                self.weights,
-                setup.shard_batch(prompts),
-                setup.replicate(SamplingParams.from_config(self.sampling)),
-                key=self.key,
-                weight_version=self.weight_version,
+            draw_rollouts(
+                self.setup,
+                self.request,
+                prompts,
                 num_samples=num_samples,
-                max_new_tokens=min(self.max_turn_tokens or most, most),
+                max_new_tokens=self.max_turn_tokens,
             )
         )
 

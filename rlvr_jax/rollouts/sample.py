@@ -3,104 +3,45 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
 from job_jax.processes import device_get
 from job_jax.schema import check
 from rlvr_jax.config import SamplingConfig
-from rlvr_jax.data import encode_prompts
-from rlvr_jax.models.distribution import SamplingParams
 from rlvr_jax.rollouts.episodes import sample_episodes
+from rlvr_jax.rollouts.request import SampleRequest, draw_rollouts
 from rlvr_jax.run.setup import RunSetup
 from rlvr_jax.sampler import ScopedIntervention
 from rlvr_jax.tokenizer import truncate_at_stop
 from rlvr_jax.types import Problem, Rollouts
 
 
-def sample_completions(
-    setup: RunSetup,
-    problems: Sequence[Problem],
-    weights: Any,
-    *,
-    sampling: SamplingConfig,
-    num_samples: int,
-    key: jax.Array,
-    weight_version: Any,
-    batch_size: int | None = None,
-    intervention: ScopedIntervention | None = None,
-) -> Rollouts:
-    """Returns `num_samples` completions of each problem, in NumPy, cut at stop texts.
+def sample_completions(setup: RunSetup, request: SampleRequest) -> Rollouts:
+    """Returns the completions that are requested, in NumPy, cut at stop texts.
 
-    The arguments are those of `start_sampling`. With an environment they are episodes,
-    which take no `intervention`: ConfigError.
+    With an environment they are episodes, which take no `intervention`: ConfigError.
     """
     if setup.config.environment.enabled:
         check(
-            intervention is None,
+            request.intervention is None,
             "an intervention changes completions of one turn; evaluate it with "
             "environment.name=none",
         )
-        return sample_episodes(
-            setup,
-            problems,
-            weights,
-            sampling=sampling,
-            num_samples=num_samples,
-            key=key,
-            weight_version=weight_version,
-            batch_size=batch_size,
-        )
-    return fetch_rollouts(
-        setup,
-        start_sampling(
-            setup,
-            problems,
-            weights,
-            sampling=sampling,
-            num_samples=num_samples,
-            key=key,
-            weight_version=weight_version,
-            batch_size=batch_size,
-            intervention=intervention,
-        ),
-    )
+        return sample_episodes(setup, request)
+    return fetch_rollouts(setup, start_sampling(setup, request))
 
 
-def start_sampling(
-    setup: RunSetup,
-    problems: Sequence[Problem],
-    weights: Any,
-    *,
-    sampling: SamplingConfig,
-    num_samples: int,
-    key: jax.Array,
-    weight_version: Any,
-    batch_size: int | None = None,
-    intervention: ScopedIntervention | None = None,
-) -> Rollouts:
+def start_sampling(setup: RunSetup, request: SampleRequest) -> Rollouts:
     """Returns the completions as they will lie on the sampler's devices.
 
-    The devices may still be at work. `weights` are parameters as
-    `setup.sampler_layout.place_params` places them. With `batch_size`, the first
-    problem is repeated until there are so many, so that a last, smaller batch runs the
-    compiled program of the others.
+    The devices may still be at work.
     """
-    missing = 0 if batch_size is None else batch_size - len(problems)
-    prompts = encode_prompts(
-        [*problems, *[problems[0]] * missing],
-        setup.tokenizer,
-        pad_multiple=setup.config.prompt_pad_multiple,
-    )
-    return setup.sample(
-        weights,
-        setup.shard_batch(prompts),
-        setup.replicate(SamplingParams.from_config(sampling)),
-        key=key,
-        weight_version=weight_version,
-        num_samples=num_samples,
-        max_new_tokens=sampling.max_new_tokens,
-        intervention=intervention,
+    return draw_rollouts(
+        setup,
+        request,
+        request.encode_prompts(setup),
+        num_samples=request.num_samples,
+        max_new_tokens=request.sampling.max_new_tokens,
     )
 
 
@@ -130,10 +71,9 @@ def sample_problems(
     weights = setup.sampler_layout.place_params(params)
     for start in range(0, len(problems), batch_size):
         batch = list(problems[start : start + batch_size])
-        rollouts = sample_completions(
-            setup,
-            batch,
-            weights,
+        request = SampleRequest(
+            problems=batch,
+            weights=weights,
             sampling=sampling,
             num_samples=num_samples,
             key=setup.stream_key(stream),
@@ -141,7 +81,7 @@ def sample_problems(
             batch_size=batch_size,
             intervention=intervention,
         )
-        yield batch, rollouts
+        yield batch, sample_completions(setup, request)
 
 
 def slot_metrics(rounds: Sequence[Rollouts]) -> dict[str, float]:

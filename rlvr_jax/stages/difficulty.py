@@ -11,6 +11,7 @@ from rlvr_jax.data import Difficulty, Pool, ProblemOutcome, difficulty
 from rlvr_jax.data.difficulty_summary import difficulty_rows, summarize_initial_bands
 from rlvr_jax.rollouts.graded import grade_completions
 from rlvr_jax.rollouts.groups import ProblemGroups, problem_outcomes
+from rlvr_jax.rollouts.request import SampleRequest
 from rlvr_jax.rollouts.sample import sample_completions
 from rlvr_jax.run.setup import RunSetup
 from rlvr_jax.stages.context import RunContext, load_stage_params, require_finished
@@ -37,16 +38,16 @@ def estimate_difficulty(ctx: RunContext) -> None:
         for step in steps:
             numbers = np.arange(step * size, min((step + 1) * size, pool.size))
             problems = pool.problems(numbers)
-            rollouts = sample_completions(
-                run,
-                problems,
-                weights,
+            request = SampleRequest(
+                problems=problems,
+                weights=weights,
                 sampling=run.config.train.sampling,
                 num_samples=config.num_samples,
                 key=run.stream_key("difficulty"),
                 weight_version=np.int32(0),
                 batch_size=size,
             )
+            rollouts = sample_completions(run, request)
             graded = grade_completions(run, problems, rollouts)
             outcomes = problem_outcomes(
                 ProblemGroups(problem_index=numbers, rollouts=rollouts, graded=graded)

@@ -48,6 +48,7 @@ from rlvr_jax.environments.calls import answer_turns
 from rlvr_jax.main import main
 from rlvr_jax.probe import FeatureSelectionConfig, ProbeSAEConfig, SAEProbeConfig
 from rlvr_jax.probe.rfgo_state import RFGOState
+from rlvr_jax.rollouts.request import SampleRequest
 from rlvr_jax.rollouts.sample import sample_completions
 from rlvr_jax.rollouts.scores import score_completions
 from rlvr_jax.run.setup import open_setup
@@ -164,12 +165,14 @@ def run_episodes(whole, folder):
     with setup.verifier, jax.set_mesh(setup.mesh):
         sample_completions(
             setup,
-            setup.problems("train", 8),
-            setup.initial_params(),
-            sampling=SAMPLING,
-            num_samples=1,
-            key=setup.stream_key("train"),
-            weight_version=np.int32(0),
+            SampleRequest(
+                problems=setup.problems("train", 8),
+                weights=setup.initial_params(),
+                sampling=SAMPLING,
+                num_samples=1,
+                key=setup.stream_key("train"),
+                weight_version=np.int32(0),
+            ),
         )
     return config
 

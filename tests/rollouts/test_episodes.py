@@ -30,6 +30,7 @@ from rlvr_jax.rollouts import episodes
 from rlvr_jax.rollouts.episodes import episode_metrics
 from rlvr_jax.rollouts.graded import grade_completions
 from rlvr_jax.rollouts.groups import ProblemGroups, select_groups
+from rlvr_jax.rollouts.request import SampleRequest
 from rlvr_jax.rollouts.sample import sample_completions, slot_metrics
 from rlvr_jax.run.setup import RunSetup, open_setup
 from rlvr_jax.tasks import ChainMix, FiniteFieldTask
@@ -127,7 +128,8 @@ def _sampled(environment=None, problems=None, setup=None, **changed):
         **changed,
     }
     with jax.set_mesh(setup.mesh):
-        rollouts = sample_completions(setup, problems, params, **given)
+        request = SampleRequest(problems=problems, weights=params, **given)
+        rollouts = sample_completions(setup, request)
     return setup, problems, rollouts
 
 

@@ -1,0 +1,72 @@
+"""What is asked of a policy at once: completions of problems, under one key."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+
+from rlvr_jax.config import SamplingConfig
+from rlvr_jax.data import encode_prompts
+from rlvr_jax.models.distribution import SamplingParams
+from rlvr_jax.run.setup import RunSetup
+from rlvr_jax.sampler import ScopedIntervention
+from rlvr_jax.types import Problem, Prompts, Rollouts
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SampleRequest:
+    """`num_samples` completions of each problem. Read by `rollouts.sample`.
+
+    `weights` are parameters as `setup.sampler_layout.place_params` places them. With
+    `batch_size`, the first problem is repeated until there are so many, so that a last,
+    smaller batch runs the compiled program of the others.
+    """
+
+    problems: Sequence[Problem]
+    weights: Any
+    sampling: SamplingConfig
+    num_samples: int
+    key: jax.Array
+    weight_version: Any
+    batch_size: int | None = None
+    intervention: ScopedIntervention | None = None
+
+    @property
+    def filled_problems(self) -> list[Problem]:
+        """Returns the problems, and behind them those that fill up the batch."""
+        count = len(self.problems)
+        missing = 0 if self.batch_size is None else self.batch_size - count
+        return [*self.problems, *[self.problems[0]] * missing]
+
+    def encode_prompts(self, setup: RunSetup) -> Prompts:
+        """Returns the prompts of `filled_problems`, in NumPy."""
+        return encode_prompts(
+            self.filled_problems,
+            setup.tokenizer,
+            pad_multiple=setup.config.prompt_pad_multiple,
+        )
+
+
+def draw_rollouts(
+    setup: RunSetup,
+    request: SampleRequest,
+    prompts: Prompts,
+    *,
+    num_samples: int,
+    max_new_tokens: int,
+) -> Rollouts:
+    """Returns completions of the prompts, on the sampler's devices, as it is requested.
+
+    The devices may still be at work.
+    """
+    return setup.sample(
+        request.weights,
+        setup.shard_batch(prompts),
+        setup.replicate(SamplingParams.from_config(request.sampling)),
+        key=request.key,
+        weight_version=request.weight_version,
+        num_samples=num_samples,
+        max_new_tokens=max_new_tokens,
+        intervention=request.intervention,
+    )
