@@ -274,10 +274,11 @@ def _call_together(
             with _opening:
                 _open_loops.remove(loop)  # whoever comes next gets another
             loop.loop.call_soon_threadsafe(loop.loop.stop)
+            name = function.__qualname__ if inspect.isroutine(function) else function
             raise CallError(
-                f"{getattr(function, '__qualname__', function)} is an async def that "
-                "blocks: it neither returns nor awaits; await what takes long (with "
-                "asyncio.to_thread, if it is a plain call), or make it a plain def"
+                f"{name} is an async def that blocks: it neither returns nor awaits; "
+                "await what takes long (with asyncio.to_thread, if it is a plain "
+                "call), or make it a plain def"
             )
     return gathered.result()
 

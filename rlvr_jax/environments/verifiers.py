@@ -40,11 +40,13 @@ def load_environment(env: str, args: str) -> Any:
             "environments of the library verifiers need the extra verifiers: pip "
             f"install 'rlvr_jax[verifiers]' ({error})"
         ) from error
-    if not hasattr(library, "MultiTurnEnv"):
+    try:
+        _ = library.MultiTurnEnv  # loaded where it is asked for, so not in its vars
+    except AttributeError as error:
         version = vars(library).get("__version__", "unknown")
         raise ConfigError(
             f"verifiers {version} has no MultiTurnEnv; install a version below 0.2"
-        )
+        ) from error
     try:
         given = json.loads(args)
         return library.load_environment(env, **given)

@@ -20,7 +20,7 @@ once is scored by the first.
 
 import inspect
 import math
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence, Sized
 from typing import Any, Protocol
 
 from job_jax.calls import CallLimits, Outcome, call_each
@@ -85,7 +85,7 @@ def call_reward(
     def score_all() -> list[Any]:
         whole = CallLimits(timeout_s=limits.timeout_s * max(1, len(completions)))
         (outcome,) = call_each(function, [(problems, completions)], whole)
-        if outcome.failure is None and not hasattr(outcome.value, "__len__"):
+        if outcome.failure is None and not isinstance(outcome.value, Sized):
             reason = f"returned {outcome.value!r:.60}, which is no list of scores"
             outcome = Outcome(failure="error", reason=reason)
         if outcome.failure:

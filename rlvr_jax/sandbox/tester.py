@@ -101,7 +101,7 @@ def _make_error(kind: str, message: str) -> Exception:
 
     A StopIteration would end a `map` of the tests early, as if all were well.
     """
-    found = getattr(builtins, kind, None)
+    found = vars(builtins).get(kind)
     if not (isinstance(found, type) and issubclass(found, Exception)):
         return RuntimeError(message)
     if issubclass(found, StopIteration | StopAsyncIteration):

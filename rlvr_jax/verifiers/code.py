@@ -71,9 +71,9 @@ def parse_python(text: str, name: str) -> ast.Module:
     try:
         return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        line = getattr(error, "lineno", None)
-        place = f" at its line {line}" if line else ""
-        what = getattr(error, "msg", None) or type(error).__name__
+        place, what = "", type(error).__name__
+        if isinstance(error, SyntaxError):
+            place, what = f" at its line {error.lineno}", error.msg
         raise ConfigError(
             f"{name} is no Python{place} ({what}); mend or remove the record"
         ) from error

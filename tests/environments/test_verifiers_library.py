@@ -34,7 +34,7 @@ class Rubric:
         said = state["completion"][-1].content
         state["reward"] = float(state["answer"] in said) * 0.5 + 0.5 * state["tries"]
 
-class MultiTurnEnv:
+class _MultiTurnEnv:
     """Doubles numbers that it is asked for; ends at a turn without a call."""
 
     def __init__(self, largest):
@@ -82,7 +82,12 @@ class MultiTurnEnv:
 def load_environment(env_id, **args):
     if env_id != "doubles":
         raise ValueError(f"no environment {env_id}")
-    return MultiTurnEnv(**args)
+    return _MultiTurnEnv(**args)
+
+def __getattr__(name):  # the library loads most names where they are asked for
+    if name != "MultiTurnEnv":
+        raise AttributeError(name)
+    return _MultiTurnEnv
 '''
 TYPES = """
 import types
