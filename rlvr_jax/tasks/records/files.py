@@ -11,6 +11,7 @@ from rlvr_jax.tasks.records.layout import RecordConfig
 from rlvr_jax.tasks.records.records import RecordSource
 
 SUFFIXES = (".jsonl", ".json", ".parquet")
+_ROWS_AT_A_TIME = 10_000  # of a parquet file
 
 
 def load_file_source(config: RecordConfig, path: str | Path) -> RecordSource:
@@ -43,15 +44,16 @@ def _select_reader(path: Path) -> Callable[[Path], Iterator[tuple[str, Any]]]:
             "task.eval_path"
         )
     if path.suffix == ".parquet":
-        return _read_parquet
+        return read_parquet
     if path.suffix in (".jsonl", ".json"):
-        return _read_json_lines
+        return read_json_lines
     raise ConfigError(
         f"data file {str(path)!r} is of an unknown kind; give one of {SUFFIXES}"
     )
 
 
-def _read_json_lines(path: Path) -> Iterator[tuple[str, Any]]:
+def read_json_lines(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yields (place, record) of a file of JSON lines. Raises ConfigError."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -98,13 +100,17 @@ def _parse_json(line: bytes, place: str) -> Any:
         raise ConfigError(f"{place}: {error}") from error
 
 
-def _read_parquet(path: Path) -> Iterator[tuple[str, Any]]:
+def read_parquet(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yields (place, record) of a parquet file, batch by batch. Raises ConfigError."""
     import pyarrow  # noqa: PLC0415 - only who has such a file pays for it
     import pyarrow.parquet  # noqa: PLC0415
 
+    number = 0
     try:
-        rows = pyarrow.parquet.read_table(path).to_pylist()
+        with pyarrow.parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(_ROWS_AT_A_TIME):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield f"{path}, row {number}", row
     except (OSError, pyarrow.ArrowException) as error:
         raise ConfigError(f"{path} is no parquet file ({error})") from error
-    for number, row in enumerate(rows, start=1):
-        yield f"{path}, row {number}", row

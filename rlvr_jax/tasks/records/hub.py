@@ -19,38 +19,42 @@ def load_hub_source(config: "HubTask", split: str) -> RecordSource:
     A folder is one that `save_to_disk` wrote, or one of data files.
     """
     name = f"{config.path}:{split}"
+    rows_of_split = load_split(
+        config.path, split, subset=config.subset, revision=config.revision
+    )
     rows = [
         (f"{name}, row {number}", row)
-        for number, row in enumerate(_load_split(config, split), start=1)
+        for number, row in enumerate(rows_of_split, start=1)
     ]
     if not rows:
         raise ConfigError(f"{name} is empty; check task.train_split, task.eval_split")
     return RecordSource(config.record, rows, source=name)
 
 
-def _load_split(config: "HubTask", split: str) -> Any:
-    """Returns the rows of a split, as `datasets` holds them."""
+def load_split(path: str, split: str, *, subset: str = "", revision: str = "") -> Any:
+    """Returns the rows of a split, as `datasets` holds them.
+
+    `path` is a name on the hub or a folder. Raises ConfigError where they cannot be
+    had.
+    """
     import datasets  # noqa: PLC0415 - it loads pandas and more
 
-    folder = Path(config.path)
+    folder = Path(path)
     try:
         if (folder / "dataset_dict.json").is_file():
             return datasets.load_from_disk(str(folder))[split]
         return datasets.load_dataset(
-            config.path,
-            config.subset or None,
-            split=split,
-            revision=config.revision or None,
+            path, subset or None, split=split, revision=revision or None
         )
     except KeyError as error:
         known = [path.name for path in folder.iterdir() if path.is_dir()]
         raise ConfigError(
-            f"{config.path!r} has no split {split!r}; set task.train_split and "
+            f"{path!r} has no split {split!r}; set task.train_split and "
             f"task.eval_split{did_you_mean(split, known)}"
         ) from error
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         raise ConfigError(
-            f"cannot load split {split!r} of the data set {config.path!r} "
+            f"cannot load split {split!r} of the data set {path!r} "
             f"({type(error).__name__}: {' '.join(str(error).split()):.300}); check "
             "task.path, task.subset and the splits"
         ) from error

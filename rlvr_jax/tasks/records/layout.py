@@ -69,3 +69,15 @@ MATH_RECORD = RecordConfig(
     id_field="unique_id",
     answer_format="boxed",
 )
+
+# What `python -m rlvr_jax.data prepare` writes.
+PREPARED_RECORD = RecordConfig(
+    prompt_field="problem",
+    answer_field="answer",
+    answer_prefix="",
+    solution_field="solution",
+    level_field="level",
+    type_field="type",
+    id_field="id",
+    answer_format="boxed",
+)

@@ -1,0 +1,260 @@
+"""The command `python -m rlvr_jax.data`: published data sets, ready to train on."""
+
+import hashlib
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from absl import flags
+
+from job_jax.command import UsageError, parse_flags, run_command
+from job_jax.files import write_atomically
+from job_jax.metrics import Progress
+from job_jax.schema import ConfigError, did_you_mean
+from rlvr_jax.config import VerifierConfig
+from rlvr_jax.data.card import format_card, summarize
+from rlvr_jax.data.overlap import OverlapIndex
+from rlvr_jax.data.prepare import (
+    Prepared,
+    Source,
+    known_layouts,
+    open_hub,
+    open_local,
+    prepare,
+    read_evaluation_problems,
+)
+from rlvr_jax.tasks.public.files import find_files
+from rlvr_jax.tasks.public.layout import (
+    DATA_SETS,
+    FieldLayout,
+    find_data_set,
+    short_name,
+)
+from rlvr_jax.tasks.public.suite import expand_suite, find_benchmarks
+from rlvr_jax.tasks.public.table import SUITES
+from rlvr_jax.verifiers.grader import Grader
+
+_USAGE = """\
+usage: python -m rlvr_jax.data list
+       python -m rlvr_jax.data prepare NAME ... --out=FILE.jsonl [--from=FILE|DIR] ...
+
+list     the data sets that have a name here, and the fields that are read
+prepare  reads them, drops what cannot be trained on (no answer, an answer that the
+         verifier cannot grade by, a problem that stood before, one that overlaps with
+         an evaluation problem) and writes
+           FILE.jsonl          the problems: id, problem, answer, solution, level,
+                               difficulty, type, source; task.record is
+                               rlvr_jax.tasks.PREPARED_RECORD
+           FILE.removed.jsonl  what was dropped, each with its reason
+           FILE.card.md        sources, counts, levels, overlaps, sha256
+NAME     of the list, or a layout of your own: module:NAME (docs/data_sets.md)
+
+--against takes evaluation sets, with commas between them: files; NAME=FILE, where NAME
+says the layout; or names of suites and sets (math5, aime24) whose files lie in
+--suite_dir, as for python -m rlvr_jax.evaluate --suite.
+
+flags:"""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Returns 0 when done, 1 where files cannot be written, 2 on bad usage or data."""
+    return run_command(lambda: _run_command(argv), (OSError,))
+
+
+def _run_command(argv: Sequence[str]) -> None:
+    values = _flags()
+    command, *names = parse_flags(
+        argv, values, usage=_USAGE, arguments=["COMMAND"], at_least=True
+    )
+    if command == "list":
+        print(_list_data_sets())
+    elif command == "prepare":
+        _prepare(names, values, shlex.join(["python", "-m", "rlvr_jax.data", *argv]))
+    else:
+        near = did_you_mean(command, ["list", "prepare"])
+        raise UsageError(f"no command {command!r}{near}")
+
+
+def _flags() -> flags.FlagValues:
+    values = flags.FlagValues()
+    for name, text in {
+        "out": "the file to write, ending in .jsonl",
+        "from": "a file or folder to read instead of the hub (json, jsonl, parquet)",
+        "hub": "read this copy on the hub, ORGANIZATION/NAME",
+        "subset": "of --hub: the configuration to read",
+        "split": "the split to read; without it train, else what there is",
+        "revision": "of the hub's repository: commit or tag; without it the newest",
+        "suite_dir": "the folder of evaluation sets that --against names",
+    }.items():
+        flags.DEFINE_string(name, "", text, flag_values=values)
+    flags.DEFINE_list(
+        "against", [], "evaluation sets to stay apart from", flag_values=values
+    )
+    flags.DEFINE_integer(
+        "ngram", 13, "words in a row that are an overlap", 2, flag_values=values
+    )
+    flags.DEFINE_integer(
+        "max_shared",
+        10,
+        "such words that more problems than this have are a phrase; 0: none is",
+        0,
+        flag_values=values,
+    )
+    flags.DEFINE_boolean(
+        "check_golds", True, "drop answers that cannot be graded by", flag_values=values
+    )
+    flags.DEFINE_integer("workers", 2, "processes that check", 1, flag_values=values)
+    return values
+
+
+def _list_data_sets() -> str:
+    lines = ["name           set                   license     on the hub"]
+    for name in DATA_SETS.names:
+        each = find_data_set(name)
+        lines.append(f"{name:<14} {each.title:<21} {each.license:<11} {each.hub}")
+        for layout in each.layouts:
+            form = layout.gold_form if isinstance(layout, FieldLayout) else ""
+            fields = ", ".join(layout.expected_fields())
+            lines.append(f"{'':<14} {fields}{f' ({form})' if form != 'whole' else ''}")
+    lines += [f"{name:<14} {', '.join(sets)}" for name, sets in SUITES.items()]
+    return "\n".join(lines)
+
+
+def _prepare(names: Sequence[str], values: flags.FlagValues, command: str) -> None:
+    out = _check_flags(names, values)
+    sources = [_open_source(name, values) for name in names]
+    sets = _read_evaluation_sets(values.against, values.suite_dir)
+    index = OverlapIndex(sets, n=values.ngram)
+    config = VerifierConfig(workers=values.workers, timeout_s=60.0)
+    with Grader(config) as grader:
+        progress: list[Progress] = []
+
+        def on_progress(done: int, total: int) -> None:
+            if not progress:
+                progress.append(Progress("answers", total, every=1))
+            progress[0].update(done, {})
+
+        prepared = prepare(
+            sources,
+            index,
+            max_shared=values.max_shared,
+            check_golds=grader.invalid_golds if values.check_golds else None,
+            on_progress=on_progress,
+        )
+        for each in progress:
+            each.close()
+    if not prepared.kept:
+        counts = ", ".join(
+            f"{count} {reason}"
+            for each in prepared.counts().values()
+            for reason, count in each.items()
+        )
+        raise ConfigError(f"nothing is left of {', '.join(names)}: {counts}")
+    files = _write(out, prepared, sources, sets, values, command)
+    print(json.dumps(summarize(prepared, files), indent=2))
+
+
+def _check_flags(names: Sequence[str], values: flags.FlagValues) -> Path:
+    """Returns the file to write. Raises UsageError with all that is wrong."""
+    out, local = Path(values.out), values["from"].value
+    faults = []
+    if not names:
+        faults.append("prepare needs the NAME of a data set; see list")
+    if len(set(names)) < len(names):
+        faults.append(f"a name stands twice in {' '.join(names)}; leave one")
+    if out.suffix != ".jsonl":
+        faults.append(f"--out={values.out!r} must end in .jsonl")
+    elif not out.parent.is_dir():
+        faults.append(
+            f"--out={out}: there is no directory {str(out.parent)!r}; make it"
+        )
+    if len(names) > 1 and (local or values.hub):
+        faults.append("--from and --hub are of one data set; prepare them one by one")
+    if local and (values.hub or values.revision or values.subset):
+        faults.append("--hub, --subset and --revision are of the hub; leave --from out")
+    if values.suite_dir and not values.against:
+        faults.append("--suite_dir is for --against, which names no set")
+    if faults:
+        raise UsageError("\n".join(faults))
+    return out
+
+
+def _open_source(name: str, values: flags.FlagValues) -> Source:
+    if local := values["from"].value:
+        return open_local(name, Path(local), split=values.split)
+    return open_hub(
+        name,
+        hub=values.hub,
+        subset=values.subset,
+        split=values.split,
+        revision=values.revision,
+    )
+
+
+def _read_evaluation_sets(
+    against: Sequence[str], suite_dir: str
+) -> dict[str, list[tuple[str, str]]]:
+    """Returns name -> (id, text) of each evaluation set. Raises ConfigError."""
+    sets: dict[str, list[tuple[str, str]]] = {}
+    names = []
+    for each in against:
+        name, equals, file = each.partition("=")
+        if equals:
+            data_set = find_data_set(name)
+            files = find_files(Path(file), data_set)
+            sets[short_name(name)] = read_evaluation_problems(
+                each, data_set.layouts, files
+            )
+        elif Path(each).is_file():
+            sets[each] = read_evaluation_problems(each, known_layouts(), [Path(each)])
+        else:
+            names.append(each)
+    if names and not suite_dir:
+        raise ConfigError(
+            f"--against={','.join(names)}: no such file; names of evaluation sets need "
+            "--suite_dir=DIR, the folder where their files lie"
+        )
+    for benchmark in find_benchmarks(expand_suite(names), Path(suite_dir)):
+        sets[benchmark.name] = read_evaluation_problems(
+            benchmark.name, benchmark.data_set.layouts, benchmark.files
+        )
+    return sets
+
+
+def _write(
+    out: Path,
+    prepared: Prepared,
+    sources: Sequence[Source],
+    sets: dict[str, list[tuple[str, str]]],
+    values: flags.FlagValues,
+    command: str,
+) -> dict[str, str]:
+    """Writes the three files, each whole or not at all; returns their names."""
+    removed, card = out.with_suffix(".removed.jsonl"), out.with_suffix(".card.md")
+    content = _to_lines([one.to_json() for one in prepared.kept])
+    digest = hashlib.sha256(content).hexdigest()
+    text = format_card(
+        prepared,
+        sources,
+        evaluation_sets={name: len(problems) for name, problems in sets.items()},
+        n=values.ngram,
+        max_shared=values.max_shared,
+        command=command,
+        output=(out.name, digest),
+    )
+    dropped = _to_lines([drop.to_json() for drop in prepared.dropped])
+    for path, data in ((out, content), (removed, dropped), (card, text.encode())):
+        with write_atomically(path) as partial:
+            partial.write_bytes(data)
+    return {"out": str(out), "removed_records": str(removed), "card": str(card)}
+
+
+def _to_lines(records: Sequence[object]) -> bytes:
+    lines = (json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+    return "".join(lines).encode()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

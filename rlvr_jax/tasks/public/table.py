@@ -1,0 +1,222 @@
+r"""The published data sets that have a name here: one constant each.
+
+Fields are those of the data sets' own pages on the Hugging Face hub, as of 2025, and of
+copies of them that are about as common.
+"""
+
+from rlvr_jax.tasks.public.layout import DataSet, FieldLayout
+
+# What DAPO's set writes around every question.
+_DAPO_PROMPT = (
+    "Solve the following math problem step by step. The last line of your response "
+    "should be of the form Answer: $Answer (without quotes) where $Answer is the "
+    "answer to the problem.",
+    'Remember to put your answer on its own line after "Answer:".',
+)
+
+# Training.
+MATH = DataSet(
+    title="MATH",
+    hub="EleutherAI/hendrycks_math",
+    license="MIT",
+    subsets=(
+        *("algebra", "counting_and_probability", "geometry", "intermediate_algebra"),
+        *("number_theory", "prealgebra", "precalculus"),
+    ),
+    train_split="train",
+    eval_split="test",
+    size=5000,
+    layouts=(
+        FieldLayout(
+            problem="problem",
+            gold="solution",
+            gold_form="boxed",
+            level="level",  # "Level 5"
+            type="type",
+        ),
+    ),
+)
+GSM8K = DataSet(
+    title="GSM8K",
+    hub="openai/gsm8k",
+    license="MIT",
+    subsets=("main",),
+    train_split="train",
+    eval_split="test",
+    size=1319,
+    verifier="numeric",
+    layouts=(FieldLayout(problem="question", gold="answer", gold_form="hashes"),),
+)
+DEEPSCALER = DataSet(
+    title="DeepScaleR-Preview",
+    hub="agentica-org/DeepScaleR-Preview-Dataset",
+    license="MIT",
+    train_split="train",
+    layouts=(
+        FieldLayout(
+            problem="problem",
+            gold="answer",
+            solution="solution",
+            level="level",  # of samples with measured levels
+            id="id",
+        ),
+    ),
+)
+DAPO = DataSet(
+    title="DAPO-Math-17k",
+    hub="BytedTsinghua-SIA/DAPO-Math-17k",  # each problem about a hundred times
+    license="Apache-2.0",
+    train_split="train",
+    layouts=(
+        FieldLayout(
+            problem="prompt.0.content",
+            gold="reward_model.ground_truth",
+            id="extra_info.index",
+            source="data_source",
+            around=_DAPO_PROMPT,
+        ),
+        FieldLayout(  # open-r1/DAPO-Math-17k-Processed
+            problem="prompt",
+            gold="solution",
+            id="extra_info.index",
+            source="data_source",
+            around=_DAPO_PROMPT,
+        ),
+    ),
+)
+ORZ = DataSet(
+    title="Open-Reasoner-Zero 57k",
+    hub="Open-Reasoner-Zero/orz_math_57k_collection",
+    license="MIT",
+    train_split="train",
+    # A record is a pair of turns: a list in the file, columns 0 and 1 from the hub.
+    layouts=(FieldLayout(problem="0.value", gold="1.ground_truth.value"),),
+)
+BIG_MATH = DataSet(
+    title="Big-Math",
+    hub="SynthLabsAI/Big-Math-RL-Verified",  # asks for a login and its conditions
+    license="Apache-2.0",
+    train_split="train",
+    layouts=(
+        FieldLayout(
+            problem="problem",
+            gold="answer",
+            difficulty="llama8b_solve_rate",
+            type="domain.0",
+            source="source",
+        ),
+    ),
+)
+DEEPMATH = DataSet(
+    title="DeepMath-103K",
+    hub="zwhe99/DeepMath-103K",
+    license="MIT",
+    train_split="train",
+    layouts=(
+        FieldLayout(
+            problem="question",
+            gold="final_answer",
+            difficulty="difficulty",
+            type="topic",
+        ),
+    ),
+)
+POLARIS = DataSet(
+    title="Polaris 53K",
+    hub="POLARIS-Project/Polaris-Dataset-53K",
+    license="Apache-2.0",
+    train_split="train",
+    layouts=(FieldLayout(problem="problem", gold="answer", difficulty="difficulty"),),
+)
+
+# Evaluation.
+MATH500 = DataSet(
+    title="MATH-500",
+    hub="HuggingFaceH4/MATH-500",
+    license="MIT",  # MATH's
+    eval_split="test",
+    size=500,
+    layouts=(
+        FieldLayout(
+            problem="problem",
+            gold="answer",
+            solution="solution",
+            level="level",
+            type="subject",
+            id="unique_id",
+        ),
+    ),
+)
+_AIME_LAYOUTS = (
+    FieldLayout(problem="problem", gold="answer", id="id"),
+    FieldLayout(problem="Problem", gold="Answer", id="ID"),  # Maxwell-Jia/AIME_2024
+    FieldLayout(problem="question", gold="answer"),  # opencompass/AIME2025
+    FieldLayout(  # math-ai/aime24
+        problem="problem", gold="solution", gold_form="boxed", id="id"
+    ),
+)
+AIME24 = DataSet(
+    title="AIME 2024",
+    hub="HuggingFaceH4/aime_2024",
+    eval_split="train",
+    size=30,
+    verifier="numeric",
+    layouts=_AIME_LAYOUTS,
+)
+AIME25 = DataSet(
+    title="AIME 2025",
+    hub="math-ai/aime25",
+    license="Apache-2.0",
+    eval_split="test",
+    size=30,
+    verifier="numeric",
+    layouts=_AIME_LAYOUTS,
+)
+AMC = DataSet(
+    title="AMC",
+    hub="AI-MO/aimo-validation-amc",  # AMC 12 of 2022 and 2023
+    license="Apache-2.0",
+    eval_split="train",
+    size=83,
+    verifier="numeric",
+    layouts=(
+        FieldLayout(problem="problem", gold="answer", id="id"),  # answers are floats
+        FieldLayout(problem="question", gold="answer", id="id"),  # math-ai/amc23, 40
+    ),
+)
+MINERVA = DataSet(
+    title="Minerva Math",
+    hub="math-ai/minervamath",
+    eval_split="test",
+    size=272,
+    layouts=(
+        FieldLayout(problem="question", gold="answer"),
+        FieldLayout(  # as the Qwen2.5-Math evaluation has it
+            problem="problem", gold="solution", gold_form="boxed", type="type", id="idx"
+        ),
+    ),
+)
+OLYMPIADBENCH = DataSet(
+    title="OlympiadBench",
+    hub="Hothan/OlympiadBench",
+    license="Apache-2.0",
+    subsets=("OE_TO_maths_en_COMP",),  # open questions, text only, English mathematics
+    eval_split="train",
+    size=674,
+    layouts=(
+        FieldLayout(
+            problem="question",
+            gold="final_answer",
+            gold_form="list",
+            solution="solution.0",
+            type="subfield",
+            id="id",
+        ),
+    ),
+)
+
+# Names of several evaluation sets together.
+SUITES = {
+    "math5": ("math500", "aime24", "amc", "minerva", "olympiadbench"),
+    "aime": ("aime24", "aime25"),
+}

@@ -1,0 +1,105 @@
+"""Files of published data sets: which of a folder are read, and in which forms."""
+
+import json
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from job_jax.schema import ConfigError
+from rlvr_jax.tasks.public.files import find_files, read_public_file
+from rlvr_jax.tasks.public.layout import find_data_set
+
+ROWS = [{"question": "1?", "answer": "#### 1"}, {"question": "2?", "answer": "#### 2"}]
+
+
+def make(root, *names):
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("{}")
+
+
+def found(root, name, split=""):
+    files = find_files(root, find_data_set(name), split)
+    return [str(file.relative_to(root)) for file in files]
+
+
+def test_every_form_of_file_gives_the_same_records(tmp_path):
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, ROWS)) + "\n\n")
+    (tmp_path / "b.json").write_text("\n".join(map(json.dumps, ROWS)))
+    (tmp_path / "c.json").write_text(json.dumps(ROWS, indent=2))
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(ROWS), tmp_path / "d.parquet")
+    for name, place in (
+        ("a.jsonl", "line 2"),
+        ("b.json", "line 2"),
+        ("c.json", "item 2"),
+        ("d.parquet", "row 2"),
+    ):
+        placed = [*read_public_file(tmp_path / name)]
+        assert [record for _, record in placed] == ROWS
+        assert placed[1][0] == f"{tmp_path / name}, {place}"
+    (tmp_path / "e.json").write_text(json.dumps(ROWS[0], indent=2))  # MATH's own files
+    assert next(iter(read_public_file(tmp_path / "e.json")))[1] == ROWS[0]
+
+
+def test_of_a_folder_the_split_is_read(tmp_path):
+    make(tmp_path, "train.jsonl", "test.jsonl", "LICENSE", ".cache/train.json")
+    assert found(tmp_path, "gsm8k", "train") == ["train.jsonl"]
+    assert found(tmp_path, "gsm8k", "test") == ["test.jsonl"]
+    with pytest.raises(ConfigError, match="splits test, train; name one"):
+        found(tmp_path, "gsm8k")
+    with pytest.raises(ConfigError, match="and none of 'dev'"):
+        found(tmp_path, "gsm8k", "dev")
+
+
+def test_a_split_is_a_word_of_a_file_or_folder(tmp_path):
+    make(
+        tmp_path, "train/algebra/1.json", "train/algebra/10.json", "test/algebra/1.json"
+    )
+    assert found(tmp_path, "math", "train") == [
+        "train/algebra/1.json",
+        "train/algebra/10.json",
+    ]
+    make(tmp_path / "b", "data/train-00000-of-00001.parquet", "trained.json")
+    assert found(tmp_path / "b", "gsm8k", "train") == [
+        "data/train-00000-of-00001.parquet"
+    ]
+
+
+def test_files_that_name_no_split_are_all_read(tmp_path):
+    make(tmp_path, "level2.jsonl", "level1.jsonl", "dataset_infos.json")
+    assert found(tmp_path, "deepscaler", "train") == ["level1.jsonl", "level2.jsonl"]
+
+
+def test_a_folder_of_another_split_alone_is_not_taken_for_the_one_asked(tmp_path):
+    make(tmp_path, "test.jsonl")
+    assert found(tmp_path, "gsm8k") == ["test.jsonl"]
+    with pytest.raises(ConfigError, match="splits test, and none of 'train'"):
+        found(tmp_path, "gsm8k", "train")
+
+
+def test_of_subsets_those_of_the_set_are_read(tmp_path):
+    make(
+        tmp_path,
+        "main/train-0.parquet",
+        "main/test-0.parquet",
+        "socratic/train-0.parquet",
+    )
+    assert found(tmp_path, "gsm8k", "train") == ["main/train-0.parquet"]
+    folder = "OlympiadBench/{0}/{0}.parquet"
+    make(tmp_path / "o", *map(folder.format, ["OE_TO_maths_en_COMP", "TP_TO_maths"]))
+    name = folder.format("OE_TO_maths_en_COMP")
+    assert found(tmp_path / "o", "olympiadbench") == [name]
+
+
+def test_what_is_no_file_of_records(tmp_path):
+    with pytest.raises(ConfigError, match="there is no "):
+        found(tmp_path / "nowhere", "gsm8k")
+    with pytest.raises(ConfigError, match="holds no file of records"):
+        found(tmp_path, "gsm8k")
+    make(tmp_path, "a.csv")
+    with pytest.raises(ConfigError, match="of an unknown kind"):
+        find_files(tmp_path / "a.csv", find_data_set("gsm8k"))
+    (tmp_path / "a.parquet").write_text("no")
+    with pytest.raises(ConfigError, match="is no parquet file"):
+        [*read_public_file(tmp_path / "a.parquet")]
