@@ -44,7 +44,9 @@ class Benchmark:
                     raise ConfigError(
                         f"{place}: {error}; complete or remove the record"
                     ) from error
-                name = said.id if said.id not in (None, *ids) else str(len(found) + 1)
+                name = said.id or str(len(found) + 1)
+                while name in ids:
+                    name += "#"
                 ids.add(name)
                 found.append(dataclasses.replace(said, id=name))
         if not found:
