@@ -18,8 +18,9 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
+from job_jax.closing import Closing
 from rlvr_jax.sandbox import system_calls
 from rlvr_jax.sandbox.messages import MessageError, receive, send
 
@@ -182,7 +183,7 @@ def _environment() -> dict[str, str]:
     return kept | {"PYTHONHASHSEED": "0"}
 
 
-class Sandbox:
+class Sandbox(Closing):
     """Runs programs against tests, `workers` at a time. Calls may come from any thread.
 
     The jail starts with the first run. Where the kernel lacks a part of it, that is
@@ -195,14 +196,6 @@ class Sandbox:
         self._lock = threading.Lock()
         self._zygote: _Zygote | None = None
         self._number = 0
-
-    def __enter__(self) -> Self:
-        """Returns itself."""
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        """Ends the jail."""
-        self.close()
 
     def close(self) -> None:
         """Ends the jail and all in it; a later run would start a new one."""

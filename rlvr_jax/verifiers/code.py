@@ -14,6 +14,7 @@ import re
 from collections.abc import Sequence
 from typing import ClassVar, Self
 
+from job_jax.closing import Closing
 from job_jax.schema import ConfigError
 from rlvr_jax.config import VerifierConfig
 from rlvr_jax.sandbox.pool import Limits, Outcome, Run, Sandbox, SandboxError
@@ -94,7 +95,7 @@ def extract_program(completion: str) -> str:
     return completion[start.end() :] if start else completion
 
 
-class Code(Verifier):
+class Code(Closing, Verifier):
     """Runs programs against unit tests in a jail, which starts with the first."""
 
     is_bounded: ClassVar[bool] = False  # the jail has limits of its own
@@ -146,14 +147,6 @@ class Code(Verifier):
     def close(self) -> None:
         """Ends the jail."""
         self._sandbox.close()
-
-    def __enter__(self) -> Self:
-        """Returns itself."""
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        """Ends the jail."""
-        self.close()
 
     def state_gold(self, problem: Problem) -> str:
         """Returns the worked solution: tests that it fails are of no use."""

@@ -3,8 +3,7 @@
 import dataclasses
 import sys
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from job_jax.calls import (
     CallLimits,
@@ -13,6 +12,7 @@ from job_jax.calls import (
     call_each,
     check_any_succeeded,
 )
+from job_jax.closing import Closing
 from job_jax.processes import is_primary, map_across_processes, process_count
 from rlvr_jax.config import VerifierConfig
 from rlvr_jax.config.judge import JudgeConfig
@@ -24,7 +24,7 @@ from rlvr_jax.verifiers.judge import JudgeVerifier
 from rlvr_jax.verifiers.math import Item, MathVerifier
 
 
-class Grader:
+class Grader(Closing):
     """Grades completions by their problem's verifier; mathematics in worker processes.
 
     Programs run in a jail.
@@ -141,19 +141,6 @@ class Grader:
         self._pool.close()
         self.code.close()
         self.judge.close()
-
-    def __enter__(self) -> Self:
-        """Returns the grader itself."""
-        return self
-
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Closes, whatever happened."""
-        self.close()
 
 
 def _gold_fault(empty: Verdict, own: Verdict) -> str:

@@ -19,9 +19,10 @@ import threading
 import time
 from collections.abc import Generator, Sequence
 from pathlib import Path
-from typing import ClassVar, NamedTuple, Self, cast
+from typing import ClassVar, NamedTuple, cast
 
 from job_jax.calls import Failure
+from job_jax.closing import Closing
 from rlvr_jax.types import AnswerFormat, Problem, Verdict, VerdictStatus
 from rlvr_jax.verifiers import math_worker
 from rlvr_jax.verifiers.answers import (
@@ -164,7 +165,7 @@ class _Worker:
         return self.process.wait()
 
 
-class MathVerifier:
+class MathVerifier(Closing):
     """Judges items; three verdicts, in order, whatever the items do.
 
     Workers start with the first items and warm up side by side. Calls may come from
@@ -177,14 +178,6 @@ class MathVerifier:
         self._workers: list[_Worker] = []
         self._failed_starts = 0
         self._lock = threading.Lock()
-
-    def __enter__(self) -> Self:
-        """Returns itself."""
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        """Stops the workers."""
-        self.close()
 
     def close(self) -> None:
         """Stops the workers; a later call would start new ones."""
