@@ -18,9 +18,10 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 Failure = Literal["time_limit", "error"]
+ValueT = TypeVar("ValueT")
 
 _REPEAT_S = 1.0  # seconds after which who has swallowed an interruption gets another
 _POLL_S = 0.5  # how often a caller looks whether the event loop still turns
@@ -95,6 +96,14 @@ def is_coroutine_function(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         type(function).__call__
     )
+
+
+def start_aside(function: Callable[[], ValueT]) -> Callable[[], ValueT]:
+    """Starts a call in a thread of its own; returns what waits for its value.
+
+    What it raises is raised there. The thread keeps no process from ending.
+    """
+    return _DaemonThreads().submit(function).result
 
 
 def check_any_succeeded(name: str, outcomes: Sequence[Settled]) -> None:

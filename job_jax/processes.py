@@ -147,14 +147,26 @@ def map_across_processes(
 
     Each process works on a contiguous part of the items. Values are plain JSON.
     """
+    return start_across_processes(items, lambda part: lambda: work(part))()
+
+
+def start_across_processes(
+    items: Sequence[Item],
+    start: Callable[[Sequence[Item]], Callable[[], list[Value]]],
+) -> Callable[[], list[Value]]:
+    """Starts work on each process's part of the items; returns what waits for all.
+
+    As `map_across_processes`, in two steps: `start(part)` begins, and returns what
+    waits for the part's values. All processes wait in the same order.
+    """
     if process_count() == 1:
-        return work(items)
-    start, end = (
+        return start(items)
+    first, end = (
         len(items) * number // process_count()
         for number in (process_index(), process_index() + 1)
     )
-    parts = all_gather_json(work(items[start:end]))
-    return [value for part in parts for value in part]
+    wait = start(items[first:end])
+    return lambda: [value for part in all_gather_json(wait()) for value in part]
 
 
 def barrier() -> None:

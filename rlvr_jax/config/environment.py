@@ -88,6 +88,7 @@ class Environment(EnvironmentConfig):
     timeout_s: PositiveFloat = 10.0  # of an answer; over it the episode is unverified
     concurrency: PositiveInt = 16  # answers at a time, of a `respond` that is async
     max_reply_characters: PositiveInt = 4096  # a longer reply: unverified
+    overlap: bool = False  # sample one half of a batch while the other half is answered
     # Around a reply: what a chat model reads between two turns of its own
     reply_template: str = _REPLY
 

@@ -1,20 +1,23 @@
 """Episodes: the policy and an environment in turns, sampled round by round.
 
 In each round every episode that goes on is sampled from all it has so far, up to the
-end of its turn; then the environment answers, for all episodes at once. What is drawn
+end of its turn; then the environment answers, for all episodes at once. An episode that
+waits for its answer is in no batch. With `environment.overlap` the batch is two halves
+from the second turn on, and one is sampled while the other is answered. What is drawn
 is a function of the key, the prompt, the sample's number and an episode's own tokens,
 as without an environment: a completion of one turn is the same either way.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from job_jax.processes import device_get, map_across_processes
+from job_jax.calls import start_aside
+from job_jax.processes import device_get, start_across_processes
 from rlvr_jax.config.environment import Environment
-from rlvr_jax.environments.calls import answer_turns, failed_reply
+from rlvr_jax.environments.calls import Call, answer_turns, failed_reply
 from rlvr_jax.rollouts.request import SampleRequest, draw_rollouts
 from rlvr_jax.run.setup import RunSetup
 from rlvr_jax.sampler import pad_prompts
@@ -106,18 +109,24 @@ def sample_episodes(setup: RunSetup, request: SampleRequest) -> Rollouts:
         request=request,
         prompts=prompts,
         max_turn_tokens=min(environment.max_turn_tokens or limit, limit),
+        overlap=environment.overlap,
     )
-    live = rows
-    slot_steps = 0
-    for turn in range(environment.max_turns):
-        drawn = sampler.draw(live, is_first=turn == 0)
-        slot_steps += int(drawn.slot_steps or 0)
-        _add_turns(live, drawn, setup.tokenizer, limit=limit)
-        live = [row for row in live if row.goes_on and row.number < num_rows]
-        room = limit if turn + 1 < environment.max_turns else 0
-        _answer_rows(environment, live, setup.tokenizer, limit=room)
-        live = [row for row in live if row.goes_on]
-        if not live:
+    drawn = sampler.draw_first()
+    slot_steps = int(drawn.slot_steps or 0)
+    _add_turns(rows, drawn, setup.tokenizer, limit=limit)
+    parts = [
+        _ask_environment(environment, part) for part in sampler.split(rows[:num_rows])
+    ]
+    for turn in range(1, environment.max_turns + 1):
+        room = limit if turn < environment.max_turns else 0
+        for at, part in enumerate(parts):
+            live = _add_replies(part, environment, setup.tokenizer, limit=room)
+            if live:
+                drawn = sampler.draw(live)
+                slot_steps += int(drawn.slot_steps or 0)
+                _add_turns(live, drawn, setup.tokenizer, limit=limit)
+            parts[at] = _ask_environment(environment, live)
+        if not any(part.rows for part in parts):
             break
     return dataclasses.replace(
         _gather_rows(rows, prompts, environment, width=limit),
@@ -134,17 +143,25 @@ class _TurnSampler:
     request: SampleRequest
     prompts: Prompts
     max_turn_tokens: int
+    overlap: bool
 
     @property
     def num_samples(self) -> int:
         """Returns how many episodes a prompt has."""
         return self.request.num_samples
 
-    def draw(self, rows: Sequence[_Row], *, is_first: bool) -> Rollouts:
+    def split(self, rows: Sequence[_Row]) -> list[Sequence[_Row]]:
+        """Returns the rows in the parts that are sampled together after turn one."""
+        starts = range(0, len(rows), self._part_size)
+        return [rows[start : start + self._part_size] for start in starts]
+
+    def draw_first(self) -> Rollouts:
+        """Returns the first turn of all rows, in NumPy."""
+        return self._sample(self.prompts, self.num_samples)
+
+    def draw(self, rows: Sequence[_Row]) -> Rollouts:
         """Returns a turn of each row, in NumPy; copies of the first may follow."""
-        if is_first:
-            return self._sample(self.prompts, self.num_samples)
-        filled = [*rows, *[rows[0]] * (self._num_rows - len(rows))]
+        filled = [*rows, *[rows[0]] * (self._part_size - len(rows))]
         contexts = [[*self._prompt_ids(row), *row.tokens] for row in filled]
         numbers = np.array([row.number for row in filled])
         begun = BegunRows(
@@ -159,8 +176,13 @@ class _TurnSampler:
         return self._sample(dataclasses.replace(prompts, begun=begun), 1)
 
     @property
-    def _num_rows(self) -> int:
-        return len(self.prompts.lengths) * self.num_samples
+    def _part_size(self) -> int:
+        """Returns the rows of a part: all, or half of them, whole on every device."""
+        num_rows = len(self.prompts.lengths) * self.num_samples
+        if not self.overlap:
+            return num_rows
+        multiple = self.setup.sampler_layout.mesh.size
+        return min(num_rows, -(-num_rows // (2 * multiple)) * multiple)
 
     def _prompt_ids(self, row: _Row) -> list[int]:
         p = row.number // self.num_samples
@@ -202,20 +224,45 @@ def _add_turns(
         )
 
 
-def _answer_rows(
-    environment: Environment, rows: Sequence[_Row], tokenizer: Tokenizer, *, limit: int
-) -> None:
-    """Appends the environment's answers; each process asks for its share of them.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _AskedRows:
+    """Rows whose turn the environment answers, and what waits for the answers."""
+
+    rows: list[_Row]
+    wait: Callable[[], list[dict[str, Any]]]
+
+
+def _ask_environment(environment: Environment, rows: Sequence[_Row]) -> _AskedRows:
+    """Asks for an answer to each row that goes on; each process asks for its share.
+
+    With `environment.overlap` the environment is at work when this returns, and else
+    once the answers are waited for.
+    """
+    live = [row for row in rows if row.goes_on]
+
+    def start(calls: Sequence[Call]) -> Callable[[], list[dict[str, Any]]]:
+        def answer() -> list[dict[str, Any]]:
+            return [
+                dataclasses.asdict(reply) for reply in answer_turns(environment, calls)
+            ]
+
+        return start_aside(answer) if environment.overlap and calls else answer
+
+    calls = [(row.problem, tuple(row.messages)) for row in live]
+    return _AskedRows(rows=live, wait=start_across_processes(calls, start))
+
+
+def _add_replies(
+    asked: _AskedRows, environment: Environment, tokenizer: Tokenizer, *, limit: int
+) -> list[_Row]:
+    """Waits for the answers, and appends them; returns the rows that go on.
 
     Rows that they leave no room within `limit` tokens end unfinished.
     """
-    answers = map_across_processes(
-        [(row.problem, tuple(row.messages)) for row in rows],
-        lambda calls: [
-            dataclasses.asdict(reply) for reply in answer_turns(environment, calls)
-        ],
-    )
-    for row, reply in zip(rows, map(_read_reply, answers), strict=True):
+    if not asked.rows:
+        return []
+    replies = map(_read_reply, asked.wait())
+    for row, reply in zip(asked.rows, replies, strict=True):
         row.tool_calls += reply.tool_calls
         if reply.done:
             row.end(reply)
@@ -227,6 +274,7 @@ def _answer_rows(
             row.end(failed_reply(why))
             continue
         row.add_reply(reply.text, tokens, room=limit - len(row.tokens))
+    return [row for row in asked.rows if row.goes_on]
 
 
 def _read_reply(fields: dict[str, Any]) -> Reply:

@@ -12,7 +12,14 @@ import threading
 import pytest
 
 from job_jax import calls
-from job_jax.calls import CallError, CallLimits, Outcome, call_each, call_metrics
+from job_jax.calls import (
+    CallError,
+    CallLimits,
+    Outcome,
+    call_each,
+    call_metrics,
+    start_aside,
+)
 
 LIMITS = CallLimits(timeout_s=0.3, concurrency=4)
 
@@ -250,3 +257,19 @@ def test_metrics_count_failures_by_cause_and_seconds():
         "mean_s": 2.75,
         "max_s": 5.0,
     }
+
+
+def test_a_call_aside_is_waited_for_later_and_raises_there():
+    begun, let_go = threading.Event(), threading.Event()
+
+    def work():
+        begun.set()
+        assert let_go.wait(10)
+        return 7
+
+    wait = start_aside(work)
+    assert begun.wait(10)
+    let_go.set()
+    assert wait() == 7
+    with pytest.raises(ZeroDivisionError):
+        start_aside(lambda: 1 / 0)()

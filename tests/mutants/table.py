@@ -650,17 +650,21 @@ MUTANTS = [
             "self.goes_on = len(tokens) < room",
             "self.goes_on = len(tokens) <= room",
         ),
+        a_half_waits_for_its_answers=(
+            "start_aside(answer) if environment.overlap and calls else answer",
+            "answer",
+        ),
         a_failure_is_an_end=(
             "reply.verdict is None or reply.verdict.failure is None",
             "True",
         ),
         filler_is_answered=(
-            "if row.goes_on and row.number < num_rows]",
-            "if row.goes_on]",
+            "sampler.split(rows[:num_rows])",
+            "sampler.split(rows)",
         ),
         a_last_reply=(
-            "if turn + 1 < environment.max_turns else 0",
             "if turn < environment.max_turns else 0",
+            "if turn <= environment.max_turns else 0",
         ),
     ),
     *_of(

@@ -2,7 +2,9 @@
 
 import dataclasses
 import functools
+import threading
 import zlib
+from typing import ClassVar
 
 import jax
 import numpy as np
@@ -54,6 +56,20 @@ class Echo(Environment):
             return Reply(done=True)
         words = ("e0", "e1 e2", "then e3 e4")[number % 3]
         return Reply(text=words, tool_calls=len(words.split()))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Waiting(Echo):
+    """Answers the last problem's first turns while others' second turns are drawn."""
+
+    asked: ClassVar[threading.Event] = threading.Event()
+    later_turn: ClassVar[threading.Event] = threading.Event()
+
+    def respond(self, problem, messages):
+        if problem.id.endswith(str(P - 1)) and len(messages) == 1:
+            self.asked.set()
+            assert self.later_turn.wait(2 * self.timeout_s)
+        return super().respond(problem, messages)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -245,6 +261,48 @@ def test_a_later_turn_is_asked_for_as_its_row(monkeypatch):
             assert own[S:] == rollouts.tokens[b, :length].tolist()
             assert not rollouts.policy_mask[b, length - 1]
             assert rollouts.policy_mask[b, length]
+
+
+def test_overlapped_halves_are_the_same_episodes():
+    _, problems, whole = _sampled()
+    _, _, halves = _sampled(Echo(overlap=True), problems)
+    assert _rows(halves) == _rows(whole)
+    assert halves.episodes == whole.episodes
+    np.testing.assert_allclose(halves.logprobs, whole.logprobs, rtol=0, atol=1e-5)
+
+
+def test_overlapped_halves_are_whole_on_every_device(monkeypatch):
+    """Of 8 x 4 rows on 8 devices 16 are drawn together."""
+    sizes = []
+    sample = RunSetup.sample
+
+    def sampled(self, weights, prompts, *args, **settings):
+        if prompts.begun is not None:
+            sizes.append(len(prompts.lengths))
+        return sample(self, weights, prompts, *args, **settings)
+
+    monkeypatch.setattr(RunSetup, "sample", sampled)
+    split, _ = _setup(Echo(overlap=True), num_devices=8)
+    _, problems, base = _sampled()
+    sizes.clear()
+    _, _, spread = _sampled(problems=problems, setup=split, batch_size=8)
+    assert _rows(spread)[: P * G] == _rows(base)
+    assert set(sizes) == {16}
+
+
+def test_one_half_is_answered_while_the_other_is_sampled(monkeypatch):
+    sample = RunSetup.sample
+
+    def sampled(self, weights, prompts, *args, **settings):
+        if prompts.begun is not None:
+            assert Waiting.asked.wait(5.0)
+            Waiting.later_turn.set()
+        return sample(self, weights, prompts, *args, **settings)
+
+    monkeypatch.setattr(RunSetup, "sample", sampled)
+    environment = Waiting(overlap=True, never_ends=True, timeout_s=5.0)
+    _, _, rollouts = _sampled(environment)
+    assert not any(episode.failed for episode in rollouts.episodes)
 
 
 @pytest.mark.parametrize(("room", "goes_on"), [(2, False), (3, True)])
