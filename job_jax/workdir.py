@@ -52,16 +52,12 @@ class Workdir:
         subdirectories: tuple[str, ...] = (),
     ):
         self.path = path
+        self._mutable_sections = mutable_sections
         if is_primary():
-            self._prepare(config, mutable_sections, subdirectories)
+            self._prepare(config, subdirectories)
         check_shared(path)
 
-    def _prepare(
-        self,
-        config: ConfigSection,
-        mutable_sections: tuple[str, ...],
-        subdirectories: tuple[str, ...],
-    ) -> None:
+    def _prepare(self, config: ConfigSection, subdirectories: tuple[str, ...]) -> None:
         path = self.path
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -76,18 +72,16 @@ class Workdir:
                 "with --workdir"
             ) from error
         if self.has_config:
-            saved = _read_config(self.config_path, type(config))
-            self._check_same_config(saved, config, mutable_sections)
+            self._check_config(_read_config(self.config_path, type(config)), config)
 
-    def _check_same_config(
-        self,
-        saved: ConfigSection,
-        config: ConfigSection,
-        mutable_sections: tuple[str, ...],
-    ) -> None:
-        """Raises WorkdirError unless the job that is here may go on with `config`."""
+    def _find_changes(self, saved: ConfigSection, config: ConfigSection) -> list[str]:
+        """Returns what differs between the two of what may not change."""
         lines = diff(saved, config)
-        if changed := [line for line in lines if not line.startswith(mutable_sections)]:
+        return [line for line in lines if not line.startswith(self._mutable_sections)]
+
+    def _check_config(self, saved: ConfigSection, config: ConfigSection) -> None:
+        """Raises WorkdirError unless the job that is here may go on with `config`."""
+        if changed := self._find_changes(saved, config):
             raise WorkdirError(
                 f"workdir {self.path} holds a run of another config "
                 f"({'; '.join(changed)}); {self.mend_of_other_config()}"

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 import job_jax.workdir
-from job_jax.config_io import diff
 from job_jax.files import latest_step, write_atomically, write_json
 from job_jax.processes import is_primary
 from job_jax.schema import ConfigSection
@@ -85,21 +84,14 @@ class Workdir(job_jax.workdir.Workdir):
             "where this run is, or the config it was made with"
         )
 
-    def _check_same_config(
-        self,
-        saved: ConfigSection,
-        config: ConfigSection,
-        mutable_sections: tuple[str, ...],
-    ) -> None:
+    def _check_config(self, saved: ConfigSection, config: ConfigSection) -> None:
         assert isinstance(saved, Config)
         assert isinstance(config, Config)
         steps = saved.train.steps, config.train.steps
         train = dataclasses.replace(saved.train, steps=steps[1])
         longer = dataclasses.replace(saved, train=train)
-        if steps[0] == steps[1] or any(
-            not line.startswith(mutable_sections) for line in diff(longer, config)
-        ):
-            super()._check_same_config(saved, config, mutable_sections)
+        if steps[0] == steps[1] or self._find_changes(longer, config):
+            super()._check_config(saved, config)
             return
         done = latest_step(self.checkpoints / "train") or 0
         if reason := _reason_against(saved, steps[1], done=done):
