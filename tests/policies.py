@@ -11,8 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from rlvr_jax.config import LoRAConfig, ModelConfig
+from job_jax.config import MeshConfig
+from rlvr_jax.config import Config, LoRAConfig, ModelConfig, SFTConfig, TrainConfig
 from rlvr_jax.models import Transformer, lora
+from rlvr_jax.tasks import ChainMix, FiniteFieldTask
 
 VOCAB_SIZE = 23
 EOS = 1
@@ -24,6 +26,15 @@ TINY = ModelConfig(
     num_kv_heads=2,
     head_dim=8,
     max_seq_len=64,
+)
+_CHAINS = ChainMix(chain_lengths=(1,))
+# A run of one layer on eight devices, which begins with RL.
+TINY_RUN = Config(
+    task=FiniteFieldTask(modulus=5, sft=_CHAINS, train=_CHAINS, eval=_CHAINS),
+    model=dataclasses.replace(TINY, num_layers=1, max_seq_len=128),
+    mesh=MeshConfig(data=2, fsdp=2, tensor=2),
+    sft=SFTConfig(steps=0),
+    train=TrainConfig(batch_size=8, group_size=2),
 )
 
 

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 ModuleName = Literal[
     "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"
 ]
+Aggregation = Literal[
+    "token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "seq_mean_token_sum_norm"
+]
 _PUBLISHED_REWARDS = (
     *("correctness", "format", "confidence", "random", "wrong_label", "judge"),
 )
@@ -121,12 +124,7 @@ class PolicyObjective(OpenSection):
 
     registry: ClassVar[Registry] = OBJECTIVES
 
-    aggregation: Literal[
-        "token_mean",
-        "seq_mean_token_mean",
-        "seq_mean_token_sum",
-        "seq_mean_token_sum_norm",
-    ] = "token_mean"
+    aggregation: Aggregation = "token_mean"
     kl_coef: NonNegativeFloat = 0.0  # beta; 0 keeps no reference policy, at no cost
     kl_estimator: Literal["k1", "k2", "k3"] = "k3"
     entropy_coef: float = 0.0

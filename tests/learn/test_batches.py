@@ -1,11 +1,13 @@
 """Batches: whole groups, no token lost, weights made before anything is cut."""
 
 import dataclasses
+from typing import get_args
 
 import jax
 import numpy as np
 import pytest
 
+from rlvr_jax.config.learn import Aggregation
 from rlvr_jax.learn.batches import (
     batch_from_rollouts,
     batch_from_solutions,
@@ -94,15 +96,7 @@ def test_micro_batches_are_as_wide_as_their_longest_completion(count, bucket, wi
     assert set.union(*map(_tokens, parts)) == _tokens(batch)
 
 
-@pytest.mark.parametrize(
-    "aggregation",
-    [
-        "token_mean",
-        "seq_mean_token_mean",
-        "seq_mean_token_sum",
-        "seq_mean_token_sum_norm",
-    ],
-)
+@pytest.mark.parametrize("aggregation", get_args(Aggregation))
 def test_token_weights_survive_every_cut(aggregation):
     """What a token weighs is the minibatch's affair, not the micro-batch's."""
     whole = with_loss_weights(_batch(), aggregation=aggregation, max_length=T)
@@ -174,15 +168,7 @@ def test_no_order_cut_or_padding_changes_what_is_kept():
         )
 
 
-@pytest.mark.parametrize(
-    "aggregation",
-    [
-        "token_mean",
-        "seq_mean_token_mean",
-        "seq_mean_token_sum",
-        "seq_mean_token_sum_norm",
-    ],
-)
+@pytest.mark.parametrize("aggregation", get_args(Aggregation))
 def test_what_is_not_kept_weighs_nothing_and_means_are_over_the_rest(aggregation):
     batch = mask_low_entropy_tokens(_batch(), ENTROPIES, fraction=0.3)
     kept = batch.loss_mask.copy()
@@ -205,15 +191,7 @@ def test_what_is_not_kept_weighs_nothing_and_means_are_over_the_rest(aggregation
         )
 
 
-@pytest.mark.parametrize(
-    "aggregation",
-    [
-        "token_mean",
-        "seq_mean_token_mean",
-        "seq_mean_token_sum",
-        "seq_mean_token_sum_norm",
-    ],
-)
+@pytest.mark.parametrize("aggregation", get_args(Aggregation))
 def test_groups_of_zero_variance_can_weigh_nothing_and_count_nowhere(aggregation):
     """The second group's advantages are all 0; the third's are only in part."""
     advantages = np.where(np.arange(P * G) // G == 1, 0.0, 1.0).astype(np.float32)
@@ -235,15 +213,7 @@ def test_groups_of_zero_variance_can_weigh_nothing_and_count_nowhere(aggregation
     ).loss_weights.any()
 
 
-@pytest.mark.parametrize(
-    "aggregation",
-    [
-        "token_mean",
-        "seq_mean_token_mean",
-        "seq_mean_token_sum",
-        "seq_mean_token_sum_norm",
-    ],
-)
+@pytest.mark.parametrize("aggregation", get_args(Aggregation))
 def test_a_minibatch_that_keeps_nothing_has_no_weight(aggregation):
     batch = dataclasses.replace(_batch(), loss_mask=np.zeros_like(MASK))
     assert not with_loss_weights(

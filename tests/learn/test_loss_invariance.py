@@ -8,6 +8,7 @@ import functools
 import itertools
 import json
 import pathlib
+from typing import get_args
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 
 from rlvr_jax.config import LossConfig
+from rlvr_jax.config.learn import Aggregation
 from rlvr_jax.learn.losses import aggregation_weights, policy_loss
 
 GOLDEN = json.loads(
@@ -26,12 +28,7 @@ MASK = np.arange(7) < INPUTS["lengths"][:, None]
 
 LEVELS = ("token", "sequence", "trajectory")
 CLIPPINGS = ("ppo", "cispo", "reinforce")
-AGGREGATIONS = (
-    "token_mean",
-    "seq_mean_token_mean",
-    "seq_mean_token_sum",
-    "seq_mean_token_sum_norm",
-)
+AGGREGATIONS = get_args(Aggregation)
 # Every level, clipping and aggregation, each with KL and entropy terms; the estimators
 # take turns, so that each meets each of the others.
 CONFIGS = [

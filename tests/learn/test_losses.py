@@ -1,6 +1,7 @@
 """The policy loss: its theorems, on numbers small enough to check by hand."""
 
 import itertools
+from typing import get_args
 
 import jax
 import jax.numpy as jnp
@@ -8,16 +9,12 @@ import numpy as np
 import pytest
 
 from rlvr_jax.config import LossConfig
+from rlvr_jax.config.learn import Aggregation
 from rlvr_jax.learn.losses import aggregation_weights, policy_loss
 
 LEVELS = ("token", "sequence", "trajectory")
 CLIPPINGS = ("ppo", "cispo", "reinforce")
-AGGREGATIONS = (
-    "token_mean",
-    "seq_mean_token_mean",
-    "seq_mean_token_sum",
-    "seq_mean_token_sum_norm",
-)
+AGGREGATIONS = get_args(Aggregation)
 VARIANTS = list(itertools.product(LEVELS, CLIPPINGS))
 LENGTHS = np.array([5, 1, 3, 5, 2, 4])
 MAX_LENGTH = 7

@@ -5,6 +5,7 @@ them, under every aggregation and ratio.
 """
 
 import dataclasses
+from typing import get_args
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from rlvr_jax.config import LossConfig, RFGOConfig
+from rlvr_jax.config.learn import Aggregation
 from rlvr_jax.learn.batches import mask_low_entropy_tokens, with_loss_weights
 from rlvr_jax.learn.logprobs import TokenScores
 from rlvr_jax.learn.objectives import policy_objective, supervised_objective
@@ -81,15 +83,7 @@ def _without_environment(batch, scores):
 
 
 @pytest.mark.parametrize("level", ["token", "sequence", "trajectory"])
-@pytest.mark.parametrize(
-    "aggregation",
-    [
-        "token_mean",
-        "seq_mean_token_mean",
-        "seq_mean_token_sum",
-        "seq_mean_token_sum_norm",
-    ],
-)
+@pytest.mark.parametrize("aggregation", get_args(Aggregation))
 def test_an_episode_has_the_loss_of_what_the_policy_wrote(aggregation, level):
     config = LossConfig(
         importance_sampling_level=level,

@@ -7,12 +7,12 @@ import shutil
 import jax
 import numpy as np
 import pytest
-from policies import TINY, named
+from policies import TINY_RUN, named
 
 from job_jax.checkpoint import CheckpointMismatchError, StageCheckpoints
-from job_jax.config import CheckpointConfig, MeshConfig
+from job_jax.config import CheckpointConfig
 from job_jax.config_io import to_json
-from rlvr_jax.config import Config, LoRAConfig, SFTConfig, TokenizerConfig, TrainConfig
+from rlvr_jax.config import LoRAConfig, TokenizerConfig
 from rlvr_jax.learn.objectives import supervised_objective
 from rlvr_jax.learn.update import Updater
 from rlvr_jax.run.lineage import Lineage
@@ -26,17 +26,9 @@ from rlvr_jax.run.start import (
 )
 from rlvr_jax.run.trainable import split_trainable
 from rlvr_jax.run.workdir import START, Workdir
-from rlvr_jax.tasks import ChainMix, FilesTask, FiniteFieldTask
+from rlvr_jax.tasks import FilesTask
 
 LORA = LoRAConfig(rank=2, target_modules=("q_proj", "down_proj"))
-MIX = ChainMix(chain_lengths=(1,))
-CONFIG = Config(
-    task=FiniteFieldTask(modulus=5, sft=MIX, train=MIX, eval=MIX),
-    model=dataclasses.replace(TINY, num_layers=1, max_seq_len=128),
-    mesh=MeshConfig(data=2, fsdp=2, tensor=2),
-    sft=SFTConfig(steps=0),
-    train=TrainConfig(batch_size=8, group_size=2),
-)
 STEP, BATCHES = 4, 7
 
 
@@ -52,7 +44,7 @@ def updater(setup):
 
 @pytest.fixture(scope="module")
 def setup(tmp_path_factory):
-    return open_setup(CONFIG, tmp_path_factory.mktemp("run"), stages=("train",))
+    return open_setup(TINY_RUN, tmp_path_factory.mktemp("run"), stages=("train",))
 
 
 def write_checkpoint(path, stage, config, state):
@@ -70,7 +62,7 @@ def old(setup, tmp_path):
     with jax.set_mesh(setup.mesh):
         state = updater(setup).init(setup.initial_params())
         state = jax.tree.map(lambda x: x + np.ones((), x.dtype), state)
-        write_checkpoint(tmp_path / "old", "train", CONFIG, state)
+        write_checkpoint(tmp_path / "old", "train", TINY_RUN, state)
         yield tmp_path / "old"
 
 
@@ -94,7 +86,7 @@ def test_the_policy_is_the_other_runs(setup, old, tmp_path, has_optimizer):
         np.testing.assert_array_equal(array, first[name] + 1, err_msg=name)
     assert count_earlier_batches(workdir) == BATCHES
     assert find_checkpoint(workdir.path) == (workdir.checkpoints / START, STEP)
-    assert count_earlier_batches(Workdir(tmp_path / "anew", CONFIG)) == 0
+    assert count_earlier_batches(Workdir(tmp_path / "anew", TINY_RUN)) == 0
 
 
 def test_moments_are_taken_along_and_steps_are_counted_anew(setup, old, tmp_path):
@@ -117,7 +109,7 @@ def test_moments_are_taken_along_and_steps_are_counted_anew(setup, old, tmp_path
 def test_adapters_are_merged_into_what_they_stood_beside(setup, old, tmp_path):
     """A of 0 and B of 1 change nothing; of 1 each, W grows by alpha / rank * rank."""
     adapted = dataclasses.replace(
-        CONFIG, train=dataclasses.replace(CONFIG.train, lora=LORA)
+        TINY_RUN, train=dataclasses.replace(TINY_RUN.train, lora=LORA)
     )
     theirs = dataclasses.replace(setup, config=adapted)
     trainable = split_trainable(theirs, setup.initial_params)
@@ -148,14 +140,14 @@ def test_from_before_rl_no_batches_were_asked(setup, old, tmp_path):
 
 def test_it_is_copied_once(setup, old, tmp_path):
     workdir = go_on(setup, old, tmp_path / "new")
-    workdir.write_config(CONFIG, device="abacus")
+    workdir.write_config(TINY_RUN, device="abacus")
     shutil.rmtree(old)
     go_on(setup, old, tmp_path / "new")
 
 
 def test_other_shapes_are_refused_in_one_line(setup, old, tmp_path):
-    wide = dataclasses.replace(CONFIG.model, intermediate_size=64)
-    config = dataclasses.replace(CONFIG, model=wide)
+    wide = dataclasses.replace(TINY_RUN.model, intermediate_size=64)
+    config = dataclasses.replace(TINY_RUN, model=wide)
     other = open_setup(config, tmp_path / "unused", stages=("train",))
     for has_optimizer in (False, True):
         with pytest.raises(CheckpointMismatchError) as refused:
@@ -166,13 +158,13 @@ def test_other_shapes_are_refused_in_one_line(setup, old, tmp_path):
 
 def test_a_tokenizer_that_was_learned_there_is_used_here(old, tmp_path):
     learned = dataclasses.replace(
-        CONFIG,
+        TINY_RUN,
         task=FilesTask(train_path="train.jsonl", eval_path="eval.jsonl"),
         tokenizer=TokenizerConfig(kind="sentencepiece"),
     )
     (old / "tokenizer.model").write_bytes(b"pieces")
     lineage = Lineage(workdir=str(old), stage="train", step=STEP, has_optimizer=False)
-    for config in (learned, CONFIG):
+    for config in (learned, TINY_RUN):
         workdir = Workdir(tmp_path / "new", config)
         copy_tokenizer(config, workdir, lineage)
         assert workdir.tokenizer_path.exists() == (config is learned)

@@ -8,20 +8,13 @@ import numpy as np
 import pytest
 from flax import nnx
 from jax.sharding import PartitionSpec as Spec
-from policies import TINY, named
+from policies import TINY_RUN, named
 from safetensors.numpy import load_file
 
 from job_jax.checkpoint import StageCheckpoints
-from job_jax.config import CheckpointConfig, MeshConfig
+from job_jax.config import CheckpointConfig
 from job_jax.config_io import to_json
-from rlvr_jax.config import (
-    Config,
-    LoRAConfig,
-    LossConfig,
-    OptimizerConfig,
-    SFTConfig,
-    TrainConfig,
-)
+from rlvr_jax.config import LoRAConfig, LossConfig, OptimizerConfig
 from rlvr_jax.convert import main as convert
 from rlvr_jax.data import encode_prompts
 from rlvr_jax.learn.batches import batch_from_rollouts, with_loss_weights
@@ -32,16 +25,10 @@ from rlvr_jax.run.load import load_checkpoint_params
 from rlvr_jax.run.setup import open_setup
 from rlvr_jax.run.trainable import split_trainable
 from rlvr_jax.sampler import sample
-from rlvr_jax.tasks import ChainMix, FiniteFieldTask
 
 LORA = LoRAConfig(rank=2, alpha=8.0, target_modules=("q_proj", "down_proj"))
-MIX = ChainMix(chain_lengths=(1,))
-CONFIG = Config(
-    task=FiniteFieldTask(modulus=5, sft=MIX, train=MIX, eval=MIX),
-    model=dataclasses.replace(TINY, num_layers=1, max_seq_len=128),
-    mesh=MeshConfig(data=2, fsdp=2, tensor=2),
-    sft=SFTConfig(steps=0),
-    train=TrainConfig(batch_size=8, group_size=2, lora=LORA),
+CONFIG = dataclasses.replace(
+    TINY_RUN, train=dataclasses.replace(TINY_RUN.train, lora=LORA)
 )
 P, G, T = 8, 2, 6
 
