@@ -83,9 +83,7 @@ def execute(invocation: Invocation) -> None:
         compile_only.print_report(config, topology)
     elif invocation.dry_run or invocation.workdir is None:
         start_jax(stand_in_mesh(config.mesh, topology) if topology else config.mesh)
-        print(dry_run.describe(config, topology))
-        if invocation.lineage:
-            print(f"goes on from {invocation.lineage}; a copy is in checkpoints/start")
+        print(dry_run.describe(config, topology, lineage=invocation.lineage))
     else:
         start_jax(config.mesh, multi_process=True)
         asked = {"stage": invocation.stage, "config": to_json(config)}

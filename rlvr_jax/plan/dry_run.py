@@ -19,6 +19,7 @@ from rlvr_jax.models import Transformer, abstract_params, replicated_params
 from rlvr_jax.models.huggingface import hf_vocab_size
 from rlvr_jax.plan.memory import disk_bytes, resident_bytes, sampling_bytes
 from rlvr_jax.plan.topology import Topology, parse_topology
+from rlvr_jax.run.lineage import Lineage
 from rlvr_jax.run.setup import open_setup
 from rlvr_jax.run.trainable import abstract_policy_parts
 from rlvr_jax.sampler import SamplerLayout, update_mesh
@@ -26,13 +27,16 @@ from rlvr_jax.sampler import SamplerLayout, update_mesh
 _MIB = 1 << 20
 
 
-def describe(config: Config, topology: str | None = None) -> str:
+def describe(
+    config: Config, topology: str | None = None, *, lineage: Lineage | None = None
+) -> str:
     """Returns the plan of a run as text. Raises ConfigError where it could not run.
 
     With `topology` ("v5e:4x4") the plan is for the chips of that slice, which need not
     be there: CPU devices stand in for them, as many as the slice has. If the checkpoint
     to start from is missing, the plan is of shapes alone: neither tokenizer nor
-    problems are checked, and the text says so.
+    problems are checked, and the text says so. `lineage` is the checkpoint of another
+    run that the run goes on from.
     """
     chips = parse_topology(topology) if topology else None
     devices = _plan_devices(chips)
@@ -45,7 +49,16 @@ def describe(config: Config, topology: str | None = None) -> str:
         )
         lines = [f"there is no {start}: neither tokenizer nor data checked"]
         layout = SamplerLayout.from_config(config, policy, mesh, devices)
-        return _format(config, mesh, layout, policy, num_rows, chips=chips, lines=lines)
+        return _format(
+            config,
+            mesh,
+            layout,
+            policy,
+            num_rows,
+            chips=chips,
+            lines=lines,
+            lineage=lineage,
+        )
     with tempfile.TemporaryDirectory() as scratch:
         setup = open_setup(config, Path(scratch) / "tokenizer.model", devices=devices)
         config.probe.check_before_run(config, setup.tokenizer.encode)
@@ -58,6 +71,7 @@ def describe(config: Config, topology: str | None = None) -> str:
             setup.vocab_size,
             chips=chips,
             lines=setup.dropped_report(),
+            lineage=lineage,
         )
 
 
@@ -96,6 +110,7 @@ def _format(
     *,
     chips: Topology | None,
     lines: list[str],
+    lineage: Lineage | None,
 ) -> str:
     graphdef, params = nnx.graphdef(policy), abstract_params(policy, mesh)
     parts = abstract_policy_parts(graphdef, params, mesh, config.train.lora)
@@ -133,12 +148,13 @@ def _format(
             *([f"staleness   {_schedule(staleness)}"] if staleness else []),
             *tables,
             "disk in the workdir, at most:",
-            *_table(disk_bytes(config, parts)),
+            *_table(disk_bytes(config, params, parts, lineage=lineage)),
             *(
                 f"whole on each device: {axis}"
                 for axis in replicated_params(policy, mesh)
             ),
             *lines,
+            *([f"goes on from {lineage}"] if lineage else []),
         ]
     )
 

@@ -10,6 +10,7 @@ from jax.sharding import Mesh
 
 from job_jax.mesh import partition_spec
 from rlvr_jax.config import Config
+from rlvr_jax.run.lineage import Lineage
 from rlvr_jax.run.trainable import PolicyParts
 from rlvr_jax.sampler import SamplerLayout
 
@@ -58,24 +59,37 @@ def sampling_bytes(
     }
 
 
-def disk_bytes(config: Config, params: PolicyParts) -> dict[str, int]:
+def disk_bytes(
+    config: Config, policy: Any, params: PolicyParts, *, lineage: Lineage | None
+) -> dict[str, int]:
     """Returns the bytes that a run writes at most, by folder of its workdir.
 
-    Checkpoints hold what is trained and both moments; `activations` are those that a
-    probe is trained on, in bfloat16. Text files are small beside them.
+    Checkpoints hold what is trained and both moments; `checkpoints/start` has the
+    parameters of `policy` that a run goes on from, with moments if they are taken
+    along; `activations` are those that a probe is trained on, in bfloat16. Text files
+    are small beside them.
     """
-    moments = np.dtype(config.train.optimizer.moments_dtype).itemsize
-    whole = sum(
-        math.prod(x.shape) * (x.dtype.itemsize + 2 * moments)
-        for x in jax.tree.leaves(params.trained)
-    )
+    moments = 2 * np.dtype(config.train.optimizer.moments_dtype).itemsize
     num_stages = bool(config.sft.steps) + bool(config.train.steps)
-    disk = {"checkpoints": num_stages * config.checkpoint.max_to_keep * whole}
+    kept = num_stages * config.checkpoint.max_to_keep
+    disk = {"checkpoints": kept * _saved_bytes(params.trained, moments=moments)}
+    if lineage is not None:
+        disk["checkpoints/start"] = _saved_bytes(
+            policy, moments=moments if lineage.has_optimizer else 0
+        )
     if config.probe.enabled:
         completions = config.probe.num_problems * config.train.group_size
         tokens = completions * config.model.max_seq_len
         disk["activations"] = 2 * tokens * config.model.hidden_size
     return disk
+
+
+def _saved_bytes(tree: Any, *, moments: int) -> int:
+    """Returns the bytes of arrays on disk, with `moments` bytes beside each element."""
+    return sum(
+        math.prod(leaf.shape) * (leaf.dtype.itemsize + moments)
+        for leaf in jax.tree.leaves(tree)
+    )
 
 
 def shard_bytes(tree: Any, *, itemsize: int | None = None) -> int:

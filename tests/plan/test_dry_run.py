@@ -19,6 +19,7 @@ from rlvr_jax.config import (
     TrainConfig,
 )
 from rlvr_jax.plan.dry_run import describe
+from rlvr_jax.run.lineage import Lineage
 
 CONFIG = Config(
     model=ModelConfig(num_layers=1, hidden_size=64, num_heads=2, num_kv_heads=2),
@@ -96,3 +97,20 @@ def test_the_command_plans_for_more_chips_than_the_machine_has_cores():
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "mesh        data 1 x fsdp 16 x tensor 1" in done.stdout
     assert "16 chips of v5e:4x4" in done.stdout
+
+
+@pytest.mark.parametrize(("has_optimizer", "copies"), [(False, 1), (True, 3)])
+def test_what_a_run_goes_on_from_is_on_its_disk(has_optimizer, copies):
+    """A copy of the policy, and of both float32 moments where they are taken along."""
+    lineage = Lineage(
+        workdir="/runs/a", stage="train", step=7, has_optimizer=has_optimizer
+    )
+    text = describe(CONFIG, "v5e:2x2", lineage=lineage)
+    sizes = parts(text)
+    # Two stages keep two checkpoints each, of parameters and two moments.
+    assert sizes["checkpoints"] == pytest.approx(
+        2 * 2 * 3 / copies * sizes["checkpoints/start"], abs=0.6
+    )
+    assert sizes["checkpoints/start"] > 0
+    assert f"goes on from {lineage}" in text
+    assert "checkpoints/start" not in parts(describe(CONFIG, "v5e:2x2"))
