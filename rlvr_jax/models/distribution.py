@@ -14,6 +14,8 @@ from rlvr_jax.config import SamplingConfig
 
 # A logit whose probability is exactly 0; finite, so that 0 log 0 is 0 and not NaN.
 _EXCLUDED_LOGIT = -1e30
+# Around what runs only where tokens are cut off: `plan.program_costs` goes by it.
+TRUNCATION_SCOPE = "truncation"
 
 
 @jax.tree_util.register_dataclass
@@ -89,11 +91,16 @@ def sampling_logits(
     if num_real_tokens is not None and num_real_tokens < logits.shape[-1]:
         unknown_V = jnp.arange(logits.shape[-1], dtype=jnp.int32) >= num_real_tokens
         scaled_CV = jnp.where(unknown_V[None], _EXCLUDED_LOGIT, scaled_CV)
+
+    def truncated() -> jax.Array:
+        with jax.named_scope(TRUNCATION_SCOPE):
+            return _truncation_mask(
+                jax.lax.stop_gradient(scaled_CV), sampling, sampled_tokens
+            )
+
     kept_CV = jax.lax.cond(
         greedy | (sampling.top_k > 0) | (sampling.top_p < 1),
-        lambda: _truncation_mask(
-            jax.lax.stop_gradient(scaled_CV), sampling, sampled_tokens
-        ),
+        truncated,
         lambda: jnp.ones(scaled_CV.shape, bool),
     )
     return jnp.where(kept_CV, scaled_CV, _EXCLUDED_LOGIT)

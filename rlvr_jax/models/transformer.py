@@ -310,31 +310,31 @@ class Transformer(nnx.Module):
             length=(cache[0] if unrolled else cache).keys.shape[-2],
         )
 
-        def write(past: jax.Array, new: jax.Array) -> jax.Array:
-            return jax.lax.dynamic_update_slice_in_dim(past, new, column, axis=2)
-
         def step(
             block: Block,
             x_B1D: jax.Array,
             context: AttentionContext,
-            layer_input: tuple[KeyValues, ...],
+            layer_input: tuple[KeyValues, Any],
         ) -> tuple[Array, KeyValues]:
             shared, past = layer_input
             query_B1NH, new = block.project_qkv(x_B1D, context)
-            own = jax.tree.map(write, past, new)
+            if unrolled:
+                written = own = past.with_column(new, column)
+            else:
+                stacked, layer = past
+                written = stacked.with_column(new, column, layer=layer)
+                own = written.of_layer(layer)
             mixed_B1NH = block.attend(query_B1NH, own, context, shared)
-            return block.residual_and_mlp(x_B1D, mixed_B1NH), own
+            return block.residual_and_mlp(x_B1D, mixed_B1NH), written
 
-        layer_inputs: Any = (prefix.key_values, cache)
-        if unrolled:
-            layer_inputs = tuple(zip(*layer_inputs, strict=True))
         activations, cache = self._run_layers(
             step,
             tokens[:, None],
             contexts,
-            layer_inputs=layer_inputs,
+            layer_inputs=prefix.key_values,
             layers=layers,
             intervention=intervention,
+            cache=cache,
         )
         return activations.hidden[:, 0], cache
 
@@ -350,11 +350,12 @@ class Transformer(nnx.Module):
         layers: Any,
         capture_layers: tuple[int, ...] = (),
         intervention: Intervention | None = None,
+        cache: Any = None,
     ) -> tuple[Activations, Any]:
         """Returns the activations of a pass, and what `step` returned for each layer.
 
         `layer_inputs` holds an input of each layer, stacked or in a tuple as the layers
-        are.
+        are; `cache` what each may change (`layer_loop`).
         """
         config = self.config
         check_layers(
@@ -383,6 +384,7 @@ class Transformer(nnx.Module):
             layer_inputs=layer_inputs,
             capture_layers=capture_layers,
             intervention=intervention,
+            cache=cache,
         )
         hidden_BTD = self.final_norm(x_BTD)
         if config.sequence_parallel:

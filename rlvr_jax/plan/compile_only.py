@@ -21,7 +21,7 @@ import jax
 
 from job_jax.command import UsageError
 from rlvr_jax.config import Config
-from rlvr_jax.plan.program_costs import program_costs
+from rlvr_jax.plan.program_costs import ProgramCosts, program_costs
 from rlvr_jax.plan.step_programs import StepPrograms
 from rlvr_jax.plan.topology import Chip, Topology, parse_topology
 from rlvr_jax.sampler import update_mesh
@@ -54,10 +54,12 @@ def compile_report(
 
     `fits` is whether every phase's peak stays below the chip's memory; where it does
     not, `shrink` names the tightest phase, its largest part and what makes it smaller.
-    Each program's costs are those of one run on one chip (`plan.program_costs`), and
-    `predicted_s` what they would take at the chip's peaks. `log` gets a line before and
-    after each program. After a KeyboardInterrupt the report is of what was compiled:
-    `not_compiled` names the rest, and `fits` is null unless it is known to be false.
+    Each program's costs are those of one run on one chip (`plan.program_costs`),
+    `per_token` what all chips together spend on each token of the completions, at the
+    limit, and `predicted_s` what a chip would take at its peaks. `log` gets a line
+    before and after each program. After a KeyboardInterrupt the report is of what was
+    compiled: `not_compiled` names the rest, and `fits` is null unless it is known to be
+    false.
     Raises UsageError where the slice is unknown, ConfigError where the mesh does not
     fit it.
     """
@@ -73,12 +75,10 @@ def compile_report(
         with jax.set_mesh(mesh):  # a thread has its own
             for place, (name, lower) in enumerate(lowerings.items(), start=1):
                 yield f"{name} ({place} of {len(lowerings)}): compiling"
-                stats = _program_stats(
-                    lower, slice_.chip, unbounded_trips=step.unbounded_trips
-                )
+                stats = _program_stats(lower, slice_.chip, step)
                 if name == "sampler":
                     stats["weights_bytes"] = step.sampler_weights_bytes
-                programs[name] = stats
+                programs[name] = stats | _costs_per_token(name, stats, step)
                 yield _describe_program(peaks(name, stats), stats, slice_.chip)
 
     peaks = functools.partial(
@@ -228,7 +228,7 @@ def suggest_shrink(
 
 
 def _program_stats(
-    lower: Callable[[], Any], chip: Chip, *, unbounded_trips: int
+    lower: Callable[[], Any], chip: Chip, step: StepPrograms
 ) -> dict[str, Any]:
     """Returns one program's memory, costs and predicted and compilation seconds."""
     start = time.perf_counter()
@@ -239,7 +239,11 @@ def _program_stats(
             raise
         return {"error": " ".join(str(error).split())[:400]}
     memory = compiled.memory_analysis()
-    costs = program_costs(compiled.as_text(), unbounded_trips=unbounded_trips)
+    costs = program_costs(
+        compiled.as_text(),
+        unbounded_trips=step.unbounded_trips,
+        skipped_scopes=step.skipped_scopes,
+    )
     return {
         "arguments_bytes": memory.argument_size_in_bytes,
         "outputs_bytes": memory.output_size_in_bytes,
@@ -249,6 +253,26 @@ def _program_stats(
         **dataclasses.asdict(costs),
         "predicted_s": chip.predict_seconds(costs),
         "compile_s": time.perf_counter() - start,
+    }
+
+
+def _costs_per_token(
+    name: str, stats: Mapping[str, Any], step: StepPrograms
+) -> dict[str, dict[str, float]]:
+    """Returns {"per_token": costs}: of all chips, for one token of the completions.
+
+    Nothing where a program is not for completions, or did not fit.
+    """
+    tokens = step.completion_tokens(name)
+    if "flops" not in stats or not tokens:
+        return {}
+    mesh = step.sampler_mesh if name == "sampler" else step.mesh
+    share = mesh.size / tokens
+    return {
+        "per_token": {
+            field.name: share * stats[field.name]
+            for field in dataclasses.fields(ProgramCosts)
+        }
     }
 
 

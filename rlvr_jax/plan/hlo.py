@@ -10,7 +10,8 @@ _INSTRUCTION = re.compile(r"^\s+(ROOT )?%?([\w.\-]+) = (.+?) ([a-z][\w\-]*)\((.*
 _ARRAY = re.compile(r"([a-z]+\d*)\[([\d,]*)\](?:\{([^}]*)\})?")
 _BITS = re.compile(r"\d+")
 _NAME = re.compile(r"%([\w.\-]+)")
-_VMEM = "S(1)"  # how a TPU program marks what lies in the core's own memory
+# How a TPU program marks what lies in memory of the core's own.
+_OTHER_MEMORY = re.compile(r"S\([1-9]\d*\)")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,7 +69,7 @@ def _arrays(text: str) -> Iterable[Array]:
         yield Array(
             dtype=dtype,
             sides=tuple(int(side) for side in sides.split(",") if side),
-            in_hbm=_VMEM not in layout,
+            in_hbm=not _OTHER_MEMORY.search(layout),
         )
 
 

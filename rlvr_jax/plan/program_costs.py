@@ -8,7 +8,6 @@ the program's text, and a collective counts once a run of the code around it.
 import collections
 import dataclasses
 import functools
-import itertools
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -81,13 +80,16 @@ class ProgramCosts:
         )
 
 
-def program_costs(hlo: str, *, unbounded_trips: int = 1) -> ProgramCosts:
+def program_costs(
+    hlo: str, *, unbounded_trips: int = 1, skipped_scopes: Sequence[str] = ()
+) -> ProgramCosts:
     """Returns the costs of a compiled program from its text.
 
     A loop runs as often as the constant that its condition compares with, which is what
     scans and counted loops have, or N times where it stands itself in
     `jax.named_scope("trips_N")`; another runs `unbounded_trips` times. Of a
-    conditional's branches the most expensive counts.
+    conditional's branches the most expensive counts, of those that have nothing in
+    `skipped_scopes`, the named scopes that never run.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -97,15 +99,16 @@ def program_costs(hlo: str, *, unbounded_trips: int = 1) -> ProgramCosts:
         >>> program_costs(compiled.as_text()).flops == 5 * 2 * 8**3
         True
     """
-    return _Program(hlo, unbounded_trips).costs()
+    return _Program(hlo, unbounded_trips, skipped_scopes).costs()
 
 
 class _Program:
     """A program's computations, each parsed once."""
 
-    def __init__(self, hlo: str, unbounded_trips: int):
+    def __init__(self, hlo: str, unbounded_trips: int, skipped_scopes: Sequence[str]):
         self._computations, self._entry = parse_hlo(hlo)
         self._unbounded_trips = unbounded_trips
+        self._skipped_scopes = skipped_scopes
 
     def costs(self) -> ProgramCosts:
         """Returns the costs of the entry computation."""
@@ -128,12 +131,21 @@ class _Program:
         if line.opcode == "while":
             return self._costs_of(_called(line)[0]).times(self._trips(line))
         if line.opcode == "conditional":
-            branches = [self._costs_of(name) for name in _branches(line)]
+            names = [name for name in _branches(line) if not self._is_skipped(name)]
+            branches = [self._costs_of(name) for name in names]
             return max(branches, key=lambda each: (each.flops, each.hbm_bytes))
         if line.opcode == "call":
             return self._costs_of(_called(line)[0])
         return ProgramCosts(
             flops=self._flops(lines, line), hbm_bytes=self._bytes(lines, line)
+        )
+
+    def _is_skipped(self, branch: str) -> bool:
+        """Returns whether a branch is of a scope that never runs."""
+        return any(
+            f"/{scope}/" in line.rest
+            for line in self._computations[branch].values()
+            for scope in self._skipped_scopes
         )
 
     def _trips(self, line: Instruction) -> int:
@@ -165,21 +177,68 @@ class _Program:
         """Returns the bytes that an instruction reads and writes in main memory."""
         if line.opcode in _FREE or line.opcode.endswith("-done"):
             return 0.0
-        written = sum(_hbm_bytes(line.results))
-        reads = [sum(_hbm_bytes(lines[name].results)) for name in line.operands]
-        if line.opcode in _SLICES:
-            return 2 * written
+        given = [lines[name].results for name in line.operands]
+        results = line.results
+        if line.opcode.endswith("-start"):  # what went in is returned as well
+            results = _without(results, [array for each in given for array in each])
+        written = _hbm_bytes(results)
+        if line.opcode.removesuffix("-start") in _SLICES:
+            taken = sum(array.num_bytes for array in results if array.sides)
+            return written + (taken if _hbm_bytes(given[0]) else 0.0)
         if line.opcode == "dynamic-update-slice":
-            return 2 * reads[1]
+            put = _hbm_bytes(given[1])
+            return put + (sum(x.num_bytes for x in given[1]) if written else 0.0)
+        reads = [_hbm_bytes(arrays) for arrays in given]
         if line.opcode != "fusion":
             return written + sum(reads)
-        fused = self._computations[_called(line)[0]]
-        used = _bytes_used_of_parameters(fused)
+        fused = _called(line)[0]
+        used = self._bytes_used_of_parameters(fused)
         reads = [min(whole, used.get(i, whole)) for i, whole in enumerate(reads)]
-        root = next(each for each in fused.values() if each.is_root)
-        if root.opcode == "dynamic-update-slice":
-            written = sum(_hbm_bytes(fused[root.operands[1]].results))
+        lines = self._computations[fused]
+        root = next(each for each in lines.values() if each.is_root)
+        if root.opcode == "dynamic-update-slice" and written:
+            written = sum(x.num_bytes for x in lines[root.operands[1]].results)
         return written + sum(reads)
+
+    @functools.cache  # noqa: B019
+    def _bytes_used_of_parameters(self, name: str) -> Mapping[int, float]:
+        """Returns the bytes read of a fusion's parameters that are only sliced.
+
+        Also where a fusion within it slices them. An array that is updated in place is
+        not read.
+        """
+        fused = self._computations[name]
+        users = collections.defaultdict(list)
+        for line in fused.values():
+            for operand in set(line.operands):
+                users[operand].append(line)
+
+        def read_of(array: str) -> float | None:
+            sizes = [read_by(user, array) for user in users[array]]
+            whole = fused[array].is_root or None in sizes
+            return None if whole else sum(filter(None, sizes))
+
+        def read_by(user: Instruction, array: str) -> float | None:
+            """Returns the bytes that an instruction reads of an array, None for all."""
+            if user.opcode == "bitcast":
+                return read_of(user.name)
+            places = [i for i, each in enumerate(user.operands) if each == array]
+            if user.opcode == "fusion":
+                used = self._bytes_used_of_parameters(_called(user)[0])
+                sizes = [used.get(place) for place in places]
+                return None if None in sizes else sum(filter(None, sizes))
+            if places != [0]:
+                return None
+            if user.opcode in _SLICES:
+                return sum(result.num_bytes for result in user.results)
+            return 0.0 if user.opcode == "dynamic-update-slice" else None
+
+        parameters = {
+            int(line.rest.split(")")[0]): read_of(line.name)
+            for line in fused.values()
+            if line.opcode == "parameter"
+        }
+        return {at: size for at, size in parameters.items() if size is not None}
 
     @functools.cache  # noqa: B019
     def _channels(self, name: str) -> Mapping[str, float]:
@@ -192,7 +251,7 @@ class _Program:
             kind = line.opcode.removesuffix("-start")
             if kind in _COLLECTIVES:
                 found = _CHANNEL.search(line.rest)
-                size = _COLLECTIVES[kind] * self._largest(name, line)
+                size = _COLLECTIVES[kind] * self._whole_bytes(name, line)
                 channel = found[1] if found else f"{name}/{line.name}"
                 sent[channel] = max(sent[channel], size)
             trips = self._trips(line) if line.opcode == "while" else 1
@@ -203,13 +262,20 @@ class _Program:
                         sent[channel] = max(sent[channel], trips * size)
         return sent
 
-    def _largest(self, name: str, line: Instruction) -> float:
-        """Returns the bytes of the largest array that goes into or out of a line."""
+    def _whole_bytes(self, name: str, line: Instruction) -> float:
+        """Returns the bytes of a collective's arrays, whole where it splits or joins.
+
+        XLA makes one collective of many arrays; one that was started returns what went
+        in as well, but for sums.
+        """
         lines = self._computations[name]
-        arrays = itertools.chain(
-            line.results, *(lines[operand].results for operand in line.operands)
+        given = sum(
+            array.num_bytes for each in line.operands for array in lines[each].results
         )
-        return max(each.num_bytes for each in arrays)
+        returned = sum(array.num_bytes for array in line.results if array.sides)
+        if line.opcode.endswith("-start") and not line.opcode.startswith("all-reduce"):
+            returned -= given
+        return max(given, returned)
 
 
 def _called(line: Instruction) -> list[str]:
@@ -223,38 +289,17 @@ def _branches(line: Instruction) -> list[str]:
     )
 
 
-def _hbm_bytes(arrays: Sequence[Array]) -> Iterable[float]:
-    return (each.num_bytes for each in arrays if each.in_hbm)
+def _hbm_bytes(arrays: Iterable[Array]) -> float:
+    return sum(each.num_bytes for each in arrays if each.in_hbm)
 
 
-def _bytes_used_of_parameters(
-    fused: Mapping[str, Instruction],
-) -> dict[int, float]:
-    """Returns the bytes read of a fusion's parameters that are only sliced.
-
-    An array that is updated in place is not read.
-    """
-    users = collections.defaultdict(list)
-    for line in fused.values():
-        for operand in line.operands:
-            users[operand].append(line)
-    used = {}
-    for line in fused.values():
-        if line.opcode != "parameter":
-            continue
-        sizes = [_bytes_read_by(user, line.name) for user in users[line.name]]
-        if None not in sizes:
-            used[int(line.rest.split(")")[0])] = sum(filter(None, sizes))
-    return used
-
-
-def _bytes_read_by(user: Instruction, name: str) -> float | None:
-    """Returns the bytes that a slice or an update reads of `name`, None for all."""
-    if user.operands[0] != name:
-        return None
-    if user.opcode in _SLICES:
-        return sum(array.num_bytes for array in user.results)
-    return 0.0 if user.opcode == "dynamic-update-slice" else None
+def _without(arrays: Sequence[Array], taken: Sequence[Array]) -> list[Array]:
+    """Returns the arrays but for one of each that is taken."""
+    rest = list(arrays)
+    for array in taken:
+        if array in rest:
+            rest.remove(array)
+    return rest
 
 
 def _dot_flops(line: Instruction, left: Array) -> float:

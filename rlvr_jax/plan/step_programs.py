@@ -4,6 +4,7 @@ Every argument is a shape with its layout on a mesh.
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ from rlvr_jax.learn.objectives import policy_objective
 from rlvr_jax.learn.probe_inputs import ProbeInputs, ProbeSpec
 from rlvr_jax.learn.update import Updater
 from rlvr_jax.models import Transformer, abstract_params, check_divisible
-from rlvr_jax.models.distribution import SamplingParams
+from rlvr_jax.models.distribution import TRUNCATION_SCOPE, SamplingParams
 from rlvr_jax.models.huggingface import hf_vocab_size
 from rlvr_jax.plan.memory import resident_bytes
 from rlvr_jax.probe.capture import read_residuals
@@ -84,6 +85,29 @@ class StepPrograms:
     def unbounded_trips(self) -> int:
         """Returns how often a loop without a bound of its own runs: once a token."""
         return self._completion_length
+
+    @property
+    def skipped_scopes(self) -> tuple[str, ...]:
+        """Returns the named scopes of branches that the recipe's steps never take."""
+        sampling = self._config.train.sampling
+        truncates = sampling.top_k > 0 or sampling.top_p < 1
+        return () if truncates else (TRUNCATION_SCOPE,)
+
+    def completion_tokens(self, program: str) -> int:
+        """Returns the completions' tokens that a run of a program is for.
+
+        All completions go to the limit. 0: the program is of stage `probe`, or reads
+        texts of its own.
+        """
+        train = self._config.train
+        if program.startswith(("scorer", "gradient")):
+            return math.prod(self._abstract_batch().tokens.shape)
+        rows = {
+            "reshard": train.batch_size * train.group_size,
+            "sampler": train.batch_size * train.group_size,
+            "update": train.batch_size // train.num_minibatches * train.rows_per_group,
+        }
+        return rows.get(program, 0) * self._completion_length
 
     @property
     def sampler_weights_bytes(self) -> int:

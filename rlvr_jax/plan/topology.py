@@ -15,11 +15,12 @@ from rlvr_jax.plan.program_costs import ProgramCosts
 class Chip:
     """A generation of chips: what programs get of its memory, and its published peaks.
 
-    The peaks are those of cloud.google.com/tpu/docs; a chip's links to its neighbors
-    are taken together, both directions.
+    The peaks are those of docs.cloud.google.com/tpu/docs. A chip's links to its
+    neighbors are taken together, as what it can send: the half of their "bidirectional"
+    bandwidth.
     """
 
-    hbm_gib: float
+    hbm_gib: float  # as the compiler has it, where libtpu was asked
     bfloat16_flops: float  # a second
     hbm_bytes_per_s: float
     link_bytes_per_s: float
@@ -49,7 +50,7 @@ _GENERATIONS = {
     "v4": (Chip(32, 275e12, 1228e9, 300e9), "v4", 2),
     "v5e": (Chip(15.75, 197e12, 819e9, 200e9), "v5litepod", 1),
     "v5p": (Chip(95, 459e12, 2765e9, 600e9), "v5p", 2),
-    "v6e": (Chip(32, 918e12, 1640e9, 448e9), "v6e", 1),
+    "v6e": (Chip(31.24, 918e12, 1638e9, 400e9), "v6e", 1),
 }
 
 

@@ -264,6 +264,29 @@ def test_a_pass_without_taps_carries_and_returns_no_stream_but_the_last(scan_lay
     assert streams((0, 1)) == (3, 3 if scanned else 0)
 
 
+def test_a_decode_step_of_scanned_layers_changes_the_cache_where_it_lies():
+    """As a result of its own for each layer it would be written whole, every token."""
+    policy = tiny_policy(scan_layers=True)
+
+    def run(tokens, cache):
+        return policy.decode_step(
+            tokens,
+            jnp.zeros(P * G, jnp.int32),
+            _prefix(policy),
+            column=jnp.int32(0),
+            cache=cache,
+            layers=policy.cast_layers(),
+        )
+
+    tokens = jnp.asarray(COMPLETIONS)[:, 0]
+    jaxpr = jax.make_jaxpr(run)(tokens, policy.init_cache(P * G, T)).jaxpr
+    *_, scan = [each for each in jaxpr.eqns if each.primitive.name == "scan"]
+    cache = (2, P * G, TINY.num_kv_heads, T, TINY.head_dim)
+    carried = [v.aval.shape for v in scan.outvars[: scan.params["num_carry"]]]
+    assert carried.count(cache) == 2
+    assert len(scan.outvars) == len(carried)
+
+
 @pytest.mark.parametrize("tap", [-1, 2])
 def test_a_tap_that_no_layer_has_is_refused(tap):
     with pytest.raises(ValueError, match=rf"capture_layers=\({tap},\) of layers 0..1"):

@@ -55,6 +55,71 @@ ENTRY %main (t: (s32[], bf16[4,8])) -> (s32[], bf16[4,8]) {
 }
 """
 
+# Two sums in one, and two gathers that were started together.
+JOINED = """
+ENTRY %main (a: f32[64], b: f32[8,8], c: bf16[4,8], d: bf16[2,8]) -> f32[64] {
+  %a = f32[64]{0} parameter(0)
+  %b = f32[8,8]{1,0} parameter(1)
+  %c = bf16[4,8]{1,0} parameter(2)
+  %d = bf16[2,8]{1,0} parameter(3)
+  %s = (f32[64]{0}, f32[8,8]{1,0}) all-reduce(%a, %b), channel_id=1, to_apply=%add
+  %g = ((bf16[4,8]{1,0}, bf16[2,8]{1,0}), (bf16[16,8]{1,0}, bf16[8,8]{1,0})) \
+all-gather-start(%c, %d), channel_id=2, dimensions={0}
+  %e = (bf16[16,8]{1,0}, bf16[8,8]{1,0}) all-gather-done(%g)
+  %p = (bf16[4,8]{1,0}, bf16[4,8]{1,0}, u32[], u32[]) \
+collective-permute-start(%c), channel_id=3, source_target_pairs={{0,1},{1,0}}
+  %r = (f32[64]{0}, f32[8,8]{1,0}) all-reduce-start(%a, %b), channel_id=4, to_apply=%add
+  ROOT %x = f32[64]{0} get-tuple-element(%s), index=0
+}
+"""
+
+# A layer of 24 stacked matrices, sliced in a fusion within the one that multiplies; the
+# other operand is read whole, as what a bitcast of it is.
+NESTED_SLICE = """
+%inner (w: bf16[24,128,64], i: s32[]) -> bf16[128,64] {
+  %w = bf16[24,128,64]{2,1,0} parameter(0)
+  %i = s32[]{:S(6)} parameter(1)
+  %z = s32[]{:S(6)} constant(0)
+  %s = bf16[1,128,64]{2,1,0} dynamic-slice(%w, %i, %z, %z), \
+dynamic_slice_sizes={1,128,64}
+  ROOT %b = bf16[128,64]{1,0} bitcast(%s)
+}
+
+%whole (x: bf16[16,128]) -> bf16[16,128] {
+  %x = bf16[16,128]{1,0} parameter(0)
+  ROOT %b = bf16[16,128]{1,0} bitcast(%x)
+}
+
+%outer (x: bf16[16,128], w: bf16[24,128,64], i: s32[]) -> bf16[16,64] {
+  %x = bf16[16,128]{1,0} parameter(0)
+  %y = bf16[16,128]{1,0} fusion(%x), kind=kLoop, calls=%whole
+  %w = bf16[24,128,64]{2,1,0} parameter(1)
+  %i = s32[]{:S(6)} parameter(2)
+  %v = bf16[24,128,64]{2,1,0} bitcast(%w)
+  %f = bf16[128,64]{1,0} fusion(%v, %i), kind=kLoop, calls=%inner
+  ROOT %c = bf16[16,64]{1,0:S(1)} convolution(%y, %f), dim_labels=bf_io->bf
+}
+
+ENTRY %main (x: bf16[16,128], w: bf16[24,128,64], i: s32[]) -> bf16[16,64] {
+  %x = bf16[16,128]{1,0} parameter(0)
+  %w = bf16[24,128,64]{2,1,0} parameter(1)
+  %i = s32[]{:S(6)} parameter(2)
+  ROOT %r = bf16[16,64]{1,0:S(1)} fusion(%x, %w, %i), kind=kOutput, calls=%outer
+}
+"""
+# An array brought into the core, and a part of another; both are named in the results.
+STARTED = """
+ENTRY %main (a: bf16[64,8], b: bf16[64,8]) -> bf16[16,8] {
+  %a = bf16[64,8]{1,0} parameter(0)
+  %b = bf16[64,8]{1,0} parameter(1)
+  %c = (bf16[64,8]{1,0:S(1)}, bf16[64,8]{1,0}, u32[]{:S(2)}) copy-start(%a)
+  %d = bf16[64,8]{1,0:S(1)} copy-done(%c)
+  %s = ((bf16[64,8]{1,0}), bf16[16,8]{1,0:S(1)}, s32[]{:S(2)}) slice-start(%b), \
+slice={[0:16], [0:8]}
+  ROOT %e = bf16[16,8]{1,0:S(1)} slice-done(%s)
+}
+"""
+
 
 def compiled_text(function, *shapes):
     arguments = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
@@ -106,6 +171,21 @@ def test_the_most_expensive_branch_counts():
     assert program_costs(hlo).flops == 2 * 2 * 16 * 32 * 32
 
 
+def test_a_branch_of_a_scope_that_never_runs_costs_nothing():
+    def either(x, w):
+        def seldom():
+            with jax.named_scope("seldom"):
+                return x @ w @ w
+
+        return jax.lax.cond(x.sum() > 0, seldom, lambda: x @ w)
+
+    # Of a shape of its own: a program kept from another test has that one's scopes.
+    hlo = compiled_text(either, (8, 24), (24, 24))
+    costs = program_costs(hlo, skipped_scopes=("seldom",))
+    assert costs.flops == 2 * 8 * 24 * 24
+    assert program_costs(hlo, skipped_scopes=("seldo",)).flops == 2 * costs.flops
+
+
 def test_a_slice_reads_what_it_takes_and_an_update_writes_what_it_puts():
     """Of 64 rows each of 4 passes takes one and puts one; none costs them all."""
 
@@ -122,6 +202,16 @@ def test_a_slice_reads_what_it_takes_and_an_update_writes_what_it_puts():
     assert copies + 4 * 2 * row <= costs.hbm_bytes < copies + 4 * 5 * row
 
 
+def test_a_slice_within_a_nested_fusion_reads_what_it_takes():
+    layer, x = 128 * 64 * 2, 16 * 128 * 2
+    assert program_costs(NESTED_SLICE).hbm_bytes == layer + x
+    assert program_costs(NESTED_SLICE).flops == 2 * 16 * 128 * 64
+
+
+def test_what_is_started_moves_once():
+    assert program_costs(STARTED).hbm_bytes == (64 + 16) * 8 * 2
+
+
 def test_padding_of_a_convolution_is_not_multiplied():
     assert program_costs(CONVOLUTION).flops == 2 * 512 * 896 * 2 * 64
     read = 2 * (512 * 896 + 896 * 2 * 64)
@@ -130,6 +220,11 @@ def test_padding_of_a_convolution_is_not_multiplied():
 
 def test_a_collective_in_steps_counts_once_a_pass():
     assert program_costs(STEPPED_GATHER).collective_bytes == 4 * 16 * 8 * 2
+
+
+def test_all_arrays_of_a_joined_collective_count():
+    sums, gathers, passed = 2 * (64 + 64) * 4, (16 + 8) * 8 * 2, 4 * 8 * 2
+    assert program_costs(JOINED).collective_bytes == 2 * sums + gathers + passed
 
 
 @pytest.mark.parametrize(("spec", "times"), [(("data", None), 0), ((None, "data"), 2)])
@@ -165,4 +260,6 @@ def test_the_whole_of_a_program_agrees_with_xlas_own_count():
 
 def test_peaks_belong_to_chips():
     assert parse_topology("v5e:4x4").chip.bfloat16_flops == 197e12
-    assert parse_topology("v6e:4x4").chip.hbm_bytes_per_s == 1640e9
+    chip = parse_topology("v6e:4x4").chip
+    assert (chip.bfloat16_flops, chip.hbm_bytes_per_s) == (918e12, 1638e9)
+    assert (chip.hbm_gib, chip.link_bytes_per_s) == (31.24, 400e9)
