@@ -104,7 +104,7 @@ def scan_layers(
     number, and returns the cache, which is the output of all.
     """
 
-    def body(carry: Any, layer: tuple[jax.Array, ...]) -> tuple[Any, Any]:
+    def body(carry: Any, layer: tuple[Any, ...]) -> tuple[Any, Any]:
         x_BTD, captured, cache = carry
         number, sliding, state, layer_input = layer
         if cache is not None:

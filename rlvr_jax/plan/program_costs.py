@@ -178,7 +178,7 @@ class _Program:
         if line.opcode in _FREE or line.opcode.endswith("-done"):
             return 0.0
         given = [lines[name].results for name in line.operands]
-        results = line.results
+        results: Sequence[Array] = line.results
         if line.opcode.endswith("-start"):  # what went in is returned as well
             results = _without(results, [array for each in given for array in each])
         written = _hbm_bytes(results)
