@@ -61,6 +61,11 @@ class StageCheckpoints:
         """Returns the step of the newest complete checkpoint, None without one."""
         return latest_step(self._directory)
 
+    @property
+    def is_saving(self) -> bool:
+        """Returns whether a save is under way; its directory is not complete yet."""
+        return self._manager.is_saving_in_progress()
+
     def save(self, step: int, state: Any, host_state: dict[str, Any]) -> None:
         """Starts saving; the device state is copied before this returns."""
         self._manager.save(

@@ -20,6 +20,7 @@ from typing import Any
 from absl import flags
 
 from job_jax import processes
+from job_jax.buckets import local_record
 from job_jax.config_io import (
     SectionT,
     from_json,
@@ -175,13 +176,14 @@ def parse_command(
         raise SystemExit(0)
     overrides, refused = _parse_overrides(rest, values, default)
     faults += [*refused, *find_faults(values)]
-    path, config = Path(values.config or ""), default
+    path, config = Path(""), default
     if not values.config:
         faults.append(
             "--config=FILE is missing, for example --config=configs/quickstart.py"
         )
     else:
         try:
+            path = local_record(values.config)
             config = load_config(path, type(default))
             if wrong := override_faults(config, overrides):
                 faults += wrong

@@ -83,9 +83,14 @@ def initialize() -> None:
     _peer_monitor.start()
 
 
+def asks_for_several() -> bool:
+    """Returns whether the environment asks for more than one process."""
+    return _spec_from_env() is not None or _in_cluster()
+
+
 def require_single_process() -> None:
     """Raises ConfigError where the environment asks for more than one process."""
-    if _spec_from_env() or _in_cluster():
+    if asks_for_several():
         raise ConfigError(
             f"this command runs as one process; unset {', '.join(ENV_VARS)}, or "
             "start it without the cluster's launcher"

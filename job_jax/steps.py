@@ -64,12 +64,14 @@ class StageSteps:
         progress_every: int,
         writer: MetricsWriter,
         stop_signal: StopSignal,
+        after_step: Callable[[], None] = lambda: None,
     ):
         self.name = name
         self.num_steps = num_steps
         self._every = checkpoint.every
         self._writer = writer
         self._stop_signal = stop_signal
+        self._after_step = after_step
         self._checkpoints = StageCheckpoints(directory / name, checkpoint)
         self.start_step = (
             processes.broadcast(lambda: self._checkpoints.latest_step) or 0
@@ -131,6 +133,8 @@ class StageSteps:
         if due or done == self.num_steps or stopping:
             saved = {"seconds": self.seconds, "host": host_state()}
             self._checkpoints.save(done, state, saved)
+        if not self._checkpoints.is_saving:
+            self._after_step()
         if stopping and done < self.num_steps:
             raise StoppedError
 

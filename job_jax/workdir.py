@@ -1,5 +1,6 @@
 """The files that every job keeps: config.json, checkpoints/, summary.json."""
 
+import contextlib
 import importlib.metadata
 import json
 import os
@@ -7,9 +8,10 @@ import pathlib
 import platform
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from job_jax.buckets import close_workdir, mirror_of
 from job_jax.config_io import diff, from_json, to_json
 from job_jax.files import write_json
 from job_jax.processes import (
@@ -53,6 +55,7 @@ class Workdir:
     ):
         self.path = path
         self._mutable_sections = mutable_sections
+        self._mirror = mirror_of(path)  # None: an ordinary directory
         if is_primary():
             self._prepare(config, subdirectories)
         check_shared(path)
@@ -83,13 +86,48 @@ class Workdir:
         """Raises WorkdirError unless the job that is here may go on with `config`."""
         if changed := self._find_changes(saved, config):
             raise WorkdirError(
-                f"workdir {self.path} holds a run of another config "
+                f"workdir {self.name} holds a run of another config "
                 f"({'; '.join(changed)}); {self.mend_of_other_config()}"
             )
 
     def mend_of_other_config(self) -> str:
         """Returns what to do where the directory holds a job of another config."""
         return "use another --workdir, or the config it was made with"
+
+    @property
+    def name(self) -> str:
+        """Returns what the user calls it: the directory, or the bucket's address."""
+        return self._mirror.url if self._mirror else str(self.path)
+
+    @contextlib.contextmanager
+    def mirrored(self) -> Iterator[None]:
+        """Carries the directory to its bucket, if it is of one; on leaving, all of it.
+
+        Raises BucketError.
+        """
+        if self._mirror is None:
+            yield
+            return
+        try:
+            with self._mirror:
+                yield
+        finally:
+            close_workdir(self.path)
+
+    def claim(self) -> None:
+        """Keeps other runs from committing to the bucket. Raises BucketAccessError."""
+        if self._mirror:
+            self._mirror.claim()
+
+    def publish(self) -> None:
+        """Starts uploading what has changed. Raises BucketError."""
+        if self._mirror:
+            self._mirror.publish()
+
+    def publish_checkpoint(self) -> None:
+        """Starts that if a checkpoint was completed since. Raises BucketError."""
+        if self._mirror:
+            self._mirror.publish_checkpoint()
 
     @property
     def has_config(self) -> bool:

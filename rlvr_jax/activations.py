@@ -15,6 +15,7 @@ from job_jax.checkpoint import CheckpointReadError
 from job_jax.command import UsageError, define_config_flags, parse_command, run_command
 from rlvr_jax.config import Config
 from rlvr_jax.probe.capture import write_activations
+from rlvr_jax.run.fetch import local_checkpoint
 from rlvr_jax.run.load import load_policy
 
 _USAGE = """\
@@ -61,7 +62,8 @@ def _run_command(argv: Sequence[str]) -> None:
     out = Path(values.out)
     if out.exists():
         raise UsageError(f"--out={out} exists; remove it or name another")
-    with load_policy(config, Path(values.checkpoint), stage="train") as restored:
+    checkpoint = local_checkpoint(values.checkpoint)
+    with load_policy(config, checkpoint, stage="train") as restored:
         tokens = write_activations(
             restored,
             out,

@@ -24,6 +24,7 @@ from rlvr_jax.models.huggingface import (
     stored_dtype,
 )
 from rlvr_jax.models.huggingface.config import CONFIG, read_json
+from rlvr_jax.run.fetch import local_checkpoint
 from rlvr_jax.run.load import HF_DIR, open_stored_policy
 
 _USAGE = """\
@@ -57,13 +58,14 @@ def _run_command(argv: Sequence[str]) -> None:
     )
     if name not in commands:
         raise UsageError(f"no command {name!r}{did_you_mean(name, commands)}")
-    source, out = map(Path, paths)
+    source, out = paths[0], Path(paths[1])
     if out.exists() and any(out.iterdir()):
         raise UsageError(f"{out} is not empty; give a new directory")
     commands[name](source, out)
 
 
-def _from_hf(source: Path, out: Path) -> None:
+def _from_hf(path: str, out: Path) -> None:
+    source = Path(path)
     dtype = stored_dtype(source)
     policy = load_hf(source, dtype=dtype)
     with StageCheckpoints(out, CheckpointConfig()) as checkpoints:
@@ -78,15 +80,15 @@ def _from_hf(source: Path, out: Path) -> None:
     print(f"{out}: step 0")
 
 
-def _to_hf(source: Path, out: Path) -> None:
-    stored = open_stored_policy(source)
+def _to_hf(source: str, out: Path) -> None:
+    stored = open_stored_policy(local_checkpoint(source))
     params = stored.restore_params()
     save_hf(nnx.merge(nnx.graphdef(stored.policy), params), out)
     print(f"{out}: step {stored.step}")
 
 
-def _to_peft(source: Path, out: Path) -> None:
-    stored = open_stored_policy(source)
+def _to_peft(source: str, out: Path) -> None:
+    stored = open_stored_policy(local_checkpoint(source))
     if stored.adapters is None:
         raise UsageError(
             f"{stored.directory} holds no adapters; give WORKDIR/checkpoints/train of "

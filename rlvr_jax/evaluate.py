@@ -16,6 +16,7 @@ from rlvr_jax.config import Config
 from rlvr_jax.metrics.scores import evaluate_policy, summarize_completions
 from rlvr_jax.metrics.statistics import majority_at_k, pass_at_k, summarize_results
 from rlvr_jax.rollouts.graded import Verdicts, verdicts_by_problem
+from rlvr_jax.run.fetch import local_checkpoint
 from rlvr_jax.run.load import load_policy, workdir_of
 from rlvr_jax.run.workdir import read_rollouts, rollouts_file
 from rlvr_jax.types import Problem
@@ -54,7 +55,7 @@ def _print_summary(argv: Sequence[str]) -> None:
             () if values.checkpoint else ("--checkpoint=DIR is missing; see --help",)
         ),
     )
-    summary = _evaluate_checkpoint(config, Path(values.checkpoint))
+    summary = _evaluate_checkpoint(config, local_checkpoint(values.checkpoint))
     print(json.dumps(summary, indent=2))
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 
+from job_jax.buckets import open_workdir
 from job_jax.calls import CallError
 from job_jax.checkpoint import CheckpointReadError
 from job_jax.config_io import to_json
@@ -64,7 +65,7 @@ def train(
     handlers = {
         number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)
     }
-    run = Workdir(pathlib.Path(workdir), config)
+    run = Workdir(open_workdir(str(workdir)), config)
     try:
         start_jax(config.mesh)
         _run_stages(run, config, stage)
@@ -98,6 +99,13 @@ def _run_stages(
     workdir: Workdir, config: Config, stage: str, *, lineage: Lineage | None = None
 ) -> None:
     """Runs what is not finished of a stage, or of all; then writes the report."""
+    with workdir.mirrored():
+        _run_pending(workdir, config, stage, lineage=lineage)
+
+
+def _run_pending(
+    workdir: Workdir, config: Config, stage: str, *, lineage: Lineage | None
+) -> None:
     if stage != REPORT:
         workdir.record_steps(config)
     requested = [name for name in STAGES if stage in ("all", name)]
@@ -107,6 +115,7 @@ def _run_stages(
         if not is_finished(name, config=config, workdir=workdir)
     ]
     if pending:
+        workdir.claim()
         _execute_stages(config, workdir, pending, lineage=lineage)
     if not is_primary():
         return
@@ -115,7 +124,7 @@ def _run_stages(
     elif stage != "all" and (setting := STAGES[stage].disabled_by(config)):
         print(f"nothing to do: the recipe has no stage {stage} ({setting})")
     elif not pending:
-        print(f"finished: {workdir.path} has nothing left to do for --stage={stage}")
+        print(f"finished: {workdir.name} has nothing left to do for --stage={stage}")
 
 
 def _execute_stages(
@@ -162,6 +171,7 @@ def _execute_stages(
         for stage in stages:
             stop_signal.check()
             STAGES[stage].load_function()(ctx)
+            workdir.publish()
 
 
 def _open_judge(setup: RunSetup, workdir: Workdir) -> None:

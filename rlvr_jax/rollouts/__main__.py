@@ -1,7 +1,6 @@
 """The command `python -m rlvr_jax.rollouts show WORKDIR`: saved completions as text."""
 
 import os
-import pathlib
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -11,6 +10,7 @@ from absl import flags
 from job_jax.command import UsageError, parse_flags, run_command
 from job_jax.schema import did_you_mean
 from rlvr_jax.rollouts.show import count_verdicts, find_rollouts, format_row, read_rows
+from rlvr_jax.run.fetch import local_run
 from rlvr_jax.types import BANDS
 
 _USAGE = """\
@@ -35,9 +35,7 @@ def _run_command(argv: Sequence[str]) -> None:
     )
     if name != "show":
         raise UsageError(f"no command {name!r}{did_you_mean(name, ['show'])}")
-    file, step = find_rollouts(
-        pathlib.Path(workdir), stage=values.stage, step=values.step
-    )
+    file, step = find_rollouts(local_run(workdir), stage=values.stage, step=values.step)
     rows = read_rows(file)
     selected = _select(rows, values)
     shown = selected[: values.limit or None]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
+from job_jax.buckets import open_workdir
 from job_jax.command import define_config_flags, parse_command
 from rlvr_jax.config import Config
 from rlvr_jax.run.stage_table import REPORT, STAGES
@@ -46,9 +47,14 @@ def parse(argv: Sequence[str]) -> Invocation:
     )
     # Only now: they take longer to import than a wrong flag should take to be refused.
     from rlvr_jax.models.huggingface import resolve_pretrained  # noqa: PLC0415
+    from rlvr_jax.run.fetch import local_run  # noqa: PLC0415
     from rlvr_jax.run.lineage import resolve_lineage  # noqa: PLC0415
 
-    workdir = Path(values.workdir) if values.workdir else None
+    starts_nothing = values.dry_run or values.compile_only
+    workdir = None
+    if values.workdir:
+        find = local_run if starts_nothing else open_workdir
+        workdir = find(values.workdir)
     config, lineage = resolve_lineage(
         resolve_pretrained(config),
         values.continue_from,

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from job_jax.buckets import is_url, mirror_of, parse_url
 from job_jax.command import UsageError, load_config
 from job_jax.config_io import diff
 from job_jax.files import checkpoint_steps
 from job_jax.schema import check
 from rlvr_jax.config import Config
 from rlvr_jax.models.huggingface import canonical_config
+from rlvr_jax.run.fetch import local_checkpoint
 
 CONFIG_FILE = "config.json"
 _KEY = "continued_from"  # of config.json
@@ -26,7 +28,7 @@ class Lineage:
     run had started from, None if it was not another's checkpoint.
     """
 
-    workdir: str  # absolute
+    workdir: str  # absolute, or the address of one in a bucket
     stage: Literal["sft", "train"]
     step: int
     has_optimizer: bool
@@ -35,7 +37,13 @@ class Lineage:
     @property
     def checkpoints(self) -> Path:
         """Returns the directory of the checkpoint's stage."""
-        return Path(self.workdir) / "checkpoints" / self.stage
+        return self.directory / "checkpoints" / self.stage
+
+    @property
+    def directory(self) -> Path:
+        """Returns the workdir; of one in a bucket, a local copy of what is needed."""
+        mark = "sft" if self.stage == "sft" else str(self.step)
+        return _local_workdir(self.workdir, mark)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the lineage as plain JSON."""
@@ -92,7 +100,8 @@ def resolve_lineage(
 
 
 def _find_lineage(source: str, has_optimizer: bool) -> Lineage:
-    path, mark = _split(source)
+    name, mark = _split(source)
+    path = _local_workdir(name, mark)
     record = path / CONFIG_FILE
     if not record.is_file():
         raise UsageError(
@@ -105,7 +114,7 @@ def _find_lineage(source: str, has_optimizer: bool) -> Lineage:
     if mark == "sft" or not (mark or there["train"]):
         stage, mark = "sft", ""
     if not there[stage]:
-        raise UsageError(f"{_FLAG}={source}: {path} has no complete checkpoint yet")
+        raise UsageError(f"{_FLAG}={source}: {name} has no complete checkpoint yet")
     step = int(mark) if mark.isdecimal() else there[stage][-1]
     if (mark and str(step) != mark) or step not in there[stage]:
         steps = ", ".join(map(str, there[stage])) or "none"
@@ -119,7 +128,7 @@ def _find_lineage(source: str, has_optimizer: bool) -> Lineage:
             "leave out --continue_optimizer"
         )
     return Lineage(
-        workdir=str(path.resolve()),
+        workdir=name,
         stage=stage,
         step=step,
         has_optimizer=has_optimizer,
@@ -127,11 +136,22 @@ def _find_lineage(source: str, has_optimizer: bool) -> Lineage:
     )
 
 
-def _split(source: str) -> tuple[Path, str]:
+def _split(source: str) -> tuple[str, str]:
+    """Returns the workdir, absolute or an address, and the mark behind the @."""
     path, at, mark = source.rpartition("@")
     if not at or Path(source).is_dir():
-        return Path(source), ""
-    return Path(path), mark
+        path, mark = source, ""
+    return parse_url(path) if is_url(path) else str(Path(path).resolve()), mark
+
+
+def _local_workdir(name: str, mark: str) -> Path:
+    if not is_url(name):
+        return Path(name)
+    if not mark:
+        return local_checkpoint(name)
+    inside = f"checkpoints/{'sft' if mark == 'sft' else f'train/{mark}'}"
+    path = local_checkpoint(f"{name}/{inside}")
+    return path.parents[inside.count("/")]
 
 
 def _read_record(path: Path) -> dict[str, Any]:
@@ -147,20 +167,22 @@ def _check_is_recorded(
 ) -> None:
     """Raises UsageError unless the run in `workdir` went on from `source`."""
     path, mark = _split(source)
+    place = mirror_of(workdir)
+    here = place.url if place else str(workdir.resolve())
     if lineage is None:
         raise UsageError(
-            f"{_FLAG}={source}: workdir {workdir} holds a run that began without it; "
+            f"{_FLAG}={source}: workdir {here} holds a run that began without it; "
             + (
                 f"more steps of it are --config.train.steps=N without {_FLAG}"
-                if path.resolve() == workdir.resolve()
+                if path == here
                 else "use another --workdir"
             )
         )
-    asked = (str(path.resolve()), has_optimizer)
+    asked = (path, has_optimizer)
     marks = ("", "sft" if lineage.stage == "sft" else str(lineage.step))
     if asked != (lineage.workdir, lineage.has_optimizer) or mark not in marks:
         raise UsageError(
-            f"workdir {workdir} holds a run that went on from {lineage}; use another "
+            f"workdir {here} holds a run that went on from {lineage}; use another "
             f"--workdir for {_FLAG}={source}"
             f"{' --continue_optimizer' if has_optimizer else ''}"
         )
@@ -168,7 +190,7 @@ def _check_is_recorded(
 
 def _check_same_policy(lineage: Lineage, config: Config) -> None:
     """Raises ConfigError unless the config's policy has the checkpoint's shapes."""
-    source = load_config(Path(lineage.workdir) / CONFIG_FILE, Config)
+    source = load_config(lineage.directory / CONFIG_FILE, Config)
     theirs, ours = (
         dataclasses.replace(
             canonical_config(each.model),

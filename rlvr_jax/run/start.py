@@ -5,7 +5,6 @@ The copy makes the run whole: what it went on from may go on itself, or be remov
 
 import dataclasses
 import shutil
-from pathlib import Path
 
 import jax
 
@@ -27,7 +26,7 @@ from rlvr_jax.run.workdir import START, TOKENIZER_FILE, Workdir
 def copy_tokenizer(config: Config, workdir: Workdir, lineage: Lineage) -> None:
     """Copies a tokenizer that the other run trained, unless it has been."""
     if config.tokenizer.trained_in_run and is_primary() and not workdir.has_config:
-        shutil.copy(Path(lineage.workdir) / TOKENIZER_FILE, workdir.tokenizer_path)
+        shutil.copy(lineage.directory / TOKENIZER_FILE, workdir.tokenizer_path)
 
 
 def copy_start(setup: RunSetup, workdir: Workdir, lineage: Lineage) -> None:
@@ -47,7 +46,7 @@ def copy_start(setup: RunSetup, workdir: Workdir, lineage: Lineage) -> None:
         if lineage.has_optimizer:
             state = _restart(source.restore(lineage.step, _abstract_state(setup))[0])
     if not lineage.has_optimizer:
-        config = load_config(Path(lineage.workdir) / CONFIG_FILE, Config)
+        config = load_config(lineage.directory / CONFIG_FILE, Config)
         theirs = dataclasses.replace(setup, config=config)
         _check_same_shapes(theirs, setup, lineage)
         params = load_checkpoint_params(theirs, lineage.checkpoints, lineage.step)

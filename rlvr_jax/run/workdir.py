@@ -80,7 +80,7 @@ class Workdir(job_jax.workdir.Workdir):
     def mend_of_other_config(self) -> str:
         """Returns what to do where the directory holds a run of another config."""
         return (
-            f"use another --workdir, in which --continue_from={self.path} begins "
+            f"use another --workdir, in which --continue_from={self.name} begins "
             "where this run is, or the config it was made with"
         )
 
@@ -96,9 +96,9 @@ class Workdir(job_jax.workdir.Workdir):
         done = latest_step(self.checkpoints / "train") or 0
         if reason := _reason_against(saved, steps[1], done=done):
             raise WorkdirError(
-                f"workdir {self.path} holds a run of {done} RL steps, and going on "
+                f"workdir {self.name} holds a run of {done} RL steps, and going on "
                 f"with train.steps={steps[1]} in place of {steps[0]} {reason}; use "
-                f"another --workdir with --continue_from={self.path}"
+                f"another --workdir with --continue_from={self.name}"
             )
         self._former_steps = steps[0]
 

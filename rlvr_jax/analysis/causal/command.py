@@ -42,6 +42,7 @@ from rlvr_jax.probe.intervene import (
     make_arms,
     run_arm,
 )
+from rlvr_jax.run.fetch import local_checkpoint
 from rlvr_jax.run.load import LoadedPolicy, load_policy
 from rlvr_jax.types import Problem
 
@@ -150,7 +151,8 @@ def _run_command(argv: Sequence[str]) -> None:
         )
         for group in ([(i,) for i in latents] if values.separately else [latents])
     ]
-    with load_policy(config, Path(values.checkpoint), stage="eval") as loaded:
+    checkpoint = local_checkpoint(values.checkpoint)
+    with load_policy(config, checkpoint, stage="eval") as loaded:
         record = load_fitting_sae(
             values.sae, loaded.setup.config, layer=values.layer, latents=latents
         )

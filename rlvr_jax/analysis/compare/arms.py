@@ -19,7 +19,6 @@ band only if they started from policies that answered alike.
 
 import dataclasses
 import json
-import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -46,6 +45,7 @@ from rlvr_jax.metrics.bootstrap import (
     welch_interval,
 )
 from rlvr_jax.metrics.crossing import find_crossing
+from rlvr_jax.run.fetch import local_run
 from rlvr_jax.run.workdir import MUTABLE_SECTIONS
 
 _RESAMPLES = 2000
@@ -95,13 +95,13 @@ def read_arms(
     The first arm is that of `baseline`, or else of the first workdir. Raises UsageError
     (NotAWorkdirError) where a directory holds no run, is given twice or is no baseline.
     """
-    paths = [pathlib.Path(workdir).resolve() for workdir in workdirs]
+    paths = [local_run(workdir).resolve() for workdir in workdirs]
     if len(set(paths)) < max(2, len(paths)):
         raise UsageError(
             "compare needs two workdirs or more, each given once; got "
             + ", ".join(workdirs)
         )
-    first = paths[0] if baseline is None else pathlib.Path(baseline).resolve()
+    first = paths[0] if baseline is None else local_run(baseline).resolve()
     if first not in paths:
         raise UsageError(
             f"--baseline={baseline} is none of the workdirs: {', '.join(workdirs)}"
@@ -149,7 +149,7 @@ def compare_arms(arms: Sequence[ExperimentArm]) -> dict[str, Any]:
 
 def read_training_run(workdir: str) -> RunArtifacts:
     """Returns the run in `workdir`, of `rlvr_jax.main`. Raises NotAWorkdirError."""
-    run = read_run(workdir)
+    run = read_run(local_run(workdir))
     if lacking := _REQUIRED_SECTIONS - run.metadata.get("config", {}).keys():
         raise NotAWorkdirError(
             f"{workdir}/config.json is of no run of rlvr_jax: its config has no "

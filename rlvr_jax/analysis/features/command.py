@@ -24,6 +24,7 @@ from rlvr_jax.analysis.features.text import format_dynamics, format_seed_groups
 from rlvr_jax.analysis.workdir import CONFIG_FILE, read_run
 from rlvr_jax.config import Config
 from rlvr_jax.probe.weight_noise import noise_file, write_noise
+from rlvr_jax.run.fetch import local_run
 from rlvr_jax.run.load import load_params_before_rl, load_policy
 from sae_jax.stats.dynamics import Thresholds
 
@@ -84,7 +85,7 @@ def _run_command(argv: Sequence[str]) -> None:
     except ValueError as error:
         raise UsageError(str(error)) from error
     logs, null_logs = (
-        [read_feature_log(read_run(workdir)) for workdir in paths]
+        [read_feature_log(read_run(local_run(workdir))) for workdir in paths]
         for paths in (workdirs, values.null_runs)
     )
     check_same_sae([*logs, *null_logs])

@@ -6,6 +6,7 @@ from absl import flags
 
 from job_jax.command import parse_flags, run_command
 from rlvr_jax.analysis.report.page import write_report
+from rlvr_jax.run.fetch import local_run
 
 _USAGE = """\
 usage: python -m rlvr_jax.analysis report WORKDIR
@@ -23,4 +24,4 @@ def main(argv: Sequence[str]) -> int:
 def _run_command(argv: Sequence[str]) -> None:
     values = flags.FlagValues()
     (workdir,) = parse_flags(argv, values, usage=_USAGE, arguments=["WORKDIR"])
-    print(write_report(workdir))
+    print(write_report(local_run(workdir)))

@@ -1,0 +1,31 @@
+"""Workdirs on gs:// and s3://, which know neither renaming nor appending.
+
+A job works in a staging directory on its own disk; a `Mirror` carries it to the bucket.
+"""
+
+from job_jax.buckets.commits import TakenOverError
+from job_jax.buckets.local import (
+    close_workdir,
+    fetch_copy,
+    is_url,
+    local_record,
+    mirror_of,
+    open_workdir,
+    parse_url,
+)
+from job_jax.buckets.mirror import Mirror
+from job_jax.buckets.store import BucketAccessError, BucketError
+
+__all__ = [
+    "BucketAccessError",
+    "BucketError",
+    "Mirror",
+    "TakenOverError",
+    "close_workdir",
+    "fetch_copy",
+    "is_url",
+    "local_record",
+    "mirror_of",
+    "open_workdir",
+    "parse_url",
+]

@@ -1,0 +1,176 @@
+"""From a commit to files: downloaded, compared with their digests, put in place."""
+
+import contextlib
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import tempfile
+from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from job_jax.buckets.commits import Commit, read_newest
+from job_jax.buckets.store import BucketError, Store
+from job_jax.files import write_json
+
+OWN_DIR = ".bucket"  # of a local directory: what the mirror keeps there
+NUM_TRANSFERS = 8  # objects on their way at a time
+_TRIES = 5
+
+Stamp = tuple[int, int, int]  # size, mtime_ns, inode: another one, another content
+
+
+def stamp_of(path: pathlib.Path) -> Stamp:
+    """Returns what changes whenever a file is written."""
+    stat = path.stat()
+    return stat.st_size, stat.st_mtime_ns, stat.st_ino
+
+
+def local_files(directory: pathlib.Path) -> list[str]:
+    """Returns the files that belong to the workdir, by path in it, sorted.
+
+    Not those that are being written (`*.partial`, orbax's `*tmp*` directories), nor
+    top-level names that begin with a dot.
+    """
+    found = []
+    for folder, folders, names in os.walk(directory):
+        inside = pathlib.Path(folder).relative_to(directory)
+        folders[:] = [name for name in folders if "orbax-checkpoint-tmp" not in name]
+        found += [inside / name for name in names if not name.endswith(".partial")]
+        if inside == pathlib.Path():
+            folders[:] = [name for name in folders if not name.startswith(".")]
+    paths = (path.as_posix() for path in found)
+    return sorted(path for path in paths if not path.startswith("."))
+
+
+def sha256_of(path: pathlib.Path) -> str:
+    """Returns the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class LocalState:
+    """Which commit a local directory holds, and by which stamps that is known.
+
+    Kept in `.bucket/state.json`. Without it nothing of the directory is trusted.
+    """
+
+    def __init__(self, directory: pathlib.Path):
+        self._path = directory / OWN_DIR / "state.json"
+        self.commit: Commit | None = None
+        self.stamps: dict[str, Stamp] = {}
+        with contextlib.suppress(FileNotFoundError, KeyError, TypeError, ValueError):
+            data = json.loads(self._path.read_text())
+            self.stamps = {p: tuple(stamp) for p, stamp in data["stamps"].items()}
+            self.commit = Commit.from_json(data["commit"])
+
+    def distrust(self) -> None:
+        """Forgets the commit, on disk: the files are about to change."""
+        self._path.unlink(missing_ok=True)
+
+    def save(self, commit: Commit, stamps: dict[str, Stamp]) -> None:
+        """Records that the directory holds a commit."""
+        self.commit, self.stamps = commit, stamps
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        data: dict[str, Any] = {"commit": commit.to_json(), "stamps": stamps}
+        write_json(self._path, data)
+
+
+def fetch(
+    store: Store,
+    directory: pathlib.Path,
+    select: Callable[[Commit], Collection[str]] = lambda commit: commit.files,
+) -> Commit:
+    """Makes `directory` hold the files of the newest commit that `select` names.
+
+    Files that no longer belong to the commit go; others of it may stay. A run that
+    commits meanwhile only means that the newer commit is fetched. Raises BucketError,
+    also for bytes that are not those of the commit.
+    """
+    for attempt in range(1, _TRIES + 1):
+        commit = read_newest(store)
+        try:
+            fetch_commit(store, commit, directory, select(commit))
+            return commit
+        except BucketError as error:
+            is_gone = isinstance(error.__cause__, FileNotFoundError)
+            if not is_gone or attempt == _TRIES:
+                raise
+            if read_newest(store).number == commit.number:
+                raise BucketError(
+                    f"{store.url} is damaged: commit {commit.number} names an object "
+                    f"that is not there ({error})"
+                ) from error
+    raise AssertionError("unreachable")
+
+
+def fetch_commit(
+    store: Store, commit: Commit, directory: pathlib.Path, wanted: Iterable[str]
+) -> None:
+    """Makes `directory` hold these files of a commit, and no file of another."""
+    state = LocalState(directory)
+    known = state.commit.files if state.commit else {}
+    stamps = {}
+    for path in local_files(directory):
+        file, stored = directory / path, commit.files.get(path)
+        stamp = stamp_of(file)
+        if (
+            stored
+            and (
+                known[path].sha256
+                if path in known and state.stamps.get(path) == stamp
+                else sha256_of(file)
+            )
+            == stored.sha256
+        ):
+            stamps[path] = stamp
+        else:
+            state.distrust()
+            file.unlink()
+    _remove_empty_folders(directory)
+    (directory / OWN_DIR).mkdir(parents=True, exist_ok=True)
+    missing = [path for path in wanted if path not in stamps]
+    if missing or state.commit is None or state.commit.number != commit.number:
+        state.distrust()
+
+    def download(path: str) -> tuple[str, Stamp]:
+        return path, _download(store, commit, directory, path)
+
+    with ThreadPoolExecutor(NUM_TRANSFERS) as pool:
+        stamps |= dict(pool.map(download, missing))
+    state.save(commit, stamps)
+
+
+def _download(
+    store: Store, commit: Commit, directory: pathlib.Path, path: str
+) -> Stamp:
+    stored, target = commit.files[path], directory / path
+    handle, name = tempfile.mkstemp(dir=directory / OWN_DIR)
+    os.close(handle)
+    partial = pathlib.Path(name)
+    try:
+        store.download(stored.object, partial)
+        if sha256_of(partial) != stored.sha256:
+            raise BucketError(
+                f"{stored.object} in {store.url} is damaged: its SHA-256 is not that "
+                f"of commit {commit.number}, so somebody else wrote it; bring it back "
+                "from a copy, or use another workdir"
+            )
+        os.utime(partial, ns=(stored.mtime_ns, stored.mtime_ns))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(partial, target)
+    finally:
+        partial.unlink(missing_ok=True)
+    return stamp_of(target)
+
+
+def _remove_empty_folders(directory: pathlib.Path) -> None:
+    """Removes empty folders and what orbax left half written: no step is there then."""
+    for folder, _, _ in os.walk(directory, topdown=False):
+        path = pathlib.Path(folder)
+        if "orbax-checkpoint-tmp" in path.name:
+            shutil.rmtree(path, ignore_errors=True)
+        elif path != directory and path.name != OWN_DIR and not any(path.iterdir()):
+            path.rmdir()

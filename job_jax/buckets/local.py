@@ -1,0 +1,158 @@
+"""Where on this machine's disk the workdirs of buckets are, and who works in them."""
+
+import fcntl
+import hashlib
+import os
+import pathlib
+import re
+import sys
+from collections.abc import Callable, Collection
+from typing import IO
+
+from job_jax import processes
+from job_jax.buckets.commits import Commit, read_newest
+from job_jax.buckets.fetch import LocalState, fetch, fetch_commit
+from job_jax.buckets.mirror import Mirror
+from job_jax.buckets.store import (
+    BucketAccessError,
+    BucketError,
+    Store,
+    access_error,
+    open_store,
+)
+from job_jax.schema import check
+
+STAGING_ENV = "BUCKET_STAGING_DIR"
+_SCHEMES = ("gs", "s3")
+
+_mirrors: dict[pathlib.Path, Mirror] = {}  # of this process, by staging directory
+_locks: dict[pathlib.Path, IO[str]] = {}
+
+
+def is_url(path: str) -> bool:
+    """Returns whether a path is an address such as s3://bucket/run."""
+    return re.match(r"[a-z0-9+]+://", path) is not None
+
+
+def parse_url(url: str) -> str:
+    """Returns the address of a bucket's folder in its one spelling.
+
+    Raises ConfigError unless it is gs://bucket/path or s3://bucket/path.
+    """
+    scheme, _, rest = url.partition("://")
+    parts = [part for part in rest.split("/") if part]
+    check(
+        scheme in _SCHEMES and len(parts) >= 2 and not {".", ".."} & {*parts},
+        f"{url!r} is no workdir in a bucket; write gs://bucket/run or s3://bucket/run",
+    )
+    return f"{scheme}://{'/'.join(parts)}"
+
+
+def open_workdir(path: str) -> pathlib.Path:
+    """Returns the directory to work in: `path`, or the staging directory of an address.
+
+    That one then holds the newest commit, or what a killed run made of it on this
+    machine. It is this process's until it ends, or the mirror of it is left. Raises
+    BucketAccessError where the bucket cannot be used, somebody else on this machine
+    works in it, or the run has several processes.
+    """
+    if not is_url(path):
+        return pathlib.Path(path)
+    url = parse_url(path)
+    if processes.asks_for_several():
+        raise BucketAccessError(
+            f"--workdir={url}: a run of several processes writes its checkpoints "
+            "together, which a bucket does not let it; give a directory that all of "
+            "them share"
+        )
+    directory = _local_directory(url, "work")
+    _lock(directory, url)
+    store = open_store(url)
+    try:
+        newest, state = read_newest(store), LocalState(directory)
+        if state.commit is None or state.commit.number != newest.number:
+            if newest.number or state.commit:
+                print(f"{url}: fetching commit {newest.number}", file=sys.stderr)
+            fetch_commit(store, newest, directory, newest.files)
+    except BucketError as error:
+        raise _refusal(store, error) from error
+    _mirrors[directory] = Mirror(store, directory)
+    return directory
+
+
+def mirror_of(directory: pathlib.Path) -> Mirror | None:
+    """Returns the mirror of a directory that `open_workdir` returned for an address."""
+    return _mirrors.get(directory)
+
+
+def close_workdir(directory: pathlib.Path) -> None:
+    """Gives a staging directory back, for other processes of this machine."""
+    _mirrors.pop(directory, None)
+    if lock := _locks.pop(directory, None):
+        lock.close()
+
+
+def fetch_copy(url: str, select: Callable[[Commit], Collection[str]]) -> pathlib.Path:
+    """Returns a local copy of a workdir in a bucket, of the files that `select` names.
+
+    For reading: a run that writes there is not disturbed, nothing goes back. Raises
+    BucketAccessError, also where no run has committed.
+    """
+    store, directory = open_store(parse_url(url)), _local_directory(url, "read")
+    try:
+        commit = fetch(store, directory, select)
+    except BucketError as error:
+        raise _refusal(store, error) from error
+    if not commit.number:
+        raise BucketAccessError(f"{url} holds no run: nothing was committed there")
+    return directory
+
+
+def local_record(path: str) -> pathlib.Path:
+    """Returns `path`, or a local copy of it where it is a config.json in a bucket.
+
+    Raises BucketAccessError.
+    """
+    if not is_url(path):
+        return pathlib.Path(path)
+    workdir, _, name = path.rpartition("/")
+    check(
+        name == "config.json",
+        f"{path}: of a bucket only a run's config.json is read; give a local recipe",
+    )
+    return fetch_copy(workdir, lambda commit: commit.files.keys() & {name}) / name
+
+
+def _refusal(store: Store, error: BucketError) -> BucketAccessError:
+    """Returns what to say of a bucket that cannot be read; damage says it itself."""
+    if error.__cause__ is None or isinstance(error.__cause__, BucketError):
+        return BucketAccessError(str(error))
+    return access_error(store.url, error)
+
+
+def _local_directory(url: str, purpose: str) -> pathlib.Path:
+    """Returns where a bucket's files are on this disk; its name is the address's."""
+    cache = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+    root = pathlib.Path(os.environ.get(STAGING_ENV) or f"{cache}/rlvr_jax/buckets")
+    url = parse_url(url)
+    digest = hashlib.sha256(url.encode()).hexdigest()[:8]
+    parent, _, name = url.rpartition("/")
+    readable = re.sub(r"[^A-Za-z0-9.-]+", "-", parent)
+    return root.absolute() / purpose / f"{readable[:80]}-{digest}" / name
+
+
+def _lock(directory: pathlib.Path, url: str) -> None:
+    """Holds the staging directory as long as this process lives. Raises."""
+    if directory in _locks:
+        return
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    lock = directory.with_name(f"{directory.name}.lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        lock.close()
+        raise BucketAccessError(
+            f"{url}: another process on this machine works in it; wait for it, or give "
+            "another --workdir"
+        ) from error
+    _locks[directory] = lock

@@ -1,0 +1,144 @@
+"""The objects below one address of a bucket: listed, read, made, removed."""
+
+import contextlib
+import logging
+import pathlib
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from job_jax.schema import ConfigError
+
+# Scheme -> what fsspec calls it, the extra that brings it, how one gets rights.
+_LIBRARIES = {
+    "s3": ("s3fs", "s3", "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a role"),
+    "gs": (
+        "gcsfs",
+        "gcs",
+        "gcloud auth application-default login, or a service account",
+    ),
+}
+
+
+class BucketError(OSError):
+    """Objects could not be read or written. The message names them and the mend."""
+
+
+class BucketAccessError(ConfigError):
+    """A bucket that cannot be used at all: nothing was begun."""
+
+
+class ObjectExistsError(Exception):
+    """The object that should be made is there already."""
+
+
+class Store:
+    """Objects by their names below `url`, through fsspec's file systems.
+
+    Each method raises BucketError, naming object and bucket, whatever the library
+    raised; the library has retried before that what can be retried.
+    """
+
+    def __init__(self, filesystem: Any, url: str):
+        self.url = url
+        self._fs = filesystem
+        self._root = url.partition("://")[2]
+
+    def list(self, folder: str) -> list[str]:
+        """Returns the names below a folder, sorted."""
+        with self._told("list", folder):
+            found = self._fs.find(f"{self._root}/{folder}", withdirs=False)
+            return sorted(path.partition(f"{self._root}/")[2] for path in found if path)
+
+    def read(self, name: str) -> bytes:
+        """Returns a small object whole."""
+        with self._told("read", name):
+            return self._fs.cat_file(f"{self._root}/{name}")
+
+    def create(self, name: str, data: bytes) -> None:
+        """Makes a small object. Raises ObjectExistsError if there is one.
+
+        S3 and GCS decide that themselves, for all who ask at once; an emulator that
+        does not is asked first.
+        """
+        path = f"{self._root}/{name}"
+        with self._told("write", name):
+            try:
+                if self._fs.exists(path):
+                    raise FileExistsError(path)
+                self._fs.pipe_file(path, data, mode="create")
+            except FileExistsError as error:
+                raise ObjectExistsError(name) from error
+
+    def upload(self, name: str, source: pathlib.Path) -> None:
+        """Makes an object of a file."""
+        with self._told("write", name):
+            self._fs.put_file(str(source), f"{self._root}/{name}")
+
+    def download(self, name: str, target: pathlib.Path) -> None:
+        """Writes an object to a file."""
+        with self._told("read", name):
+            self._fs.get_file(f"{self._root}/{name}", str(target))
+
+    def remove(self, names: Collection[str]) -> None:
+        """Removes objects; those that are gone already do not matter."""
+        for name in names:
+            with self._told("remove", name), contextlib.suppress(FileNotFoundError):
+                self._fs.rm_file(f"{self._root}/{name}")
+
+    @contextlib.contextmanager
+    def _told(self, verb: str, name: str) -> Iterator[None]:
+        try:
+            yield
+        except ObjectExistsError:
+            raise
+        except Exception as error:  # the libraries share no class narrower than that
+            raise BucketError(
+                f"cannot {verb} {name} in {self.url} ({describe(error)})"
+            ) from error
+
+
+def describe(error: BaseException) -> str:
+    """Returns an error's kind and the first line of what it says."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text:.200}" if text else type(error).__name__
+
+
+def open_store(url: str) -> Store:
+    """Returns the store at gs://bucket/path or s3://bucket/path; asks nothing yet.
+
+    Raises BucketAccessError where the library is missing, with what to install.
+    """
+    scheme = url.partition("://")[0]
+    library, extra, _ = _LIBRARIES[scheme]
+    import fsspec  # noqa: PLC0415  only with a bucket
+
+    for name in (library, "aiobotocore", "botocore"):  # they tell what is raised too
+        logging.getLogger(name).setLevel(logging.ERROR)
+    try:
+        filesystem = fsspec.filesystem(
+            scheme, use_listings_cache=False, skip_instance_cache=True
+        )
+    except ImportError as error:
+        raise BucketAccessError(
+            f"{url} needs {library}, which is not installed: "
+            f"pip install 'rlvr_jax[{extra}]'"
+        ) from error
+    except Exception as error:  # credentials are looked for here already
+        raise access_error(url, error) from error
+    return Store(filesystem, url)
+
+
+def access_error(url: str, error: BaseException) -> BucketAccessError:
+    """Returns what a user is told whose bucket cannot be used, with the mend."""
+    scheme, _, rest = url.partition("://")
+    cause = error.__cause__ or error
+    bucket = f"{scheme}://{rest.partition('/')[0]}"
+    if isinstance(cause, FileNotFoundError):
+        mend = f"make the bucket {bucket}, or name another"
+    elif isinstance(cause, PermissionError):
+        mend = (
+            f"give this account the right to list, read, write and delete in {bucket}"
+        )
+    else:
+        mend = f"are the network and the credentials there? ({_LIBRARIES[scheme][2]})"
+    return BucketAccessError(f"{url} cannot be used ({describe(cause)}); {mend}")

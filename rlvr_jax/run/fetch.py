@@ -1,0 +1,71 @@
+"""Runs and checkpoints wherever they are: directories as they stand, buckets fetched.
+
+Each command needs a part of a workdir; only that part of a bucket comes here.
+"""
+
+import functools
+from collections.abc import Iterable
+from pathlib import Path
+
+from job_jax.buckets import fetch_copy, is_url, parse_url
+from job_jax.command import UsageError
+from rlvr_jax.run.workdir import TOKENIZER_FILE
+
+_CHECKPOINTS = "checkpoints"
+# Beside checkpoints, what makes a policy of one and cuts its scores by band.
+_OF_POLICY = ("config.json", TOKENIZER_FILE, "rollouts/eval_before_")
+_ONLY_FOR_PEOPLE = ("tensorboard/",)
+
+
+@functools.cache
+def local_run(workdir: str) -> Path:
+    """Returns a directory with all of a run but its checkpoints.
+
+    `workdir` is a directory or the address of one in a bucket, of which a copy is made:
+    what is written there stays on this machine. Raises BucketAccessError.
+    """
+    if not is_url(workdir):
+        return Path(workdir)
+    dropped = (f"{_CHECKPOINTS}/", *_ONLY_FOR_PEOPLE)
+    return fetch_copy(
+        workdir,
+        lambda commit: [path for path in commit.files if not path.startswith(dropped)],
+    )
+
+
+@functools.cache
+def local_checkpoint(path: str) -> Path:
+    """Returns `path` as a directory: a run's workdir, or a checkpoint inside one.
+
+    Of a bucket come config, tokenizer, the answers before RL, and of each stage the
+    newest checkpoint or the one that `path` names. Raises UsageError where that is not
+    there, and BucketAccessError.
+    """
+    if not is_url(path):
+        return Path(path)
+    workdir, slash, inside = parse_url(path).partition(f"/{_CHECKPOINTS}")
+    stage, _, step = inside.strip("/").partition("/")
+    copy = fetch_copy(
+        workdir, lambda commit: _select(commit.files, stage, step, name=path)
+    )
+    return copy / f"{_CHECKPOINTS}{inside}" if slash else copy
+
+
+def _select(files: Iterable[str], stage: str, step: str, *, name: str) -> list[str]:
+    """Returns the files of a policy: `step` "" is the newest of each stage."""
+    files = list(files)
+    steps: dict[str, set[int]] = {}
+    for path in files:
+        folder, *inner = path.split("/")
+        if folder == _CHECKPOINTS and len(inner) > 2 and inner[1].isdigit():
+            steps.setdefault(inner[0], set()).add(int(inner[1]))
+    if stage and (stage not in steps or (step and step not in map(str, steps[stage]))):
+        there = (f"{s}/{n}" for s in sorted(steps) for n in sorted(steps[s]))
+        raise UsageError(
+            f"no complete checkpoint at {name}; there are {', '.join(there) or 'none'}"
+        )
+    chosen = {s: str(max(numbers)) for s, numbers in steps.items()}
+    if step:
+        chosen[stage] = step
+    parts = tuple(f"{_CHECKPOINTS}/{s}/{number}/" for s, number in chosen.items())
+    return [path for path in files if path.startswith((*_OF_POLICY, *parts))]

@@ -1,0 +1,78 @@
+"""Local emulators of S3 and GCS, each a process that ends with its block."""
+
+import contextlib
+import importlib
+import os
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+
+BUCKET = "bucket"
+
+
+@contextlib.contextmanager
+def emulator(scheme: str) -> Iterator[dict[str, str]]:
+    """Yields the environment in which SCHEME://bucket is an empty, local one."""
+    lacking = {"s3": ("s3fs", "moto"), "gs": ("gcsfs", "gcp_storage_emulator")}[scheme]
+    for name in lacking:
+        if importlib.util.find_spec(name) is None:
+            extra = {"s3": "s3", "gs": "gcs"}[scheme]
+            pytest.skip(f"no {name}: pip install -e '.[{extra},emulators]'")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    command, env = {
+        "s3": (
+            ["-c", "from moto.server import main; main()", "-p", str(port)],
+            {
+                "AWS_ENDPOINT_URL": url,
+                "AWS_ACCESS_KEY_ID": "testing",
+                "AWS_SECRET_ACCESS_KEY": "testing",
+                "AWS_DEFAULT_REGION": "us-east-1",
+            },
+        ),
+        "gs": (
+            ["-m", "gcp_storage_emulator", "start", "--in-memory", "--port", str(port)],
+            {"STORAGE_EMULATOR_HOST": url, "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "0"},
+        ),
+    }[scheme]
+    process = subprocess.Popen(
+        [sys.executable, *command],
+        env={k: v for k, v in os.environ.items() if k != "PYTHONWARNINGS"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        _await(process, url)
+        _make_bucket(scheme, url)
+        yield env
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _await(process: subprocess.Popen[bytes], url: str) -> None:
+    """Returns when the server answers."""
+    while True:
+        assert process.poll() is None, "the emulator has ended"
+        with contextlib.suppress(urllib.error.URLError, ConnectionError):
+            with contextlib.suppress(urllib.error.HTTPError):
+                urllib.request.urlopen(url).close()
+            return
+
+
+def _make_bucket(scheme: str, url: str) -> None:
+    request = {
+        "s3": urllib.request.Request(f"{url}/{BUCKET}", method="PUT"),
+        "gs": urllib.request.Request(
+            f"{url}/storage/v1/b?project=test",
+            data=b'{"name": "%s"}' % BUCKET.encode(),
+            headers={"Content-Type": "application/json"},
+        ),
+    }[scheme]
+    urllib.request.urlopen(request).close()

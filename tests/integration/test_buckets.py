@@ -1,0 +1,119 @@
+"""A run in a bucket ends as one in a directory, whatever of it is lost on the way."""
+
+import functools
+import json
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+from command import ROOT, outcome, tiny
+from emulators import emulator
+
+SCHEMES = ["s3", "gs"]
+
+
+@pytest.fixture(params=SCHEMES)
+def bucket(request, monkeypatch, tmp_path):
+    """An empty bucket's address; what is staged lies below tmp_path."""
+    with emulator(request.param) as env:
+        for name, value in env.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("BUCKET_STAGING_DIR", str(tmp_path / "staging"))
+        yield f"{request.param}://bucket"
+
+
+def staged(tmp_path, purpose="work"):
+    """Returns the one directory that a bucket has on this disk."""
+    (config,) = (tmp_path / "staging" / purpose).glob("*/*/config.json")
+    return config.parent
+
+
+def forget(tmp_path):
+    """Loses this machine's disk."""
+    shutil.rmtree(tmp_path / "staging")
+
+
+def test_a_run_killed_and_moved_to_another_machine_ends_as_one_never_cut(
+    command, whole, bucket, tmp_path
+):
+    run = functools.partial(tiny, f"{bucket}/run")
+    for line in ("sft  6/6", "train  3/4", "eval before"):
+        assert command.cut(line, signal.SIGKILL, *run()).code == -signal.SIGKILL
+        forget(tmp_path)
+    ended = command.cut("train  4/4", signal.SIGTERM, *run())
+    assert ended.code == 75, ended.err
+    forget(tmp_path)
+    ended = command.run(*run())
+    assert ended.code == 0, ended.err
+    assert "sft" not in ended.err  # its checkpoint was in the bucket
+    assert outcome(staged(tmp_path)) == outcome(whole)
+    # What is in the bucket is that run, finished, and read by every command.
+    forget(tmp_path)
+    ended = command.run(*run())
+    assert ended.out == (
+        f"finished: {bucket}/run has nothing left to do for --stage=all\n"
+    )
+    assert outcome(staged(tmp_path)) == outcome(whole)
+    _read_by_every_command(command, f"{bucket}/run", whole, tmp_path)
+
+
+def _read_by_every_command(command, run, whole, tmp_path):
+    scores = command.run(
+        f"--config={run}/config.json", f"--checkpoint={run}", module="rlvr_jax.evaluate"
+    )
+    assert scores.code == 0, scores.err
+    after = json.loads((whole / "summary.json").read_text())["eval"]["after"]
+    assert json.loads(scores.out) == after
+    report = command.run("report", run, module="rlvr_jax.analysis")
+    page = staged(tmp_path, "read") / "report" / "index.html"
+    assert report.out == f"{page}\n", report.err
+    shown = command.run("show", run, "--step=3", module="rlvr_jax.rollouts")
+    assert shown.out.startswith("train, step 3: 32 completions"), shown.err
+    model = command.run(
+        "to-hf", f"{run}/checkpoints/sft", tmp_path / "hf", module="rlvr_jax.convert"
+    )
+    assert model.out == f"{tmp_path / 'hf'}: step 6\n", model.err
+    longer = tiny(f"{run}-on", f"--continue_from={run}@2", "--config.train.steps=1")
+    ended = command.run(*longer)
+    assert ended.code == 0, ended.err
+    assert f"goes on from {run}, step 2 of RL" in ended.err
+    record = tmp_path / "staging" / "work"
+    (config,) = record.glob("*/run-on/config.json")
+    assert json.loads(config.read_text())["continued_from"]["workdir"] == run
+    # The same command again: the lineage is recorded, and holds.
+    assert command.run(*longer).out.startswith(f"finished: {run}-on")
+
+
+def test_what_cannot_be_begun_is_refused_in_one_line(command, bucket, tmp_path):
+    scheme = bucket.partition("://")[0]
+    ended = command.run(*tiny(f"{scheme}://nobody-made-this/run"))
+    assert ended.code == 2
+    assert ended.err.count("\n") == 1
+    assert ended.err.startswith(
+        f"error: {scheme}://nobody-made-this/run cannot be used"
+    )
+    assert "make the bucket" in ended.err
+    ended = command.run("report", f"{bucket}/none", module="rlvr_jax.analysis")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err == (
+        f"error: {bucket}/none holds no run: nothing was committed there\n"
+    )
+    shutil.rmtree(tmp_path / "staging", ignore_errors=True)
+
+
+def test_nothing_of_buckets_is_imported_without_one():
+    code = (
+        "import sys, rlvr_jax.pipeline, rlvr_jax.evaluate, rlvr_jax.analysis.__main__\n"
+        "import job_jax.buckets\n"
+        "print({'s3fs', 'gcsfs', 'boto3', 'botocore'} & sys.modules.keys())"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ended.stdout == "set()\n"

@@ -1,0 +1,207 @@
+"""Where the workdirs of buckets are on this disk, and what is refused before work."""
+
+import fcntl
+import subprocess
+import sys
+
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from job_jax import buckets
+from job_jax.buckets import BucketAccessError, local
+from job_jax.buckets.store import Store, access_error, open_store
+from job_jax.schema import ConfigError
+
+
+@pytest.fixture
+def bucket(monkeypatch, tmp_path):
+    """One bucket in memory at every address, staged below tmp_path."""
+    memory = MemoryFileSystem(skip_instance_cache=True)
+    memory.store, memory.pseudo_dirs = {}, [""]
+    monkeypatch.setenv(local.STAGING_ENV, str(tmp_path / "staging"))
+    monkeypatch.setattr(local, "open_store", lambda url: Store(memory, url))
+    for name in ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"):
+        monkeypatch.delenv(name, raising=False)
+    yield memory
+    for directory in list(local._mirrors):
+        buckets.close_workdir(directory)
+
+
+def commit_run(url, **files):
+    directory = buckets.open_workdir(url)
+    with buckets.mirror_of(directory):
+        for name, text in files.items():
+            (directory / name).write_text(text)
+    buckets.close_workdir(directory)
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("given", "spelled"),
+    [
+        ("s3://bucket/run", "s3://bucket/run"),
+        ("gs://bucket/a/b/", "gs://bucket/a/b"),
+        ("s3://bucket//a///b", "s3://bucket/a/b"),
+    ],
+)
+def test_an_address_has_one_spelling(given, spelled):
+    assert buckets.is_url(given)
+    assert buckets.parse_url(given) == spelled
+
+
+@pytest.mark.parametrize(
+    "given", ["s3://bucket", "s3://bucket/", "az://b/run", "gs:///run", "s3://b/../run"]
+)
+def test_what_is_no_address_of_a_workdir_is_refused(given):
+    assert buckets.is_url(given)
+    with pytest.raises(ConfigError, match="write gs://bucket/run or s3://bucket/run"):
+        buckets.parse_url(given)
+
+
+@pytest.mark.parametrize("given", ["runs/a", "/runs/a", "s3:/bucket/run", "a@7", ""])
+def test_directories_stay_directories(given):
+    assert not buckets.is_url(given)
+    if given:
+        assert str(buckets.open_workdir(given)) == given
+        assert buckets.mirror_of(buckets.open_workdir(given)) is None
+
+
+def test_addresses_do_not_share_a_directory(bucket):
+    urls = ("s3://b/run", "gs://b/run", "s3://b/run/run", "s3://b-run/run", "s3://b/r")
+    found = {buckets.open_workdir(url) for url in urls}
+    assert len(found) == len(urls)
+    assert {path.name for path in found} == {"run", "r"}
+    assert not any(a in b.parents for a in found for b in found)
+    assert buckets.open_workdir("s3://b//run/") in found
+
+
+def test_a_directory_that_is_at_the_newest_commit_is_taken_as_it_is(bucket, capsys):
+    directory = commit_run("s3://b/run", config="1")
+    (directory / "ahead").write_text("of the bucket: the run was killed here")
+    assert buckets.open_workdir("s3://b/run") == directory
+    assert (directory / "ahead").exists()
+    assert capsys.readouterr().err.count("fetching") == 0
+
+
+def test_a_directory_that_another_machine_has_overtaken_is_brought_up(
+    bucket, monkeypatch, tmp_path, capsys
+):
+    directory = commit_run("s3://b/run", config="1")
+    (directory / "ahead").write_text("of a commit that is not the newest")
+    monkeypatch.setenv(local.STAGING_ENV, str(tmp_path / "other"))
+    commit_run("s3://b/run", config="2")
+    monkeypatch.setenv(local.STAGING_ENV, str(tmp_path / "staging"))
+    capsys.readouterr()
+    assert buckets.open_workdir("s3://b/run") == directory
+    assert capsys.readouterr().err == "s3://b/run: fetching commit 2\n"
+    assert (directory / "config").read_text() == "2"
+    assert not (directory / "ahead").exists()
+
+
+def test_a_bucket_that_was_emptied_is_a_new_run(bucket):
+    directory = commit_run("s3://b/run", config="1")
+    bucket.rm("/b", recursive=True)
+    assert buckets.open_workdir("s3://b/run") == directory
+    assert not (directory / "config").exists()
+
+
+def test_another_process_of_the_machine_is_refused(bucket):
+    directory = buckets.open_workdir("s3://b/run")
+    lock = directory.with_name("run.lock")
+    code = (
+        "import fcntl, sys; "
+        "fcntl.flock(open(sys.argv[1], 'w'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code, lock], capture_output=True, check=False
+    )
+    assert b"BlockingIOError" in ended.stderr
+    buckets.close_workdir(directory)
+    with lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(BucketAccessError, match="s3://b/run: another process on"):
+            buckets.open_workdir("s3://b/run")
+
+
+def test_several_processes_are_refused_before_anything_is_asked(bucket, monkeypatch):
+    monkeypatch.setenv("JAX_COORDINATOR_ADDRESS", "localhost:1")
+    monkeypatch.setenv("JAX_NUM_PROCESSES", "2")
+    monkeypatch.setenv("JAX_PROCESS_ID", "0")
+    monkeypatch.setattr(local, "open_store", None)
+    with pytest.raises(BucketAccessError, match="give a directory that all of them"):
+        buckets.open_workdir("gs://b/run")
+
+
+def test_a_copy_is_beside_the_run_and_changes_nothing(bucket):
+    directory = commit_run("s3://b/run", config="1", metrics="2")
+    held = dict(bucket.store)
+    copy = buckets.fetch_copy("s3://b/run", lambda commit: ["config"])
+    assert copy != directory
+    assert [path.name for path in copy.glob("[!.]*")] == ["config"]
+    assert bucket.store == held
+    assert buckets.mirror_of(copy) is None
+
+
+def test_a_copy_of_nothing_is_refused(bucket):
+    with pytest.raises(BucketAccessError, match="s3://b/none holds no run"):
+        buckets.fetch_copy("s3://b/none", lambda commit: commit.files)
+
+
+@pytest.mark.parametrize(
+    ("error", "mend"),
+    [
+        (
+            FileNotFoundError("no such bucket"),
+            "make the bucket s3://b, or name another",
+        ),
+        (PermissionError("403"), "the right to list, read, write and delete in s3://b"),
+        (ConnectionError("refused"), "set AWS_ACCESS_KEY_ID and"),
+    ],
+)
+def test_a_bucket_that_cannot_be_used_is_one_line_with_its_mend(
+    bucket, monkeypatch, error, mend
+):
+    def fail(*args, **kwargs):
+        raise error
+
+    monkeypatch.setattr(bucket, "find", fail)
+    with pytest.raises(BucketAccessError) as told:
+        buckets.open_workdir("s3://b/run")
+    assert mend in str(told.value)
+    assert str(error) in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+def test_a_bucket_without_the_right_to_write_is_refused_as_the_run_claims_it(
+    bucket, monkeypatch
+):
+    def fail(*args, **kwargs):
+        raise PermissionError("AccessDenied")
+
+    mirror = buckets.mirror_of(buckets.open_workdir("s3://b/run"))
+    monkeypatch.setattr(bucket, "pipe_file", fail)
+    with pytest.raises(BucketAccessError, match="give this account the right to"):
+        mirror.claim()
+
+
+@pytest.mark.parametrize(("scheme", "extra"), [("s3", "s3"), ("gs", "gcs")])
+def test_a_missing_library_is_told_with_its_extra(monkeypatch, scheme, extra):
+    library = {"s3": "s3fs", "gs": "gcsfs"}[scheme]
+    monkeypatch.setitem(sys.modules, library, None)
+    for name in ("s3", "gs"):
+        known = sys.modules["fsspec.registry"]._registry
+        monkeypatch.delitem(known, name, raising=False)
+    with pytest.raises(BucketAccessError) as told:
+        open_store(f"{scheme}://b/run")
+    assert f"pip install 'rlvr_jax[{extra}]'" in str(told.value)
+
+
+def test_credentials_for_gcs_are_told_in_its_own_words():
+    assert "gcloud auth" in str(access_error("gs://b/run", ValueError("anonymous")))
+
+
+def test_a_config_of_a_bucket_is_read_and_nothing_else(bucket):
+    commit_run("s3://b/run", **{"config.json": "{}"})
+    assert buckets.local_record("s3://b/run/config.json").read_text() == "{}"
+    with pytest.raises(ConfigError, match="only a run's config.json is read"):
+        buckets.local_record("s3://b/run/recipe.py")
