@@ -6,6 +6,7 @@ A job works in a staging directory on its own disk; a `Mirror` carries it to the
 from job_jax.buckets.commits import TakenOverError
 from job_jax.buckets.local import (
     close_workdir,
+    download_workdir,
     fetch_copy,
     is_url,
     local_record,
@@ -22,6 +23,7 @@ __all__ = [
     "Mirror",
     "TakenOverError",
     "close_workdir",
+    "download_workdir",
     "fetch_copy",
     "is_url",
     "local_record",

@@ -5,13 +5,14 @@ import hashlib
 import os
 import pathlib
 import re
+import shutil
 import sys
 from collections.abc import Callable, Collection
 from typing import IO
 
 from job_jax import processes
 from job_jax.buckets.commits import Commit, read_newest
-from job_jax.buckets.fetch import LocalState, fetch, fetch_commit
+from job_jax.buckets.fetch import OWN_DIR, LocalState, fetch, fetch_commit
 from job_jax.buckets.mirror import Mirror
 from job_jax.buckets.store import (
     BucketAccessError,
@@ -98,14 +99,32 @@ def fetch_copy(url: str, select: Callable[[Commit], Collection[str]]) -> pathlib
     For reading: a run that writes there is not disturbed, nothing goes back. Raises
     BucketAccessError, also where no run has committed.
     """
-    store, directory = open_store(parse_url(url)), _local_directory(url, "read")
+    directory = _local_directory(url, "read")
+    _fetch(url, directory, select)
+    return directory
+
+
+def _fetch(
+    url: str, directory: pathlib.Path, select: Callable[[Commit], Collection[str]]
+) -> Commit:
+    store = open_store(parse_url(url))
     try:
         commit = fetch(store, directory, select)
     except BucketError as error:
         raise _refusal(store, error) from error
     if not commit.number:
         raise BucketAccessError(f"{url} holds no run: nothing was committed there")
-    return directory
+    return commit
+
+
+def download_workdir(url: str, directory: pathlib.Path) -> Commit:
+    """Makes an empty directory hold a run of a bucket, as if it had run there.
+
+    Raises BucketAccessError.
+    """
+    commit = _fetch(url, directory, lambda commit: commit.files)
+    shutil.rmtree(directory / OWN_DIR)
+    return commit
 
 
 def local_record(path: str) -> pathlib.Path:

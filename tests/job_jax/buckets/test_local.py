@@ -7,7 +7,7 @@ import sys
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from job_jax import buckets
+from job_jax import buckets, download
 from job_jax.buckets import BucketAccessError, local
 from job_jax.buckets.store import Store, access_error, open_store
 from job_jax.schema import ConfigError
@@ -203,5 +203,15 @@ def test_credentials_for_gcs_are_told_in_its_own_words():
 def test_a_config_of_a_bucket_is_read_and_nothing_else(bucket):
     commit_run("s3://b/run", **{"config.json": "{}"})
     assert buckets.local_record("s3://b/run/config.json").read_text() == "{}"
-    with pytest.raises(ConfigError, match="only a run's config.json is read"):
+    with pytest.raises(ConfigError, match="only a run's config"):
         buckets.local_record("s3://b/run/recipe.py")
+
+
+def test_a_download_is_an_ordinary_workdir(bucket, tmp_path, capsys):
+    commit_run("s3://b/run", **{"config.json": "{}", "metrics": "1"})
+    out = tmp_path / "out"
+    assert download.main(["s3://b/run", str(out)]) == 0
+    assert {path.name for path in out.rglob("*")} == {"config.json", "metrics"}
+    assert capsys.readouterr().out == f"{out}: commit 1, 2 files\n"
+    assert download.main(["s3://b/run", str(out)]) == 2
+    assert f"error: {out} is not empty" in capsys.readouterr().err

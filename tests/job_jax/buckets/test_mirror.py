@@ -152,9 +152,8 @@ def test_a_failure_at_any_operation_leaves_one_commit_or_the_next(tmp_path):
         # The same command goes on, on another machine, to the same end.
         assert second_run(bucket, folder / "third") == read(tmp_path / "0/second")
         assert in_bucket(bucket, folder) == read(tmp_path / "0/second")
-        assert len(bucket.find("/bucket")) == 1 + len(
-            found := in_bucket(bucket, folder)
-        )
+        num_files = len(in_bucket(bucket, folder))
+        assert len(bucket.find("/bucket")) == 1 + num_files
     assert seen == {"1\n", "1\n2\n", "1\n2\n3\n"}
 
 
@@ -184,14 +183,15 @@ def test_what_ended_the_job_counts_for_more_than_a_failed_upload(
     write(tmp_path / "run", metrics="1\n")
     bucket.fails_at = 0
     with pytest.raises(ZeroDivisionError), mirror:
-        raise ZeroDivisionError
+        _ = 1 / 0
     assert capsys.readouterr().err.startswith("bucket: cannot write objects/")
 
 
 def test_a_job_that_fails_leaves_all_that_it_has_written(bucket, tmp_path):
-    with pytest.raises(ZeroDivisionError), open_mirror(bucket, tmp_path / "run"):
-        write(tmp_path / "run", metrics="1\n")
-        raise ZeroDivisionError
+    mirror = open_mirror(bucket, tmp_path / "run")
+    write(tmp_path / "run", metrics="1\n")
+    with pytest.raises(ZeroDivisionError), mirror:
+        _ = 1 / 0
     assert in_bucket(bucket, tmp_path) == {"metrics": "1\n"}
 
 

@@ -1,0 +1,37 @@
+"""The command `python -m job_jax.download ADDRESS DIR`: a workdir out of a bucket."""
+
+import pathlib
+import sys
+from collections.abc import Sequence
+
+from absl import flags
+
+from job_jax.buckets import BucketError, download_workdir
+from job_jax.command import UsageError, parse_flags, run_command
+
+_USAGE = """\
+usage: python -m job_jax.download ADDRESS DIR
+
+Writes the newest commit of gs://bucket/run or s3://bucket/run to DIR, as an ordinary
+workdir. DIR must not exist, or be empty.
+"""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Returns 0 when done, 1 where objects are damaged, 2 on bad usage."""
+    return run_command(lambda: _run_command(argv), (BucketError, OSError))
+
+
+def _run_command(argv: Sequence[str]) -> None:
+    url, directory = parse_flags(
+        argv, flags.FlagValues(), usage=_USAGE, arguments=["ADDRESS", "DIR"]
+    )
+    out = pathlib.Path(directory)
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UsageError(f"{out} is not empty; give a new directory")
+    commit = download_workdir(url, out)
+    print(f"{out}: commit {commit.number}, {len(commit.files)} files")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
