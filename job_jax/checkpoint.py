@@ -77,10 +77,10 @@ class StageCheckpoints:
         )
 
     def restore(self, step: int, target: Any) -> tuple[Any, dict[str, Any]]:
-        """Returns state and host state of a step, a tree like `like` and laid out so.
+        """Returns state and host state of a step, a tree like `target` and laid out so.
 
-        The leaves of `like` may be abstract. Raises CheckpointShapeError, naming the
-        first array that differs, and CheckpointReadError.
+        The leaves of `target` may be abstract. Raises CheckpointMismatchError, naming
+        the first array that differs, and CheckpointReadError.
         """
         restored = self._read(step, target, host=ocp.args.JsonRestore())
         return _from_nested_dict(target, restored.state), restored.host
@@ -101,7 +101,7 @@ class StageCheckpoints:
     def _read(
         self, step: int, target: Any, **extra_args: ocp.args.CheckpointArgs
     ) -> Any:
-        """Returns what orbax reads: the arrays of `like` laid out so, and `more`."""
+        """Returns what orbax reads: the arrays of `target` laid out so, and extras."""
         try:
             saved = self._manager.item_metadata(step).state
             self._check_matches(step, dict(_named_leaves(saved)), target)
@@ -195,7 +195,7 @@ def _to_nested_dict(tree: Any) -> dict[str, Any]:
 
 
 def _from_nested_dict(tree: Any, nested: dict[str, Any]) -> Any:
-    """Returns the arrays of `_to_dict`'s form in the form of `tree`."""
+    """Returns the arrays of `_to_nested_dict`'s form in the form of `tree`."""
     arrays = dict(_named_leaves(nested))
     leaves = [arrays[name] for name, _ in _named_leaves(tree)]
     return jax.tree.unflatten(jax.tree.structure(tree), leaves)

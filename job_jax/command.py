@@ -60,9 +60,9 @@ def run_command(
 ) -> int:
     """Returns the exit code of a command whose work is `action`.
 
-    `failures` are the errors that a user can mend; each becomes one line. Anything else
-    is our bug and shows its traceback. Of several processes all end: one that fails
-    tells the others why.
+    `expected_errors` are those that a user can mend; each becomes one line. Anything
+    else is our bug and shows its traceback. Of several processes all end: one that
+    fails tells the others why.
     """
     code, said = _run_action(action, expected_errors)
     failed = code not in (DONE, STOPPED)

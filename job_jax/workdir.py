@@ -39,10 +39,10 @@ class Workdir:
 
     Opening it refuses a directory that cannot be written or that holds a job of another
     config. A job is recorded in it once everything else has been checked, so that a
-    refused one leaves no trace that the mended one would trip over. `may_change` names
-    the sections that say how a job is executed and watched, not what it computes
-    ("mesh.", "log."): they may differ when it goes on. Of several processes the first
-    one writes; all must see the same directory.
+    refused one leaves no trace that the mended one would trip over. `mutable_sections`
+    say how a job is executed and watched, not what it computes ("mesh.", "log."): they
+    may differ when it goes on. Of several processes the first one writes; all must see
+    the same directory.
     """
 
     def __init__(

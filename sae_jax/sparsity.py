@@ -100,9 +100,9 @@ def search_thresholds(
     max_excess: Int[Array, ""] | int = 0,
     while_loop: Callable = jax.lax.while_loop,
 ) -> tuple[Float[Array, " R"], Int[Array, " R"]]:
-    """Returns thresholds at or above which `count` entries lie, and the exact numbers.
+    """Returns thresholds at or above which `count_R` entries lie, and exact numbers.
 
-    The number is `count`; or up to `max_excess` more; or more because of ties; or less
+    These are `count_R`; or up to `max_excess` more; or more because of ties; or less
     where there are no more positive entries. `initial_probes` are bit patterns to count
     at first; they need not be good guesses. The bracket low < high with above >= count
     > below is kept throughout, so every pass narrows it.

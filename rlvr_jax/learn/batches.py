@@ -145,7 +145,7 @@ def shuffle_groups(batch: Batch, rng: np.random.Generator) -> Batch:
 
 
 def split_minibatches(batch: Batch, num_minibatches: int) -> Iterator[Batch]:
-    """Yields `count` equal parts of a batch, whole groups in the order they stand."""
+    """Yields equal parts of a batch, whole groups in the order they stand."""
     P = len(batch.prompt_lengths)
     for groups_Q in np.split(np.arange(P), num_minibatches):
         yield take_groups(batch, groups_Q)

@@ -124,7 +124,7 @@ class SamplerLayout:
         return tree if self.reshard is None else _move_program(layout)(tree)
 
     def abstract_params(self, params: Any) -> Any:
-        """Returns the shapes of `weights`, laid out, from those of parameters."""
+        """Returns the shapes of the sampler's weights, laid out, from parameters'."""
         if self.reshard is None:
             return params
         found = self.reshard.lower(params).out_info

@@ -23,7 +23,7 @@ def write(
     num_latents: int,
     about: Mapping[str, str],
 ) -> None:
-    """Writes the `count` latents of largest positive and negative effect.
+    """Writes the `num_latents` latents of largest positive and negative effect.
 
     The effect is Cohen's d of right against wrong rollouts; a latent enters only where
     its 95 % interval over prompts, not corrected for the number of latents, lies on one
