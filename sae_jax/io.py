@@ -1,17 +1,24 @@
-"""Autoencoders on disk: written in one format, read in four, recognized by files."""
+"""Autoencoders on disk: written in one format, read in five, recognized by files."""
 
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sae_jax.formats import dictionary_learning, gemma_scope, saelens, sparsify
+from sae_jax.formats import (
+    dictionary_learning,
+    gemma_scope,
+    qwen_scope,
+    saelens,
+    sparsify,
+)
 from sae_jax.formats.record import FormatError, SAERecord
 from sae_jax.sae import TSAE
 
 _READABLE_FORMATS = (
     "sae_weights.safetensors and cfg.json (SAELens), ae.pt (dictionary_learning and "
-    "T-SAE), params.npz (Gemma Scope), sae.safetensors and cfg.json (sparsify)"
+    "T-SAE), params.npz and params.safetensors (Gemma Scope), layerN.sae.pt "
+    "(Qwen-Scope), sae.safetensors and cfg.json (sparsify)"
 )
 
 
@@ -46,7 +53,8 @@ def save(
 def load(path: str | os.PathLike[str]) -> TSAE:
     """Returns the autoencoder of a file or directory, in any of the formats below.
 
-    SAELens, dictionary_learning (and the T-SAE authors'), Gemma Scope and sparsify.
+    SAELens, dictionary_learning (and the T-SAE authors'), Gemma Scope, Qwen-Scope and
+    sparsify.
     Raises FormatError, naming the files that are there, where there is none of them.
     """
     return load_record(path).tsae
@@ -55,21 +63,41 @@ def load(path: str | os.PathLike[str]) -> TSAE:
 def load_record(path: str | os.PathLike[str]) -> SAERecord:
     """Returns the autoencoder with its metadata and the name of its format."""
     path = Path(path)
-    if path.suffix == ".pt" and path.is_file():
-        return dictionary_learning.read(path)
-    if path.suffix == ".npz" and path.is_file():
-        return gemma_scope.read(path)
+    if path.is_file():
+        return _read_file(path)
     if not path.is_dir():
         raise FormatError(f"no autoencoder at {path}: there is no such directory")
-    if (path / saelens.WEIGHTS_FILE).is_file():
-        return saelens.read(path)
-    if (path / dictionary_learning.WEIGHTS_FILE).is_file():
-        return dictionary_learning.read(path / dictionary_learning.WEIGHTS_FILE)
-    if (path / gemma_scope.WEIGHTS_FILE).is_file():
-        return gemma_scope.read(path / gemma_scope.WEIGHTS_FILE)
-    if (path / sparsify.WEIGHTS_FILE).is_file():
-        return sparsify.read(path)
+    for file, read in (
+        (saelens.WEIGHTS_FILE, lambda file: saelens.read(file.parent)),
+        (dictionary_learning.WEIGHTS_FILE, dictionary_learning.read),
+        (gemma_scope.NPZ_FILE, gemma_scope.read),
+        (gemma_scope.SAFETENSORS_FILE, gemma_scope.read),
+        (sparsify.WEIGHTS_FILE, lambda file: sparsify.read(file.parent)),
+    ):
+        if (path / file).is_file():
+            return read(path / file)
+    layers = sorted(e.name for e in path.iterdir() if qwen_scope.is_file(e))
+    if len(layers) == 1:
+        return qwen_scope.read(path / layers[0])
+    if layers:
+        raise FormatError(
+            f"{path} holds {len(layers)} layers; name the file of one, such as "
+            f"{path / layers[0]}"
+        )
     files = sorted(entry.name for entry in path.iterdir())
     raise FormatError(
         f"no autoencoder in {path}: it holds {files}, none of {_READABLE_FORMATS}"
+    )
+
+
+def _read_file(path: Path) -> SAERecord:
+    if qwen_scope.is_file(path):
+        return qwen_scope.read(path)
+    if path.suffix == ".pt":
+        return dictionary_learning.read(path)
+    if path.suffix == ".npz" or path.name == gemma_scope.SAFETENSORS_FILE:
+        return gemma_scope.read(path)
+    raise FormatError(
+        f"{path} is no autoencoder that is known; give the directory of one of "
+        f"{_READABLE_FORMATS}"
     )

@@ -46,16 +46,17 @@ def build_tsae(
 ) -> TSAE:
     """Returns the TSAE of foreign tensors, in float32; all shapes are checked.
 
-    A scalar threshold holds for every latent. Where the other library encodes x itself
-    and not x - b_dec (`subtract_decoder_bias` is False), the difference goes into the
-    encoder's bias, b_enc + b_dec W_enc, in float64: equal up to one rounding.
+    One threshold, of shape [] or [1], holds for every latent. Where the other library
+    encodes x itself and not x - b_dec (`subtract_decoder_bias` is False), the
+    difference goes into the encoder's bias, b_enc + b_dec W_enc, in float64: equal up
+    to one rounding.
 
     Raises FormatError, naming the tensor, where the shapes do not fit.
     """
     if encoder.ndim != 2:
         raise FormatError(f"{path}: the encoder has shape {list(encoder.shape)}")
     width, latents = encoder.shape
-    if np.ndim(threshold) == 0:
+    if np.size(threshold) == 1 and np.ndim(threshold) <= 1:
         threshold = np.full(latents, threshold)
     for name, tensor, shape in (
         ("the encoder's bias", encoder_bias, (latents,)),

@@ -4,9 +4,15 @@ What SAELens demands of it (6.x, from its loader): exactly the five tensors belo
 the dtype that cfg.json names; a `metadata.sae_lens_version` of at least 6, or else all
 metadata is dropped without a word. `jumprelu` encodes relu(pre) where pre > threshold,
 which is what a TSAE does; one with `top_k` is a `topk`, which has no threshold.
+
+Read are the architectures below; options that are linear in the activations are folded
+into the weights (`saelens_options`). `batchtopk` and `matryoshka_batchtopk` are what
+SAELens writes in training and publishes as a `jumprelu`: both read as that. It leaves
+the nested groups out of what it publishes, so keep the training files for them.
 `architecture: "temporal"` is another model altogether.
 """
 
+import itertools
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +23,7 @@ from safetensors.numpy import save_file
 
 from sae_jax.formats.files import read_json, read_safetensors
 from sae_jax.formats.record import FormatError, SAERecord, build_tsae, require_tensors
+from sae_jax.formats.saelens_options import fold_options, upgrade_config
 from sae_jax.sae import TSAE
 
 CONFIG_FILE = "cfg.json"
@@ -33,6 +40,9 @@ _TENSORS_BY_ARCHITECTURE = {  # architecture -> its tensors
     "jumprelu": (*_TENSORS, "threshold"),
     "standard": _TENSORS,
     "topk": _TENSORS,
+    "gated": ("W_enc", "W_dec", "b_dec", "b_gate", "b_mag", "r_mag"),
+    "batchtopk": (*_TENSORS, "topk_threshold"),
+    "matryoshka_batchtopk": (*_TENSORS, "topk_threshold"),
 }
 
 
@@ -91,43 +101,57 @@ def write(
 
 
 def read(directory: Path) -> SAERecord:
-    """Returns the autoencoder of a SAELens directory, bit for bit.
+    """Returns the autoencoder of a SAELens directory; our own comes back bit for bit.
 
     Raises FormatError for an architecture or an option that a TSAE cannot express.
     """
     path = directory / CONFIG_FILE
-    config = read_json(path)
-    architecture = config.get("architecture", "standard")
+    config = upgrade_config(read_json(path))
+    architecture = config["architecture"]
     if architecture not in _TENSORS_BY_ARCHITECTURE:
         raise FormatError(
             f"{path}: architecture {architecture!r} is not read; "
             f"{list(_TENSORS_BY_ARCHITECTURE)} are"
         )
-    for option in (
-        "normalize_activations",
-        "reshape_activations",
-        "rescale_acts_by_decoder_norm",
-    ):
-        if config.get(option) not in (None, False, "none"):
-            raise FormatError(
-                f"{path}: {option}={config[option]!r}; fold it into the weights first"
-            )
     weights = directory / WEIGHTS_FILE
     tensors = read_safetensors(weights)
+    if np.all(tensors.get("scaling_factor") == np.float32(1)):
+        del tensors["scaling_factor"]  # versions before 3 wrote it, used or not
     require_tensors(tensors, _TENSORS_BY_ARCHITECTURE[architecture], weights)
     metadata = _read_metadata(config)
+    arrays = fold_options(path, config, tensors)
     tsae = build_tsae(
         weights,
-        encoder=tensors["W_enc"],
-        encoder_bias=tensors["b_enc"],
-        decoder=tensors["W_dec"],
-        decoder_bias=tensors["b_dec"],
-        threshold=tensors.get("threshold", 0.0),
+        encoder=arrays["W_enc"],
+        encoder_bias=arrays["b_enc"],
+        decoder=arrays["W_dec"],
+        decoder_bias=arrays["b_dec"],
+        threshold=arrays["threshold"],
         subtract_decoder_bias=config.get("apply_b_dec_to_input", True),
-        group_sizes=metadata.get("group_sizes") or (),
-        top_k=config["k"] if architecture == "topk" else None,
+        group_sizes=_group_sizes(path, config, metadata),
+        top_k=_top_k(path, config) if architecture == "topk" else None,
     )
     return SAERecord(tsae=tsae, metadata=metadata, format="saelens")
+
+
+def _top_k(path: Path, config: Mapping[str, Any]) -> int:
+    k = config.get("k")
+    if not isinstance(k, int | float) or k != int(k):
+        raise FormatError(f"{path}: k={k!r} of a topk; it must say how many are kept")
+    return int(k)
+
+
+def _group_sizes(
+    path: Path, config: Mapping[str, Any], metadata: Mapping[str, Any]
+) -> list[int]:
+    """Returns the sizes of the nested groups; SAELens gives their ends."""
+    ends = config.get("matryoshka_widths")
+    if not ends:
+        return metadata.get("group_sizes") or []
+    sizes = [b - a for a, b in itertools.pairwise([0, *ends])]
+    if min(sizes) < 1:
+        raise FormatError(f"{path}: matryoshka_widths={ends} do not rise")
+    return sizes
 
 
 def _read_metadata(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,10 @@ Such a file is a zip archive: `NAME/data.pkl`, a pickle in which each tensor nam
 storage, and `NAME/data/KEY`, the storages as raw bytes. Unpickling runs whatever
 functions a pickle names, so ours knows five names only, none of which does more than
 note its arguments; any other name is refused before anything is called.
+
+No more is read than the tensors reach, and never more than the file is long: torch
+compresses nothing, so a compressed entry, whose size is a mere claim, is refused, and
+so are entries that are larger together than the file.
 """
 
 import collections
@@ -62,17 +66,22 @@ def read_tensors(path: Path) -> dict[str, np.ndarray[Any, Any]]:
             raise FormatError(f"{path} is a zip archive, but not one of torch.save")
         root = pickles[0].removesuffix("data.pkl")
         order = f"{root}byteorder"
-        if order in archive.namelist() and archive.read(order) != b"little":
+        if order in archive.namelist() and _read(archive, order, path) != b"little":
             raise FormatError(f"{path} was written on a big-endian machine")
-        state = _Unpickler(archive.read(pickles[0]), path).read()
+        state = _Unpickler(_read(archive, pickles[0], path), path).read()
         if not isinstance(state, dict):
             raise FormatError(f"{path} holds no state dict; save model.state_dict()")
         # Through `dict`: the pickle may have given the object attributes of its own.
-        return {
-            str(name): _tensor(archive, f"{root}data/", value, path)
+        tensors = {
+            str(name): value
             for name, value in dict.items(state)
             if isinstance(value, _Tensor)
         }
+        storages = _read_storages(archive, f"{root}data/", tensors, path)
+    return {
+        name: _view(tensor, storages[tensor.storage.key])
+        for name, tensor in tensors.items()
+    }
 
 
 class _Unpickler(pickle.Unpickler):
@@ -122,31 +131,72 @@ def _rebuild_parameter(tensor: Any, *_: Any) -> Any:
     return tensor
 
 
-def _tensor(
-    archive: zipfile.ZipFile, folder: str, tensor: _Tensor, path: Path
-) -> np.ndarray[Any, Any]:
-    """Returns a copy of the described part of a storage."""
+def _read_storages(
+    archive: zipfile.ZipFile, folder: str, tensors: dict[str, _Tensor], path: Path
+) -> dict[str, bytes]:
+    """Returns of each storage as many bytes as the tensors reach, by key."""
+    reach: dict[str, int] = {}
+    for tensor in tensors.values():
+        num_bytes = _reach(archive, folder, tensor, path)
+        key = tensor.storage.key
+        reach[key] = max(reach.get(key, 0), num_bytes)
+    size = path.stat().st_size
+    if sum(reach.values()) > size:
+        raise FormatError(
+            f"{path}: its storages are larger than the file of {size} bytes; it is "
+            "damaged"
+        )
+    return {
+        key: _read(archive, f"{folder}{key}", path, num_bytes)
+        for key, num_bytes in reach.items()
+    }
+
+
+def _reach(archive: zipfile.ZipFile, folder: str, tensor: _Tensor, path: Path) -> int:
+    """Returns how many bytes of its storage a tensor spans. Checks that these exist."""
     storage, offset, shape, strides = tensor
     if not isinstance(storage, _Storage):
         raise FormatError(f"{path}: a tensor without a storage")
-    dtype = np.dtype(storage.dtype)
     try:
-        data = archive.read(f"{folder}{storage.key}")
-    except (KeyError, zipfile.BadZipFile) as error:
+        stored = archive.getinfo(f"{folder}{storage.key}").file_size
+    except KeyError as error:
         raise FormatError(f"{path}: its storage {storage.key!r}: {error}") from error
+    itemsize = np.dtype(storage.dtype).itemsize
     numbers = (offset, *shape, *strides)
     whole = all(isinstance(n, int) and n >= 0 for n in numbers)
-    if not whole or len(shape) != len(strides) or len(data) % dtype.itemsize:
+    if not whole or len(shape) != len(strides) or stored % itemsize:
         raise FormatError(f"{path}: a tensor of shape {shape}, strides {strides}")
-    flat = np.frombuffer(data, dtype)
-    last = offset + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
     if 0 in shape:
-        return np.empty(shape, dtype)
-    if max(last + 1, math.prod(shape)) > flat.size:
+        return 0
+    last = offset + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+    if max(last + 1, math.prod(shape)) * itemsize > stored:
         raise FormatError(
             f"{path}: a tensor of shape {shape} reaches beyond its storage of "
-            f"{flat.size} numbers; the file is damaged"
+            f"{stored // itemsize} numbers; the file is damaged"
         )
-    steps = tuple(stride * dtype.itemsize for stride in strides)
-    view = np.lib.stride_tricks.as_strided(flat[offset:], shape, steps)
-    return view.copy()
+    return (last + 1) * itemsize
+
+
+def _read(
+    archive: zipfile.ZipFile, name: str, path: Path, num_bytes: int = -1
+) -> bytes:
+    """Returns an entry's first bytes, all of them by default."""
+    if archive.getinfo(name).compress_type != zipfile.ZIP_STORED:
+        raise FormatError(
+            f"{path}: {name} is compressed, which torch.save never does; save it again"
+        )
+    try:
+        with archive.open(name) as entry:
+            return entry.read(num_bytes)
+    except (OSError, EOFError, zipfile.BadZipFile) as error:
+        raise FormatError(f"{path}: {name}: {error}") from error
+
+
+def _view(tensor: _Tensor, data: bytes) -> np.ndarray[Any, Any]:
+    """Returns the tensor as a view of its storage, which is not written to."""
+    dtype = np.dtype(tensor.storage.dtype)
+    if 0 in tensor.shape:
+        return np.empty(tensor.shape, dtype)
+    flat = np.frombuffer(data, dtype, offset=tensor.offset * dtype.itemsize)
+    steps = tuple(stride * dtype.itemsize for stride in tensor.strides)
+    return np.lib.stride_tricks.as_strided(flat, tensor.shape, steps, writeable=False)

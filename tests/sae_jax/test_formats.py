@@ -113,6 +113,89 @@ def test_a_storage_that_is_missing_is_named(tmp_path):
         load(tmp_path / "ae.pt")
 
 
+def archive(path: pathlib.Path, compress: int, **parts: bytes) -> None:
+    """Writes the golden archive again, its entries compressed or not."""
+    with (
+        zipfile.ZipFile(MATRYOSHKA / "ae.pt") as old,
+        zipfile.ZipFile(path, "w", compress) as new,
+    ):
+        for name in old.namelist():
+            new.writestr(name, parts.get(name.split("/")[-1], old.read(name)))
+
+
+def test_sizes_that_a_compressed_archive_claims_are_not_believed(tmp_path):
+    """A few kilobytes of zeros, compressed, would be read as gigabytes."""
+    archive(tmp_path / "ae.pt", zipfile.ZIP_STORED)
+    assert load(tmp_path / "ae.pt").latents == 6
+    archive(tmp_path / "ae.pt", zipfile.ZIP_DEFLATED, **{"0": bytes(1 << 24)})
+    with pytest.raises(FormatError, match=r"which torch\.save never does"):
+        load(tmp_path / "ae.pt")
+
+
+def pickled(numbers: dict[str, int]) -> bytes:
+    """Returns the pickle of a state dict: storage key -> how many floats are read."""
+
+    def text(value: str) -> bytes:
+        return b"X" + len(value).to_bytes(4, "little") + value.encode()
+
+    body = b""
+    for key, n in numbers.items():
+        size = b"J" + n.to_bytes(4, "little")
+        storage = b"(" + text("storage") + b"ctorch\nFloatStorage\n" + text(key)
+        storage += text("cpu") + size + b"tQ"
+        tensor = storage + b"K\x00" + size + b"\x85" + b"K\x01\x85" + b"\x89"
+        body += text(key) + b"ctorch._utils\n_rebuild_tensor_v2\n(" + tensor
+        body += b"ccollections\nOrderedDict\n)RtR"
+    return b"\x80\x02}(" + body + b"u."
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_entries_that_hold_one_another_are_refused(tmp_path, nested):
+    """Each claims all that follows it, so that 8 of 4 kB are 144 kB: by thousands, TB.
+
+    Side by side they are what torch.save writes.
+    """
+    path = tmp_path / "ae.pt"
+    sizes = {str(i): 4096 * (8 - i if nested else 1) for i in range(8)}
+    with zipfile.ZipFile(path, "w") as new:
+        new.writestr("a/data.pkl", pickled({k: n // 4 for k, n in sizes.items()}))
+        for key, size in sizes.items():
+            new.writestr(f"a/data/{key}", bytes(4096))
+            new.filelist[-1].file_size = new.filelist[-1].compress_size = size
+    if nested:
+        with pytest.raises(FormatError, match="storages are larger than the file"):
+            read_tensors(path)
+    else:
+        assert {tensor.shape for tensor in read_tensors(path).values()} == {(1024,)}
+
+
+def test_many_tensors_of_one_storage_take_the_room_of_one(tmp_path):
+    path = tmp_path / "ae.pt"
+    with zipfile.ZipFile(path, "w") as new:
+        new.writestr("a/data.pkl", pickled({"0": 1024}))
+        new.writestr("a/data/0", bytes(4096))
+    (tensor,) = read_tensors(path).values()
+    assert not tensor.flags.owndata
+
+
+def test_a_storage_is_read_no_further_than_its_tensors_reach(tmp_path):
+    """The storage of "2" is k or threshold: one number, and a megabyte behind it."""
+    rewritten(
+        MATRYOSHKA / "ae.pt",
+        tmp_path / "ae.pt",
+        **{"2": b"\0" * 4 + bytes(1 << 20)},
+    )
+    tensors = read_tensors(tmp_path / "ae.pt")
+    assert all(tensor.nbytes < 1000 for tensor in tensors.values())
+    assert all(_owner(tensor).nbytes < 1000 for tensor in tensors.values())
+
+
+def _owner(array: np.ndarray) -> np.ndarray:
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -241,7 +324,7 @@ def test_a_standard_autoencoder_is_a_threshold_of_zero(tmp_path):
     ("change", "message"),
     [
         ({"architecture": "temporal"}, "architecture 'temporal' is not read"),
-        ({"normalize_activations": "layer_norm"}, "fold it into the weights"),
+        ({"normalize_activations": "layer_norm"}, "no weights express it"),
         ({"drop": "b_dec"}, r"lacks \['b_dec'\]"),
         ({"architecture": "standard"}, r"has \['threshold'\]"),
         ({"metadata": {"group_sizes": [1, 1]}}, r"\[1, 1\] add up to 2, not to 3"),
