@@ -1,44 +1,73 @@
 """The command `python -m rlvr_jax.evaluate`: held-out scores of a checkpoint."""
 
+import dataclasses
 import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from absl import flags
 
+from job_jax.buckets import is_url
 from job_jax.calls import CallError
 from job_jax.checkpoint import CheckpointReadError
-from job_jax.command import define_config_flags, parse_command, run_command
+from job_jax.command import (
+    UsageError,
+    define_config_flags,
+    parse_command,
+    run_command,
+)
 from job_jax.metrics import Progress
+from job_jax.processes import is_primary
 from rlvr_jax.config import Config
 from rlvr_jax.metrics.scores import evaluate_policy, summarize_completions
 from rlvr_jax.metrics.statistics import majority_at_k, pass_at_k, summarize_results
+from rlvr_jax.metrics.suite import TableFormat, format_table
+from rlvr_jax.metrics.suite_run import describe_request, run_suite
+from rlvr_jax.models.huggingface.config import is_hf_directory
 from rlvr_jax.rollouts.graded import Verdicts, verdicts_by_problem
 from rlvr_jax.run.fetch import local_checkpoint
 from rlvr_jax.run.load import load_policy, workdir_of
 from rlvr_jax.run.workdir import read_rollouts, rollouts_file
+from rlvr_jax.tasks.public.suite import SuiteTask, expand_suite, find_benchmarks
+from rlvr_jax.tasks.records.task import RecordTask
 from rlvr_jax.types import Problem
 
 __all__ = ["evaluate_policy", "majority_at_k", "pass_at_k", "summarize_results"]
 
 _USAGE = """\
 usage: python -m rlvr_jax.evaluate --config=FILE --checkpoint=DIR [--config.a.b=v ...]
+       ... --suite=NAME,... --suite_dir=DIR [--table=md|tex] [--out=DIR] [--first=N]
 
 Samples the held-out problems of a config (eval.*) from a checkpoint, and prints pass@k,
 maj@k and what goes with them, with 95 % intervals over problems, as JSON. DIR is one
 checkpoint of a run, WORKDIR/checkpoints/STAGE/STEP; of WORKDIR/checkpoints/STAGE the
-newest is taken, of WORKDIR the newest of train, else of sft. FILE may be
+newest is taken, of WORKDIR the newest of train, else of sft. Or it is a Hugging Face
+directory, whose model and tokenizer take the place of the config's. FILE may be
 WORKDIR/config.json.
 Bands of difficulty are those of the policy before RL, by its completions in
 WORKDIR/rollouts; where there are none the scores are not cut by band.
+
+With --suite all problems of published evaluation sets are asked, by the templates of
+the config's task.record (docs/data_sets.md): of math5 these are MATH-500, AIME 2024,
+AMC, Minerva and OlympiadBench. The files are --suite_dir/NAME.jsonl (.json, .parquet)
+or in --suite_dir/NAME/; what is missing is told at once, with how to get it.
 """
+
+# Flags that mean something with --suite alone.
+_SUITE_FLAGS = {
+    "suite_dir": "of a suite: the folder with a file or a folder for each set",
+    "out": "of a suite: a directory for completions, scores and tables; run again, the "
+    "command goes on where it stopped",
+}
 
 
 def main(argv: Sequence[str]) -> int:
     """Returns the exit code: 0 done, 1 failed, 2 bad usage or config."""
-    return run_command(lambda: _print_summary(argv), (CallError, CheckpointReadError))
+    return run_command(
+        lambda: _print_summary(argv), (CallError, CheckpointReadError, OSError)
+    )
 
 
 def _print_summary(argv: Sequence[str]) -> None:
@@ -46,17 +75,77 @@ def _print_summary(argv: Sequence[str]) -> None:
     flags.DEFINE_string(
         "checkpoint", None, "the checkpoint to evaluate; see above", flag_values=values
     )
-    _, config = parse_command(
-        argv,
-        values,
-        usage=_USAGE,
-        default=Config(),
-        find_faults=lambda values: (
-            () if values.checkpoint else ("--checkpoint=DIR is missing; see --help",)
-        ),
+    flags.DEFINE_list(
+        "suite", [], "evaluation sets to score on; see above", flag_values=values
     )
-    summary = _evaluate_checkpoint(config, local_checkpoint(values.checkpoint))
-    print(json.dumps(summary, indent=2))
+    for name, text in _SUITE_FLAGS.items():
+        flags.DEFINE_string(name, "", text, flag_values=values)
+    flags.DEFINE_enum(
+        "table",
+        None,
+        get_args(TableFormat),
+        "of a suite: print a table of Markdown or LaTeX instead of JSON",
+        flag_values=values,
+    )
+    flags.DEFINE_integer(
+        "first",
+        0,
+        "of a suite: so many problems of each set; 0: all",
+        0,
+        flag_values=values,
+    )
+    _, config = parse_command(
+        argv, values, usage=_USAGE, default=Config(), find_faults=_find_faults
+    )
+    if not values.suite:
+        summary = _evaluate_checkpoint(config, local_checkpoint(values.checkpoint))
+        print(json.dumps(summary, indent=2))
+        return
+    summary = _evaluate_suite(config, values)
+    if is_primary():
+        table = values.table and format_table(summary, values.table)
+        print(table or json.dumps(summary, indent=2))
+
+
+def _find_faults(values: flags.FlagValues) -> list[str]:
+    """Returns what is wrong with the flags, each in a line."""
+    faults = [] if values.checkpoint else ["--checkpoint=DIR is missing; see --help"]
+    if values.suite and not values.suite_dir:
+        faults.append("--suite needs --suite_dir=DIR, the folder of its files")
+    if is_url(values.out):
+        faults.append(f"--out={values.out} is in a bucket; give a directory")
+    given = [name for name in (*_SUITE_FLAGS, "table", "first") if values[name].value]
+    if given and not values.suite:
+        faults.append(f"--{given[0]} is of a suite, and --suite names none")
+    return faults
+
+
+def _evaluate_suite(config: Config, values: flags.FlagValues) -> dict[str, Any]:
+    names = expand_suite(values.suite)
+    benchmarks = find_benchmarks(names, Path(values.suite_dir))
+    if not isinstance(config.task, RecordTask):
+        raise UsageError(
+            "--suite asks its problems by the templates of task.record, and "
+            f"task.source={config.task.tags()['source']} has none; give a recipe with "
+            "task.source=files or hub"
+        )
+    task = SuiteTask(
+        record=config.task.record,
+        benchmarks=(*names,),
+        directory=values.suite_dir,
+        first=values.first,
+    )
+    config = dataclasses.replace(config, task=task)
+    path = local_checkpoint(values.checkpoint)
+    name = values.checkpoint if is_url(values.checkpoint) else str(path.resolve())
+    with load_policy(config, path, stage="eval") as policy:
+        request = describe_request(policy.setup, name, policy.step, values.first)
+        return run_suite(
+            policy,
+            benchmarks,
+            request=request,
+            out=Path(values.out) if values.out else None,
+        )
 
 
 def _evaluate_checkpoint(config: Config, path: Path) -> dict[str, Any]:
@@ -71,6 +160,8 @@ def _evaluate_checkpoint(config: Config, path: Path) -> dict[str, Any]:
             on_batch=lambda done, tokens: progress.update(done, {}, tokens=tokens),
         )
         progress.close()
+    if is_hf_directory(path):
+        return summarize_completions(config, graded)
     initial = _load_initial_verdicts(workdir_of(path), problems)
     return summarize_completions(config, graded, initial)
 

@@ -12,6 +12,7 @@ unit, nor of numbers without bounds that do not differ: its ends are NaN. Refere
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -81,6 +82,31 @@ def mean_difference(
     return _percentiles(
         sides[0].mean() - sides[1].mean(), low_R - other_high_R, high_R - other_low_R
     )
+
+
+def average_interval(
+    groups: Sequence[npt.ArrayLike], *, resamples: int, seed: int
+) -> Interval:
+    """Returns the mean of the groups' means, each group of the same weight.
+
+    Fractions, one a problem, [N] or [N, K] with a K that all groups have: the average
+    of several benchmarks. Problems are drawn within their group, as `mean_interval`
+    draws them, each group by itself. A group of a single problem leaves the ends NaN.
+    """
+    if not groups:
+        raise ValueError("average_interval: no groups; give at least one")
+    rng, bounds = np.random.default_rng(seed), (0.0, 1.0)
+    values = [np.asarray(group, np.float64) for group in groups]
+    ends = []
+    for value_NK in values:
+        ones_N = np.ones(len(value_NK))
+        _check_problems(value_NK, ones_N, bounds)
+        ends.append(
+            _resample_bounded(value_NK, ones_N, bounds, resamples=resamples, seed=rng)
+        )
+    low_RK, high_RK = (sum(side) / len(groups) for side in zip(*ends, strict=True))
+    mean_K = sum(value_NK.mean(axis=0) for value_NK in values) / len(groups)
+    return _percentiles(mean_K, low_RK, high_RK)
 
 
 def _check_problems(

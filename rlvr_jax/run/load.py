@@ -18,7 +18,13 @@ from job_jax.mesh import start_jax
 from rlvr_jax.config import Config, LoRAConfig
 from rlvr_jax.models import Transformer, load_hf, lora
 from rlvr_jax.models.huggingface import abstract_policy, hf_vocab_size
-from rlvr_jax.models.huggingface.config import CONFIG, Dtype, read_json
+from rlvr_jax.models.huggingface.config import (
+    CONFIG,
+    Dtype,
+    is_hf_directory,
+    read_json,
+)
+from rlvr_jax.models.huggingface.match import start_from
 from rlvr_jax.run.setup import RunSetup, open_setup
 from rlvr_jax.run.trainable import abstract_trainable
 from rlvr_jax.run.workdir import START, TOKENIZER_FILE
@@ -92,11 +98,16 @@ class StoredPolicy(NamedTuple):
 def load_policy(config: Config, path: Path, *, stage: Stage) -> Iterator[LoadedPolicy]:
     """Yields the run, its problems those of `stage`, with a checkpoint's parameters.
 
-    `path` is read as `find_checkpoint` says. Starts JAX; the mesh is set and the judge
-    is open meanwhile. Raises UsageError.
+    `path` is read as `find_checkpoint` says, or is a Hugging Face directory, whose
+    policy and tokenizer stand in for the config's. Starts JAX; the mesh is set and the
+    judge is open meanwhile. Raises UsageError.
     """
-    directory, step = find_checkpoint(path)
-    tokenizer = workdir_of(path) / TOKENIZER_FILE
+    if is_hf_directory(path):
+        config, at, step = start_from(config, path), None, 0
+        tokenizer = path / TOKENIZER_FILE
+    else:
+        at, step = find_checkpoint(path)
+        tokenizer = workdir_of(path) / TOKENIZER_FILE
     if config.tokenizer.trained_in_run and not tokenizer.is_file():
         raise UsageError(
             f"no {tokenizer}: the checkpoint's tokenizer lies in its workdir"
@@ -111,7 +122,10 @@ def load_policy(config: Config, path: Path, *, stage: Stage) -> Iterator[LoadedP
     with jax.set_mesh(run.mesh), run.verifier:
         if "judge" in run.verifier_names():
             run.verifier.judge.check_ready()
-        yield LoadedPolicy(run, load_checkpoint_params(run, directory, step), step)
+        if at is None:
+            yield LoadedPolicy(run, run.initial_params(), step)
+        else:
+            yield LoadedPolicy(run, load_checkpoint_params(run, at, step), step)
 
 
 def workdir_of(path: Path) -> Path:

@@ -54,6 +54,17 @@ def read_rollouts(path: pathlib.Path) -> list[dict[str, Any]]:
         return [json.loads(line) for line in lines]
 
 
+def write_rollouts(path: pathlib.Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Writes completions as a file of rollouts/, whole or not at all."""
+    with (
+        write_atomically(path) as partial,
+        partial.open("wb") as raw,
+        gzip.GzipFile(fileobj=raw, mode="wb", filename="", mtime=0) as file,
+    ):
+        for row in rows:
+            file.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+
+
 def token_stats_file(workdir: pathlib.Path, step: int) -> pathlib.Path:
     """Returns where the sums over tokens of one training step are saved."""
     return workdir / TOKENS_DIR / f"step_{step:06d}.npz"
@@ -153,14 +164,7 @@ class Workdir(job_jax.workdir.Workdir):
         """Writes the completions of one step, over those of an earlier attempt."""
         if not is_primary():
             return
-        name = rollouts_file(self.path, stage, step)
-        with (
-            write_atomically(name) as partial,
-            partial.open("wb") as raw,
-            gzip.GzipFile(fileobj=raw, mode="wb", filename="", mtime=0) as file,
-        ):
-            for row in rows:
-                file.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+        write_rollouts(rollouts_file(self.path, stage, step), rows)
 
     def write_token_stats(self, step: int, token_stats: np.ndarray) -> None:
         """Writes a step's `LossAux.token_stats`, over that of an earlier attempt.

@@ -52,6 +52,11 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
+def is_hf_directory(path: Path) -> bool:
+    """Returns whether a directory is one of weights, as transformers saves them."""
+    return (path / CONFIG).is_file() and any(path.glob("*.safetensors"))
+
+
 def _download_hint(directory: Path) -> str:
     """Returns how to get a checkpoint whose directory is missing, else nothing."""
     if directory.exists():

@@ -5,7 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from job_jax.schema import ConfigError
-from rlvr_jax.config import Config, ModelConfig, PretrainedConfig
+from rlvr_jax.config import (
+    Config,
+    ModelConfig,
+    PretrainedConfig,
+    TokenizerConfig,
+)
 from rlvr_jax.config.model import PRETRAINED
 from rlvr_jax.models.huggingface.config import (
     CONFIG,
@@ -17,6 +22,24 @@ from rlvr_jax.models.huggingface.config import (
 
 # What config.json cannot say: how the run computes, and the room that it takes.
 _OWN = (*FUNCTION_PRESERVING, "max_seq_len")
+
+
+def start_from(config: Config, directory: Path) -> Config:
+    """Returns the config with the policy and the tokenizer of a directory.
+
+    Of `model` it keeps how a run computes, and the room that a completion has.
+    """
+    model = config.model
+    own = {name: vars(model)[name] for name in _OWN if name in model.stated}
+    family = model.family if ":" in model.family else PRETRAINED
+    return dataclasses.replace(
+        config,
+        pretrained=PretrainedConfig(path=str(directory)),
+        model=ModelConfig(family=family, **own),
+        tokenizer=TokenizerConfig(
+            kind="huggingface", stop_strings=config.tokenizer.stop_strings
+        ),
+    )
 
 
 def resolve_pretrained(config: Config) -> Config:

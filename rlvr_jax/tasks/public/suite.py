@@ -88,6 +88,8 @@ def find_benchmarks(names: Sequence[str], directory: Path) -> list[Benchmark]:
     DIRECTORY/NAME holds of its split. Raises one ConfigError that says of each that is
     missing where it goes and how to get it.
     """
+    if len({*map(short_name, names)}) < len(names):
+        raise ConfigError(f"two of {', '.join(names)} have one name; score them apart")
     found, missing = [], []
     for name in names:
         data_set, short = find_data_set(name), short_name(name)

@@ -1,0 +1,184 @@
+"""A policy's completions of several benchmarks, kept on disk as they come."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from job_jax.command import UsageError
+from job_jax.config_io import to_json
+from job_jax.files import write_json
+from job_jax.metrics import Progress
+from job_jax.processes import broadcast, is_primary
+from rlvr_jax.metrics.scores import evaluate_policy
+from rlvr_jax.metrics.suite import (
+    format_table,
+    results_from_rows,
+    summarize_average,
+    summarize_benchmark,
+)
+from rlvr_jax.run.load import LoadedPolicy
+from rlvr_jax.run.setup import RunSetup
+from rlvr_jax.run.workdir import read_rollouts, rollouts_file, write_rollouts
+from rlvr_jax.tasks.public.files import hash_file
+from rlvr_jax.tasks.public.suite import Benchmark
+from rlvr_jax.types import Problem
+
+_REQUEST, _SCORES = "suite.json", "scores.json"
+# Of section eval what no completion depends on.
+_NOT_SAMPLED = ("k", "bootstrap_resamples", "num_problems", "every", "batch_size")
+
+
+def describe_request(
+    setup: RunSetup, checkpoint: str, step: int, first: int
+) -> dict[str, Any]:
+    """Returns what a benchmark's completions depend on, its files apart, for JSON."""
+    config: dict[str, Any] = to_json(setup.config)
+    sampled = {k: v for k, v in config["eval"].items() if k not in _NOT_SAMPLED}
+    return {
+        "checkpoint": checkpoint,
+        "step": step,
+        "seed": setup.config.seed,
+        "eval": sampled,
+        "record": config["task"]["record"],
+        "first": first,
+    }
+
+
+def run_suite(
+    policy: LoadedPolicy,
+    benchmarks: Sequence[Benchmark],
+    *,
+    request: Mapping[str, Any],
+    out: Path | None,
+) -> dict[str, Any]:
+    """Returns the summary of the benchmarks that the setup's eval problems are from.
+
+    With `out` each benchmark's completions are written there once it is done, and read
+    from there when the same is asked again; scores and tables follow at the end. Raises
+    UsageError where `out` holds completions of another policy or setting.
+    """
+    setup = policy.setup
+    files = {
+        one.name: {str(path): hash_file(path) for path in one.files}
+        for one in benchmarks
+    }
+    if out is not None:
+        broadcast(lambda: open_directory(out, request, files))
+    problems = setup.problems("eval", len(setup.sources["eval"]))
+    eval_config, seed = setup.config.eval, setup.config.seed
+    options: dict[str, Any] = {
+        "k": eval_config.ks,
+        "resamples": eval_config.bootstrap_resamples,
+        "seed": seed,
+    }
+    groups, summaries = [], {}
+    for one in benchmarks:
+        own = [problem for problem in problems if problem.source == one.name]
+        rows = _complete(policy, one.name, own, out)
+        results = results_from_rows(rows)
+        groups.append(results)
+        told = _describe_benchmark(setup, one, request["first"], num_asked=len(own))
+        summaries[one.name] = told | summarize_benchmark(results, **options)
+        summaries[one.name]["files"] = files[one.name]
+    summary = {
+        **{name: request[name] for name in ("checkpoint", "step", "seed")},
+        "num_samples": eval_config.num_samples,
+        "sampling": request["eval"]["sampling"],
+        "k": [*eval_config.ks],
+        "benchmarks": summaries,
+    }
+    if len(groups) > 1:
+        summary["average"] = summarize_average(groups, **options)
+    if out is not None and is_primary():
+        write_json(out / _SCORES, summary)
+        (out / "table.md").write_text(format_table(summary, "md") + "\n")
+        (out / "table.tex").write_text(format_table(summary, "tex") + "\n")
+    return summary
+
+
+def _describe_benchmark(
+    setup: RunSetup, benchmark: Benchmark, first: int, *, num_asked: int
+) -> dict[str, Any]:
+    """Returns title, count ("498 of 500" where some are left out), and who was left."""
+    total = len(benchmark.records()[: first or None])
+    prefix = f"{benchmark.name}/"
+    golds = {
+        name.removeprefix(prefix): reason
+        for name, reason in setup.invalid_golds.get("eval", {}).items()
+        if name.startswith(prefix)
+    }
+    is_whole = num_asked == total and not first
+    of = "" if is_whole else f" of {len(benchmark.records())}"
+    left_out = {
+        "unreadable_golds": golds,
+        "too_long": total - num_asked - len(golds),
+    }
+    return {
+        "title": benchmark.data_set.title,
+        "count": f"{num_asked}{of}",
+        "verifier": benchmark.data_set.verifier,
+        **({"left_out": left_out} if num_asked < total else {}),
+    }
+
+
+def _complete(
+    policy: LoadedPolicy, name: str, problems: Sequence[Problem], out: Path | None
+) -> list[dict[str, Any]]:
+    """Returns a benchmark's graded completions, as lines of rollouts/."""
+    if not problems:
+        raise UsageError(
+            f"{name}: none of its problems can be asked, all are too long or have no "
+            "answer that the verifier reads; raise model.max_seq_len"
+        )
+    file = rollouts_file(out, name, policy.step) if out else None
+    if file is not None:
+        found = broadcast(lambda: read_rollouts(file) if file.exists() else [])
+        if found:
+            progress = Progress(name, len(problems), every=1)
+            progress.log(f"{name}: read from {file}")
+            return found
+    num_samples = policy.setup.config.eval.num_samples
+    progress = Progress(f"{name} x {num_samples}", len(problems), every=1)
+    graded = evaluate_policy(
+        policy.setup,
+        policy.params,
+        problems,
+        weight_version=policy.step,
+        on_batch=lambda done, tokens: progress.update(done, {}, tokens=tokens),
+    )
+    progress.close()
+    rows = [one.to_json(name, policy.step) for one in graded]
+    if file is not None and is_primary():
+        write_rollouts(file, rows)
+    return rows
+
+
+def open_directory(
+    out: Path, request: Mapping[str, Any], files: Mapping[str, Mapping[str, str]]
+) -> None:
+    """Makes the directory, or checks that it holds completions of the same request.
+
+    Raises UsageError where it does not.
+    """
+    (out / "rollouts").mkdir(parents=True, exist_ok=True)
+    path = out / _REQUEST
+    known: dict[str, Any] = {"files": {}}
+    if path.exists():
+        known = json.loads(path.read_text())
+        changed = [
+            f"{name} was {json.dumps(known[name])}, is {json.dumps(value)}"
+            for name, value in json.loads(json.dumps(request)).items()
+            if known[name] != value
+        ]
+        changed += [
+            f"the files of {name} are others"
+            for name in files
+            if name in known["files"] and known["files"][name] != files[name]
+        ]
+        if changed:
+            raise UsageError(
+                f"{out} holds completions of another evaluation: {'; '.join(changed)}; "
+                "give another --out"
+            )
+    write_json(path, {**request, "files": {**known["files"], **files}})
