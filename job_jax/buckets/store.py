@@ -112,8 +112,6 @@ def open_store(url: str) -> Store:
     library, extra, _ = _LIBRARIES[scheme]
     import fsspec  # noqa: PLC0415  only with a bucket
 
-    for name in (library, "aiobotocore", "botocore"):  # they tell what is raised too
-        logging.getLogger(name).setLevel(logging.ERROR)
     try:
         filesystem = fsspec.filesystem(
             scheme, use_listings_cache=False, skip_instance_cache=True
@@ -125,6 +123,8 @@ def open_store(url: str) -> Store:
         ) from error
     except Exception as error:  # credentials are looked for here already
         raise access_error(url, error) from error
+    # They log with a traceback what they raise as well.
+    logging.getLogger(library).setLevel(logging.CRITICAL)
     return Store(filesystem, url)
 
 

@@ -14,19 +14,19 @@ from rlvr_jax.run.workdir import TOKENIZER_FILE
 _CHECKPOINTS = "checkpoints"
 # Beside checkpoints, what makes a policy of one and cuts its scores by band.
 _OF_POLICY = ("config.json", TOKENIZER_FILE, "rollouts/eval_before_")
-_ONLY_FOR_PEOPLE = ("tensorboard/",)
+_EVENTS = ("tensorboard/",)
 
 
 @functools.cache
-def local_run(workdir: str) -> Path:
-    """Returns a directory with all of a run but its checkpoints.
+def local_run(workdir: str, *, with_checkpoints: bool = False) -> Path:
+    """Returns a directory with a run's files; its checkpoints only `with_checkpoints`.
 
     `workdir` is a directory or the address of one in a bucket, of which a copy is made:
     what is written there stays on this machine. Raises BucketAccessError.
     """
     if not is_url(workdir):
         return Path(workdir)
-    dropped = (f"{_CHECKPOINTS}/", *_ONLY_FOR_PEOPLE)
+    dropped = _EVENTS if with_checkpoints else (f"{_CHECKPOINTS}/", *_EVENTS)
     return fetch_copy(
         workdir,
         lambda commit: [path for path in commit.files if not path.startswith(dropped)],

@@ -42,6 +42,7 @@ def _of(file: str, tests: tuple[str, ...], **lines: tuple[str, str]) -> list[Mut
 _TRACE = ("tests/integration/test_trace.py",)
 _STALE = ("tests/integration/test_staleness.py",)
 _EPISODES = ("tests/rollouts/test_episodes.py",)
+_MIRROR = ("tests/job_jax/buckets/test_mirror.py",)
 _POLICY_MASK = ("tests/learn/test_policy_mask.py",)
 
 MUTANTS = [
@@ -832,5 +833,41 @@ MUTANTS = [
         "rlvr_jax/verifiers/grader.py",
         ("tests/verifiers/test_grader.py",),
         believes_prose=("or verifier.describe_gold_fault(problem)", 'or ""'),
+    ),
+    *_of(
+        "job_jax/buckets/commits.py",
+        _MIRROR,
+        reuses_a_number=("if store.list(COMMITS)[-1] != name:", "if False:"),
+        reads_the_oldest=("store.read(names[-1])", "store.read(names[0])"),
+        removes_what_is_named=(
+            "gone = {each.object for each in before.files.values()} - named",
+            "gone = {each.object for each in before.files.values()}",
+        ),
+        keeps_what_nobody_names=("if n not in named", "if n in ()"),
+    ),
+    *_of(
+        "job_jax/buckets/fetch.py",
+        _MIRROR,
+        believes_any_bytes=("if sha256_of(partial) != stored.sha256:", "if False:"),
+        trusts_what_was_cut=("self._path.unlink(missing_ok=True)", "pass"),
+        leaves_empty_steps=("path.rmdir()", "pass"),
+        keeps_other_times=("os.utime(partial, ns=", "dict(ns="),
+    ),
+    *_of(
+        "job_jax/buckets/mirror.py",
+        _MIRROR,
+        commits_before_it_uploads=(
+            "self._store.upload(name, copy)",
+            "self._uploader.submit(self._store.upload, name, copy)",
+        ),
+        links_what_is_appended_to=(
+            'if path.startswith("checkpoints/"):',
+            "if True:",
+        ),
+        claims_nothing=(
+            "number=before.number + 1, owner",
+            "number=before.number, owner",
+        ),
+        tells_nobody=("upload.result()", "pass"),
     ),
 ]

@@ -56,6 +56,11 @@ def test_a_run_comes_without_checkpoints_and_events(run):
     assert fetched(local_run(run)) == {f for f in FILES if not f.startswith(dropped)}
 
 
+def test_a_run_comes_with_its_checkpoints_where_they_are_asked_for(run):
+    copy = local_run(run, with_checkpoints=True)
+    assert fetched(copy) == {f for f in FILES if not f.startswith("tensorboard")}
+
+
 @pytest.mark.parametrize(
     ("inside", "steps"),
     [

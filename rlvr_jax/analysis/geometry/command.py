@@ -14,6 +14,7 @@ from rlvr_jax.analysis.geometry.movement import RunMovement, measure_run
 from rlvr_jax.analysis.geometry.overlap import overlap_runs
 from rlvr_jax.analysis.geometry.summary import geometry_to_json
 from rlvr_jax.analysis.geometry.text import format_geometry
+from rlvr_jax.run.fetch import local_run
 
 _USAGE = """\
 usage: python -m rlvr_jax.analysis geometry WORKDIR ... [--out=FILE.json]
@@ -42,7 +43,8 @@ def _run_command(argv: Sequence[str]) -> None:
         argv, values, usage=_USAGE, arguments=["WORKDIR"], at_least=True
     )
     out = _check_output(values.out)
-    groups = group_runs([read_training_run(workdir) for workdir in workdirs])
+    copies = [str(local_run(each, with_checkpoints=True)) for each in workdirs]
+    groups = group_runs([read_training_run(copy) for copy in copies])
     arms = {
         label: [_measure(run.path) for run in runs] for label, runs in groups.items()
     }
