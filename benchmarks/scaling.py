@@ -1,14 +1,17 @@
 """What a step of the large recipes would take on slices that are not there.
 
     python -m benchmarks.scaling [--cells=small@v5e:4x4,...] [--exponents]
+        [--reports=DIR]
 
 PREDICTED, not measured. Each cell compiles a recipe's programs for a slice
-(`--compile_only`, extra [tpu]) at two depths; FLOPs, bytes and collectives are linear
-in depth, so the recipe's own depth lies on their line. A chip's published peaks turn
-them into seconds: "at best" is the slowest of products, memory and links (all overlap),
-"in turn" is their sum (nothing does). Every completion runs to the limit. Slices grow
-with the batch: as many prompts a chip as in the recipe. `--exponents` varies one thing
-at a time, by a factor of two, and prints how seconds grow with it.
+(`--compile_only`, extra [tpu]); layers are scanned, so that depth costs no compilation.
+FLOPs, bytes and collectives are counted as often as they run, those of attention's
+kernels by hand, and a chip's published peaks turn them into seconds: "at best" is the
+slowest of products, memory and links (all overlap), "in turn" is their sum (nothing
+does). Every completion runs to the limit. Slices grow with the batch: as many prompts a
+chip as in the recipe. `--exponents` varies one thing at a time, by a factor of two, and
+prints how seconds grow with it. With `--reports` what was compiled is kept there, and
+read instead where it is.
 
 One JSON line a cell on standard output, a table on standard error.
 """
@@ -21,6 +24,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from benchmarks.channel import ROOT
@@ -29,7 +33,6 @@ from rlvr_jax.plan.program_costs import ProgramCosts
 from rlvr_jax.plan.topology import parse_topology
 from rlvr_jax.run.cli import parse
 
-DEPTHS = (2, 4)
 # What a step runs; the report also has a logged step's gradient, and stage `probe`.
 _STEP = (
     "reshard",
@@ -53,6 +56,11 @@ _CELLS: dict[str, dict[str, Any]] = {
         "mesh.data": 16,
         "train.batch_size": 512,
     },
+    "small@v5e:16x16": {
+        "mesh.data": 64,
+        "train.batch_size": 2048,
+    },
+    "small@v6e:2x2": {},
     "medium@v5e:4x4": {},
     "medium@v5e:8x8": {
         "mesh.data": 4,
@@ -62,7 +70,9 @@ _CELLS: dict[str, dict[str, Any]] = {
         "mesh.data": 16,
         "train.batch_size": 2048,
     },
+    "medium@v6e:4x4": {},
     "large@v5e:16x16": {},
+    "large@v6e:16x16": {},
 }
 _VARIED: dict[str, tuple[str, dict[str, Any]]] = {
     "batch": ("small@v5e:2x2", {"train.batch_size": 64}),
@@ -115,25 +125,17 @@ def predict_cell(
     `compile_cell` returns the report of `--compile_only`.
     """
     recipe, _, slice_ = cell.partition("@")
-    config = load_recipe(recipe, overrides)
-    reports = [
-        compile_cell(cell, {**overrides, "model.num_layers": depth, "probe.layer": 1})
-        for depth in DEPTHS
-    ]
-    costs = {
-        program: extrapolate_costs(
-            [report["programs"][program] for report in reports],
-            config.model.num_layers,
-        )
-        for program in _STEP
-        if program in reports[0]["programs"]
-    }
-    chip = parse_topology(slice_).chip
-    runs = runs_per_step(config)
-    seconds = {
-        program: chip.predict_seconds(costs[program].times(runs.get(program, 1)))
-        for program in costs
-    }
+    config, topology = load_recipe(recipe, overrides), parse_topology(slice_)
+    programs = compile_cell(cell, overrides)["programs"]
+    runs, kernels = runs_per_step(config), kernel_flops(config)
+    seconds = {}
+    for program in _STEP:
+        if "flops" in programs.get(program, {}):
+            costs = ProgramCosts(**{name: programs[program][name] for name in _COSTS})
+            costs += ProgramCosts(flops=kernels.get(program, 0.0) / topology.num_chips)
+            seconds[program] = topology.chip.predict_seconds(
+                costs.times(runs.get(program, 1))
+            )
     train = config.train
     return Prediction(
         cell=cell,
@@ -141,6 +143,23 @@ def predict_cell(
         at_best={program: each["overlapped"] for program, each in seconds.items()},
         in_turn={program: each["in_turn"] for program, each in seconds.items()},
     )
+
+
+def kernel_flops(config: Config) -> dict[str, float]:
+    """Returns what attention's kernels add to a micro-batch's programs, on all chips.
+
+    Of keys that a mask hides nothing counts. Backward takes 5 products where forward
+    takes 2, and `model.remat` has those of forward once more.
+    """
+    model, train = config.model, config.train
+    T = train.sampling.max_new_tokens
+    S = model.max_seq_len - T
+    pairs = S**2 / 2 + train.rows_per_group * (T * S + T**2 / 2)
+    width = model.num_heads * model.head_dim
+    forward = 4.0 * model.num_layers * width * pairs * train.groups_per_micro_batch
+    remat = 0.0 if model.remat == "none" else 1.0
+    scorers = ("scorer", "scorer_entropies", "scorer_features")
+    return {**dict.fromkeys(scorers, forward), "gradient": forward * (3.5 + remat)}
 
 
 def runs_per_step(config: Config) -> dict[str, int]:
@@ -153,23 +172,6 @@ def runs_per_step(config: Config) -> dict[str, int]:
         "update": train.optimizer_steps_per_batch,
         **dict.fromkeys(("scorer", "scorer_entropies", "scorer_features"), scores),
     }
-
-
-def extrapolate_costs(
-    programs: Sequence[Mapping[str, float]], num_layers: int
-) -> ProgramCosts:
-    """Returns a program's costs at another depth than the two of DEPTHS.
-
-    Everything outside the layers is the line's value at depth 0.
-    """
-    shallow, deep = programs
-    share = (num_layers - DEPTHS[0]) / (DEPTHS[1] - DEPTHS[0])
-    return ProgramCosts(
-        **{
-            name: shallow[name] + share * (deep[name] - shallow[name])
-            for name in _COSTS
-        }
-    )
 
 
 def fit_exponent(before: float, after: float, factor: float) -> float:
@@ -207,6 +209,23 @@ def compile_by_command(cell: str, overrides: Mapping[str, Any]) -> dict[str, Any
     return report
 
 
+def keep_reports(
+    compile_cell: Callable[[str, Mapping[str, Any]], dict[str, Any]], folder: Path
+) -> Callable[[str, Mapping[str, Any]], dict[str, Any]]:
+    """Returns `compile_cell` that reads a report where the folder has it, or writes."""
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def kept(cell: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
+        settings = [f"{path}={value}" for path, value in overrides.items()]
+        path = folder / f"{'+'.join([cell, *settings])}.json"
+        if not path.exists():
+            path.write_text(json.dumps(compile_cell(cell, overrides), indent=1))
+        report: dict[str, Any] = json.loads(path.read_text())
+        return report
+
+    return kept
+
+
 def main(argv: Sequence[str]) -> int:
     """Returns the exit code of the command."""
     parser = argparse.ArgumentParser(
@@ -216,26 +235,32 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--exponents", action="store_true", help="also vary one thing at a time"
     )
+    parser.add_argument("--reports", type=Path, help="keep what was compiled here")
     flags = parser.parse_args(argv)
     cells = [cell for cell in flags.cells.split(",") if cell]
     if unknown := set(cells) - set(_CELLS):
         parser.error(f"{sorted(unknown)} are none of {', '.join(_CELLS)}")
+    compile_cell = compile_by_command
+    if flags.reports:
+        compile_cell = keep_reports(compile_cell, flags.reports)
     found = {}
     for cell in cells:
-        found[cell] = predict_cell(cell, _CELLS[cell], compile_cell=compile_by_command)
+        found[cell] = predict_cell(cell, _CELLS[cell], compile_cell=compile_cell)
         print(json.dumps(found[cell].to_json()), flush=True)
     print(format_table(list(found.values())), file=sys.stderr)
     if flags.exponents:
-        _print_exponents()
+        _print_exponents(compile_cell)
     return 0
 
 
-def _print_exponents() -> None:
+def _print_exponents(
+    compile_cell: Callable[[str, Mapping[str, Any]], dict[str, Any]],
+) -> None:
     """Prints how a part's seconds in turn grow with one thing, all else equal."""
     base_cell = "small@v5e:2x2"
-    base = predict_cell(base_cell, {}, compile_cell=compile_by_command)
+    base = predict_cell(base_cell, {}, compile_cell=compile_cell)
     for name, (cell, overrides) in _VARIED.items():
-        varied = predict_cell(cell, overrides, compile_cell=compile_by_command)
+        varied = predict_cell(cell, overrides, compile_cell=compile_cell)
         exponents = {
             part: round(fit_exponent(seconds, varied.in_turn[part], 2.0), 2)
             for part, seconds in base.in_turn.items()

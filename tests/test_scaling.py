@@ -3,40 +3,43 @@
 import pytest
 
 from benchmarks.scaling import (
-    extrapolate_costs,
     fit_exponent,
     format_table,
+    keep_reports,
+    kernel_flops,
     load_recipe,
     predict_cell,
     runs_per_step,
 )
 from rlvr_jax.plan.topology import parse_topology
 
+FLOPS, BYTES, LINKS = 1e15, 1e12, 1e11
+
 
 def fake_report(cell, overrides):
-    """A layer costs 10 FLOPs, 4 bytes and 1 on the links; the rest 100, 8 and 2."""
-    layers = overrides["model.num_layers"]
-    costs = {
-        "flops": 100 + 10 * layers,
-        "hbm_bytes": 8 + 4 * layers,
-        "collective_bytes": 2 + layers,
-    }
-    return {
-        "programs": dict.fromkeys(("sampler", "gradient", "update", "probe_fit"), costs)
-    }
+    """Every program costs the same; one did not fit."""
+    costs = {"flops": FLOPS, "hbm_bytes": BYTES, "collective_bytes": LINKS}
+    names = ("sampler", "gradient", "update", "probe_fit")
+    return {"programs": {**dict.fromkeys(names, costs), "scorer": {"error": "large"}}}
 
 
-def test_a_depth_lies_on_the_line_through_two_others():
-    programs = [
-        fake_report("", {"model.num_layers": depth})["programs"]["sampler"]
-        for depth in (2, 4)
-    ]
-    costs = extrapolate_costs(programs, 28)
-    assert (costs.flops, costs.hbm_bytes, costs.collective_bytes) == (380, 120, 30)
+def test_kernels_flops_are_those_of_the_pairs_that_attend():
+    """medium: 16 groups of 8 a micro-batch, 1,024 + 3,072 tokens, 28 layers of 1,536.
+
+    A prompt's 512k pairs are computed once for its group. Of the four and a half times
+    that the gradient has them one is `remat`'s.
+    """
+    found = kernel_flops(load_recipe("medium", {}))
+    prompt, completion = 1024**2 / 2, 3072 * 1024 + 3072**2 / 2
+    forward = 28 * 4 * 1536 * 16 * (prompt + 8 * completion)
+    assert found["scorer"] == found["scorer_entropies"] == forward
+    assert found["gradient"] == 4.5 * forward
+    kept = kernel_flops(load_recipe("medium", {"model.remat": "none"}))
+    assert kept["gradient"] == 3.5 * forward
 
 
 def test_a_step_runs_each_program_as_often_as_its_recipe_says():
-    """medium: 128 prompts in 8 minibatches; 24 layers of costs as above."""
+    """medium: 128 prompts in 8 minibatches."""
     config = load_recipe("medium", {})
     runs = runs_per_step(config)
     assert (runs["gradient"], runs["update"], runs["scorer"]) == (8, 8, 8)
@@ -45,14 +48,12 @@ def test_a_step_runs_each_program_as_often_as_its_recipe_says():
     assert (runs["gradient"], runs["update"], runs["scorer"]) == (48, 24, 16)
     found = predict_cell("medium@v5e:4x4", {}, compile_cell=fake_report)
     chip = parse_topology("v5e:4x4").chip
-    flops, size, links = 100 + 280, 8 + 112, 2 + 28
-    once = (
-        flops / chip.bfloat16_flops,
-        size / chip.hbm_bytes_per_s,
-        links / chip.link_bytes_per_s,
-    )
+    memory, links = BYTES / chip.hbm_bytes_per_s, LINKS / chip.link_bytes_per_s
+    once = FLOPS / chip.bfloat16_flops, memory, links
     assert found.at_best["sampler"] == pytest.approx(max(once))
-    assert found.in_turn["gradient"] == pytest.approx(8 * sum(once))
+    flops = FLOPS + kernel_flops(config)["gradient"] / 16
+    learned = flops / chip.bfloat16_flops + memory + links
+    assert found.in_turn["gradient"] == pytest.approx(8 * learned)
     assert set(found.in_turn) == {"sampler", "gradient", "update"}  # of a step
     assert found.tokens == 128 * 8 * 3072
     assert "| medium@v5e:4x4 |" in format_table([found])
@@ -61,3 +62,17 @@ def test_a_step_runs_each_program_as_often_as_its_recipe_says():
 def test_the_exponent_of_a_power_is_found():
     assert fit_exponent(3.0, 3.0 * 2**1.5, 2.0) == pytest.approx(1.5)
     assert fit_exponent(3.0, 3.0, 2.0) == 0.0
+
+
+def test_what_was_compiled_is_kept(tmp_path):
+    asked = []
+
+    def compile_cell(cell, overrides):
+        asked.append((cell, overrides))
+        return fake_report(cell, overrides)
+
+    kept = keep_reports(compile_cell, tmp_path / "reports")
+    wider = {"train.batch_size": 64}
+    for overrides in ({}, wider, {}, wider):
+        assert kept("small@v5e:2x2", overrides) == fake_report("", {})
+    assert asked == [("small@v5e:2x2", {}), ("small@v5e:2x2", wider)]
