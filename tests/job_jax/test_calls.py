@@ -189,16 +189,16 @@ def test_a_coroutine_that_blocks_the_loop_is_named_and_the_next_call_goes_on(
     async def blocks(item):
         until.wait()
 
-    class Judge:
+    class Waits:
         __call__ = staticmethod(blocks)
 
         def __repr__(self):
-            return "Judge(7)"
+            return "Waits(7)"
 
     with pytest.raises(CallError, match=r"locals>\.blocks is an async def that blocks"):
         outcomes(blocks, [1])
-    with pytest.raises(CallError, match=r"^Judge\(7\) is an async def that blocks"):
-        outcomes(Judge(), [1])
+    with pytest.raises(CallError, match=r"^Waits\(7\) is an async def that blocks"):
+        outcomes(Waits(), [1])
     until.set()
     assert outcomes(never, [1]) == [(1, None)]
 
