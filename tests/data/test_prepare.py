@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import pathlib
+import re
 import sys
 
 import datasets
@@ -10,8 +12,10 @@ from public_records import DAPO_BEFORE, DAPO_BEHIND
 
 from rlvr_jax.data import __main__ as command
 from rlvr_jax.tasks import PREPARED_RECORD
+from rlvr_jax.tasks.public.layout import DATA_SETS
 from rlvr_jax.tasks.records.files import load_file_source
 
+PAGE = (pathlib.Path(__file__).parents[2] / "docs/data_sets.md").read_text()
 LONG = " ".join(f"w{i}" for i in range(30))
 RECORDS = [
     {"question": "Two and two?", "answer": "2+2=4\n#### 4"},
@@ -205,24 +209,21 @@ def test_a_copy_of_the_hub_and_one_that_is_not_there(hub, tmp_path, capsys):
     assert hub == [("me/mine", "en", "train", None)]
 
 
-OWN = """
-from rlvr_jax.tasks.public.layout import DataSet, FieldLayout
-MINE = DataSet(title="Mine", hub="", layouts=(FieldLayout(problem="q.text", gold="a"),))
-"""
-
-
 def test_a_layout_of_ones_own(tmp_path, monkeypatch, capsys):
-    (tmp_path / "my_layouts.py").write_text(OWN)
+    [block] = re.findall(r"```python\n(# my_layouts.*?)```", PAGE, flags=re.DOTALL)
+    (tmp_path / "my_layouts.py").write_text(block)
     monkeypatch.syspath_prepend(tmp_path)
-    source = write(tmp_path / "in.jsonl", [{"q": {"text": "One?"}, "a": 1}])
+    monkeypatch.delitem(sys.modules, "my_layouts", raising=False)
+    record = {"q": {"text": "One?"}, "worked": "It is \\boxed{1}.", "grade": "easy 2"}
+    source = write(tmp_path / "in.jsonl", [record])
     out = tmp_path / "out.jsonl"
     args = (f"--from={source}", f"--out={out}", "--nocheck_golds")
-    assert run("prepare", "my_layouts:MINE", *args) == 0
-    assert [row["id"] for row in lines(out)] == ["mine/1"]
-    assert "my_layouts:MINE is on no hub" in refusal(
-        capsys, "prepare", "my_layouts:MINE", f"--out={out}"
+    assert run("prepare", "my_layouts:QUIZ", *args) == 0
+    [row] = lines(out)
+    assert (row["id"], row["answer"], row["level"]) == ("quiz/1", "1", 2)
+    assert "my_layouts:QUIZ is on no hub" in refusal(
+        capsys, "prepare", "my_layouts:QUIZ", f"--out={out}"
     )
-    sys.modules.pop("my_layouts", None)
 
 
 @pytest.mark.parametrize(
@@ -280,3 +281,7 @@ def test_the_list_names_every_set_and_its_fields(capsys):
     shown = capsys.readouterr().out
     for part in ("big-math", "prompt.0.content, reward_model.ground_truth", "(hashes)"):
         assert part in shown
+
+
+def test_the_page_names_every_set_of_the_list():
+    assert [name for name in DATA_SETS.names if f"| `{name}` |" not in PAGE] == []

@@ -1,0 +1,62 @@
+r"""Scoring a Hugging Face model on benchmarks by name: prompts, sampling, room.
+
+Nothing is trained with it. The question goes through the tokenizer's chat template with
+a request for a box, and the answer is what the last box holds. Sixteen samples at
+temperature 0.6 and top-p 0.95 are what tables of avg@k are often made with; set what
+the table that you compare with has. A base model without a chat template:
+--config.task.record.chat_template=
+
+Command, with a folder of evaluation sets (docs/data_sets.md):
+    python -m rlvr_jax.evaluate --config=configs/suite.py --suite=math5 \
+        --suite_dir=benchmarks --checkpoint=models/NAME --out=scores/NAME --table=md
+
+A checkpoint of a run is scored with the config.json of its workdir instead, which has
+the prompts that it was trained on.
+
+NOT RUN on weights that can answer: none were at hand. The path was run with a tiny
+random model on the real MATH-500 and GSM8K (docs/data_sets.md).
+"""
+
+from rlvr_jax.config import (
+    Config,
+    EvalConfig,
+    ModelConfig,
+    PretrainedConfig,
+    SamplingConfig,
+    SFTConfig,
+    TokenizerConfig,
+)
+from rlvr_jax.tasks import FilesTask, RecordConfig
+
+
+def get_config() -> Config:
+    """Returns the recipe; --checkpoint takes the place of `pretrained.path`."""
+    return Config(
+        name="suite",
+        task=FilesTask(
+            record=RecordConfig(
+                prompt_template=(
+                    "{prompt}\n"
+                    "Reason step by step, and put the final answer within \\boxed{}."
+                ),
+                chat_template="tokenizer",
+                answer_format="boxed",
+            )
+        ),
+        pretrained=PretrainedConfig(path="models/NAME"),
+        model=ModelConfig(
+            family="pretrained",
+            compute_dtype="bfloat16",
+            param_dtype="bfloat16",
+            scan_layers=True,
+            max_seq_len=4096,
+        ),
+        tokenizer=TokenizerConfig(kind="huggingface"),
+        sft=SFTConfig(steps=0),
+        eval=EvalConfig(
+            num_samples=16,
+            batch_size=32,
+            sampling=SamplingConfig(temperature=0.6, top_p=0.95, max_new_tokens=3072),
+        ),
+        prompt_pad_multiple=128,
+    )
