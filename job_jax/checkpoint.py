@@ -8,13 +8,13 @@ a pure function of (config, step): data order, sampling keys.
 import hashlib
 import logging
 import pathlib
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
+from job_jax.closing import Closing
 from job_jax.config import CheckpointConfig
 from job_jax.files import latest_step
 from job_jax.processes import device_get
@@ -29,7 +29,7 @@ class CheckpointReadError(RuntimeError):
     """A checkpoint whose files are damaged. The message says how to go on."""
 
 
-class StageCheckpoints:
+class StageCheckpoints(Closing):
     """The checkpoints of one stage, in `workdir/checkpoints/STAGE/STEP`.
 
     A step's checkpoint is the state *after* that many steps. Without a config they are
@@ -132,19 +132,6 @@ class StageCheckpoints:
         """Waits for saves under way, then closes."""
         self._manager.wait_until_finished()
         self._manager.close()
-
-    def __enter__(self) -> Self:
-        """Returns the checkpoints themselves."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Closes, whatever happened."""
-        self.close()
 
     def _check_matches(self, step: int, saved: dict[str, Any], target: Any) -> None:
         wanted = dict(_named_leaves(target))
