@@ -27,11 +27,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from benchmarks.channel import ROOT
 from rlvr_jax.config import Config
 from rlvr_jax.plan.program_costs import ProgramCosts
-from rlvr_jax.plan.topology import parse_topology
+from rlvr_jax.plan.step_programs import vocab_size
+from rlvr_jax.plan.topology import Topology, parse_topology
 from rlvr_jax.run.cli import parse
+from rlvr_jax.sampler.stages import decode_stages
 
 # What a step runs; the report also has a logged step's gradient, and stage `probe`.
 _STEP = (
@@ -74,6 +78,7 @@ _CELLS: dict[str, dict[str, Any]] = {
     "large@v5e:16x16": {},
     "large@v6e:16x16": {},
 }
+_BASE_CELL = "small@v5e:2x2"
 _VARIED: dict[str, tuple[str, dict[str, Any]]] = {
     "batch": ("small@v5e:2x2", {"train.batch_size": 64}),
     "completion length": (
@@ -124,8 +129,8 @@ def predict_cell(
 
     `compile_cell` returns the report of `--compile_only`.
     """
-    recipe, _, slice_ = cell.partition("@")
-    config, topology = load_recipe(recipe, overrides), parse_topology(slice_)
+    config = _load_cell(cell, overrides)
+    topology = parse_topology(cell.partition("@")[2])
     programs = compile_cell(cell, overrides)["programs"]
     runs, kernels = runs_per_step(config), kernel_flops(config)
     seconds = {}
@@ -174,6 +179,37 @@ def runs_per_step(config: Config) -> dict[str, int]:
     }
 
 
+def decode_bytes(config: Config, topology: Topology) -> dict[str, float]:
+    """Returns the bytes of a chip's memory that a decoded token of all rows moves.
+
+    Counted, not compiled, as a mean over completions that go to the limit: `weights`
+    and the layers' keys and values are read, `logits` written and read once. `cache`
+    has the columns of a stage (`sampler.stages`), of which `cache_filled` hold a token.
+    """
+    model, train = config.model, config.train
+    tensor = config.sampler.tensor_parallel or config.mesh.tensor
+    vocab, T = vocab_size(config), train.sampling.max_new_tokens
+    prompts = train.batch_size * tensor / topology.num_chips
+    rows = prompts * train.group_size
+    size = np.dtype(model.compute_dtype).itemsize
+    N, K, H = model.num_heads, model.num_kv_heads, model.head_dim
+    layer = model.hidden_size * (2 * (N + K) * H + 3 * model.intermediate_size)
+    weights = model.num_layers * layer + vocab * model.hidden_size
+    shared = tensor if K % tensor == 0 else 1
+    token = 2 * model.num_layers * K * H * size / shared
+    filled, columns = 0, 0
+    for stage in decode_stages(max(1, round(rows)), T):
+        columns += max(0, stage.columns - filled) * stage.columns
+        filled = max(filled, stage.columns)
+    return {
+        "weights": size * weights / tensor,
+        "cache": rows * token * columns / T,
+        "cache_filled": rows * token * T / 2,
+        "prompts": prompts * token * (model.max_seq_len - T),
+        "logits": 2 * 4.0 * rows * vocab / tensor,
+    }
+
+
 def fit_exponent(before: float, after: float, factor: float) -> float:
     """Returns the x by which seconds grow as factor ** x."""
     return math.log(after / before) / math.log(factor)
@@ -183,6 +219,10 @@ def load_recipe(recipe: str, overrides: Mapping[str, Any]) -> Config:
     """Returns configs/RECIPE.py with overrides by dotted path."""
     path = str(ROOT / f"configs/{recipe}.py")
     return parse([f"--config={path}", "--dry_run", *_override_flags(overrides)]).config
+
+
+def _load_cell(cell: str, overrides: Mapping[str, Any]) -> Config:
+    return load_recipe(cell.partition("@")[0], overrides)
 
 
 def _override_flags(overrides: Mapping[str, Any]) -> list[str]:
@@ -236,10 +276,18 @@ def main(argv: Sequence[str]) -> int:
         "--exponents", action="store_true", help="also vary one thing at a time"
     )
     parser.add_argument("--reports", type=Path, help="keep what was compiled here")
+    parser.add_argument(
+        "--decode_bytes",
+        action="store_true",
+        help="print what a decoded token moves, by part; compile nothing",
+    )
     flags = parser.parse_args(argv)
     cells = [cell for cell in flags.cells.split(",") if cell]
     if unknown := set(cells) - set(_CELLS):
         parser.error(f"{sorted(unknown)} are none of {', '.join(_CELLS)}")
+    if flags.decode_bytes:
+        _print_decode_bytes(cells, exponents=flags.exponents)
+        return 0
     compile_cell = compile_by_command
     if flags.reports:
         compile_cell = keep_reports(compile_cell, flags.reports)
@@ -253,19 +301,39 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
+def _print_decode_bytes(cells: Sequence[str], *, exponents: bool) -> None:
+    """Prints `decode_bytes` of the cells, and how those of a step grow with a thing."""
+
+    def moved(cell: str, overrides: Mapping[str, Any]) -> dict[str, float]:
+        slice_ = parse_topology(cell.partition("@")[2])
+        return decode_bytes(_load_cell(cell, overrides), slice_)
+
+    def of_step(cell: str, overrides: Mapping[str, Any]) -> float:
+        tokens = _load_cell(cell, overrides).train.sampling.max_new_tokens
+        parts = moved(cell, overrides)
+        return tokens * (sum(parts.values()) - parts["cache_filled"])
+
+    for cell in cells:
+        print(json.dumps({"cell": cell, **moved(cell, _CELLS[cell])}))
+    if exponents:
+        base = of_step(_BASE_CELL, {})
+        for name, varied in _VARIED.items():
+            exponent = round(fit_exponent(base, of_step(*varied), 2.0), 2)
+            print(json.dumps({"base": _BASE_CELL, "doubled": name, "bytes": exponent}))
+
+
 def _print_exponents(
     compile_cell: Callable[[str, Mapping[str, Any]], dict[str, Any]],
 ) -> None:
     """Prints how a part's seconds in turn grow with one thing, all else equal."""
-    base_cell = "small@v5e:2x2"
-    base = predict_cell(base_cell, {}, compile_cell=compile_cell)
+    base = predict_cell(_BASE_CELL, {}, compile_cell=compile_cell)
     for name, (cell, overrides) in _VARIED.items():
         varied = predict_cell(cell, overrides, compile_cell=compile_cell)
         exponents = {
             part: round(fit_exponent(seconds, varied.in_turn[part], 2.0), 2)
             for part, seconds in base.in_turn.items()
         }
-        print(json.dumps({"base": base_cell, "doubled": name, "exponents": exponents}))
+        print(json.dumps({"base": _BASE_CELL, "doubled": name, "exponents": exponents}))
 
 
 def format_table(predictions: Sequence[Prediction]) -> str:

@@ -1,8 +1,11 @@
 """Predicted seconds of slices that are not there: lines, counts, exponents."""
 
+import dataclasses
+
 import pytest
 
 from benchmarks.scaling import (
+    decode_bytes,
     fit_exponent,
     format_table,
     keep_reports,
@@ -11,6 +14,7 @@ from benchmarks.scaling import (
     predict_cell,
     runs_per_step,
 )
+from rlvr_jax.config import SamplerConfig
 from rlvr_jax.plan.topology import parse_topology
 
 FLOPS, BYTES, LINKS = 1e15, 1e12, 1e11
@@ -76,3 +80,28 @@ def test_what_was_compiled_is_kept(tmp_path):
     for overrides in ({}, wider, {}, wider):
         assert kept("small@v5e:2x2", overrides) == fake_report("", {})
     assert asked == [("small@v5e:2x2", {}), ("small@v5e:2x2", wider)]
+
+
+def test_a_decoded_token_moves_weights_once_and_a_stages_columns():
+    """Medium on 16 chips: 8 prompts and 64 rows each, 768, 1,536 and 3,072 columns."""
+    found = decode_bytes(load_recipe("medium", {}), parse_topology("v5e:4x4"))
+    layer = 1536 * (12 * 128 + 2 * 2 * 128 + 12 * 128) + 3 * 1536 * 8960
+    assert found["weights"] == 2 * (28 * layer + 151_936 * 1536)
+    token = 28 * 2 * 2 * 128 * 2
+    columns = (768 * 768 + 768 * 1536 + 1536 * 3072) / 3072
+    assert found["cache"] == 64 * columns * token
+    assert found["cache_filled"] == 64 * 1536 * token
+    assert found["prompts"] == 8 * 1024 * token
+    assert found["logits"] == 64 * 151_936 * 8
+
+
+def test_four_chips_that_share_a_copy_share_weights_keys_and_rows():
+    """`large` on 256 chips: of the four key heads each chip has one, of 16 rows."""
+    config = load_recipe("large", {})
+    found = decode_bytes(config, parse_topology("v5e:16x16"))
+    whole = decode_bytes(
+        dataclasses.replace(config, sampler=SamplerConfig(tensor_parallel=1)),
+        parse_topology("v5e:8x8"),
+    )
+    for part in ("weights", "cache", "prompts", "logits"):
+        assert found[part] == pytest.approx(whole[part] / 4)

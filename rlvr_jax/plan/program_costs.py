@@ -8,11 +8,11 @@ the program's text, and a collective counts once a run of the code around it.
 import collections
 import dataclasses
 import functools
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from rlvr_jax.plan.hlo import Array, Instruction, parse_hlo
+from rlvr_jax.plan.product_flops import convolution_flops, dot_flops
 
 _NAME = re.compile(r"%([\w.\-]+)")
 _CALLED = re.compile(r"(?:calls|body|to_apply)=%?([\w.\-]+)")
@@ -21,8 +21,8 @@ _BRANCHES = re.compile(
     r"true_computation=(%[\w.\-]+), false_computation=(%[\w.\-]+))"
 )
 _CONDITION = re.compile(r"condition=%?([\w.\-]+)")
+_INDEX = re.compile(r"\bindex=(\d+)")
 _CHANNEL = re.compile(r"channel_id=(\d+)")
-_CONTRACTED = re.compile(r"lhs_contracting_dims=\{([\d,]*)\}")
 _TRIPS = re.compile(r'op_name="[^"]*trips_(\d+)/while"')  # the loop's own scope
 _CONSTANT = re.compile(r"^(\d+)\)")  # after the opening parenthesis
 _COLLECTIVES = {
@@ -155,11 +155,27 @@ class _Program:
         found = _CONDITION.search(line.rest)
         condition = self._computations[found[1]] if found else {}
         bounds = [
-            int(match[1])
+            number
             for each in condition.values()
-            if each.opcode == "constant" and (match := _CONSTANT.match(each.rest))
+            if (number := _constant(each)) is not None
         ]
-        return bounds[0] if len(bounds) == 1 else self._unbounded_trips
+        if len(bounds) != 1:
+            return self._unbounded_trips
+        counters = [_INDEX.search(each.rest) for each in condition.values()]
+        places = {int(place[1]) for place in counters if place}
+        steps = {self._step(line, place) for place in places}
+        return -(-bounds[0] // (steps.pop() if len(steps) == 1 else 1))
+
+    def _step(self, loop: Instruction, place: int) -> int:
+        """Returns what a loop's body adds to a counter: more than 1 where unrolled."""
+        body = self._computations[_called(loop)[0]]
+        root = next(each for each in body.values() if each.is_root)
+        line, step = body.get(root.operands[place]) if root.operands else None, 0
+        while line is not None and line.opcode == "add":
+            given = [body[name] for name in line.operands]
+            step += sum(_constant(each) or 0 for each in given)
+            line = next((each for each in given if _constant(each) is None), None)
+        return max(1, step)
 
     def _flops(self, lines: Mapping[str, Instruction], line: Instruction) -> float:
         """Returns the FLOPs of the products in an instruction, fused ones included."""
@@ -170,8 +186,8 @@ class _Program:
             return 0.0
         left, right = (lines[name].results[0] for name in line.operands[:2])
         if line.opcode == "dot":
-            return _dot_flops(line, left)
-        return _convolution_flops(line, left, right)
+            return dot_flops(line, left)
+        return convolution_flops(line, left, right)
 
     def _bytes(self, lines: Mapping[str, Instruction], line: Instruction) -> float:
         """Returns the bytes that an instruction reads and writes in main memory."""
@@ -278,6 +294,12 @@ class _Program:
         return max(given, returned)
 
 
+def _constant(line: Instruction) -> int | None:
+    """Returns the whole number that an instruction is, None if it is none."""
+    found = _CONSTANT.search(line.rest) if line.opcode == "constant" else None
+    return int(found[1]) if found else None
+
+
 def _called(line: Instruction) -> list[str]:
     return _CALLED.findall(line.rest)
 
@@ -300,83 +322,3 @@ def _without(arrays: Sequence[Array], taken: Sequence[Array]) -> list[Array]:
         if array in rest:
             rest.remove(array)
     return rest
-
-
-def _dot_flops(line: Instruction, left: Array) -> float:
-    contracted = _CONTRACTED.search(line.rest)
-    sides = [int(at) for at in contracted[1].split(",") if at] if contracted else []
-    depth = math.prod(left.sides[at] for at in sides)
-    return 2.0 * math.prod(line.results[0].sides) * depth
-
-
-def _convolution_flops(line: Instruction, left: Array, right: Array) -> float:
-    """Returns the FLOPs of a convolution, the form that TPU programs give products.
-
-    Padding is not multiplied: of each spatial axis the pairs of output and window
-    positions count that meet the input.
-    """
-    labels = re.search(r"dim_labels=(\w+)_(\w+)->(\w+)", line.rest)
-    assert labels, line.rest
-    of_input, of_kernel, of_output = labels.groups()
-    output = line.results[0].sides
-    spatial = [label for label in of_output if label.isdigit()]
-    window = _window(line.rest, len(spatial))
-    pairs = math.prod(
-        _valid_pairs(
-            left.sides[of_input.index(label)], output[of_output.index(label)], **axis
-        )
-        for label, axis in zip(sorted(spatial), window, strict=True)
-    )
-    batch_and_features = output[of_output.index("b")] * output[of_output.index("f")]
-    groups = re.search(r"batch_group_count=(\d+)", line.rest)
-    depth = right.sides[of_kernel.index("i")]
-    return 2.0 * batch_and_features * depth * pairs / (int(groups[1]) if groups else 1)
-
-
-def _window(rest: str, num_axes: int) -> list[dict[str, int]]:
-    """Returns each spatial axis of a convolution's window."""
-    found = re.search(r"window=\{([^}]*)\}", rest)
-    given = dict(part.split("=") for part in found[1].split()) if found else {}
-
-    def values(name: str, default: str) -> list[str]:
-        return given.get(name, "x".join([default] * num_axes)).split("x")
-
-    if not num_axes:
-        return []
-    return [
-        {
-            "size": int(size),
-            "stride": int(stride),
-            "low": int(pad.split("_")[0]),
-            "left_dilation": int(left),
-            "right_dilation": int(right),
-        }
-        for size, stride, pad, left, right in zip(
-            values("size", "1"),
-            values("stride", "1"),
-            values("pad", "0_0"),
-            values("lhs_dilate", "1"),
-            values("rhs_dilate", "1"),
-            strict=True,
-        )
-    ]
-
-
-def _valid_pairs(
-    input_side: int,
-    output_side: int,
-    *,
-    size: int,
-    stride: int,
-    low: int,
-    left_dilation: int,
-    right_dilation: int,
-) -> int:
-    """Returns how many pairs of output and window position meet the input."""
-    last = (input_side - 1) * left_dilation
-    positions = (
-        out * stride + at * right_dilation - low
-        for out in range(output_side)
-        for at in range(size)
-    )
-    return sum(0 <= at <= last and at % left_dilation == 0 for at in positions)

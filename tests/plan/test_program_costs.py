@@ -73,6 +73,32 @@ collective-permute-start(%c), channel_id=3, source_target_pairs={{0,1},{1,0}}
 }
 """
 
+# A loop of eight rounds, unrolled so that each trip has two of them.
+UNROLLED = """
+%body (t: (f32[8,8], u32[])) -> (f32[8,8], u32[]) {
+  %t = (f32[8,8]{1,0}, u32[]) parameter(0)
+  %x = f32[8,8]{1,0} get-tuple-element(%t), index=0
+  %n = u32[] get-tuple-element(%t), index=1
+  %one = u32[] constant(1)
+  %y = f32[8,8]{1,0} dot(%x, %x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  %m = u32[] add(%n, %one)
+  %z = f32[8,8]{1,0} dot(%y, %y), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  %k = u32[] add(%one, %m)
+  ROOT %r = (f32[8,8]{1,0}, u32[]) tuple(%z, %k)
+}
+
+%condition (t: (f32[8,8], u32[])) -> pred[] {
+  %t = (f32[8,8]{1,0}, u32[]) parameter(0)
+  %bound = u32[] constant(8)
+  %n = u32[] get-tuple-element(%t), index=1
+  ROOT %lt = pred[] compare(%n, %bound), direction=LT
+}
+
+ENTRY %main (t: (f32[8,8], u32[])) -> (f32[8,8], u32[]) {
+  %t = (f32[8,8]{1,0}, u32[]) parameter(0)
+  ROOT %w = (f32[8,8]{1,0}, u32[]) while(%t), condition=%condition, body=%body
+}
+"""
 # A layer of 24 stacked matrices, sliced in a fusion within the one that multiplies; the
 # other operand is read whole, as what a bitcast of it is.
 NESTED_SLICE = """
@@ -135,6 +161,10 @@ def test_products_in_nested_loops_count_as_often_as_they_run():
 
     hlo = compiled_text(nested, (16, 32), (5, 32, 32))
     assert program_costs(hlo).flops == 5 * 3 * 2 * 16 * 32 * 32
+
+
+def test_an_unrolled_loop_runs_less_often():
+    assert program_costs(UNROLLED).flops == 8 * 2 * 8**3
 
 
 def test_a_loop_without_a_bound_runs_as_often_as_it_is_told():
