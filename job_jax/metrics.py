@@ -1,8 +1,7 @@
-"""Scalars of a run: metrics.jsonl, TensorBoard, progress line, compile count.
+"""Scalars of a run: metrics.jsonl, progress line, compile count.
 
 metrics.jsonl is the record; every line is on its way to disk before the next step
-starts. TensorBoard events repeat it, one run per stage, so that the steps of two
-stages never fall on one another.
+starts. TensorBoard and other trackers repeat it (`job_jax.trackers`).
 """
 
 import collections
@@ -15,31 +14,41 @@ import pathlib
 import shutil
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, SupportsFloat, TextIO
 
 import jax
 import numpy as np
-from tensorboardX import summary as tensorboard
-from tensorboardX.event_file_writer import EventsWriter
-from tensorboardX.proto.event_pb2 import Event, SessionLog
-from tensorboardX.proto.summary_pb2 import Summary
 
 from job_jax.processes import is_primary
+from job_jax.trackers.base import TrackedLine, Tracker
+from job_jax.trackers.tensorboard import TensorBoard
 
 METRICS_FILE = "metrics.jsonl"
-TENSORBOARD_DIR = "tensorboard"
 
 # Steps whose duration says nothing of the next one: they compile.
 _COMPILING_STEPS = 2
 _ETA_WINDOW = 20
 _COMPILE_EVENT = "/jax/core/compile/backend_compile_duration"
-_HISTOGRAM_BINS = 30
 
 
 class NonFiniteMetricError(ArithmeticError):
     """A metric became NaN or infinite. The message names metric, stage and step."""
+
+
+def read_lines(path: str | os.PathLike[str]) -> list[TrackedLine]:
+    """Returns the lines of a metrics.jsonl as trackers are handed them."""
+    return [
+        TrackedLine(
+            number=number,
+            stage=record.pop("stage"),
+            step=record.pop("step"),
+            time_s=record.pop("time_s"),
+            values=record,
+        )
+        for number, record in enumerate(read_metrics(path))
+    ]
 
 
 def read_metrics(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
@@ -61,24 +70,26 @@ def _read_lines(path: pathlib.Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 class MetricsWriter:
-    """Appends to a workdir's metrics.jsonl and TensorBoard events. One per run.
+    """Appends to a workdir's metrics.jsonl and hands each line to its trackers.
 
-    `time_s` counts the seconds the run has been at work: it goes on from the last line
-    kept, so time between an interruption and the restart is left out. Of several
-    processes the first one writes; the others check what it writes.
+    One per run. TensorBoard is always among the trackers; the others are closed by who
+    opened them. `time_s` counts the seconds the run has been at work: it goes on from
+    the last line kept, so time between an interruption and the restart is left out. Of
+    several processes the first one writes; the others check what it writes.
     """
 
     def __init__(
         self,
         workdir: str | os.PathLike[str],
         *,
+        trackers: Sequence[Tracker] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._workdir = pathlib.Path(workdir)
-        self._path = self._workdir / METRICS_FILE
+        self._path = pathlib.Path(workdir) / METRICS_FILE
         self._clock = clock
-        self._event_writers: dict[str, EventsWriter] = {}
-        self._void_from_step: dict[str, int] = {}
+        self._tensorboard = TensorBoard(pathlib.Path(workdir))
+        self._trackers = (self._tensorboard, *trackers) if is_primary() else ()
+        self._num_lines = 0
         self._origin = clock()
         if is_primary():
             self._file = self._path.open("ab")
@@ -125,12 +136,21 @@ class MetricsWriter:
         record = {"stage": stage, "step": step, "time_s": time_s, **scalars}
         self._file.write(json.dumps(record, allow_nan=False).encode() + b"\n")
         self._file.flush()
-        self._write_tensorboard(stage, step, scalars)
+        line = TrackedLine(
+            number=self._num_lines,
+            stage=stage,
+            step=step,
+            time_s=time_s,
+            values=scalars,
+        )
+        self._num_lines += 1
+        for tracker in self._trackers:
+            tracker.log(line)
 
     def close(self) -> None:
         """Closes every file. Further writes fail."""
-        self._close_event_writers()
         if is_primary():
+            self._tensorboard.close(failed=False)
             self._file.close()
 
     def __enter__(self) -> Self:
@@ -151,17 +171,19 @@ class MetricsWriter:
 
         Returns the `time_s` of the last line kept.
         """
-        self._close_event_writers()
         keep, seconds, stale = 0, 0.0, False
+        void_from: dict[str, int] = {}
+        self._num_lines = 0
         for end, record in _read_lines(self._path):
             stale = stale or is_stale(record)
             if stale:
                 stage, step = record["stage"], record["step"]
-                self._void_from_step[stage] = min(
-                    step, self._void_from_step.get(stage, step)
-                )
+                void_from[stage] = min(step, void_from.get(stage, step))
             else:
                 keep, seconds = end, record["time_s"]
+                self._num_lines += 1
+        for tracker in self._trackers:
+            tracker.rewind(void_from)
         self._file.truncate(keep)
         if stale:
             self._origin = self._clock() - seconds
@@ -175,59 +197,12 @@ class MetricsWriter:
         texts: Mapping[str, str],
         histograms: Mapping[str, np.ndarray],
     ) -> None:
-        """Writes texts and histograms to TensorBoard alone. Call it before `write`.
+        """Hands texts and histograms to the trackers alone. Call it before `write`.
 
-        Non-finite values of a histogram are left out.
+        TensorBoard shows them, without a histogram's non-finite values.
         """
-        if not is_primary():
-            return
-        for tag, value in texts.items():
-            # A model's text may hold lone surrogates, which UTF-8 cannot.
-            clean = value.encode("utf-8", "replace").decode()
-            self._write_event(stage, step, tensorboard.text(tag, clean))
-        for tag, values in histograms.items():
-            if (finite := values[np.isfinite(values)]).size:
-                summary = tensorboard.histogram(tag, finite, bins=_HISTOGRAM_BINS)
-                self._write_event(stage, step, summary)
-
-    def _write_tensorboard(
-        self, stage: str, step: int, scalars: Mapping[str, float | None]
-    ) -> None:
-        summary = Summary(
-            value=[
-                Summary.Value(tag=name, simple_value=value)
-                for name, value in scalars.items()
-                if value is not None
-            ]
-        )
-        self._write_event(stage, step, summary)
-
-    def _write_event(self, stage: str, step: int, summary: Summary) -> None:
-        board = self._event_writers.get(stage) or self._open_event_writer(stage)
-        board.write_event(Event(wall_time=time.time(), step=step, summary=summary))
-        board.flush()
-
-    def _open_event_writer(self, stage: str) -> EventsWriter:
-        """Starts an event file, telling TensorBoard which older events are void."""
-        directory = self._workdir / TENSORBOARD_DIR / stage
-        directory.mkdir(parents=True, exist_ok=True)
-        # A file's name carries whole seconds only: number them, or a quick restart
-        # writes over its predecessor.
-        number = len(list(directory.iterdir()))
-        board = EventsWriter(str(directory / "events"), f".{number}")
-        if stage in self._void_from_step:
-            start = SessionLog(status=SessionLog.START)
-            step = self._void_from_step.pop(stage)
-            board.write_event(
-                Event(wall_time=time.time(), step=step, session_log=start)
-            )
-        self._event_writers[stage] = board
-        return board
-
-    def _close_event_writers(self) -> None:
-        for board in self._event_writers.values():
-            board.close()
-        self._event_writers.clear()
+        for tracker in self._trackers:
+            tracker.log_samples(stage, step, texts=texts, histograms=histograms)
 
 
 class Progress:

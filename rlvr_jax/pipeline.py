@@ -35,6 +35,7 @@ from rlvr_jax.run.stage_table import REPORT, STAGES, is_finished
 from rlvr_jax.run.start import copy_start, copy_tokenizer
 from rlvr_jax.run.workdir import JUDGE_DIR, Workdir
 from rlvr_jax.stages.context import RunContext
+from rlvr_jax.tracking import RunTrackers, check_trackers
 
 # What a user can mend.
 EXPECTED_ERRORS = (
@@ -65,6 +66,7 @@ def train(
     handlers = {
         number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)
     }
+    check_trackers(config)
     run = Workdir(open_workdir(str(workdir)), config)
     try:
         start_jax(config.mesh)
@@ -91,6 +93,7 @@ def execute(invocation: Invocation) -> None:
         assert_equal_across(asked | lineage_record(invocation.lineage))
         if invocation.stage == REPORT:
             read_run(invocation.workdir)  # refused before anything is made there
+        check_trackers(config)
         workdir = Workdir(invocation.workdir, config)
         _run_stages(workdir, config, invocation.stage, lineage=invocation.lineage)
 
@@ -114,14 +117,32 @@ def _run_pending(
         for name in requested
         if not is_finished(name, config=config, workdir=workdir)
     ]
-    if pending:
-        workdir.claim()
-        _execute_stages(config, workdir, pending, lineage=lineage)
-    if not is_primary():
-        return
-    if stage == REPORT or (stage == "all" and is_report_stale(workdir.path)):
+    with RunTrackers(config, workdir, lineage) as trackers:
+        if pending:
+            workdir.claim()
+            _execute_stages(config, workdir, pending, lineage, trackers)
+        if is_primary():
+            _end_run(config, workdir, stage, bool(pending), trackers)
+
+
+def _end_run(
+    config: Config,
+    workdir: Workdir,
+    stage: str,
+    pending: bool,
+    trackers: RunTrackers,
+) -> None:
+    """Writes the report where one is due, hands out results, says what there was."""
+    is_whole = stage in ("all", REPORT)
+    if is_new := stage == REPORT or (is_whole and is_report_stale(workdir.path)):
         print(f"report: {write_report(workdir.path)}")
-    elif stage != "all" and (setting := STAGES[stage].disabled_by(config)):
+    if is_whole and (is_new or trackers.lack_results):
+        if not trackers.opened:
+            trackers.open()
+        trackers.finish()
+    if is_new:
+        return
+    if stage != "all" and (setting := STAGES[stage].disabled_by(config)):
         print(f"nothing to do: the recipe has no stage {stage} ({setting})")
     elif not pending:
         print(f"finished: {workdir.name} has nothing left to do for --stage={stage}")
@@ -131,8 +152,8 @@ def _execute_stages(
     config: Config,
     workdir: Workdir,
     stages: Sequence[str],
-    *,
     lineage: Lineage | None,
+    trackers: RunTrackers,
 ) -> None:
     stop_signal = StopSignal()
     stop_signal.install()
@@ -152,10 +173,11 @@ def _execute_stages(
     )
     for line in setup.dropped_report() if is_primary() else ():
         print(line, file=sys.stderr)
+    trackers.open()
     with (
         jax.set_mesh(setup.mesh),
         setup.verifier,
-        MetricsWriter(workdir.path) as writer,
+        MetricsWriter(workdir.path, trackers=trackers.opened) as writer,
     ):
         _open_judge(setup, workdir)
         if "code" in setup.verifier_names():

@@ -11,6 +11,7 @@ import pytest
 
 from job_jax.config_io import from_json, override, to_json
 from job_jax.schema import ConfigError
+from job_jax.trackers.base import TrackedLine, TrackedRun, tracker_class
 from rlvr_jax import main
 from rlvr_jax.config import Config, VerifierConfig
 from rlvr_jax.config.difficulty import DifficultyConfig
@@ -137,6 +138,8 @@ def test_an_objective_bounds_each_token_and_logs_what_it_names(mine):
         ("environment.name", "calculater", "did you mean 'calculator'?"),
         ("environment.name", "hints:Hnts", "did you mean 'Hints'?"),
         ("probe.name", "sea", "did you mean 'sae'?"),
+        ("log.trackers", "wanbd", "did you mean 'wandb'?"),
+        ("log.trackers", "table:RwardTable", "did you mean 'RewardTable'?"),
         ("curriculum.name", "unifrom", "did you mean 'uniform'?"),
         ("curriculum.name", "newest:Nwest", "did you mean 'Newest'?"),
     ],
@@ -164,6 +167,27 @@ def test_an_environment_answers_by_all_that_was_said(mine):
     assert environment.respond(problem, [*messages[:2], *too_far]).done  # no hint left
 
 
+def test_a_tracker_writes_a_row_for_each_step_of_rl(mine):
+    run = TrackedRun(
+        id="a1",
+        name="run",
+        project="p",
+        offline=True,
+        workdir=str(mine / "run"),
+        config={},
+        parent=None,
+        num_logged=0,
+    )
+    (name,) = configured(log__trackers="table:RewardTable").log.trackers
+    tracker = tracker_class(name)(run)
+    assert tracker.open() == 0
+    line = TrackedLine(number=0, stage="sft", step=0, time_s=0.0, values={"loss": 1.0})
+    tracker.log(line)
+    values = {"reward/mean": 0.5}
+    tracker.log(dataclasses.replace(line, stage="train", step=3, values=values))
+    assert (mine / "run.csv").read_text().split() == ["a1,3,0.5,0"]
+
+
 def test_a_run_of_ones_own_parts_ends_with_its_report(mine):
     argv = [
         f"--config={_PAGE.parents[1] / 'configs/smoke.py'}",
@@ -174,10 +198,12 @@ def test_a_run_of_ones_own_parts_ends_with_its_report(mine):
         "--config.train.reward.names=correctness,brevity:few_words",
         "--config.train.reward.weights=1,0.1",
         "--config.train.loss.name=soft_clip:SoftClip",
+        "--config.log.trackers=table:RewardTable",
         "--config.mesh.cpu_devices=8",
         "--config.sft.steps=2",
         "--config.train.steps=2",
     ]
     assert main.main(argv) == 0
+    assert len((mine / "run.csv").read_text().split()) == 2
     page = (mine / "run/report/index.html").read_text()
     assert "rewards on walks along 6 places" in page

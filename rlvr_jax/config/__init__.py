@@ -40,6 +40,7 @@ from rlvr_jax.config.task import (
     Task,
     TokenizerConfig,
 )
+from rlvr_jax.config.tracking import TrackingConfig
 from rlvr_jax.config.train import SFTConfig, TrainConfig
 
 __all__ = [
@@ -70,6 +71,7 @@ __all__ = [
     "SamplingConfig",
     "Task",
     "TokenizerConfig",
+    "TrackingConfig",
     "TrainConfig",
     "VerifierConfig",
 ]

@@ -24,6 +24,7 @@ from job_jax.schema import (
     PositiveInt,
     check,
 )
+from job_jax.trackers.base import tracker_class
 from rlvr_jax.config.difficulty import (
     CurriculumConfig,
     DifficultyConfig,
@@ -40,6 +41,7 @@ from rlvr_jax.config.task import (
     TokenizerConfig,
     default_task,
 )
+from rlvr_jax.config.tracking import TrackingConfig
 from rlvr_jax.config.train import SFTConfig, TrainConfig
 
 
@@ -104,6 +106,18 @@ class LogConfig(ConfigSection):
     rollouts_every: PositiveInt = 10  # steps between saved batches of completions
     progress_every: PositiveInt = 10  # steps between progress lines
     alarm_window: PositiveInt = 20  # steps the run doctor looks back over
+    trackers: tuple[str, ...] = ()  # wandb, trackio, or your own as module:Class
+    tracking: TrackingConfig = TrackingConfig()
+
+    def __post_init__(self) -> None:
+        """Refuses trackers that there are none of, and one that is named twice."""
+        super().__post_init__()
+        for name in self.trackers:
+            tracker_class(name)
+        check(
+            len(set(self.trackers)) == len(self.trackers),
+            f"trackers={self.trackers} names one twice; name each once",
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -131,7 +131,7 @@ def config(task, model=MODEL, lora=None, **sections):
             sampling=SAMPLING,
         ),
         checkpoint=CheckpointConfig(every=1),
-        log=LogConfig(rollouts_every=1),
+        log=LogConfig(rollouts_every=1, trackers=("trackers_of_tests:Recorder",)),
         prompt_pad_multiple=32,
         completion_pad_multiple=24,
         **{"probe": PROBE} | sections,

@@ -6,6 +6,7 @@ These runs are refused before anything is compiled, so they share this process.
 import dataclasses
 import json
 import shutil
+import sys
 
 import jax
 import pytest
@@ -309,3 +310,14 @@ LIST = "--config.probe.features.method=list"
 def test_a_probe_that_cannot_be(refusal, tmp_path, asked, message):
     assert message in refusal(tiny(tmp_path / "w", *asked))
     assert not (tmp_path / "w" / "config.json").exists()
+
+
+def test_a_tracker_without_its_library_is_told_before_anything_is_made(
+    tmp_path, refusal, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    said = refusal(tiny(tmp_path / "run", "--config.log.trackers=wandb"))
+    assert said == (
+        "error: log.trackers: wandb is not installed; pip install 'rlvr_jax[wandb]'\n"
+    )
+    assert not (tmp_path / "run").exists()

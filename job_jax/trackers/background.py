@@ -1,0 +1,196 @@
+"""Keeps a tracker level with metrics.jsonl in a thread of its own.
+
+The run never waits for a tracker and never fails with it. What it could not be handed
+is in metrics.jsonl, and is read from there: when the tracker works again, or when the
+run is resumed.
+"""
+
+import collections
+import sys
+import threading
+from collections.abc import Callable, Sequence
+
+from job_jax.schema import ConfigError
+from job_jax.trackers.base import RunResults, TrackedLine, Tracker
+from job_jax.trackers.state import TrackingState
+
+_MAX_PENDING = 1000  # lines held in memory for a tracker that lags
+_PATIENCE_S = 60.0  # without progress, at the end of a run
+
+
+class BackgroundTracker(Tracker):
+    """Hands a tracker each line of metrics.jsonl once, by its number.
+
+    `read_lines` returns the lines of metrics.jsonl, and `describe` a line with what
+    belongs to it. It is called for every line from the first on, in order, and told
+    whether the line is to be handed over. What a tracker fails on is told once, and
+    tried again when there is a further line.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        tracker: Tracker,
+        *,
+        state: TrackingState,
+        read_lines: Callable[[], Sequence[TrackedLine]],
+        describe: Callable[[TrackedLine, bool], TrackedLine],
+        patience_s: float = _PATIENCE_S,
+    ):
+        super().__init__(tracker.run)
+        self.name = name
+        self._tracker = tracker
+        self._state = state
+        self._read_lines = read_lines
+        self._describe = describe
+        self._patience_s = patience_s
+        self._thread = threading.Thread(
+            target=self._work, name=f"tracker {name}", daemon=True
+        )
+        self._changed = threading.Condition()
+        # Guarded by `_changed`.
+        self._pending: collections.deque[TrackedLine] = collections.deque()
+        self._end = 0  # lines that there are
+        self._results: RunResults | None = None
+        self._news, self._seen_news = 0, 0
+        self._closing, self._failed = False, False
+        # The thread's own.
+        self._held: int | None = None  # lines that the tracker has; None: not open
+        self._next = 0  # the line to be handed over
+        self._backlog: collections.deque[TrackedLine] = collections.deque()
+        self._described: TrackedLine | None = None
+        self._progress = 0
+        self._has_warned = False
+
+    def open(self) -> int:
+        """Opens the tracker. Raises ConfigError if it does not open.
+
+        That of a run which it has tracked before is tried again in the thread: a job
+        that is restarted by itself is not lost to a network that is down.
+        """
+        try:
+            self._held = self._tracker.open()
+        except ConfigError:
+            raise
+        except Exception as error:
+            if not self.run.num_logged:
+                raise ConfigError(
+                    f"log.trackers: {self.name} does not open: {_one_line(error)}; set "
+                    "log.tracking.mode=offline, or leave it out"
+                ) from error
+            self._warn(error)
+        self._thread.start()
+        return self._held or 0
+
+    @property
+    def place(self) -> str:
+        """Returns where the tracker shows the run."""
+        return "" if self._held is None else self._tracker.place
+
+    def log(self, line: TrackedLine) -> None:
+        """Takes a line; returns at once."""
+        with self._changed:
+            self._end = max(self._end, line.number + 1)
+            if len(self._pending) < _MAX_PENDING:
+                self._pending.append(line)
+            self._notify()
+
+    def finish(self, results: RunResults) -> None:
+        """Takes the results of a run; returns at once."""
+        with self._changed:
+            self._end = max(self._end, results.num_lines)
+            self._results = results
+            self._notify()
+
+    def close(self, *, failed: bool) -> None:
+        """Waits until the tracker has everything, or makes no progress any more."""
+        if not self._thread.is_alive():
+            return
+        with self._changed:
+            self._closing, self._failed = True, failed
+            self._notify()
+        while self._thread.is_alive():
+            progress = self._progress
+            self._thread.join(self._patience_s)
+            if self._thread.is_alive() and self._progress == progress:
+                self._say(f"does not answer for {self._patience_s:g} s; it is left")
+                break
+        if (missing := self._end - self._next) > 0:
+            self._say(
+                f"lacks the last {missing} of {self._end} lines; they are in "
+                "metrics.jsonl, and the same command brings them once it works"
+            )
+
+    def _notify(self) -> None:
+        self._news += 1
+        self._changed.notify()
+
+    def _work(self) -> None:
+        """Works through what there is whenever there is more, and a last time."""
+        while self._wait_for_news():
+            try:
+                self._catch_up()
+            except (Exception, SystemExit) as error:
+                self._warn(error)
+        if self._held is None:
+            return
+        try:
+            self._tracker.close(failed=self._failed)
+        except (Exception, SystemExit) as error:
+            self._warn(error)
+
+    def _wait_for_news(self) -> bool:
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._closing or self._news != self._seen_news
+            )
+            has_news = self._news != self._seen_news
+            self._seen_news = self._news
+            return has_news
+
+    def _catch_up(self) -> None:
+        if self._held is None:
+            self._held = self._tracker.open()
+        while (line := self._next_line()) is not None:
+            is_new = line.number >= self._held
+            if self._described is None or self._described.number != line.number:
+                self._described = self._describe(line, is_new)
+            if is_new:
+                self._tracker.log(self._described)
+                self._state.mark(self.name, line.number + 1)
+            self._next = line.number + 1
+            self._progress += 1
+        if self._results is not None:
+            self._tracker.finish(self._results)
+            self._state.mark_finished(self.name, True)
+            self._results = None
+            self._progress += 1
+
+    def _next_line(self) -> TrackedLine | None:
+        """Returns the next line, from memory or else from the file."""
+        with self._changed:
+            for lines in (self._backlog, self._pending):
+                while lines and lines[0].number < self._next:
+                    lines.popleft()
+                if lines and lines[0].number == self._next:
+                    return lines[0]
+            if self._next >= self._end:
+                return None
+        lines_there = self._read_lines()[self._next :]
+        self._backlog = collections.deque(lines_there)
+        return self._backlog[0] if self._backlog else None
+
+    def _warn(self, error: BaseException) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            self._say(
+                f"{_one_line(error)}; the run goes on, metrics.jsonl has every line, "
+                "and it is tried again with the next one"
+            )
+
+    def _say(self, text: str) -> None:
+        print(f"tracker {self.name}: {text}", file=sys.stderr, flush=True)
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300]

@@ -1,0 +1,194 @@
+"""What a tracker is: it shows a run's metrics somewhere else.
+
+metrics.jsonl is the record of a run. A tracker is handed each of its lines, in order,
+with what belongs to it. Lines are numbered from 0 by their place in the file, so that a
+run which is resumed can tell what its tracker already has.
+
+Example of a tracker of your own (`my_tracker.py` beside the recipe,
+`--config.log.trackers=my_tracker:Printer`):
+
+    class Printer(Tracker):
+        def log(self, line):
+            print(self.run.name, line.stage, line.step, line.values)
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from job_jax.registry import Registry
+from job_jax.schema import ConfigError
+
+TRACKERS = Registry(
+    "tracker",
+    {
+        "trackio": "job_jax.trackers.trackio:TrackioTracker",
+        "wandb": "job_jax.trackers.wandb:WandbTracker",
+    },
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrackedRun:
+    """A run as its trackers know it, the same in every attempt but for `num_logged`.
+
+    `id` is kept in the workdir. `parent` tells which run this one goes on from ("id",
+    None where that one was not tracked, "workdir", "stage", "step"); None: it began
+    anew. `num_logged` counts the lines that earlier attempts have logged.
+    """
+
+    id: str
+    name: str
+    project: str
+    offline: bool
+    workdir: str
+    config: Mapping[str, Any]
+    parent: Mapping[str, Any] | None
+    num_logged: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrackedLine:
+    """A line of metrics.jsonl, and what the workdir holds beside it.
+
+    `number` is its place in the file, from 0. A value that was not finite is None.
+    `samples` are completions of that step, as in rollouts/, () where none were saved;
+    `alarms` those of the run doctor, as text.
+    """
+
+    number: int
+    stage: str
+    step: int
+    time_s: float
+    values: Mapping[str, float | None]
+    samples: Sequence[Mapping[str, Any]] = ()
+    alarms: Sequence[str] = ()
+
+    def flat(self) -> dict[str, float]:
+        """Returns the finite values as "train/loss/total", "train/step", "time_s"."""
+        finite = {
+            f"{self.stage}/{name}": value
+            for name, value in self.values.items()
+            if value is not None
+        }
+        return {**finite, f"{self.stage}/step": self.step, "time_s": self.time_s}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunResults:
+    """What there is at the end of a run: the summary's numbers, tables, files' paths.
+
+    `num_lines` counts those of metrics.jsonl; `tables` are completions by their name
+    ("eval_before"), as rows of rollouts/.
+    """
+
+    num_lines: int
+    numbers: Mapping[str, float]
+    tables: Mapping[str, Sequence[Mapping[str, Any]]]
+    files: Sequence[str]
+
+
+class Tracker:
+    """Shows a run somewhere else. Subclass it for your own; only `log` must be written.
+
+    One is made for each attempt of a run, by the first process alone. `open` is called
+    before any work; then `log`, `finish` and `close` in a thread of their own, in this
+    order. What they raise is told once and never ends a run.
+    """
+
+    def __init__(self, run: TrackedRun):
+        self.run = run
+
+    @classmethod
+    def check_ready(cls, *, offline: bool) -> None:
+        """Raises ConfigError, with the mend, without a library or a login it needs."""
+
+    def open(self) -> int:
+        """Connects; returns how many lines, from the first on, the tracked run has.
+
+        `log` gets the lines behind them, older ones from metrics.jsonl first. By
+        default: as many as earlier attempts handed over, which is kept in the workdir.
+        A tracker that can ask what it holds returns that: what was handed over may have
+        been lost when the process was killed.
+        """
+        return self.run.num_logged
+
+    @property
+    def place(self) -> str:
+        """Returns where the run is seen, for a line of the log; "": not told."""
+        return ""
+
+    def rewind(self, void_from: Mapping[str, int]) -> None:
+        """Hears from which step on a stage is written again, for several stages.
+
+        That is for trackers that can void what they hold. Those in the background
+        never hear it: they get each line of metrics.jsonl once, by its number.
+        """
+
+    def log(self, line: TrackedLine) -> None:
+        """Shows a line."""
+        raise NotImplementedError
+
+    def log_samples(
+        self,
+        stage: str,
+        step: int,
+        *,
+        texts: Mapping[str, str],
+        histograms: Mapping[str, np.ndarray],
+    ) -> None:
+        """Shows texts and histograms of a step whose line follows."""
+
+    def finish(self, results: RunResults) -> None:
+        """Takes what there is at the end of a run; once more if it is made longer."""
+
+    def close(self, *, failed: bool) -> None:
+        """Ends the attempt: the run is done, or was stopped, or has `failed`."""
+
+
+def tracker_class(name: str) -> type[Tracker]:
+    """Returns the class of that name. Raises ConfigError for any other thing."""
+    chosen = TRACKERS.load(name)
+    if not (isinstance(chosen, type) and issubclass(chosen, Tracker)):
+        raise ConfigError(
+            f"tracker {name!r} is no subclass of job_jax.trackers.base.Tracker; derive "
+            "it from that class"
+        )
+    return chosen
+
+
+def table_of(
+    rows: Sequence[Mapping[str, Any]],
+) -> tuple[list[str], list[list[str | float | None]]]:
+    """Returns the columns of a table, every key of any row, and its cells.
+
+    A cell is a number, None, or text that UTF-8 can hold: a model's may not be.
+
+    Example:
+        >>> table_of([{"id": "a", "reward": 1.0}, {"id": "b", "flags": ["bare"]}])
+        (['id', 'reward', 'flags'], [['a', 1.0, None], ['b', None, "['bare']"]])
+    """
+
+    def cell(value: Any) -> str | float | None:
+        if value is None or isinstance(value, int | float):
+            return value
+        return str(value).encode("utf-8", "replace").decode()
+
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    return columns, [[cell(row.get(name)) for name in columns] for row in rows]
+
+
+def flatten_numbers(values: Mapping[str, Any], path: str = "") -> Iterator[Any]:
+    """Yields ("eval/after/pass@k/1/mean", value) of every number within.
+
+    Example:
+        >>> dict(flatten_numbers({"a": {"b": 1, "c": "x"}, "d": None}))
+        {'a/b': 1}
+    """
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from flatten_numbers(value, f"{path}{name}/")
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            yield f"{path}{name}", value

@@ -1,0 +1,17 @@
+"""The settings of trackers, the same for all that a run has."""
+
+import dataclasses
+from typing import Annotated, Literal
+
+from job_jax.config import NON_EMPTY
+from job_jax.schema import ConfigSection, PositiveInt
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrackingConfig(ConfigSection):
+    """How trackers call a run. Keys and servers: the libraries' own environment."""
+
+    project: Annotated[str, NON_EMPTY] = "rlvr_jax"
+    name: str = ""  # of the run; "": the workdir's folder
+    mode: Literal["online", "offline"] = "online"  # offline: nothing leaves the machine
+    table_rows: PositiveInt = 64  # completions of a step that are shown as a table
