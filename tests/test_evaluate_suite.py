@@ -119,7 +119,7 @@ def test_a_hugging_face_directory_is_scored_kept_and_gone_on_with(place, asked, 
     # One sample of two is right, of the one problem that fits.
     assert aime24["mean@2"] == {"mean": 0.5, "low": None, "high": None}
     assert (aime24["count"], aime24["verifier"]) == ("1 of 2", "numeric")
-    assert aime24["left_out"] == {"unreadable_golds": {}, "too_long": 1}
+    assert aime24["left_out"] == {"invalid_golds": {}, "too_long": 1}
     assert summary["average"]["mean@2"]["mean"] == pytest.approx(0.5)
     assert summary["average"]["pass@k"]["2"]["mean"] == pytest.approx((2 / 3 + 1) / 2)
     # eval.num_problems=1 does not cut a suite; prompts are the recipe's.

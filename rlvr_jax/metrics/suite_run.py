@@ -111,7 +111,7 @@ def _describe_benchmark(
     is_whole = num_asked == total and not first
     of = "" if is_whole else f" of {len(benchmark.records())}"
     left_out = {
-        "unreadable_golds": golds,
+        "invalid_golds": golds,
         "too_long": total - num_asked - len(golds),
     }
     return {
