@@ -152,7 +152,7 @@ def summarize(prepared: Prepared, files: Mapping[str, Any]) -> dict[str, Any]:
     """Returns what the command prints: counts by set, and the files written."""
     return {
         "kept": len(prepared.kept),
-        "removed": len(prepared.dropped),
+        "removed": sum(drop.times for drop in prepared.dropped),
         "counts": {name: dict(each) for name, each in prepared.counts().items()},
         **files,
     }

@@ -77,7 +77,11 @@ class Candidate:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Dropped:
-    """A record that was left out, and why: `reason` is counted, `detail` is its own."""
+    """A record that was left out, and why: `reason` is counted, `detail` is its own.
+
+    Of records that repeat one before there is one for all of them: the first, which
+    stands for `times`. DAPO's set has each problem a hundred times.
+    """
 
     name: str
     id: str
@@ -85,6 +89,7 @@ class Dropped:
     detail: str = ""
     overlaps: tuple[Overlap, ...] = ()
     problem: str = ""
+    times: int = 1
 
     def to_json(self) -> dict[str, Any]:
         """Returns the line of the file of removed records."""
@@ -92,6 +97,7 @@ class Dropped:
             "id": self.id,
             "reason": self.reason,
             **({"detail": self.detail} if self.detail else {}),
+            **({"times": self.times} if self.times > 1 else {}),
             **(
                 {"overlaps": [overlap._asdict() for overlap in self.overlaps]}
                 if self.overlaps
@@ -115,7 +121,8 @@ class Prepared:
         for one in self.kept:
             found.setdefault(one.name, collections.Counter())["kept"] += 1
         for drop in self.dropped:
-            found.setdefault(drop.name, collections.Counter())[drop.reason] += 1
+            counts = found.setdefault(drop.name, collections.Counter())
+            counts[drop.reason] += drop.times
         return found
 
 
@@ -239,20 +246,22 @@ def _drop_duplicates(
 ) -> list[Candidate]:
     """Returns the first record of each problem."""
     first: dict[str, Candidate] = {}
+    repeats: dict[tuple[str, str], Dropped] = {}  # by whose repeat it is, and its set
     for one in candidates:
         before = first.setdefault(whole_key(one.said.problem), one)
-        if before is not one:
-            is_same = before.said.gold == one.said.gold
-            dropped.append(
-                Dropped(
-                    name=one.name,
-                    id=one.id,
-                    reason=DUPLICATE if is_same else OTHER_GOLD,
-                    detail=before.id
-                    + ("" if is_same else f": {before.said.gold}, not {one.said.gold}"),
-                    problem=one.said.problem,
-                )
-            )
+        if before is one:
+            continue
+        if before.said.gold != one.said.gold:
+            detail = f"{before.id}: {before.said.gold}, not {one.said.gold}"
+            dropped.append(_drop(one, OTHER_GOLD, detail=detail))
+            continue
+        known = repeats.get((before.id, one.name))
+        repeats[before.id, one.name] = (
+            _drop(one, DUPLICATE, detail=before.id)
+            if known is None
+            else dataclasses.replace(known, times=known.times + 1)
+        )
+    dropped += repeats.values()
     return [*first.values()]
 
 

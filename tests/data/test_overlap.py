@@ -1,7 +1,10 @@
 """Overlap of texts: thirteen words in a row, no fewer; case and punctuation aside."""
 
+import doctest
+
 import pytest
 
+from rlvr_jax.data import overlap
 from rlvr_jax.data.overlap import OverlapIndex, split_words, whole_key
 
 WORDS = [f"w{i}" for i in range(40)]
@@ -20,8 +23,8 @@ def shares(count, start=4):
 
 def test_thirteen_words_in_a_row_are_an_overlap_and_twelve_are_not():
     assert not found(shares(12))
-    [overlap] = found(shares(13))
-    assert overlap == ("quiz", "q", " ".join(WORDS[4:17]))
+    [shared] = found(shares(13))
+    assert shared == ("quiz", "q", " ".join(WORDS[4:17]))
 
 
 def test_the_number_of_words_is_a_setting():
@@ -101,6 +104,10 @@ def test_a_run_of_words_that_many_problems_have_is_a_phrase():
     assert index.find(texts[0], phrases=phrases) == []
     assert index.find(ASKED, phrases=phrases)  # it shares other runs, and is the same
     assert index.find(shares(20, start=0), phrases=phrases)
+
+
+def test_the_docstrings_say_what_happens():
+    assert doctest.testmod(overlap).failed == 0
 
 
 def test_words():

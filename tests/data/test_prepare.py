@@ -173,7 +173,7 @@ def hub(monkeypatch):
     def load_dataset(path, subset, *, split, revision):
         asked.append((path, subset, split, revision))
         if path == "BytedTsinghua-SIA/DAPO-Math-17k":
-            return datasets.Dataset.from_list([row, row])
+            return datasets.Dataset.from_list([row, row, row])
         if path == "EleutherAI/hendrycks_math":
             text = {
                 "problem": f"{subset}?",
@@ -196,7 +196,12 @@ def test_data_sets_of_the_hub(hub, tmp_path, capsys):
     assert {subset for _, subset, _, _ in hub[1:]} >= {"algebra", "precalculus"}
     card = (tmp_path / "out.card.md").read_text()
     assert "| | dapo | math |" in card
-    assert "| read | 2 | 7 |" in card
+    assert "| read | 3 | 7 |" in card
+    assert "| the same problem stood before | 2 | 0 |" in card
+    [removed] = lines(tmp_path / "out.removed.jsonl")
+    assert (removed["id"], removed["detail"], removed["times"]) == (
+        *("dapo/2", "dapo/1", 2),
+    )
     assert "| **kept** | 1 | 7 |" in card
     assert "of the hub, split train, revision abc" in card
     assert "| BytedTsinghua-SIA/DAPO-Math-17k:train, as JSON | `" in card
