@@ -64,7 +64,7 @@ class StageSteps:
         progress_every: int,
         writer: MetricsWriter,
         stop_signal: StopSignal,
-        after_step: Callable[[], None] = lambda: None,
+        after_step: Callable[[], None] | None = None,  # between saves
     ):
         self.name = name
         self.num_steps = num_steps
@@ -133,7 +133,7 @@ class StageSteps:
         if due or done == self.num_steps or stopping:
             saved = {"seconds": self.seconds, "host": host_state()}
             self._checkpoints.save(done, state, saved)
-        if not self._checkpoints.is_saving:
+        if self._after_step and not self._checkpoints.is_saving:
             self._after_step()
         if stopping and done < self.num_steps:
             raise StoppedError

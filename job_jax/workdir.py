@@ -8,7 +8,7 @@ import pathlib
 import platform
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from job_jax.buckets import close_workdir, mirror_of
@@ -124,10 +124,13 @@ class Workdir:
         if self._mirror:
             self._mirror.publish()
 
-    def publish_checkpoint(self) -> None:
-        """Starts that if a checkpoint was completed since. Raises BucketError."""
-        if self._mirror:
-            self._mirror.publish_checkpoint()
+    @property
+    def after_step(self) -> Callable[[], None] | None:
+        """Returns what uploads a checkpoint once it is complete; None: nothing to do.
+
+        It raises BucketError.
+        """
+        return self._mirror.publish_checkpoint if self._mirror else None
 
     @property
     def has_config(self) -> bool:

@@ -100,7 +100,9 @@ def fetch_copy(url: str, select: Callable[[Commit], Collection[str]]) -> pathlib
     BucketAccessError, also where no run has committed.
     """
     directory = _local_directory(url, "read")
-    _fetch(url, directory, select)
+    with _open_lock(directory) as lock:  # others may fetch the same
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _fetch(url, directory, select)
     return directory
 
 
@@ -164,8 +166,7 @@ def _lock(directory: pathlib.Path, url: str) -> None:
     """Holds the staging directory as long as this process lives. Raises."""
     if directory in _locks:
         return
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    lock = directory.with_name(f"{directory.name}.lock").open("w")
+    lock = _open_lock(directory)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -175,3 +176,8 @@ def _lock(directory: pathlib.Path, url: str) -> None:
             "another --workdir"
         ) from error
     _locks[directory] = lock
+
+
+def _open_lock(directory: pathlib.Path) -> IO[str]:
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    return directory.with_name(f"{directory.name}.lock").open("w")

@@ -41,7 +41,7 @@ class RunContext:
             progress_every=self.setup.config.log.progress_every,
             writer=self.writer,
             stop_signal=self.stop_signal,
-            after_step=self.workdir.publish_checkpoint,
+            after_step=self.workdir.after_step,
         )
 
     def update_summary(self, values: Mapping[str, Any]) -> None:

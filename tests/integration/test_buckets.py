@@ -107,7 +107,7 @@ def test_nothing_of_buckets_is_imported_without_one():
     code = (
         "import sys, rlvr_jax.pipeline, rlvr_jax.evaluate, rlvr_jax.analysis.__main__\n"
         "import job_jax.buckets\n"
-        "print({'s3fs', 'gcsfs', 'boto3', 'botocore'} & sys.modules.keys())"
+        "print({'s3fs', 'gcsfs', 'aiobotocore'} & sys.modules.keys())"
     )
     ended = subprocess.run(
         [sys.executable, "-c", code],

@@ -20,7 +20,16 @@ def never_called():
     raise AssertionError("a resumed stage must not initialize its state")
 
 
-def attempt(workdir, *, init, stop_after=None, every=2, num_steps=4):
+def attempt(
+    workdir,
+    *,
+    init,
+    stop_after=None,
+    every=2,
+    num_steps=4,
+    after_step=None,
+    settle=False,
+):
     """Runs the stage; returns the first and last state and the host states saved."""
     signal, saved = StopSignal(), []
     with (
@@ -33,6 +42,7 @@ def attempt(workdir, *, init, stop_after=None, every=2, num_steps=4):
             progress_every=1,
             writer=writer,
             stop_signal=signal,
+            after_step=after_step,
         ) as steps,
     ):
         first, host = steps.resume_or_init(init, abstract_state)
@@ -54,6 +64,8 @@ def attempt(workdir, *, init, stop_after=None, every=2, num_steps=4):
                 displayed=(),
                 tokens=1,
             )
+            if settle:
+                steps._checkpoints.wait()
     return first, host, state, saved
 
 
@@ -97,3 +109,25 @@ def test_host_state_is_made_for_checkpoints_alone(tmp_path):
         tmp_path, init=lambda: {"x": jnp.zeros(1024, jnp.float32)}, num_steps=5
     )
     assert saved == [1, 3, 4]
+
+
+@pytest.mark.parametrize("settle", [False, True])
+def test_after_a_step_complete_checkpoints_alone_are_found(tmp_path, settle):
+    found, held = [], []
+    folder = tmp_path / "checkpoints" / "train"
+
+    def after_step():
+        found.append(sorted(path.name for path in folder.iterdir()))
+        held.extend(len([*path.rglob("*")]) for path in folder.iterdir())
+
+    attempt(
+        tmp_path,
+        init=lambda: {"x": jnp.zeros(1024, jnp.float32)},
+        num_steps=7,
+        after_step=after_step,
+        settle=settle,
+    )
+    assert all(name.isdigit() for names in found for name in names)
+    assert len(set(held)) <= 1  # none half written, none half removed
+    if settle:  # saved after steps 2, 4, 6, 7; none is asked while one is on its way
+        assert [names[-1:] for names in found] == [[], ["2"], ["4"]]

@@ -142,6 +142,24 @@ def test_a_copy_is_beside_the_run_and_changes_nothing(bucket):
     assert buckets.mirror_of(copy) is None
 
 
+def test_a_copy_is_fetched_by_one_process_at_a_time(bucket, monkeypatch):
+    commit_run("s3://b/run", config="1")
+
+    def fetch(store, directory, select):
+        with (
+            directory.with_name("run.lock").open("w") as other,
+            pytest.raises(BlockingIOError),
+        ):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return original(store, directory, select)
+
+    original = local.fetch
+    monkeypatch.setattr(local, "fetch", fetch)
+    for _ in range(2):
+        copy = buckets.fetch_copy("s3://b/run", lambda commit: commit.files)
+        assert (copy / "config").read_text() == "1"
+
+
 def test_a_copy_of_nothing_is_refused(bucket):
     with pytest.raises(BucketAccessError, match="s3://b/none holds no run"):
         buckets.fetch_copy("s3://b/none", lambda commit: commit.files)
