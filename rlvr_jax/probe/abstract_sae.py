@@ -1,7 +1,9 @@
 """An autoencoder's programs on shapes alone, to compile a run that has none yet."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -13,6 +15,7 @@ from rlvr_jax.config import Config
 from rlvr_jax.config.probe import ProbeSAEConfig
 from rlvr_jax.probe.reference_texts import ReferenceTexts
 from rlvr_jax.probe.sae_probe import read_reference_texts, sae_shardings
+from sae_jax import io
 from sae_jax.optimize import init_state, train_step
 from sae_jax.sae import TSAE
 from sae_jax.types import Pairs
@@ -28,6 +31,25 @@ def abstract_sae(config: ProbeSAEConfig, hidden_size: int, mesh: Mesh) -> TSAE:
             group_sizes=config.architecture.group_sizes,
         )
     )
+    return on_mesh(shapes, mesh)
+
+
+def external_shapes(path: str) -> TSAE | None:
+    """Returns the shapes of the autoencoder at a path; None where nothing is there.
+
+    Raises ConfigError where it cannot be read.
+    """
+    return _read_shapes(path) if Path(path).exists() else None
+
+
+@functools.cache
+def _read_shapes(path: str) -> TSAE:
+    # Traced, so that no array is made: where a run is planned there may be no device.
+    return jax.eval_shape(lambda: io.load(path))
+
+
+def on_mesh(shapes: TSAE, mesh: Mesh) -> TSAE:
+    """Returns the shapes with their layouts on the mesh."""
     arrays: dict[str, Any] = {
         name: jax.ShapeDtypeStruct(
             vars(shapes)[name].shape, jnp.float32, sharding=sharding
@@ -39,7 +61,8 @@ def abstract_sae(config: ProbeSAEConfig, hidden_size: int, mesh: Mesh) -> TSAE:
 
 def lower_sae_programs(
     config: Config,
-    sae: ProbeSAEConfig,
+    sae: ProbeSAEConfig | None,
+    tsae: TSAE,
     mesh: Mesh,
     *,
     graphdef: Any,
@@ -48,16 +71,16 @@ def lower_sae_programs(
 ) -> dict[str, Callable[[], Any]]:
     """Returns the programs that read and train an autoencoder; a call lowers one.
 
-    `probe_fit` is a training step of all replicas, `probe_texts` what a logged step
-    reads of the reference texts, padded to the longest that the recipe admits.
+    `tsae` has its shapes. `probe_fit` is a training step of all replicas, where `sae`
+    says how the run trains it, `probe_texts` what a logged step reads of the reference
+    texts, padded to the longest that the recipe admits.
     """
-    tsae = abstract_sae(sae, config.model.hidden_size, mesh)
     layer, batch = config.probe.layer, batch_sharding(mesh)
 
     def shape(*sizes: int, dtype: Any = jnp.int32) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(sizes, dtype, sharding=batch)
 
-    def lower_fit() -> Any:
+    def lower_fit(sae: ProbeSAEConfig) -> Any:
         job = sae.make_train_config(
             name=config.name,
             seed=config.seed,
@@ -84,4 +107,6 @@ def lower_sae_programs(
         )
         return read_reference_texts.lower(graphdef, params, tsae, texts, layer=layer)
 
-    return {"probe_fit": lower_fit, "probe_texts": lower_texts}
+    if sae is None:
+        return {"probe_texts": lower_texts}
+    return {"probe_fit": lambda: lower_fit(sae), "probe_texts": lower_texts}

@@ -15,12 +15,6 @@ def load_external_sae(
     """Returns the autoencoder at `path`. Raises ConfigError if no probe can read it."""
     record = io.load_record(path)
     check_sae_fits(record, path, config, layer=layer, model_name=model_name)
-    if record.tsae.top_k is not None:
-        raise ConfigError(
-            f"probe.sae_path={path!r} keeps each token's {record.tsae.top_k} largest "
-            "latents, so that none can be read without all the others; use one with "
-            "thresholds"
-        )
     return record
 
 
@@ -74,5 +68,7 @@ def _stream_layer(hook: str) -> int | None:
     """
     if found := re.fullmatch(r"blocks\.(\d+)\.hook_resid_(post|pre)", hook):
         return int(found[1]) - (found[2] == "pre")
-    found = re.fullmatch(r"(?:model\.)?layers\.(\d+)", hook)
+    found = re.fullmatch(
+        r"(?:model\.)?(?:language_model\.)?layers\.(\d+)(?:\.output)?", hook
+    )
     return int(found[1]) if found else None

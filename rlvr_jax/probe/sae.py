@@ -24,13 +24,23 @@ from job_jax.processes import broadcast, is_primary
 from job_jax.schema import check
 from rlvr_jax.config import Config
 from rlvr_jax.config.probe import FeatureSelectionConfig, ProbeConfig, ProbeSAEConfig
-from rlvr_jax.probe.abstract_sae import abstract_sae, lower_sae_programs
+from rlvr_jax.probe.abstract_sae import (
+    abstract_sae,
+    external_shapes,
+    lower_sae_programs,
+    on_mesh,
+)
 from rlvr_jax.probe.checks import load_external_sae
 from rlvr_jax.probe.feature_selection import select_features
 from rlvr_jax.probe.latent_stats import SAEObserver
 from rlvr_jax.probe.named_features import check_named_features
 from rlvr_jax.probe.protocol import FitInputs
-from rlvr_jax.probe.sae_probe import LatentReader, SAEProbe, shard_sae
+from rlvr_jax.probe.sae_probe import (
+    LatentReader,
+    SAEProbe,
+    TopKReader,
+    shard_sae,
+)
 from rlvr_jax.probe.selection import FeatureSelection
 from sae_jax import io, train
 from sae_jax.formats.record import SAERecord
@@ -110,10 +120,19 @@ class SAEProbeConfig(ProbeConfig):
         """Returns the pairs of a training step, which the mesh must divide."""
         return {"probe.sae.batch_size": self.sae.batch_size}
 
-    def abstract_reader(self, hidden_size: int) -> tuple[LatentReader, int]:
-        """Returns the shapes of the latents' columns, and how many latents are read."""
+    def abstract_reader(
+        self, hidden_size: int
+    ) -> tuple[LatentReader | TopKReader, int]:
+        """Returns the shapes of what reads the latents, and how many are read.
+
+        An autoencoder that keeps the k largest is read whole. One at a `sae_path` where
+        there is none yet is planned as one with thresholds.
+        """
         R = self.features.num_features
         shape = jax.ShapeDtypeStruct
+        tsae = external_shapes(self.sae_path) if self.sae_path else None
+        if tsae is not None and tsae.top_k is not None:
+            return jax.eval_shape(lambda t: TopKReader.of_latents(t, range(R)), tsae), R
         columns = LatentReader(
             center=shape((hidden_size,), np.float32),
             encoder=shape((hidden_size, R), np.float32),
@@ -123,22 +142,32 @@ class SAEProbeConfig(ProbeConfig):
         return columns, R
 
     def abstract_observer(self, hidden_size: int, mesh: Mesh) -> SAEObserver | None:
-        """Returns the shapes of an observer of all latents that the run trains."""
-        if self.sae_path:
-            return None
-        return SAEObserver(tsae=abstract_sae(self.sae, hidden_size, mesh))
+        """Returns an observer of all latents, in shapes; None for a file not there."""
+        tsae = self._abstract_sae(hidden_size, mesh)
+        return None if tsae is None else SAEObserver(tsae=tsae)
 
     def lower_programs(self, config: Config, mesh: Mesh, **policy: Any) -> dict:
-        """Returns the programs that train an autoencoder and read texts by it."""
-        if self.sae_path:
+        """Returns the programs that read texts by an autoencoder, and that train it."""
+        tsae = self._abstract_sae(config.model.hidden_size, mesh)
+        if tsae is None:
             return {}
-        return lower_sae_programs(config, self.sae, mesh, **policy)
+        sae = None if self.sae_path else self.sae
+        return lower_sae_programs(config, sae, tsae, mesh, **policy)
 
     def memory_bytes(self, hidden_size: int) -> int:
-        """Returns the bytes of an autoencoder that the run trains, in float32."""
+        """Returns the bytes of the autoencoder in float32; 0 for a file not there."""
+        latents = self.sae.architecture.latents
         if self.sae_path:
-            return 0
-        return 2 * 4 * hidden_size * self.sae.architecture.latents
+            tsae = external_shapes(self.sae_path)
+            latents = tsae.latents if tsae else 0
+        return 2 * 4 * hidden_size * latents
+
+    def _abstract_sae(self, hidden_size: int, mesh: Mesh) -> TSAE | None:
+        """Returns the shapes of the autoencoder on the mesh; None: a file not there."""
+        if not self.sae_path:
+            return abstract_sae(self.sae, hidden_size, mesh)
+        shapes = external_shapes(self.sae_path)
+        return None if shapes is None else on_mesh(shapes, mesh)
 
     def _load_external(self, config: Config) -> SAERecord:
         return load_external_sae(

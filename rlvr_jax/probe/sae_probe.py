@@ -13,6 +13,7 @@ and after RL, for the claims about what it changed,
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from job_jax import processes
 from job_jax.files import write_atomically
@@ -42,6 +43,9 @@ from sae_jax.sae import TSAE, matmul_float32
 from sae_jax.stats.feature_statistics import FeatureTable, RowKey
 
 FEATURES_DIR, FIDELITY_FILE = "features", "sae_fidelity.jsonl"
+# Limits how many tokens a TopKReader encodes at a time: this many floats are 256 MB,
+# over all shards of the batch. The encoder is read from memory once for each block.
+_MAX_TOP_K_ELEMENTS = 1 << 26
 _SHOWN = (  # of the fidelity, as metrics
     *("fve", "l0", "splice_nats", "splice_cost", "splice_kl", "mean_ablation_kl"),
 )
@@ -87,6 +91,57 @@ class LatentReader:
         return jnp.where(pre_BTR > self.threshold[None, None], pre_BTR, 0.0)
 
 
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TopKReader:
+    """Computes R latents of an autoencoder that keeps each token's k largest.
+
+    Whether a latent is among them hangs on all the others, so all are encoded, a few
+    tokens of each sequence at a time: one is kept if fewer than k are larger. `latents`
+    are the numbers of the R columns.
+    """
+
+    center: Float[Array, " D"]
+    encoder: Float[Array, " D Z"]
+    bias: Float[Array, " Z"]
+    threshold: Float[Array, " Z"]
+    latents: Int[Array, " R"]
+    k: int = dataclasses.field(metadata={"static": True})
+
+    @classmethod
+    def of_latents(cls, tsae: TSAE, latents: Sequence[int]) -> Self:
+        """Returns a reader of these latents. Raises ValueError without a `top_k`."""
+        if tsae.top_k is None:
+            raise ValueError("TopKReader reads an autoencoder with top_k")
+        return cls(
+            center=tsae.decoder_bias,
+            encoder=tsae.encoder,
+            bias=tsae.encoder_bias,
+            threshold=jnp.maximum(tsae.threshold, 0.0),
+            latents=np.array(latents, np.int32),
+            k=tsae.top_k,
+        )
+
+    def features(self, residual: Float[Array, "B T D"], /) -> Float[Array, "B T R"]:
+        """Returns the features of each token."""
+        B, T, D = residual.shape
+        width = max(1, min(T, _MAX_TOP_K_ELEMENTS // (B * self.encoder.shape[1])))
+        extra = -T % width
+        padded = jnp.pad(residual, ((0, 0), (0, extra), (0, 0)))
+        blocks = padded.reshape(B, -1, width, D).transpose(1, 0, 2, 3)
+        f_NBtR = jax.lax.map(self._of_block, blocks)
+        R = self.latents.shape[0]
+        return f_NBtR.transpose(1, 0, 2, 3).reshape(B, T + extra, R)[:, :T]
+
+    def _of_block(self, residual: Float[Array, "B T D"]) -> Float[Array, "B T R"]:
+        centred_BTD = residual - self.center[None, None]
+        pre_BTZ = matmul_float32(centred_BTD, self.encoder) + self.bias[None, None]
+        f_BTZ = jnp.where(pre_BTZ > self.threshold[None, None], pre_BTZ, 0.0)
+        f_BTR = f_BTZ[:, :, self.latents]
+        larger_BTR = (f_BTZ[:, :, None] > f_BTR[:, :, :, None]).sum(axis=3)
+        return jnp.where(larger_BTR < self.k, f_BTR, 0.0)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SAEProbe(Probe):
     """An autoencoder on the mesh, and the features chosen of it."""
@@ -102,7 +157,7 @@ class SAEProbe(Probe):
             feature_names=("direction",) if selection.direction else names,
             weights=selection.weights,
             rms=selection.rms,
-            reader=LatentReader.of_latents(tsae, selection),
+            reader=make_reader(tsae, selection),
             observer=SAEObserver(tsae=tsae),
             tsae=tsae,
         )
@@ -181,6 +236,13 @@ class SAEProbe(Probe):
             path = noise_file(directory, step)
             path.parent.mkdir(exist_ok=True)
             readings.save(path)
+
+
+def make_reader(tsae: TSAE, selection: FeatureSelection) -> LatentReader | TopKReader:
+    """Returns what reads the selected latents, or the direction in their place."""
+    if tsae.top_k is None or selection.direction:
+        return LatentReader.of_latents(tsae, selection)
+    return TopKReader.of_latents(tsae, selection.latents)
 
 
 def _row_keys(texts: ReferenceTexts, run: str, step: int) -> list[RowKey]:

@@ -3,7 +3,6 @@
 These runs are refused before anything is compiled, so they share this process.
 """
 
-import dataclasses
 import json
 import shutil
 import sys
@@ -232,13 +231,13 @@ def test_a_dry_run_writes_nothing(tmp_path, capsys):
     assert not (tmp_path / "never").exists()
 
 
-def probe_at(path, *, width=16, layer=0, model="smoke, step 0", top_k=None):
+def probe_at(path, *, width=16, layer=0, model="smoke, step 0"):
     """Returns the overrides of a run that reads an autoencoder written here."""
     tsae = TSAE.init(jax.random.key(0), width=width, latents=24)
     metadata = {"model_name": model}
     if layer is not None:
         metadata["hook_name"] = f"blocks.{layer}.hook_resid_post"
-    io.save(path, dataclasses.replace(tsae, top_k=top_k), metadata=metadata)
+    io.save(path, tsae, metadata=metadata)
     return overrides(probe__name="sae", probe__sae_path=path)
 
 
@@ -249,7 +248,6 @@ def probe_at(path, *, width=16, layer=0, model="smoke, step 0", top_k=None):
         ({"layer": 1}, "blocks.1.hook_resid_post, but layer=0 is blocks.0.hook"),
         ({"layer": None}, "does not say which layer it was trained on, so it cannot"),
         ({"model": "other"}, "the model 'other', but the policy is 'smoke'"),
-        ({"top_k": 4}, "keeps each token's 4 largest latents"),
     ],
 )
 def test_an_autoencoder_of_something_else(refusal, tmp_path, written, message):

@@ -1,5 +1,6 @@
 """Whole runs with a probe: watching changes nothing, guiding does; cut and gone on."""
 
+import dataclasses
 import json
 import re
 import signal
@@ -9,6 +10,8 @@ import pytest
 from command import ROOT, completions, files, metrics, overrides, summary, tiny
 
 from rlvr_jax.probe.reference_texts import ReferenceTexts
+from sae_jax import io
+from sae_jax.sae import TSAE
 from sae_jax.stats.feature_statistics import FeatureTable
 
 PROBED = overrides(
@@ -204,6 +207,24 @@ def test_an_autoencoder_from_another_run_is_read_where_it_lies(
     found = summary(tmp_path)["tsae"]
     assert found == {"path": str(guided / "sae"), "format": "saelens"}
     assert features(tmp_path)[1] == features(guided)[1]
+
+
+@pytest.mark.slow
+def test_an_autoencoder_that_keeps_the_k_largest_guides_a_run(command, tmp_path):
+    tsae = dataclasses.replace(TSAE.init(0, width=16, latents=24), top_k=4)
+    metadata = {"hook_name": "blocks.0.hook_resid_post"}
+    io.save(tmp_path / "sae", tsae, metadata=metadata)
+    kept = [x for x in PROBED if "probe.sae." not in x and "probe.features." not in x]
+    chosen = overrides(
+        probe__sae_path=tmp_path / "sae",
+        probe__features__method="list",
+        probe__features__latents=(1, 5),
+    )
+    ended = command.run(*tiny(tmp_path / "w", *kept, *chosen, *GUIDED))
+    assert ended.code == 0, ended.err
+    assert io.load(tmp_path / "w" / "sae").top_k == 4
+    lines = features(tmp_path / "w")[1]
+    assert all(0 < line["l0"] <= 4 for line in lines)
 
 
 @pytest.mark.slow

@@ -275,6 +275,10 @@ def test_gemma_scope_is_of_the_layer_that_its_release_names(tmp_path, folder, sa
         ({"hook_name": "blocks.2.hook_resid_pre"}, None),  # what layer 1 gives
         ({"hook_point": "blocks.1.hook_resid_pre"}, "blocks.1.hook_resid_pre, but"),
         ({"hook_name": "blocks.1.hook_mlp_out"}, "blocks.1.hook_mlp_out, but layer=1"),
+        ({"hook_name": "model.layers.1.output"}, None),
+        ({"hook_name": "model.language_model.layers.1"}, None),
+        ({"hook_name": "model.layers.0.output"}, "layers.0.output, but layer=1 is"),
+        ({"hook_name": "model.layers.1.mlp.output"}, "mlp.output, but layer=1 is"),
         ({}, "does not say which layer it was trained on"),
         (
             {"hook_name": "blocks.1.hook_resid_post", "model_name": "gpt2"},

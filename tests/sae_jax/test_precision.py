@@ -4,6 +4,7 @@ By default a TPU rounds the operands of a float32 product to bfloat16 and a GPU 
 TF32. What is asked of the device stands in the lowered program.
 """
 
+import dataclasses
 import re
 
 import jax
@@ -11,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlvr_jax.probe.sae_probe import LatentReader
+from rlvr_jax.probe.sae_probe import LatentReader, TopKReader
 from sae_jax.config import Config, LossConfig, SAEConfig, TrainConfig
 from sae_jax.edits import make_latent_edit
 from sae_jax.losses import tsae_loss
@@ -58,11 +59,17 @@ def read(tsae):
     return reader.features(X[None])
 
 
+def read_top_k(tsae):
+    reader = TopKReader.of_latents(dataclasses.replace(tsae, top_k=2), (0, 1, 3))
+    return reader.features(X[None])
+
+
 PROGRAMS = {
     "encode": lambda tsae: tsae.encode(X),
     "decode": lambda tsae: tsae.decode(jnp.ones((B, Z))),
     "edit": edit,
     "reasoning features": read,
+    "reasoning features among the k largest": read_top_k,
     "loss": loss,
     "its gradient": jax.grad(loss),
     "quality": lambda tsae: measure_quality(tsae, X.reshape(2, -1, D), MASK),

@@ -1,0 +1,60 @@
+r"""Qwen3-1.7B-Base on MATH, guided by a published dictionary from the first step.
+
+Qwen-Scope's TopK autoencoder of the stream after layer 14 of 28 (counted from 0):
+32,768 latents, of which a token keeps 50. Nothing is trained before RL: stage `probe`
+reads the policy's completions by it and chooses 16 latents that set right from wrong.
+GRPO and RFGO are those of configs/medium.py.
+
+The model and the dictionary (537 MB a layer), from the hub:
+    hf download Qwen/Qwen3-1.7B-Base --local-dir models/Qwen3-1.7B-Base
+    hf download Qwen/SAE-Res-Qwen3-1.7B-Base-W32K-L0_50 layer14.sae.pt \
+        --local-dir models/SAE-Res-Qwen3-1.7B-Base-W32K-L0_50
+Keep the last name: it alone says that k is 50. MATH lies in data/math, in the layout of
+MATH-500. Another layer is another file: set probe.layer beside probe.sae_path.
+
+    python -m rlvr_jax.main --config=configs/qwen_scope.py --workdir=runs/qwen_scope
+    python -m rlvr_jax.main --config=configs/qwen_scope.py --compile_only \
+        --topology=v5e:4x4
+
+NOT RUN: COMPILED_STATE
+Which of a token's latents are the 50 largest hangs on all of them, so each update
+encodes every token whole: 2 D Z = 134 MFLOP a token, 4 % of the forward pass, in
+float32; the encoder is 256 MB on every chip. The dictionary is of the base model: it
+fits the more a run departs from it, the less (`sae/fve_*`, docs/features.md). It has no
+twin of another seed, so no latent is left out for being unstable.
+"""
+
+import dataclasses
+from pathlib import Path
+
+from job_jax.command import load_config
+from rlvr_jax.config import Config, PretrainedConfig
+from rlvr_jax.models.families import SIZES
+from rlvr_jax.probe import SAEProbeConfig
+
+
+def get_config() -> Config:
+    """Returns the recipe: what sets it apart from medium's."""
+    medium = load_config(Path(__file__).with_name("medium.py"), Config)
+    size, replace = SIZES["Qwen3-1.7B"], dataclasses.replace
+    return replace(
+        medium,
+        name="qwen_scope",
+        pretrained=PretrainedConfig(
+            path="models/Qwen3-1.7B-Base", vocab_size=size.vocab_size
+        ),
+        model=replace(
+            size.model,
+            compute_dtype="bfloat16",
+            scan_layers=True,
+            remat="block",
+            attention_chunk_size=256,
+        ),
+        probe=SAEProbeConfig(
+            layer=14,
+            num_problems=medium.probe.num_problems,
+            num_reference_texts=medium.probe.num_reference_texts,
+            sae_path="models/SAE-Res-Qwen3-1.7B-Base-W32K-L0_50/layer14.sae.pt",
+            sae_model_name="Qwen/Qwen3-1.7B-Base",
+        ),
+    )
