@@ -16,11 +16,15 @@ MATH-500. Another layer is another file: set probe.layer beside probe.sae_path.
     python -m rlvr_jax.main --config=configs/qwen_scope.py --compile_only \
         --topology=v5e:4x4
 
-NOT RUN: COMPILED_STATE
+NOT RUN, and of a step for a v5e-16 only a part compiled: what reads the 16 latents, of
+128 completions of 3,072 tokens, takes 0.13 GiB of each chip beside the encoder's 0.25
+and no collective. With all 1,024 rows at a time the sampler does not fit, hence slots;
+whether it fits with 256 has not been seen, nor gradient and scorer compiled. Tried was
+a run of the smoke recipe on two cores, guided by a random file of this layout.
+
 Which of a token's latents are the 50 largest hangs on all of them, so each update
 encodes every token whole: 2 D Z = 134 MFLOP a token, 4 % of the forward pass, in
-float32; the encoder is 256 MB on every chip. The dictionary is of the base model: it
-fits the more a run departs from it, the less (`sae/fve_*`, docs/features.md). It has no
+float32. The dictionary is of the base model: it fits the more a run departs from it, the less (`sae/fve_*`, docs/features.md). It has no
 twin of another seed, so no latent is left out for being unstable.
 """
 
@@ -28,7 +32,7 @@ import dataclasses
 from pathlib import Path
 
 from job_jax.command import load_config
-from rlvr_jax.config import Config, PretrainedConfig
+from rlvr_jax.config import Config, PretrainedConfig, SamplerConfig
 from rlvr_jax.models.families import SIZES
 from rlvr_jax.probe import SAEProbeConfig
 
@@ -50,6 +54,8 @@ def get_config() -> Config:
             remat="block",
             attention_chunk_size=256,
         ),
+        # 8 heads of keys where medium's model has 2: a quarter of the rows at a time.
+        sampler=SamplerConfig(tensor_parallel=1, slots=256),
         probe=SAEProbeConfig(
             layer=14,
             num_problems=medium.probe.num_problems,
