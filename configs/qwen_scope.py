@@ -24,8 +24,9 @@ a run of the smoke recipe on two cores, guided by a random file of this layout.
 
 Which of a token's latents are the 50 largest hangs on all of them, so each update
 encodes every token whole: 2 D Z = 134 MFLOP a token, 4 % of the forward pass, in
-float32. The dictionary is of the base model: it fits the more a run departs from it, the less (`sae/fve_*`, docs/features.md). It has no
-twin of another seed, so no latent is left out for being unstable.
+float32. The dictionary is of the base model: the further a run departs from it, the
+less it fits (`sae/fve_*`, docs/features.md). It has no twin of another seed, so no
+latent is left out for being unstable.
 """
 
 import dataclasses
