@@ -12,10 +12,9 @@ from absl import flags
 
 from job_jax.command import UsageError, parse_flags, run_command
 from sae_jax.data.corpus import Corpus
+from sae_jax.data.vocabulary import read_vocabulary
 from sae_jax.evaluate import corpus_from_flags, define_corpus_flags
 from sae_jax.formats import delphi, mechreward, neuronpedia
-from sae_jax.formats.files import read_json
-from sae_jax.formats.record import FormatError
 from sae_jax.io import load_record, save
 from sae_jax.sae import TSAE
 from sae_jax.stats.features import OutcomeMoments, outcome_moments
@@ -63,7 +62,7 @@ def _run_command(argv: Sequence[str]) -> None:
             tsae,
             corpus,
             name=values.name,
-            vocabulary=_read_vocabulary(values.vocabulary, corpus),
+            vocabulary=read_vocabulary(values.vocabulary, corpus.shards),
             creator=values.creator,
         )
     elif values.format == "delphi":
@@ -107,26 +106,6 @@ def _outcome_moments(tsae: TSAE, corpus: Corpus, outcome: str) -> OutcomeMoments
         prompts=prompt,
         num_prompts=int(prompt.max()) + 1,
     )
-
-
-def _read_vocabulary(path: str | None, corpus: Corpus) -> list[str]:
-    """Returns the text of each token id: from a file, the data, or else the ids.
-
-    The file is a JSON object token -> id, or a `tokenizer.json` that holds one.
-    """
-    if not path and corpus.shards.index.vocabulary:
-        return list(corpus.shards.index.vocabulary)
-    if not path:
-        largest = int(corpus.shards.column("token_id").max())
-        return [str(i) for i in range(largest + 1)]
-    content = read_json(Path(path))
-    tokens = content.get("model", {}).get("vocab", content) if content else {}
-    if not tokens or not all(isinstance(i, int) for i in tokens.values()):
-        raise FormatError(f"{path}: not a JSON object from tokens to their ids")
-    texts = [""] * (max(tokens.values()) + 1)
-    for text, i in tokens.items():
-        texts[i] = text
-    return texts
 
 
 def _define_flags() -> flags.FlagValues:

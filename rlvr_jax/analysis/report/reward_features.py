@@ -31,6 +31,7 @@ from rlvr_jax.analysis.features.text import (
     null_table,
 )
 from rlvr_jax.analysis.features.texts import ALL_BANDS
+from rlvr_jax.analysis.report.feature_contexts import quote_contexts
 from rlvr_jax.analysis.report.sections import (
     Section,
     draw_chart,
@@ -150,6 +151,7 @@ def _feature_table(log: FeatureLog, means: _History, contrast: _History) -> Tabl
         return f"{values[0]:.3g} \u2192 {values[-1]:.3g}"
 
     dead = set(log.selection["dead"])
+    quotes = quote_contexts(log.run.path, [*log.reward_weights])
     return Table(
         head=(
             "feature",
@@ -160,6 +162,7 @@ def _feature_table(log: FeatureLog, means: _History, contrast: _History) -> Tabl
             "mean on reference texts",
             "mean on own completions",
             "correct minus incorrect",
+            "fires most on",
         ),
         rows=[
             (
@@ -174,6 +177,7 @@ def _feature_table(log: FeatureLog, means: _History, contrast: _History) -> Tabl
                 first_and_last(means, REFERENCE, r),
                 first_and_last(means, ROLLOUT, r),
                 first_and_last(contrast, ROLLOUT, r),
+                quotes.get(z, "\u2013"),
             )
             for r, (z, weight) in enumerate(log.reward_weights.items())
         ],

@@ -319,7 +319,7 @@ def test_level_and_contrast_of_reward_features(tmp_path):
     of_0 = reward.table.rows[0]
     assert of_0[1:5] == ("0.750", "0.40 \u00b1 0.10", "0.001", "1.00")
     (fixed, own, contrast) = (
-        [float(end) for end in cell.split(" \u2192 ")] for cell in of_0[5:]
+        [float(end) for end in cell.split(" \u2192 ")] for cell in of_0[5:8]
     )
     assert own == fixed
     assert contrast == pytest.approx([0.4 * end for end in own], rel=0.01)

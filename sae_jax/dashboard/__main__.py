@@ -1,0 +1,195 @@
+"""The command that makes a page of latents: `python -m sae_jax.dashboard`."""
+
+import base64
+import gzip
+import html
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from absl import flags
+from jaxtyping import Int
+
+from job_jax.command import UsageError, parse_flags, run_command
+from job_jax.files import write_atomically
+from sae_jax.dashboard.contexts import ContextCounts
+from sae_jax.dashboard.record import Beside, describe_latents
+from sae_jax.dashboard.sources import (
+    read_causes,
+    read_documents,
+    read_movement,
+    read_reward_weights,
+    read_unembedding,
+)
+from sae_jax.data.corpus import Corpus
+from sae_jax.data.vocabulary import read_vocabulary
+from sae_jax.edits import check_latents
+from sae_jax.evaluate import corpus_from_flags, define_corpus_flags
+from sae_jax.formats.record import SAERecord
+from sae_jax.io import load, load_record
+from sae_jax.sae import TSAE
+from sae_jax.stats.partners import correlate_partners
+
+_PAGE = Path(__file__).with_name("page.html")
+# Where a run of rlvr_jax keeps what the flags name.
+_OF_RUN = {
+    "sae": "sae",
+    "activations": "activations",
+    "rollouts": "rollouts/probe_000000.jsonl.gz",
+    "others": "sae_replicas/seed1",
+    "dynamics": "features/dynamics.json",
+}
+
+_USAGE = """\
+usage: python -m sae_jax.dashboard --out=FILE.html --workdir=DIR [--flag=value ...]
+       python -m sae_jax.dashboard --out=FILE.html --sae=DIR --activations=DIR ...
+
+Writes one self-contained page with an index of latents that can be searched and sorted
+and, of each latent: where it fires, strongest and by quantile, with verdict, reward and
+band; how often; which tokens it writes; right minus wrong; what RL did to it by band;
+its nearest latents, its partner in another autoencoder, its causal tests. --workdir is
+a run of rlvr_jax, of which all that is there is read; what is named besides counts.
+
+flags:"""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Returns 0; 1 where the work failed; 2 where flags or files cannot be used."""
+    return run_command(lambda: _run_command(argv), (ValueError, OSError))
+
+
+def _run_command(argv: Sequence[str]) -> None:
+    values = _define_flags()
+    parse_flags(argv, values, usage=_USAGE, required=("out",))
+    out = Path(values.out)
+    if out.suffix != ".html" or not out.parent.is_dir():
+        raise UsageError(f"--out={out} must be a .html file in a directory that exists")
+    _fill_from_workdir(values)
+    record = load_record(values.sae)
+    corpus = corpus_from_flags(record, values)
+    latents = _choose_latents(values, record.tsae)
+    content = describe_latents(
+        record.tsae,
+        corpus,
+        latents,
+        vocabulary=read_vocabulary(values.vocabulary, corpus.shards),
+        counts=ContextCounts(top=values.contexts),
+        beside=_read_beside(values, record.tsae, corpus),
+    )
+    fired = [row for row in content["latents"] if row["contexts"]]
+    page = render_page(
+        content | {"latents": fired},
+        title=f"{record.metadata.get('model_name', values.sae)}: {len(fired)} latents",
+        about=_describe(record, corpus, num_silent=len(latents) - len(fired)),
+    )
+    with write_atomically(out) as partial:
+        partial.write_text(page, encoding="utf-8")
+    print(json.dumps({"dashboard": str(out), "latents": len(fired)}))
+
+
+def render_page(content: Mapping[str, Any], *, title: str, about: str) -> str:
+    """Returns the page: the content as compressed JSON, and what draws it."""
+    packed = gzip.compress(json.dumps(content).encode(), mtime=0)
+    page = _PAGE.read_text(encoding="utf-8")
+    for name, value in {
+        "title": html.escape(title),
+        "about": html.escape(about),
+        "data": base64.b64encode(packed).decode(),
+    }.items():
+        page = page.replace(f"{{{{ {name} }}}}", value)
+    return page
+
+
+def _describe(record: SAERecord, corpus: Corpus, *, num_silent: int) -> str:
+    tsae, index = record.tsae, corpus.shards.index
+    return (
+        f"{tsae.latents} latents of width {tsae.width} at {index.hook}, read on "
+        f"{int(corpus.mask.sum())} tokens of {len(corpus.document_ids)} documents of "
+        f"{index.model}; left out: {num_silent} that never fire there. Of the problems "
+        "on which a latent fires, highest first, the top ones are shown and some at "
+        "each quantile, each by one document; prompts are grey."
+    )
+
+
+def _fill_from_workdir(values: flags.FlagValues) -> None:
+    """Sets the flags that name files to those of --workdir, where there are some."""
+    if values.workdir:
+        for name, place in _OF_RUN.items():
+            path = Path(values.workdir) / place
+            if not values[name].value and path.exists():
+                values[name].value = [str(path)] if name == "others" else str(path)
+    missing = [f"--{name}" for name in ("sae", "activations") if not values[name].value]
+    if missing:
+        raise UsageError(
+            f"{' and '.join(missing)} missing"
+            + (f": {values.workdir} holds none" if values.workdir else "; see --help")
+        )
+
+
+def _choose_latents(values: flags.FlagValues, tsae: TSAE) -> Int[np.ndarray, " R"]:
+    if not values.latents:
+        return np.arange(tsae.latents)
+    try:
+        latents = [int(text) for text in values.latents]
+    except ValueError as error:
+        raise UsageError(
+            f"--latents={','.join(values.latents)}: write numbers, such as 3,17"
+        ) from error
+    check_latents(tsae, latents)
+    return np.array(sorted(set(latents)))
+
+
+def _read_beside(values: flags.FlagValues, tsae: TSAE, corpus: Corpus) -> Beside:
+    count = len(corpus.document_ids)
+    others = {path: load(path) for path in values.others}
+    return Beside(
+        documents=read_documents(Path(values.rollouts), count)
+        if values.rollouts
+        else (),
+        unembedding=read_unembedding(Path(values.model), tsae.width)
+        if values.model
+        else None,
+        movement=read_movement(Path(values.dynamics)) if values.dynamics else {},
+        causes=read_causes(Path(values.causal)) if values.causal else {},
+        reward_weights=read_reward_weights(Path(values.sae)),
+        partners={
+            path: correlate_partners(tsae, other, corpus)
+            for path, other in others.items()
+        },
+    )
+
+
+def _define_flags() -> flags.FlagValues:
+    values = flags.FlagValues()
+    define_corpus_flags(values, activations="a directory of activation shards")
+    for name, text in {
+        "out": "the page to write",
+        "workdir": "a run of rlvr_jax with a probe",
+        "rollouts": "a JSON object a line, one for each document of the activations, "
+        "in their order: id, band, verdict, reward",
+        "model": "a Hugging Face directory, for the tokens that a latent writes",
+        "dynamics": "features/dynamics.json of a run: python -m rlvr_jax.analysis "
+        "features",
+        "causal": "causal.json: python -m rlvr_jax.analysis causal --separately",
+        "vocabulary": "JSON of tokens and ids, or tokenizer.json; else the data's own",
+    }.items():
+        flags.DEFINE_string(name, "", text, flag_values=values)
+    flags.DEFINE_list(
+        "others", [], "autoencoders in which partners are found", flag_values=values
+    )
+    flags.DEFINE_list("latents", [], "these alone; all by default", flag_values=values)
+    flags.DEFINE_integer(
+        "contexts",
+        10,
+        "of the strongest, how many of each latent",
+        1,
+        flag_values=values,
+    )
+    return values
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

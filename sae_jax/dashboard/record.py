@@ -1,0 +1,201 @@
+"""Everything that the page shows of an autoencoder, as one JSON object."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from sae_jax.dashboard.contexts import (
+    Context,
+    ContextCounts,
+    LatentFirings,
+    measure_firings,
+    read_contexts,
+)
+from sae_jax.dashboard.sources import Unembedding, judge, number_problems
+from sae_jax.data.corpus import Corpus
+from sae_jax.data.vocabulary import token_separator
+from sae_jax.sae import TSAE
+from sae_jax.stats.partners import PartnerCorrelation
+from sae_jax.stats.within_prompts import within_prompts
+
+_NUM_NEIGHBORS = 5
+_NUM_LOGITS = 8  # tokens that a latent writes most, and least
+_ERRORS_95 = 1.96  # standard errors on either side
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Beside:
+    """What is known beside autoencoder and activations; all of it may be missing.
+
+    `documents` has a row for each of the corpus; `movement` and `causes` are rows by
+    latent; `partners` by the other autoencoder's name.
+    """
+
+    documents: Sequence[Mapping[str, Any]] = ()
+    unembedding: Unembedding | None = None
+    movement: Mapping[int, Sequence[Mapping[str, Any]]] = dataclasses.field(
+        default_factory=dict
+    )
+    causes: Mapping[int, Sequence[Mapping[str, Any]]] = dataclasses.field(
+        default_factory=dict
+    )
+    reward_weights: Mapping[int, float] = dataclasses.field(default_factory=dict)
+    partners: Mapping[str, PartnerCorrelation] = dataclasses.field(default_factory=dict)
+
+
+def describe_latents(
+    tsae: TSAE,
+    corpus: Corpus,
+    latents: Int[np.ndarray, " R"],
+    *,
+    vocabulary: Sequence[str],
+    counts: ContextCounts,
+    beside: Beside,
+) -> dict[str, Any]:
+    """Returns {"vocabulary", "separator", "documents", "latents"}, of plain numbers.
+
+    Tokens and documents are indices into `vocabulary` and `documents`, which hold what
+    is shown; `separator` stands between tokens.
+    """
+    firings = measure_firings(
+        tsae,
+        corpus,
+        latents,
+        outcomes=judge(beside.documents),
+        problems=number_problems(beside.documents),
+    )
+    contexts = read_contexts(tsae, corpus, firings, counts)
+    effects = _outcome_effects(firings)
+    neighbors = _nearest_latents(tsae, latents)
+    logits = _written_tokens(tsae, latents, beside.unembedding)
+    tokens = _Indices()
+    documents = _Indices()
+    rows = [
+        {
+            "id": z,
+            "high": z < tsae.num_high,
+            "rate": _round(firings.rate[r]),
+            "mean": _round(firings.mean[r]),
+            "max": _round(firings.highest[:, r].max()),
+            "effect": effects[r],
+            "neighbors": neighbors[r],
+            "partners": {
+                name: [
+                    int(p.match.nearest[z]),
+                    _round(p.match.cosine[z]),
+                    _round(p.correlation[z]),
+                ]
+                for name, p in beside.partners.items()
+            },
+            "logits": [
+                [[tokens.of(token), _round(value)] for token, value in side]
+                for side in logits[r]
+            ],
+            "reward_weight": beside.reward_weights.get(z),
+            "movement": beside.movement.get(z, ()),
+            "causes": beside.causes.get(z, ()),
+            "contexts": [_describe(c, tokens, documents) for c in contexts[z]],
+        }
+        for r, z in enumerate(latents.tolist())
+    ]
+    places = {number: at for at, number in enumerate(corpus.document_ids.tolist())}
+    return {
+        "vocabulary": [
+            vocabulary[token] if token < len(vocabulary) else f"<{token}>"
+            for token in tokens.values
+        ],
+        "separator": token_separator(vocabulary),
+        "documents": [
+            {"document": n, **beside.documents[places[n]]}
+            if beside.documents
+            else {"document": n}
+            for n in documents.values
+        ],
+        "latents": rows,
+    }
+
+
+class _Indices:
+    """Numbers, each once, by the place where it was first met."""
+
+    def __init__(self) -> None:
+        self._place: dict[int, int] = {}
+
+    def of(self, value: int) -> int:
+        """Returns the value's place."""
+        return self._place.setdefault(int(value), len(self._place))
+
+    @property
+    def values(self) -> list[int]:
+        """Returns all values, by place."""
+        return [*self._place]
+
+
+def _describe(
+    context: Context, tokens: _Indices, documents: _Indices
+) -> dict[str, Any]:
+    return {
+        "group": context.group,
+        "document": documents.of(context.document),
+        "peak": context.peak,
+        "tokens": [tokens.of(token) for token in context.token_ids],
+        "roles": context.roles.tolist(),
+        "values": [_round(value) for value in context.values],
+    }
+
+
+def _outcome_effects(firings: LatentFirings) -> list[list[float] | None]:
+    """Returns each latent's effect within problems, and the ends of its interval.
+
+    None where nothing judges, or no two problems have right and wrong completions.
+    """
+    nothing: list[list[float] | None] = [None] * len(firings.latents)
+    if firings.outcomes is None:
+        return nothing
+    within = within_prompts(firings.outcomes)
+    if len(within.outcome_scatter) < 2:
+        return nothing
+    value_R, error_R = within.effect()
+    return [
+        [_round(v), _round(v - _ERRORS_95 * e), _round(v + _ERRORS_95 * e)]
+        for v, e in zip(value_R, error_R, strict=True)
+    ]
+
+
+def _nearest_latents(
+    tsae: TSAE, latents: Int[np.ndarray, " R"]
+) -> list[list[list[float]]]:
+    """Returns each latent's nearest others by the cosine of decoder rows."""
+    rows_ZD = np.asarray(tsae.decoder, np.float32)
+    norm_Z1 = np.linalg.norm(rows_ZD, axis=1, keepdims=True)
+    unit_ZD = rows_ZD / np.where(norm_Z1 > 0, norm_Z1, 1)
+    nearest = []
+    for z in latents.tolist():
+        cosine_Z = unit_ZD @ unit_ZD[z]
+        order = [i for i in np.argsort(-cosine_Z, kind="stable").tolist() if i != z]
+        nearest.append([[i, _round(cosine_Z[i])] for i in order[:_NUM_NEIGHBORS]])
+    return nearest
+
+
+def _written_tokens(
+    tsae: TSAE, latents: Int[np.ndarray, " R"], unembedding: Unembedding | None
+) -> list[list[list[tuple[int, float]]]]:
+    """Returns the tokens whose logits each latent raises most, and lowers most."""
+    if unembedding is None:
+        return [[[], []]] * len(latents)
+    found = []
+    for z in latents.tolist():
+        row_D: Float[np.ndarray, " D"] = np.asarray(tsae.decoder[z]) * unembedding.scale
+        logit_V = unembedding.head @ row_D
+        order = np.argsort(-logit_V, kind="stable")
+        sides = order[:_NUM_LOGITS], order[: -_NUM_LOGITS - 1 : -1]
+        found.append([[(int(v), float(logit_V[v])) for v in side] for side in sides])
+    return found
+
+
+def _round(value: Any) -> float:
+    """Returns four significant digits."""
+    return float(f"{float(value):.4g}")

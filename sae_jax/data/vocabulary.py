@@ -1,0 +1,40 @@
+"""The text of each token id: from a file, the activations, or else the ids."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from sae_jax.data.shard_index import ShardError
+from sae_jax.data.shards import ActivationShards
+
+
+def read_vocabulary(path: str | None, shards: ActivationShards) -> list[str]:
+    """Returns the text of each token id of the activations.
+
+    The file is a JSON object token -> id, or a `tokenizer.json` that holds one. Raises
+    ShardError where it is neither.
+    """
+    if not path and shards.index.vocabulary:
+        return list(shards.index.vocabulary)
+    if not path:
+        return [str(i) for i in range(int(shards.column("token_id").max()) + 1)]
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        tokens = content.get("model", {}).get("vocab", content) if content else {}
+        texts = [""] * (max(tokens.values()) + 1)
+        for text, i in tokens.items():
+            texts[i] = text
+    except (AttributeError, OSError, TypeError, ValueError) as error:
+        raise ShardError(
+            f"{path}: not a JSON object from tokens to their ids ({error})"
+        ) from error
+    return texts
+
+
+def token_separator(vocabulary: Sequence[str]) -> str:
+    """Returns what stands between tokens in a text: nothing where they bring spaces.
+
+    >>> token_separator(["the", "end"]), token_separator(["the", " end"])
+    (' ', '')
+    """
+    return "" if any(text[:1].isspace() for text in vocabulary) else " "

@@ -1,0 +1,24 @@
+"""Reward features by the contexts in which they fire, as the report quotes them."""
+
+from sae_corpora import copying, write_corpus
+
+from rlvr_jax.analysis.report.feature_contexts import quote_contexts
+from rlvr_jax.run.workdir import rollouts_file, write_rollouts
+from sae_jax.io import save
+
+
+def test_a_latent_is_quoted_where_it_fires_most_once_a_problem(tmp_path):
+    """Latent 3 fires in documents 2, 3, 6, 7; the first two answer one problem."""
+    save(tmp_path / "sae", copying())
+    write_corpus(tmp_path / "activations")
+    file = rollouts_file(tmp_path, "probe", 0)
+    file.parent.mkdir()
+    write_rollouts(file, [{"id": f"p{i // 4}"} for i in range(8)])
+    quotes = quote_contexts(tmp_path, [0, 3])
+    assert quotes[0] == "0 [1] 2 3 4; 40 [41] 42 43 44"
+    assert quotes[3] == "21 22 23 [24] 25; 61 62 63 [64] 65"
+
+
+def test_a_run_without_activations_is_quoted_nowhere(tmp_path):
+    assert quote_contexts(tmp_path, [0]) == {}
+    assert quote_contexts(tmp_path, []) == {}
