@@ -71,8 +71,13 @@ def open_workdir(path: str) -> pathlib.Path:
     store = open_store(url)
     try:
         newest, state = read_newest(store), LocalState(directory)
+        if state.commit and newest.number < state.commit.number:
+            raise BucketAccessError(
+                f"{url} holds no commit {state.commit.number}, of which {directory} "
+                "may be the last copy; remove that too to begin anew"
+            )
         if state.commit is None or state.commit.number != newest.number:
-            if newest.number or state.commit:
+            if newest.number:
                 print(f"{url}: fetching commit {newest.number}", file=sys.stderr)
             fetch_commit(store, newest, directory, newest.files)
     except BucketError as error:

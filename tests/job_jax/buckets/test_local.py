@@ -1,6 +1,7 @@
 """Where the workdirs of buckets are on this disk, and what is refused before work."""
 
 import fcntl
+import shutil
 import subprocess
 import sys
 
@@ -98,9 +99,13 @@ def test_a_directory_that_another_machine_has_overtaken_is_brought_up(
     assert not (directory / "ahead").exists()
 
 
-def test_a_bucket_that_was_emptied_is_a_new_run(bucket):
+def test_a_bucket_that_was_emptied_takes_no_last_copy_along(bucket):
     directory = commit_run("s3://b/run", config="1")
     bucket.rm("/b", recursive=True)
+    with pytest.raises(BucketAccessError, match=f"no commit 1, of which {directory}"):
+        buckets.open_workdir("s3://b/run")
+    assert (directory / "config").read_text() == "1"
+    shutil.rmtree(directory)
     assert buckets.open_workdir("s3://b/run") == directory
     assert not (directory / "config").exists()
 
