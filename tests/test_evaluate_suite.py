@@ -146,6 +146,21 @@ def test_a_hugging_face_directory_is_scored_kept_and_gone_on_with(place, asked, 
     assert json.loads((place / "out/scores.json").read_text()) == summary
 
 
+def test_a_policy_of_a_hugging_face_directory_answers(place):
+    """No stand-in: what it samples is random, and the same each time."""
+    outs = [place / "one", place / "two"]
+    for out in outs:
+        assert run(place, f"--out={out}") == 0
+    name = "rollouts/math500_000000.jsonl.gz"
+    assert (outs[0] / name).read_bytes() == (outs[1] / name).read_bytes()
+    rows = read_rollouts(outs[0] / name)
+    assert [row["id"] for row in rows[::2]] == [
+        f"math500/test/{n}.json" for n in (1, 3, 5)
+    ]
+    assert len({row["completion"] for row in rows}) > 1
+    assert all(row["length"] <= 16 for row in rows)
+
+
 def test_another_setting_or_file_is_another_evaluation(tmp_path):
     request, files = {"step": 0, "eval": {"seed": 1}}, {"amc": {"a": "0"}}
     suite_run.open_directory(tmp_path, request, files)

@@ -31,6 +31,10 @@ from rlvr_jax.types import Problem
 DUPLICATE = "the same problem stood before"
 OTHER_GOLD = "the same problem stood before, with another answer"
 OVERLAPS = "overlaps with an evaluation problem"
+_HUB_MEND = (
+    "check --hub, --subset and --split, and the way to the hub (some sets ask for hf "
+    "auth login); files of the set are read with --from"
+)
 _BATCH = 1000  # golds graded between two lines of progress
 
 # Reads a batch of problems; returns why golds are of no use, by the problem's id.
@@ -158,7 +162,9 @@ def open_hub(name: str, *, hub: str, subset: str, split: str, revision: str) -> 
     def read() -> Iterator[tuple[str, Any]]:
         digest = hashlib.sha256()
         for each in subsets:
-            rows = load_split(place, wanted, subset=each, revision=revision)
+            rows = load_split(
+                place, wanted, subset=each, revision=revision, mend=_HUB_MEND
+            )
             for number, row in enumerate(rows, start=1):
                 digest.update(json.dumps(row, default=str).encode())
                 yield f"{place}{f'/{each}' if each else ''}:{wanted}, row {number}", row

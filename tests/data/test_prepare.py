@@ -211,6 +211,7 @@ def test_a_copy_of_the_hub_and_one_that_is_not_there(hub, tmp_path, capsys):
     args = (f"--out={tmp_path / 'out.jsonl'}", "--hub=me/mine", "--subset=en")
     error = refusal(capsys, "prepare", "dapo", *args)
     assert "cannot load split 'train' of the data set 'me/mine'" in error
+    assert "; check --hub, --subset and --split, and" in error
     assert hub == [("me/mine", "en", "train", None)]
 
 

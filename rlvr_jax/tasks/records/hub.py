@@ -31,11 +31,18 @@ def load_hub_source(config: "HubTask", split: str) -> RecordSource:
     return RecordSource(config.record, rows, source=name)
 
 
-def load_split(path: str, split: str, *, subset: str = "", revision: str = "") -> Any:
+def load_split(
+    path: str,
+    split: str,
+    *,
+    subset: str = "",
+    revision: str = "",
+    mend: str = "check task.path, task.subset, task.train_split and task.eval_split",
+) -> Any:
     """Returns the rows of a split, as `datasets` holds them.
 
     `path` is a name on the hub or a folder. Raises ConfigError where they cannot be
-    had.
+    had; `mend` is what it says to do.
     """
     import datasets  # noqa: PLC0415 - it loads pandas and more
 
@@ -49,12 +56,10 @@ def load_split(path: str, split: str, *, subset: str = "", revision: str = "") -
     except KeyError as error:
         known = [path.name for path in folder.iterdir() if path.is_dir()]
         raise ConfigError(
-            f"{path!r} has no split {split!r}; set task.train_split and "
-            f"task.eval_split{did_you_mean(split, known)}"
+            f"{path!r} has no split {split!r}; {mend}{did_you_mean(split, known)}"
         ) from error
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         raise ConfigError(
             f"cannot load split {split!r} of the data set {path!r} "
-            f"({type(error).__name__}: {' '.join(str(error).split()):.300}); check "
-            "task.path, task.subset and the splits"
+            f"({type(error).__name__}: {' '.join(str(error).split()):.300}); {mend}"
         ) from error
