@@ -137,7 +137,9 @@ class BackgroundTracker(Tracker):
         try:
             self._tracker.close(failed=self._failed)
         except (Exception, SystemExit) as error:
-            self._warn(error)
+            # What was handed over has not all arrived.
+            self._state.mark_finished(self.name, False)
+            self._say(f"{_one_line(error)} at its end; the same command tries again")
 
     def _wait_for_news(self) -> bool:
         with self._changed:

@@ -42,6 +42,7 @@ def _of(file: str, tests: tuple[str, ...], **lines: tuple[str, str]) -> list[Mut
 _TRACE = ("tests/integration/test_trace.py",)
 _STALE = ("tests/integration/test_staleness.py",)
 _EPISODES = ("tests/rollouts/test_episodes.py",)
+_BACKGROUND = ("tests/job_jax/trackers/test_background.py",)
 _MIRROR = ("tests/job_jax/buckets/test_mirror.py",)
 _POLICY_MASK = ("tests/learn/test_policy_mask.py",)
 
@@ -869,5 +870,49 @@ MUTANTS = [
             "number=before.number, owner",
         ),
         tells_nobody=("upload.result()", "pass"),
+    ),
+    *_of(
+        "job_jax/trackers/background.py",
+        _BACKGROUND,
+        hands_over_what_is_held=("if is_new:", "if True:"),
+        begins_behind_the_file=(
+            "self._read_lines()[self._next :]",
+            "self._read_lines()[self._next + 1 :]",
+        ),
+        forgets_a_failure=(
+            "self._tracker.log(self._described)",
+            "self._next += 1; self._tracker.log(self._described)",
+        ),
+        keeps_no_mark=(
+            "self._state.mark(self.name, line.number + 1)",
+            "self._state.mark(self.name, line.number)",
+        ),
+        holds_everything=("len(self._pending) < _MAX_PENDING", "True"),
+        ends_with_its_tracker=(
+            "except (Exception, SystemExit) as error:\n                self._warn",
+            "except Exception as error:\n                self._warn",
+        ),
+        begins_untracked=("if not self.run.num_logged:", "if False:"),
+        marks_what_was_lost=(
+            "self._state.mark_finished(self.name, False)",
+            "pass",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/tracking.py",
+        ("tests/test_tracking.py",),
+        tells_no_parent=(
+            "parent=_describe_parent(lineage)",
+            "parent=None",
+        ),
+        tracks_everywhere=(
+            "if is_primary() and config.log.trackers:",
+            "if config.log.trackers:",
+        ),
+        a_stop_is_a_failure=(
+            "error is None or isinstance(error, StoppedError)",
+            "error is None",
+        ),
+        asks_no_login=("check_ready(offline=", "check_ready(offline=True or "),
     ),
 ]

@@ -199,6 +199,21 @@ def test_results_that_do_not_arrive_are_not_marked(tmp_path, capsys):
     assert not TrackingState.open(tmp_path, parent=None).finished
 
 
+def test_results_that_are_lost_at_the_end_are_not_marked(tmp_path, capsys):
+    class Cut(Recorder):
+        def close(self, *, failed):
+            raise TimeoutError("not uploaded")
+
+    tracker, _ = background_of(tmp_path, Cut)
+    tracker.finish(RunResults(num_lines=0, numbers={}, tables={}, files=()))
+    tracker.close(failed=False)
+    assert capsys.readouterr().err == (
+        "tracker recorder: TimeoutError: not uploaded at its end; the same command "
+        "tries again\n"
+    )
+    assert not TrackingState.open(tmp_path, parent=None).finished
+
+
 class Blocked(Recorder):
     """Holds every line until it is let go."""
 
