@@ -18,8 +18,8 @@ MATH-500 in data/math:
 
 NOT RUN: no weights and no accelerator were at hand, so there is no score, no time and
 no peak memory measured, and on GPUs not even a compilation. Only compiled, for a v5e-16
-(docs/compile_only.md): 11.0 of each chip's 16 GiB at the most, in the sampler,
-10.0 in the gradient. What the paper reports of this model, to be compared with: the
+(docs/compile_only.md): 14.6 of each chip's 16 GiB at the most, in the sampler,
+7.8 in the gradient. What the paper reports of this model, to be compared with: the
 mean of five benchmarks 37.63 -> 38.08 on the medium band, 31.88 on the hard one.
 
 The rest is ours: `stop` ends a turn of the template, which the base model's own

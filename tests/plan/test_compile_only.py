@@ -167,10 +167,17 @@ def test_an_error_of_the_thread_is_raised_here():
 @pytest.mark.skipif(
     importlib.util.find_spec("libtpu") is None, reason="needs the extra [tpu]"
 )
-@pytest.mark.parametrize(("mesh", "share"), [("data=4", 1), ("fsdp=4", 4)])
-def test_the_smoke_recipe_fits_four_chips(mesh, share):
-    found = _compile_smoke("v5e:2x2", f"mesh.{mesh}")
-    assert found["fits"] is True
+@pytest.mark.parametrize(
+    ("topology", "mesh", "share", "hbm_gib"),
+    [
+        ("v5e:2x2", "data=4", 1, 15.75),
+        ("v5e:2x2", "fsdp=4", 4, 15.75),
+        ("v6e:2x2", "data=4", 1, 31.24),
+    ],
+)
+def test_the_smoke_recipe_fits_four_chips(topology, mesh, share, hbm_gib):
+    found = _compile_smoke(topology, f"mesh.{mesh}")
+    assert (found["fits"], found["hbm_gib"]) == (True, hbm_gib)
     assert set(found["programs"]) == {"sampler", "gradient", "update"}
     for phase in found["phases"].values():
         assert phase["peak_bytes"] >= sum(found["resident_bytes"].values())
