@@ -1,9 +1,9 @@
 """What the documentation site adds to the pages in docs/: mkdocs calls these hooks.
 
-The README becomes the home page, CHANGELOG, CONTRIBUTING and benchmarks/README.md
-become pages, every recipe in configs/ gets one, and every package below gets its API
-page from the docstrings. Links between files of the repository become links between
-pages.
+The README becomes the home page, CHANGELOG, CONTRIBUTING and the READMEs of folders
+become pages, every recipe in configs/ and every example gets one, and every package
+below gets its API page from the docstrings. Links between files of the repository
+become links between pages.
 """
 
 import pathlib
@@ -28,26 +28,32 @@ _FILE_PAGES = {  # a file of the repository -> its page on the site
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "benchmarks/README.md": "benchmarks_how.md",
+    "examples/README.md": "examples.md",
 }
+_CODE_FOLDERS = {"configs": "recipes", "examples": "examples"}  # -> pages' folder
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s:]+)\)")
 _IMAGE = re.compile(r"!\[([^\]]*)\]\(docs/([^)\s:]+)\)")
 
 
 def on_config(config: Any) -> Any:
-    """Lists the recipes in the navigation."""
-    recipes = [f"recipes/{path.stem}.md" for path in _recipes()]
-    config.nav = [
-        {"Recipes": recipes} if "Recipes" in part else part for part in config.nav
-    ]
+    """Lists recipes and examples in the navigation."""
+    for folder, pages in _CODE_FOLDERS.items():
+        title = pages.capitalize()
+        listed = [f"{pages}/{path.stem}.md" for path in _python_files(folder)]
+        config.nav = [
+            {title: [*part[title], *listed]} if title in part else part
+            for part in config.nav
+        ]
     return config
 
 
 def on_files(files: Files, config: Any) -> Files:
     """Adds the pages that are generated from files outside docs/."""
     pages = {page: (ROOT / name).read_text() for name, page in _FILE_PAGES.items()}
-    for recipe in _recipes():
-        code = f"# configs/{recipe.name}\n\n```python\n{recipe.read_text()}```\n"
-        pages[f"recipes/{recipe.stem}.md"] = code
+    for folder, code_pages in _CODE_FOLDERS.items():
+        for path in _python_files(folder):
+            code = f"# {folder}/{path.name}\n\n```python\n{path.read_text()}```\n"
+            pages[f"{code_pages}/{path.stem}.md"] = code
     for name, module in API_PAGES.items():
         pages[f"api/{name}.md"] = f"# {module}\n\n::: {module}\n"
     for page, content in pages.items():
@@ -77,8 +83,8 @@ def _mended(link: re.Match[str], folder: pathlib.Path) -> str:
     return f"[{text}](/{page}{f'#{anchor}' if anchor else ''})"
 
 
-def _recipes() -> list[pathlib.Path]:
-    return sorted((ROOT / "configs").glob("*.py"))
+def _python_files(folder: str) -> list[pathlib.Path]:
+    return sorted((ROOT / folder).glob("*.py"))
 
 
 def _page_of(name: str) -> str | None:
@@ -86,8 +92,9 @@ def _page_of(name: str) -> str | None:
         return _FILE_PAGES[name]
     if name.startswith("docs/"):
         return name.removeprefix("docs/")
-    if name.startswith("configs/"):
-        return f"recipes/{pathlib.Path(name).stem}.md"
+    folder, _, file = name.partition("/")
+    if folder in _CODE_FOLDERS and file.endswith(".py"):
+        return f"{_CODE_FOLDERS[folder]}/{pathlib.Path(file).stem}.md"
     module = name.removesuffix(".py").replace("/", ".")
     pages = [page for page, root in API_PAGES.items() if module.startswith(root)]
     return f"api/{pages[0]}.md" if pages else None
