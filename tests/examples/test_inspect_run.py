@@ -14,7 +14,13 @@ from job_jax.config_io import to_json
 from rlvr_jax.config import MeshConfig, OptimizerConfig, SFTConfig, TokenizerConfig
 
 _ROOT = pathlib.Path(__file__).parents[2]
-_WIDER = {"hidden_size": 64, "intermediate_size": 64}
+# AutoTokenizer reads tokenizer.json of a Llama as it stands, and rebuilds a Qwen2's.
+_LLAMA = {
+    "family": "llama",
+    "qkv_bias": False,
+    "hidden_size": 64,
+    "intermediate_size": 64,
+}
 _SETTINGS = {"num_samples": 1, "k": 1, "sampling.temperature": 0}
 
 
@@ -38,11 +44,11 @@ def workdir(tmp_path_factory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("sums")
     config = dataclasses.replace(
         word_config(
-            write_checkpoint(folder / "start", **_WIDER),
+            write_checkpoint(folder / "start", **_LLAMA),
             write_problems(folder / "problems.jsonl"),
         ),
         mesh=MeshConfig(cpu_devices=1),
-        model=dataclasses.replace(MODEL, **_WIDER),
+        model=dataclasses.replace(MODEL, **_LLAMA),
         tokenizer=TokenizerConfig(kind="huggingface", stop_strings=("<|im_end|>",)),
         sft=SFTConfig(
             steps=60, batch_size=16, optimizer=OptimizerConfig(learning_rate=3e-3)
