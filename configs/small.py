@@ -13,7 +13,8 @@ Commands, with the checkpoint in models/Qwen2.5-0.5B and GSM8K's lines in data/g
 
 NOT RUN: no weights and no accelerator were at hand, so there is no score, no time and
 no peak memory measured, and on a GPU not even a compilation. Only compiled, for a
-v5e-4 (docs/compile_only.md): 6.1 of each chip's 16 GiB at the most, in the gradient.
+v5e-4 (docs/compile_only.md): 6.1 of each chip's 16 GiB at the most, in the gradient
+and in the sampler.
 Learning rate, KL and T-SAE settings are taken over from configs/medium.py, not tuned.
 The path from a checkpoint through training to an export was run on a tiny random one
 (tests/integration/test_pretrained.py). For orientation, verl reports 49.6 -> 54.3 %
