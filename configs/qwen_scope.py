@@ -18,9 +18,10 @@ MATH-500. Another layer is another file: set probe.layer beside probe.sae_path.
 
 NOT RUN, and of a step for a v5e-16 only a part compiled: what reads the 16 latents, of
 128 completions of 3,072 tokens, takes 0.13 GiB of each chip beside the encoder's 0.25
-and no collective. With all 1,024 rows at a time the sampler does not fit, hence slots;
-whether it fits with 256 has not been seen, nor gradient and scorer compiled. Tried was
-a run of the smoke recipe on two cores, guided by a random file of this layout.
+and no collective. The sampler does not fit as XLA lays it out: 257 GiB of temporaries
+with all 1,024 rows at a time, 172 with the 256 slots below; find fewer slots or shorter
+completions before renting a slice. Scorer and gradient were not compiled. Tried was a
+run of the smoke recipe on two cores, guided by a random file of this layout.
 
 Which of a token's latents are the 50 largest hangs on all of them, so each update
 encodes every token whole: 2 D Z = 134 MFLOP a token, 4 % of the forward pass, in
