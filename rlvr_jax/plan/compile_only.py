@@ -239,20 +239,28 @@ def _program_stats(
             raise
         return {"error": " ".join(str(error).split())[:400]}
     memory = compiled.memory_analysis()
-    costs = program_costs(
-        compiled.as_text(),
-        unbounded_trips=step.unbounded_trips,
-        skipped_scopes=step.skipped_scopes,
-    )
-    return {
+    stats = {
         "arguments_bytes": memory.argument_size_in_bytes,
         "outputs_bytes": memory.output_size_in_bytes,
         "donated_bytes": memory.alias_size_in_bytes,
         "temporary_bytes": memory.temp_size_in_bytes,
         "code_bytes": memory.generated_code_size_in_bytes,
+        "compile_s": time.perf_counter() - start,
+    }
+    try:
+        text = compiled.as_text()
+    except jax.errors.JaxRuntimeError as error:
+        # A libtpu that is newer than jaxlib may use what that cannot read.
+        return {**stats, "costs_error": " ".join(str(error).split())[:400]}
+    costs = program_costs(
+        text,
+        unbounded_trips=step.unbounded_trips,
+        skipped_scopes=step.skipped_scopes,
+    )
+    return {
+        **stats,
         **dataclasses.asdict(costs),
         "predicted_s": chip.predict_seconds(costs),
-        "compile_s": time.perf_counter() - start,
     }
 
 
@@ -263,8 +271,8 @@ def _costs_per_token(
 
     Nothing where a program is not for completions, or did not fit.
     """
-    tokens = step.completion_tokens(name)
-    if "flops" not in stats or not tokens:
+    tokens = step.completion_tokens(name) if "flops" in stats else 0
+    if not tokens:
         return {}
     mesh = step.sampler_mesh if name == "sampler" else step.mesh
     share = mesh.size / tokens

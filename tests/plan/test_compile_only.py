@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -21,6 +22,7 @@ from rlvr_jax.plan.compile_only import (
     iterate_in_thread,
     suggest_shrink,
 )
+from rlvr_jax.plan.topology import parse_topology
 from rlvr_jax.run.cli import parse
 
 ROOT = Path(__file__).parents[2]
@@ -126,6 +128,7 @@ def test_an_interrupt_keeps_what_was_compiled(compiled, temporaries, fits):
         if number == 2:
             interrupt()
             left.wait()
+            raise SystemExit  # or this thread would go on into the next test
         return STATS | {"temporary_bytes": temporaries << 30}
 
     report, told = compiled(stats)
@@ -149,6 +152,27 @@ def test_an_interrupt_before_anything_is_compiled_claims_nothing(compiled):
     report, _ = compiled(stats)
     left.set()
     assert (report["fits"], report["shrink"], report["programs"]) == (None, None, {})
+
+
+def test_a_program_that_cannot_be_read_is_told_by_its_memory():
+    """A libtpu newer than jaxlib may say what that cannot read: no costs then."""
+
+    class Unreadable:
+        def compile(self):
+            return self
+
+        def memory_analysis(self):
+            sizes = ("argument", "output", "alias", "temp", "generated_code")
+            return SimpleNamespace(**{f"{each}_size_in_bytes": 7 for each in sizes})
+
+        def as_text(self):
+            raise jax.errors.JaxRuntimeError("INTERNAL: RET_CHECK\n failure")
+
+    chip = parse_topology("v6e:2x2").chip
+    stats = compile_only._program_stats(Unreadable, chip, None)
+    assert stats["temporary_bytes"] == 7
+    assert stats["costs_error"] == "INTERNAL: RET_CHECK failure"
+    assert "flops" not in stats
 
 
 def test_an_error_of_the_thread_is_raised_here():
