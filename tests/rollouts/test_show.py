@@ -219,6 +219,7 @@ def test_bad_input_is_one_line(workdir, capsys, argv, said):
         (gzip.compress(b"[1]\n"), "line 1: no field 'id'"),
         (gzip.compress(b"\xff\n"), "is it whole?"),
     ],
+    ids=["no gzip", "torn", "torn JSON", "no object", "no UTF-8"],  # gzip has the time
 )
 def test_a_damaged_file_is_one_line(workdir, capsys, content, said):
     rollouts_file(workdir, "train", 4).write_bytes(content)
