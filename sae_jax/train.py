@@ -29,6 +29,7 @@ from job_jax.command import UsageError, define_config_flags, parse_command, run_
 from job_jax.config_io import to_json
 from job_jax.files import latest_step
 from job_jax.mesh import (
+    await_on_cpu,
     batch_sharding,
     check_batch,
     describe_devices,
@@ -248,10 +249,12 @@ def _run_steps(
         step_metrics = None
         for step, pairs in zip(steps, batches, strict=True):
             batch = to_mesh(pairs)  # while the step before is still at work
-            # One step in flight: without this, a run on two virtual CPU devices hung in
-            # an all-reduce until XLA ended it.
-            jax.block_until_ready(step_metrics)
-            state, step_metrics = optimizer_step(state, batch, config=config)
+            jax.block_until_ready(step_metrics)  # one step in flight
+            # On several CPU devices neither: a transfer still under way held the thread
+            # that a step's all-reduce needed, and the run hung.
+            state, step_metrics = await_on_cpu(
+                optimizer_step(state, await_on_cpu(batch), config=config)
+            )
             metrics, new_pairs = None, 0
             if _is_report_step(step + 1, config):
                 metrics = _replica_metrics(copies, device_get(step_metrics))
