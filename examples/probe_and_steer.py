@@ -1,8 +1,6 @@
-"""Looks inside a policy: an autoencoder of its activations, and a latent taken away.
+"""Looks inside a policy: a T-SAE of it, and its strongest latent taken away.
 
-    python examples/probe_and_steer.py            # 3 to 8 minutes on two cores
-
-A T-SAE learns the policy; after RL its strongest latent is removed (docs/causal.md).
+python examples/probe_and_steer.py    # 3 to 8 minutes on two cores; docs/causal.md
 """
 
 import argparse
@@ -22,11 +20,13 @@ def make_config(steps: int) -> config.Config:
     room = config.SamplingConfig(max_new_tokens=26)
     fast = config.OptimizerConfig(learning_rate=3e-3, schedule="cosine")
     latents = sae_jax.config.SAEConfig(latents=128, k=8)
+    fit = sae_jax.config.TrainConfig(steps=50 * steps, threshold_start_step=5 * steps)
+    sae = config.ProbeSAEConfig(architecture=latents, train=fit)
     return config.Config(
         task=FiniteFieldTask(modulus=3, sft=chains, train=chains, eval=chains),
         model=config.ModelConfig(scale_embeddings=True),
         sft=config.SFTConfig(steps=3 * steps, batch_size=64, optimizer=fast),
-        probe=SAEProbeConfig(layer=2, sae=config.ProbeSAEConfig(architecture=latents)),
+        probe=SAEProbeConfig(layer=2, sae=sae),
         train=config.TrainConfig(steps=steps, sampling=room),
         eval=config.EvalConfig(num_problems=64, num_samples=4, sampling=room),
     )
