@@ -55,6 +55,23 @@ class StoppedError(Exception):
     """The run was asked to stop and has saved what it needs to go on."""
 
 
+def check_output_file(path: Path, endings: Sequence[str]) -> Path:
+    """Returns the file that --out names. Raises UsageError where it cannot be written.
+
+    Its name must have one of the endings, and its directory be there.
+    """
+    if path.suffix not in endings:
+        raise UsageError(
+            f"--out={path} has the ending {path.suffix!r}; it may be one of "
+            f"{', '.join(endings)}{did_you_mean(path.suffix, endings)}"
+        )
+    if not path.parent.is_dir():
+        raise UsageError(
+            f"--out={path}: there is no directory {str(path.parent)!r}; make it"
+        )
+    return path
+
+
 def run_command(
     action: Callable[[], None], expected_errors: tuple[type[Exception], ...]
 ) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 from absl import flags
 from jaxtyping import Int
 
-from job_jax.command import UsageError, parse_flags, run_command
+from job_jax.command import UsageError, check_output_file, parse_flags, run_command
 from job_jax.files import write_atomically
 from sae_jax.dashboard.contexts import ContextCounts
 from sae_jax.dashboard.record import Beside, describe_latents
@@ -49,9 +49,10 @@ usage: python -m sae_jax.dashboard --out=FILE.html --workdir=DIR [--flag=value .
 
 Writes one self-contained page with an index of latents that can be searched and sorted
 and, of each latent: where it fires, strongest and by quantile, with verdict, reward and
-band; how often; which tokens it writes; right minus wrong; what RL did to it by band;
-its nearest latents, its partner in another autoencoder, its causal tests. --workdir is
-a run of rlvr_jax, of which all that is there is read; what is named besides counts.
+band; how often; which tokens it writes; its effect within problems; what RL did to it
+by band; its nearest latents, its partner in another autoencoder, its causal tests.
+--workdir is a run of rlvr_jax, of which all that is there is read; what is named
+besides counts.
 
 flags:"""
 
@@ -64,9 +65,7 @@ def main(argv: Sequence[str]) -> int:
 def _run_command(argv: Sequence[str]) -> None:
     values = _define_flags()
     parse_flags(argv, values, usage=_USAGE, required=("out",))
-    out = Path(values.out)
-    if out.suffix != ".html" or not out.parent.is_dir():
-        raise UsageError(f"--out={out} must be a .html file in a directory that exists")
+    out = check_output_file(Path(values.out), [".html"])
     _fill_from_workdir(values)
     record = load_record(values.sae)
     corpus = corpus_from_flags(record, values)

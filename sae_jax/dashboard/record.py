@@ -74,31 +74,18 @@ def describe_latents(
     tokens = _Indices()
     documents = _Indices()
     rows = [
-        {
-            "id": z,
+        _describe_firing(firings, r)
+        | {
             "high": z < tsae.num_high,
-            "rate": _round(firings.rate[r]),
-            "mean": _round(firings.mean[r]),
-            "max": _round(firings.highest[:, r].max()),
             "effect": effects[r],
             "neighbors": neighbors[r],
-            "partners": {
-                name: [
-                    int(p.match.nearest[z]),
-                    _round(p.match.cosine[z]),
-                    _round(p.correlation[z]),
-                ]
-                for name, p in beside.partners.items()
-            },
             "logits": [
                 [[tokens.of(token), _round(value)] for token, value in side]
                 for side in logits[r]
             ],
-            "reward_weight": beside.reward_weights.get(z),
-            "movement": beside.movement.get(z, ()),
-            "causes": beside.causes.get(z, ()),
             "contexts": [_describe(c, tokens, documents) for c in contexts[z]],
         }
+        | _describe_beside(beside, z)
         for r, z in enumerate(latents.tolist())
     ]
     places = {number: at for at, number in enumerate(corpus.document_ids.tolist())}
@@ -115,6 +102,31 @@ def describe_latents(
             for n in documents.values
         ],
         "latents": rows,
+    }
+
+
+def _describe_firing(firings: LatentFirings, r: int) -> dict[str, Any]:
+    return {
+        "id": int(firings.latents[r]),
+        "rate": _round(firings.rate[r]),
+        "mean": _round(firings.mean[r]),
+        "max": _round(firings.highest[:, r].max()),
+    }
+
+
+def _describe_beside(beside: Beside, latent: int) -> dict[str, Any]:
+    return {
+        "partners": {
+            name: [
+                int(other.match.nearest[latent]),
+                _round(other.match.cosine[latent]),
+                _round(other.correlation[latent]),
+            ]
+            for name, other in beside.partners.items()
+        },
+        "reward_weight": beside.reward_weights.get(latent),
+        "movement": beside.movement.get(latent, ()),
+        "causes": beside.causes.get(latent, ()),
     }
 
 

@@ -8,8 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from job_jax.command import UsageError
-from job_jax.schema import did_you_mean
+from job_jax.command import check_output_file
 from rlvr_jax.analysis.charts import draw_sheet, draw_sheet_png
 from rlvr_jax.analysis.compare.arms import ExperimentArm
 from rlvr_jax.analysis.compare.figure import comparison_panels
@@ -49,18 +48,7 @@ _Writer = Callable[[_Comparison, Sequence[ExperimentArm]], bytes]
 
 def check_outputs(names: Sequence[str]) -> list[pathlib.Path]:
     """Returns the files to write. Raises UsageError where one cannot be."""
-    paths = [pathlib.Path(name) for name in names]
-    for path in paths:
-        if path.suffix not in _WRITERS:
-            raise UsageError(
-                f"--out={path} has the ending {path.suffix!r}; it may be one of "
-                f"{', '.join(_WRITERS)}{did_you_mean(path.suffix, _WRITERS)}"
-            )
-        if not path.parent.is_dir():
-            raise UsageError(
-                f"--out={path}: there is no directory {str(path.parent)!r}; make it"
-            )
-    return paths
+    return [check_output_file(pathlib.Path(name), [*_WRITERS]) for name in names]
 
 
 def write_comparison(

@@ -6,7 +6,7 @@ from pathlib import Path
 from absl import flags
 
 from job_jax.checkpoint import CheckpointReadError
-from job_jax.command import UsageError, parse_flags, run_command
+from job_jax.command import check_output_file, parse_flags, run_command
 from job_jax.files import write_json
 from job_jax.metrics import Progress
 from rlvr_jax.analysis.compare.arms import group_runs, read_training_run
@@ -42,7 +42,7 @@ def _run_command(argv: Sequence[str]) -> None:
     workdirs = parse_flags(
         argv, values, usage=_USAGE, arguments=["WORKDIR"], at_least=True
     )
-    out = _check_output(values.out)
+    out = check_output_file(Path(values.out), [".json"]) if values.out else None
     copies = [str(local_run(each, with_checkpoints=True)) for each in workdirs]
     groups = group_runs([read_training_run(copy) for copy in copies])
     arms = {
@@ -52,20 +52,6 @@ def _run_command(argv: Sequence[str]) -> None:
     if out is not None:
         write_json(out, geometry_to_json(arms, overlaps))
     print(format_geometry(arms, overlaps))
-
-
-def _check_output(name: str | None) -> Path | None:
-    """Returns the file to write. Raises UsageError where it cannot be."""
-    if name is None:
-        return None
-    path = Path(name)
-    if path.suffix != ".json":
-        raise UsageError(f"--out={name}: the file's name must end in .json")
-    if not path.parent.is_dir():
-        raise UsageError(
-            f"--out={name}: there is no directory {str(path.parent)!r}; make it"
-        )
-    return path
 
 
 def _measure(workdir: Path) -> RunMovement:

@@ -193,7 +193,7 @@ def test_rollouts_of_other_activations_are_refused(place):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--out=page.txt"], "must be a .html file"),
+        (["--out=page.txt"], "may be one of .html"),
         (["--out=page.html"], "--sae and --activations missing"),
         (["--out=page.html", "--workdir=nowhere"], "nowhere holds none"),
     ],
@@ -236,5 +236,5 @@ def test_a_browser_draws_index_and_latent(place, capsys):
     assert "fires most on" in index
     latent = draw(f"{out.as_uri()}#3")
     assert "Latent 3" in latent
-    assert "right minus wrong within problems 1 [" in latent
+    assert "effect within problems 1 [" in latent
     assert latent.index("correct") < latent.index("hard")
