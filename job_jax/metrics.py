@@ -15,12 +15,12 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Self, SupportsFloat, TextIO
+from typing import Any, SupportsFloat, TextIO
 
 import jax
 import numpy as np
 
+from job_jax.closing import Closing
 from job_jax.processes import is_primary
 from job_jax.trackers.base import TrackedLine, Tracker
 from job_jax.trackers.tensorboard import TensorBoard
@@ -69,7 +69,7 @@ def _read_lines(path: pathlib.Path) -> Iterator[tuple[int, dict[str, Any]]]:
         yield end, record
 
 
-class MetricsWriter:
+class MetricsWriter(Closing):
     """Appends to a workdir's metrics.jsonl and hands each line to its trackers.
 
     One per run. TensorBoard is always among the trackers; the others are closed by who
@@ -152,19 +152,6 @@ class MetricsWriter:
         if is_primary():
             self._tensorboard.close(failed=False)
             self._file.close()
-
-    def __enter__(self) -> Self:
-        """Returns the writer itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Closes the writer, whatever happened."""
-        self.close()
 
     def _drop_stale_lines(self, is_stale: Callable[[dict[str, Any]], bool]) -> float:
         """Cuts the file before its first stale line; drops a torn last one anyway.

@@ -16,7 +16,7 @@ from jaxtyping import Int
 from job_jax.command import UsageError, check_output_file, parse_flags, run_command
 from job_jax.files import write_atomically
 from sae_jax.dashboard.contexts import ContextCounts
-from sae_jax.dashboard.record import Beside, describe_latents
+from sae_jax.dashboard.record import KnownFacts, describe_latents
 from sae_jax.dashboard.sources import (
     read_causes,
     read_documents,
@@ -76,7 +76,7 @@ def _run_command(argv: Sequence[str]) -> None:
         latents,
         vocabulary=read_vocabulary(values.vocabulary, corpus.shards),
         counts=ContextCounts(top=values.contexts),
-        beside=_read_beside(values, record.tsae, corpus),
+        known=_read_facts(values, record.tsae, corpus),
     )
     fired = [row for row in content["latents"] if row["contexts"]]
     page = render_page(
@@ -141,10 +141,10 @@ def _choose_latents(values: flags.FlagValues, tsae: TSAE) -> Int[np.ndarray, " R
     return np.array(sorted(set(latents)))
 
 
-def _read_beside(values: flags.FlagValues, tsae: TSAE, corpus: Corpus) -> Beside:
+def _read_facts(values: flags.FlagValues, tsae: TSAE, corpus: Corpus) -> KnownFacts:
     count = len(corpus.document_ids)
     others = {path: load(path) for path in values.others}
-    return Beside(
+    return KnownFacts(
         documents=read_documents(Path(values.rollouts), count)
         if values.rollouts
         else (),

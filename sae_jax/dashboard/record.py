@@ -14,7 +14,7 @@ from sae_jax.dashboard.contexts import (
     measure_firings,
     read_contexts,
 )
-from sae_jax.dashboard.sources import Unembedding, judge, number_problems
+from sae_jax.dashboard.sources import Unembedding, find_outcomes, number_problems
 from sae_jax.data.corpus import Corpus
 from sae_jax.data.vocabulary import token_separator
 from sae_jax.sae import TSAE
@@ -27,7 +27,7 @@ _ERRORS_95 = 1.96  # standard errors on either side
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Beside:
+class KnownFacts:
     """What is known beside autoencoder and activations; all of it may be missing.
 
     `documents` has a row for each of the corpus; `movement` and `causes` are rows by
@@ -53,7 +53,7 @@ def describe_latents(
     *,
     vocabulary: Sequence[str],
     counts: ContextCounts,
-    beside: Beside,
+    known: KnownFacts,
 ) -> dict[str, Any]:
     """Returns {"vocabulary", "separator", "documents", "latents"}, of plain numbers.
 
@@ -64,13 +64,13 @@ def describe_latents(
         tsae,
         corpus,
         latents,
-        outcomes=judge(beside.documents),
-        problems=number_problems(beside.documents),
+        outcomes=find_outcomes(known.documents),
+        problems=number_problems(known.documents),
     )
     contexts = read_contexts(tsae, corpus, firings, counts)
     effects = _outcome_effects(firings)
     neighbors = _nearest_latents(tsae, latents)
-    logits = _written_tokens(tsae, latents, beside.unembedding)
+    logits = _written_tokens(tsae, latents, known.unembedding)
     tokens = _Indices()
     documents = _Indices()
     rows = [
@@ -85,7 +85,7 @@ def describe_latents(
             ],
             "contexts": [_describe(c, tokens, documents) for c in contexts[z]],
         }
-        | _describe_beside(beside, z)
+        | _describe_facts(known, z)
         for r, z in enumerate(latents.tolist())
     ]
     places = {number: at for at, number in enumerate(corpus.document_ids.tolist())}
@@ -96,8 +96,8 @@ def describe_latents(
         ],
         "separator": token_separator(vocabulary),
         "documents": [
-            {"document": n, **beside.documents[places[n]]}
-            if beside.documents
+            {"document": n, **known.documents[places[n]]}
+            if known.documents
             else {"document": n}
             for n in documents.values
         ],
@@ -114,7 +114,7 @@ def _describe_firing(firings: LatentFirings, r: int) -> dict[str, Any]:
     }
 
 
-def _describe_beside(beside: Beside, latent: int) -> dict[str, Any]:
+def _describe_facts(known: KnownFacts, latent: int) -> dict[str, Any]:
     return {
         "partners": {
             name: [
@@ -122,11 +122,11 @@ def _describe_beside(beside: Beside, latent: int) -> dict[str, Any]:
                 _round(other.match.cosine[latent]),
                 _round(other.correlation[latent]),
             ]
-            for name, other in beside.partners.items()
+            for name, other in known.partners.items()
         },
-        "reward_weight": beside.reward_weights.get(latent),
-        "movement": beside.movement.get(latent, ()),
-        "causes": beside.causes.get(latent, ()),
+        "reward_weight": known.reward_weights.get(latent),
+        "movement": known.movement.get(latent, ()),
+        "causes": known.causes.get(latent, ()),
     }
 
 

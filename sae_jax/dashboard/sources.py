@@ -52,10 +52,12 @@ def read_documents(path: Path, count: int) -> list[dict[str, Any]]:
     ]
 
 
-def judge(documents: Sequence[Mapping[str, Any]]) -> Int[np.ndarray, " M"] | None:
+def find_outcomes(
+    documents: Sequence[Mapping[str, Any]],
+) -> Int[np.ndarray, " M"] | None:
     """Returns 1 for documents that are correct, 0 incorrect, -1 else; None if all are.
 
-    >>> judge([{"verdict": "correct"}, {"verdict": "unverified"}]).tolist()
+    >>> find_outcomes([{"verdict": "correct"}, {"verdict": "unverified"}]).tolist()
     [1, -1]
     """
     outcomes = np.array(

@@ -21,7 +21,7 @@ from sae_jax.dashboard.contexts import (
     measure_firings,
     read_contexts,
 )
-from sae_jax.dashboard.sources import judge, read_documents, read_unembedding
+from sae_jax.dashboard.sources import find_outcomes, read_documents, read_unembedding
 from sae_jax.data.corpus import open_corpus
 from sae_jax.formats.record import FormatError
 from sae_jax.io import save
@@ -106,7 +106,7 @@ def test_outcomes_tell_right_from_wrong_within_problems(place):
     """Latent 3 fires where a document is correct: its effect is 1."""
     tsae = copying()
     corpus = open_corpus(place / "activations", tsae)
-    outcomes = judge([{"verdict": verdict} for verdict in VERDICTS])
+    outcomes = find_outcomes([{"verdict": verdict} for verdict in VERDICTS])
     firings = measure_firings(tsae, corpus, np.arange(4), outcomes=outcomes)
     moments = firings.outcomes
     assert moments.num_rollouts.sum(axis=0).tolist() == [4, 4]
@@ -114,8 +114,8 @@ def test_outcomes_tell_right_from_wrong_within_problems(place):
     assert means.tolist() == pytest.approx([2 / 5, 2 / 5 + 3])
 
 
-def test_judge_is_silent_without_verdicts():
-    assert judge([{"verdict": "unverified"}, {}]) is None
+def test_there_are_no_outcomes_without_verdicts():
+    assert find_outcomes([{"verdict": "unverified"}, {}]) is None
 
 
 def test_page_holds_what_is_shown_and_nothing_runs_in_its_names(place, capsys):
@@ -135,6 +135,7 @@ def test_page_holds_what_is_shown_and_nothing_runs_in_its_names(place, capsys):
     page = read_page(out)
     latent = {row["id"]: row for row in page["latents"]}[3]
     assert latent["max"] == 4
+    assert latent["effect"][0] == 1  # it fires where a document is correct
     assert latent["partners"] == {str(place / "sae"): [3, 1.0, 1.0]}
     context = latent["contexts"][0]
     known = page["documents"][context["document"]]
