@@ -79,21 +79,25 @@ _3M = Job(
     head_dim=64,
 )
 
+_24M = Job(
+    num_layers=8,
+    hidden_size=512,
+    intermediate_size=1408,
+    num_heads=8,
+    num_kv_heads=4,
+    head_dim=64,
+)
+# One id in 64 ends a row: 63 tokens in the mean, a quarter of the limit.
+_GEOMETRIC = {"new_tokens": 256, "num_end_ids": 8}
+
 JOBS = {
     "tiny": _TINY,
     "tiny-geometric": dataclasses.replace(_TINY, num_end_ids=64),
     "3M": _3M,
-    # One id in 64 ends a row: 63 tokens in the mean, a quarter of the limit.
-    "3M-geometric": dataclasses.replace(_3M, new_tokens=256, num_end_ids=8),
+    "3M-geometric": dataclasses.replace(_3M, **_GEOMETRIC),
     "3M-vocab8192": dataclasses.replace(_3M, vocab_size=8192),
-    "24M": Job(
-        num_layers=8,
-        hidden_size=512,
-        intermediate_size=1408,
-        num_heads=8,
-        num_kv_heads=4,
-        head_dim=64,
-    ),
+    "24M": _24M,
+    "24M-geometric": dataclasses.replace(_24M, **_GEOMETRIC),
 }
 
 

@@ -78,7 +78,7 @@ def parse_arguments(argv: Sequence[str]) -> Options:
     )
     parser.add_argument(
         "--sizes",
-        default="3M,3M-geometric,3M-vocab8192,24M",
+        default="3M,3M-geometric,3M-vocab8192,24M,24M-geometric",
         help=f"of {', '.join(JOBS)}",
     )
     parser.add_argument("--peers", default="", help=f"of {', '.join(_PEERS)}")
