@@ -83,7 +83,7 @@ def execute(invocation: Invocation) -> None:
     if invocation.compile_only and topology:
         start_jax(config.mesh)
         signal.signal(signal.SIGTERM, signal.default_int_handler)
-        compile_only.print_report(config, topology)
+        compile_only.print_report(config, topology, programs=invocation.programs)
     elif invocation.dry_run or invocation.workdir is None:
         start_jax(stand_in_mesh(config.mesh, topology) if topology else config.mesh)
         print(dry_run.describe(config, topology, lineage=invocation.lineage))

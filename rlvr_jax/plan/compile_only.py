@@ -14,7 +14,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -22,7 +22,7 @@ import jax
 from job_jax.command import UsageError
 from rlvr_jax.config import Config
 from rlvr_jax.plan.program_costs import ProgramCosts, program_costs
-from rlvr_jax.plan.step_programs import StepPrograms
+from rlvr_jax.plan.step_programs import PROGRAMS, StepPrograms
 from rlvr_jax.plan.topology import Chip, Topology, parse_topology
 from rlvr_jax.sampler import update_mesh
 
@@ -30,15 +30,18 @@ INTERRUPTED = 130  # the exit code, as a shell gives it
 _GIB = 1 << 30
 
 
-def print_report(config: Config, topology: str) -> None:
+def print_report(
+    config: Config, topology: str, *, programs: Collection[str] = ()
+) -> None:
     """Prints the report as JSON, and a line for each program on stderr meanwhile.
 
     Interrupted, it prints what there is and ends the process with code INTERRUPTED:
     the compiler, which nothing interrupts, is left where it is.
     """
-    report = compile_report(config, topology, log=_log)
+    report = compile_report(config, topology, programs=programs, log=_log)
     print(json.dumps(report, indent=2), flush=True)
-    if missing := report.get("not_compiled"):
+    missing = report.get("not_compiled", [])
+    if missing := [name for name in missing if not programs or name in programs]:
         _log(f"interrupted; not compiled: {', '.join(missing)}")
         os._exit(INTERRUPTED)
 
@@ -48,20 +51,25 @@ def _log(line: str) -> None:
 
 
 def compile_report(
-    config: Config, topology: str, *, log: Callable[[str], None] = lambda line: None
+    config: Config,
+    topology: str,
+    *,
+    programs: Collection[str] = (),
+    log: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
     """Returns what the recipe needs of each chip of a slice ("v5e:4x4").
 
+    Of `programs` those that the recipe runs are compiled; where none is named, all.
     `fits` is whether every phase's peak stays below the chip's memory; where it does
     not, `shrink` names the tightest phase, its largest part and what makes it smaller.
     Each program's costs are those of one run on one chip (`plan.program_costs`),
     `per_token` what all chips together spend on each token of the completions, at the
     limit, and `predicted_s` what a chip would take at its peaks. `log` gets a line
     before and after each program. After a KeyboardInterrupt the report is of what was
-    compiled: `not_compiled` names the rest, and `fits` is null unless it is known to be
-    false.
-    Raises UsageError where the slice is unknown, ConfigError where the mesh does not
-    fit it.
+    compiled. Where that is not all, `not_compiled` names the rest, and `fits` is null
+    unless it is known to be false.
+    Raises UsageError where the slice or a program is unknown, ConfigError where the
+    mesh does not fit the slice.
     """
     slice_ = parse_topology(topology)
     devices = _topology_devices(slice_)
@@ -69,16 +77,17 @@ def compile_report(
     with jax.set_mesh(mesh):
         step = StepPrograms(config, mesh, devices)
         lowerings, resident = step.lowerings(), step.resident_bytes()
-    programs: dict[str, dict[str, Any]] = {}
+    asked = _select_programs(lowerings, programs)
+    compiled: dict[str, dict[str, Any]] = {}
 
     def compile_all() -> Iterator[str]:
         with jax.set_mesh(mesh):  # a thread has its own
-            for place, (name, lower) in enumerate(lowerings.items(), start=1):
-                yield f"{name} ({place} of {len(lowerings)}): compiling"
+            for place, (name, lower) in enumerate(asked.items(), start=1):
+                yield f"{name} ({place} of {len(asked)}): compiling"
                 stats = _program_stats(lower, slice_.chip, step)
                 if name == "sampler":
                     stats["weights_bytes"] = step.sampler_weights_bytes
-                programs[name] = stats | _costs_per_token(name, stats, step)
+                compiled[name] = stats | _costs_per_token(name, stats, step)
                 yield _describe_program(peaks(name, stats), stats, slice_.chip)
 
     peaks = functools.partial(
@@ -90,7 +99,7 @@ def compile_report(
     with contextlib.suppress(KeyboardInterrupt):
         for line in iterate_in_thread(compile_all()):
             log(line)
-    done = dict(programs)
+    done = dict(compiled)
     phases = {name: peaks(name, stats) for name, stats in done.items()}
     return _make_report(
         config,
@@ -100,6 +109,20 @@ def compile_report(
         phases={name: phase for name, phase in phases.items() if phase},
         names=list(lowerings),
     )
+
+
+def _select_programs(
+    lowerings: Mapping[str, Callable[[], Any]], names: Collection[str]
+) -> dict[str, Callable[[], Any]]:
+    """Returns the lowerings of the programs named, or all. Raises UsageError."""
+    known = [*dict.fromkeys([*PROGRAMS, *lowerings])]
+    if unknown := [name for name in names if name not in known]:
+        raise UsageError(
+            f"--programs={','.join(unknown)} is none of {', '.join(known)}"
+        )
+    return {
+        name: lower for name, lower in lowerings.items() if not names or name in names
+    }
 
 
 def _make_report(

@@ -29,6 +29,21 @@ from rlvr_jax.sampler import SamplerLayout, sample
 from rlvr_jax.tokenizer import WordLevelTokenizer
 from rlvr_jax.types import Batch, Prompts, ReasoningFeatures
 
+# By name; a recipe runs some, and a probe of one's own may add others.
+PROGRAMS = (
+    "sampler",
+    "scorer",
+    "scorer_entropies",
+    "scorer_features",
+    "gradient",
+    "gradient_logged",
+    "update",
+    "reshard",
+    "probe_activations",
+    "probe_fit",
+    "probe_texts",
+)
+
 
 class StepPrograms:
     """The programs of a training step, on shapes alone."""

@@ -33,6 +33,7 @@ class Invocation:
     dry_run: bool
     compile_only: bool
     topology: str | None  # the TPU slice to plan or compile for
+    programs: tuple[str, ...]  # to compile, by name; empty: all
     lineage: "Lineage | None"  # the checkpoint that the run goes on from
 
 
@@ -69,6 +70,7 @@ def parse(argv: Sequence[str]) -> Invocation:
         dry_run=values.dry_run,
         compile_only=values.compile_only,
         topology=values.topology,
+        programs=tuple(values.programs),
         lineage=lineage,
     )
 
@@ -101,6 +103,12 @@ def _define_flags() -> flags.FlagValues:
     flags.DEFINE_string(
         "topology", None, "a TPU slice, such as v5e:4x4", flag_values=values
     )
+    flags.DEFINE_list(
+        "programs",
+        [],
+        "of --compile_only, these alone: sampler,gradient",
+        flag_values=values,
+    )
     flags.DEFINE_string(
         "continue_from",
         "",
@@ -125,6 +133,8 @@ def _find_faults(values: flags.FlagValues) -> Iterator[str]:
         yield (
             "--topology goes with one of --compile_only and --dry_run; add one of them"
         )
+    if values.programs and not values.compile_only:
+        yield "--programs goes with --compile_only; add it"
     if not values.workdir and not (
         values.dry_run or has_topology or values.compile_only
     ):

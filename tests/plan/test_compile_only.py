@@ -85,12 +85,13 @@ def compiled(monkeypatch, restored_signals):
     # A shell's background jobs, this gate perhaps, are born deaf to interrupts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    def run(stats):
+    def run(stats, **asked):
         numbers = iter(range(1, 100))
         monkeypatch.setattr(
             compile_only, "_program_stats", lambda *_, **__: stats(next(numbers))
         )
-        return compile_report(config, "v5e:2x4", log=told.append), told
+        report = compile_report(config, "v5e:2x4", log=told.append, **asked)
+        return report, told
 
     return run
 
@@ -152,6 +153,37 @@ def test_an_interrupt_before_anything_is_compiled_claims_nothing(compiled):
     report, _ = compiled(stats)
     left.set()
     assert (report["fits"], report["shrink"], report["programs"]) == (None, None, {})
+
+
+@pytest.mark.parametrize(("temporaries", "fits"), [(3, None), (20, False)])
+def test_programs_asked_for_by_name_are_compiled_alone(compiled, temporaries, fits):
+    """One of them this recipe, without a reference policy, does not run."""
+    report, told = compiled(
+        lambda _: STATS | {"temporary_bytes": temporaries << 30},
+        programs=("scorer", "gradient"),
+    )
+    assert told[0] == "gradient (1 of 1): compiling"
+    assert [*report["programs"]] == [*report["phases"]] == ["gradient"]
+    assert report["not_compiled"] == ["sampler", "update"]
+    assert report["fits"] is fits
+
+
+def test_a_program_that_there_is_not_is_refused(compiled):
+    with pytest.raises(UsageError, match="gradeint is none of sampler, scorer"):
+        compiled(lambda _: STATS, programs=("sampler", "gradeint"))
+
+
+def test_what_was_not_asked_for_is_no_interruption(monkeypatch, capsys):
+    """The process ends with another code only where a program asked for is missing."""
+    ended: list[int] = []
+    monkeypatch.setattr(compile_only.os, "_exit", ended.append)
+    monkeypatch.setattr(
+        compile_only, "compile_report", lambda *_, **__: {"not_compiled": ["update"]}
+    )
+    for programs in (("sampler",), ("sampler", "update"), ()):
+        compile_only.print_report(Config(), "v5e:2x2", programs=programs)
+    assert ended == [compile_only.INTERRUPTED] * 2
+    assert capsys.readouterr().err.count("not compiled: update") == 2
 
 
 def test_a_program_that_cannot_be_read_is_told_by_its_memory():

@@ -60,6 +60,14 @@ def test_a_command_line_is_read_whole(recipe):
     assert (asked.config.name, asked.config.train.steps) == ("seven", 7)
 
 
+def test_programs_are_those_of_a_compilation(recipe):
+    asked = [f"--config={recipe}", "--topology=v5e:2x2", "--programs=update,sampler"]
+    assert parse([*asked, "--compile_only"]).programs == ("update", "sampler")
+    assert _refusal(*asked, "--dry_run") == (
+        "--programs goes with --compile_only; add it"
+    )
+
+
 def test_defaults_run_every_stage(recipe):
     asked = parse([f"--config={recipe}", "--workdir=w"])
     assert (asked.stage, asked.dry_run) == ("all", False)

@@ -1,0 +1,210 @@
+"""How a step's gradients and decoding grow with batch, length, width and chips.
+
+COMPILED, not measured: one thing of a base is doubled and doubled again, and a line is
+fitted to the logarithms of a chip's FLOPs, bytes of memory and bytes sent. The base is
+configs/small.py on four chips with few layers, a small vocabulary and short texts,
+which compiles in seconds a program; so the exponents are those of small shapes.
+"""
+
+import dataclasses
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from benchmarks.step_costs import (
+    COSTS,
+    CompileCell,
+    decode_bytes,
+    load_cell,
+    step_costs,
+)
+from rlvr_jax.config import Config
+from rlvr_jax.plan.program_costs import ProgramCosts
+from rlvr_jax.plan.topology import parse_topology
+
+FACTORS = (1, 2, 4)
+# A slice of v5e by how often the base's four chips are in it.
+_SLICES = {1: "v5e:2x2", 2: "v5e:2x4", 4: "v5e:4x4"}
+_RECIPE = "small"
+SMALL_SHAPES: dict[str, Any] = {
+    "model.num_layers": 4,
+    "model.hidden_size": 512,
+    "model.intermediate_size": 2048,
+    "model.num_heads": 8,
+    "model.num_kv_heads": 2,
+    "model.max_seq_len": 128 + 256,
+    "pretrained.vocab_size": 8192,
+    "probe.layer": 2,
+    "train.batch_size": 32,
+    "train.grad_accum_steps": 4,
+    "train.sampling.max_new_tokens": 256,
+    "eval.sampling.max_new_tokens": 256,
+}
+AXES = ("batch", "length", "width", "devices", "slice")
+_ON_LARGER_SLICES = ("devices", "slice")
+_PROGRAMS = {"gradient": "gradients of a step", "sampler": "decoding of a step"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fit:
+    """How a program's costs on a chip grow with one thing; made by `fit_axis`.
+
+    `costs` are those of a whole step, at `values` of the thing; `exponents` are of
+    each field of ProgramCosts, None where a cost is 0.
+    """
+
+    program: str
+    axis: str
+    values: tuple[int, ...]
+    costs: tuple[ProgramCosts, ...]
+    exponents: dict[str, float | None]
+
+
+def vary_axis(axis: str, base: Config, factor: int) -> dict[str, Any]:
+    """Returns the overrides by which a base has `factor` times as much of one thing.
+
+    batch: prompts, in as many micro-batches. length: tokens of completions. width:
+    hidden and intermediate size and heads. devices: `mesh.fsdp`, with as many times
+    fewer micro-batches, so that a device's micro-batch is as large. slice: `mesh.data`
+    and prompts.
+    """
+    model, train = base.model, base.train
+    if axis == "batch":
+        return {"train.batch_size": train.batch_size * factor}
+    if axis == "length":
+        length = train.sampling.max_new_tokens
+        return {
+            "model.max_seq_len": model.max_seq_len + (factor - 1) * length,
+            "train.sampling.max_new_tokens": factor * length,
+        }
+    if axis == "width":
+        return {
+            "model.hidden_size": model.hidden_size * factor,
+            "model.intermediate_size": model.intermediate_size * factor,
+            "model.num_heads": model.num_heads * factor,
+            "model.num_kv_heads": model.num_kv_heads * factor,
+        }
+    if axis == "slice":
+        return {
+            "mesh.data": factor,
+            "train.batch_size": train.batch_size * factor,
+        }
+    return {
+        "mesh.fsdp": base.mesh.fsdp * factor,
+        "train.grad_accum_steps": max(1, train.grad_accum_steps // factor),
+    }
+
+
+def _value_of(axis: str, cell: str, config: Config) -> int:
+    if axis in _ON_LARGER_SLICES:
+        return parse_topology(cell.partition("@")[2]).num_chips
+    return {
+        "batch": config.train.batch_size,
+        "length": config.train.sampling.max_new_tokens,
+        "width": config.model.hidden_size,
+    }[axis]
+
+
+def axis_points(
+    axis: str, shapes: Mapping[str, Any], factors: Sequence[int] = FACTORS
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields the cells, with overrides, that have 1, 2 and 4 times as much."""
+    base = load_cell(f"{_RECIPE}@{_SLICES[1]}", shapes)
+    for factor in factors:
+        changed = vary_axis(axis, base, factor) if factor > 1 else {}
+        slice_ = _SLICES[factor if axis in _ON_LARGER_SLICES else 1]
+        yield f"{_RECIPE}@{slice_}", {**shapes, **changed}
+
+
+def fit_exponent(values: Sequence[float], costs: Sequence[float]) -> float | None:
+    """Returns the x of the least-squares line log cost = x log value + constant.
+
+    None where a cost is 0.
+    """
+    if min(costs) <= 0:
+        return None
+    slope, _ = np.polyfit(np.log(values), np.log(costs), 1)
+    return round(float(slope), 2)
+
+
+def fit_axis(
+    program: str,
+    axis: str,
+    *,
+    compile_cell: CompileCell,
+    shapes: Mapping[str, Any] = SMALL_SHAPES,
+    factors: Sequence[int] = FACTORS,
+) -> Fit:
+    """Returns how a program's costs grow with one thing.
+
+    Raises ValueError where a program has no costs: it did not fit, or no text of it
+    could be read.
+    """
+    values, costs = [], []
+    for cell, overrides in axis_points(axis, shapes, factors):
+        found, _ = step_costs(cell, overrides, (program,), compile_cell=compile_cell)
+        if program not in found:
+            raise ValueError(f"{program} of {cell} {overrides} has no costs")
+        values.append(_value_of(axis, cell, load_cell(cell, overrides)))
+        costs.append(found[program])
+    return Fit(
+        program=program,
+        axis=axis,
+        values=tuple(values),
+        costs=tuple(costs),
+        exponents={
+            name: fit_exponent(values, [getattr(each, name) for each in costs])
+            for name in COSTS
+        },
+    )
+
+
+def print_exponents(compile_cell: CompileCell) -> None:
+    """Prints each fit as a JSON line, and a table of all on standard error."""
+    fits = []
+    for program in _PROGRAMS:
+        for axis in AXES:
+            fits.append(fit_axis(program, axis, compile_cell=compile_cell))
+            print(json.dumps(dataclasses.asdict(fits[-1])), flush=True)
+    print(format_fits(fits), file=sys.stderr)
+
+
+def print_decode_exponents() -> None:
+    """Prints how a step's decode bytes grow with a thing, by hand, at full size."""
+    for axis in AXES:
+        values, moved = [], []
+        for cell, overrides in axis_points(axis, {}):
+            config = load_cell(cell, overrides)
+            parts = decode_bytes(config, parse_topology(cell.partition("@")[2]))
+            token = sum(parts.values()) - parts["cache_filled"]
+            values.append(_value_of(axis, cell, config))
+            moved.append(token * config.train.sampling.max_new_tokens)
+        exponent = fit_exponent(values, moved)
+        print(json.dumps({"axis": axis, "values": values, "hbm_bytes": exponent}))
+
+
+def format_fits(fits: Sequence[Fit]) -> str:
+    """Returns the fits as a Markdown table: exponents, and the points behind them."""
+    lines = [
+        "| of a chip | grows with | at | TFLOP | GB moved | GB sent "
+        "| exponents: FLOP, moved, sent |",
+        "|---|---|---|--:|--:|--:|--:|",
+    ]
+    for fit in fits:
+        points = [
+            " ".join(f"{getattr(each, name) / unit:.3g}" for each in fit.costs)
+            for name, unit in zip(COSTS, (1e12, 1e9, 1e9), strict=True)
+        ]
+        exponents = ", ".join(
+            "-" if fit.exponents[name] is None else f"{fit.exponents[name]:.2f}"
+            for name in COSTS
+        )
+        lines.append(
+            f"| {_PROGRAMS[fit.program]} | {fit.axis} "
+            f"| {' '.join(map(str, fit.values))} | {' | '.join(points)} "
+            f"| {exponents} |"
+        )
+    return "\n".join(lines)
