@@ -9,7 +9,7 @@ import dataclasses
 import math
 from typing import Annotated, Literal
 
-from job_jax.config import NON_EMPTY, CheckpointConfig, DecayRate, MeshConfig, Seed
+from job_jax.config import CheckpointConfig, DecayRate, MeshConfig, Seed
 from job_jax.schema import (
     ConfigSection,
     Constraint,
@@ -22,6 +22,8 @@ from job_jax.schema import (
 )
 
 Dtype = Literal["float32", "bfloat16"]
+# Of a layer: the stream before and after it, and what its two parts add.
+Hook = Literal["resid_post", "resid_pre", "mlp_out", "attn_out"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -119,11 +121,44 @@ class PairsConfig(ConfigSection):
     verify: bool = False  # read every shard and check its SHA-256 before training
     batch_size: PositiveInt = 4096  # pairs a step, over all devices
     positive: Literal["previous", "random"] = "previous"  # random: an earlier token
-    roles: Annotated[tuple[str, ...], NON_EMPTY] = ("response",)  # whose tokens pair
+    roles: tuple[str, ...] = ()  # whose tokens pair; (): response, where data have it
     max_norm_ratio: PositiveFloat = 10.0  # times the median norm; skips those above
     eval_fraction: Annotated[
         float, Constraint("lie in (0, 1)", lambda x: 0 < x < 1)
     ] = 0.05  # of the problems; half calibrate the threshold, half measure
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CaptureConfig(ConfigSection):
+    """Which model reads which text, and what is taken from it."""
+
+    model: str = ""  # a Hugging Face directory, or what the reader takes
+    text: str = ""  # a file of text, a .jsonl, or hub:NAME of a data set
+    hook: Hook = "resid_post"
+    context_size: NonNegativeInt = 0  # tokens a window; 0: the model's, 1,024 at most
+    batch_size: PositiveInt = 8  # windows a forward pass
+    compute_dtype: Dtype = "float32"  # of the model's weights and activations
+    max_documents: NonNegativeInt = 0  # from the first on; 0: all
+    text_field: str = "text"  # of .jsonl and hub: which key holds the document
+    subset: str = ""  # hub: of the data set
+    split: str = "train"  # hub
+    reader: str = "huggingface"  # or package.module:Class, a ModelReader
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StreamConfig(CaptureConfig):
+    """Training straight from a model, without a disk; model="": from pairs.path."""
+
+    layer: NonNegativeInt = 0  # counted from 0
+    buffer_tokens: PositiveInt = 65_536  # read at a time, and shuffled
+
+    def __post_init__(self) -> None:
+        """Refuses a model without a text, and a text without a model."""
+        super().__post_init__()
+        check(
+            bool(self.model) == bool(self.text),
+            f"model={self.model!r} and text={self.text!r}; give both, or neither",
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -164,6 +199,7 @@ class Config(ConfigSection):
     loss: LossConfig = LossConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     pairs: PairsConfig = PairsConfig()
+    stream: StreamConfig = StreamConfig()
     train: TrainConfig = TrainConfig()
     mesh: MeshConfig = MeshConfig(cpu_devices=1)  # large matmuls fill the cores
     checkpoint: CheckpointConfig = CheckpointConfig(every=1000)
@@ -178,6 +214,16 @@ class Config(ConfigSection):
             f"loss.group_weights={weights} does not fit "
             f"sae.group_fractions={groups}; give one "
             "weight a group",
+        )
+        check(
+            not (self.stream.model and self.pairs.path),
+            f"stream.model={self.stream.model} and pairs.path={self.pairs.path}: "
+            "activations come from a model or from a disk; leave one empty",
+        )
+        check(
+            not self.stream.model or self.stream.buffer_tokens > self.pairs.batch_size,
+            f"stream.buffer_tokens={self.stream.buffer_tokens} holds no batch of "
+            f"pairs.batch_size={self.pairs.batch_size} pairs; raise it",
         )
         rows, batch = self.loss.contrast_block_size, self.pairs.batch_size
         check(

@@ -44,9 +44,11 @@ from job_jax.steps import StageSteps, StopSignal
 from job_jax.workdir import Workdir
 from sae_jax import io
 from sae_jax.calibrate import calibrate_threshold
+from sae_jax.capture.stream import StreamedPairs
 from sae_jax.config import Config, PairsConfig
 from sae_jax.data import synthetic
 from sae_jax.data.pairs import PairSource, ShuffledPairs, format_counts
+from sae_jax.data.shard_index import describe_source
 from sae_jax.data.shards import ActivationShards
 from sae_jax.data.tokens import Documents
 from sae_jax.optimize import (
@@ -72,8 +74,9 @@ _MUTABLE_SECTIONS = ("mesh.", "log.", "checkpoint.")
 _USAGE = """\
 usage: python -m sae_jax.train --config=FILE --workdir=DIR [--config.a.b=v ...]
 
-Trains temporal sparse autoencoders on pairs of activations. Run again, it goes on where
-it stopped.
+Trains temporal sparse autoencoders on pairs of activations: from a disk (pairs.path) or
+straight from a model and a text (stream.model, stream.text). Run again, it goes on
+where it stopped.
 """
 
 
@@ -98,10 +101,15 @@ def _run_command(argv: Sequence[str]) -> None:
     stop = StopSignal()
     stop.install()
     mesh = make_mesh(config.mesh)
-    source, metadata = open_source(config.pairs, seed=config.seed)
+    if config.stream.model:
+        source: PairSource = StreamedPairs(config.stream, config.pairs, config.seed)
+        metadata = source.metadata
+    else:
+        source, metadata = open_source(config.pairs, seed=config.seed)
     check_batch(config.pairs.batch_size, mesh, "pairs.batch_size")
     workdir.write_config(config, device=describe_devices())
-    print(f"tokens left out: {format_counts(source.skipped)}", file=sys.stderr)
+    if source.skipped:
+        print(f"tokens left out: {format_counts(source.skipped)}", file=sys.stderr)
     with jax.set_mesh(mesh), MetricsWriter(workdir.path) as writer:
         summary = train(
             config,
@@ -133,12 +141,12 @@ def open_source(
     if config.verify:
         shards.verify()
     index = shards.index
-    metadata = {
-        "model_name": index.model,
-        "hook_name": index.hook,
-        "hf_hook_name": f"model.layers.{index.layer}",
-        "context_size": index.context_size,
-    }
+    metadata = describe_source(
+        model=index.model,
+        hook=index.hook,
+        layer=index.layer,
+        context_size=index.context_size,
+    )
     return ShuffledPairs(shards, config, seed=seed), metadata
 
 
@@ -177,7 +185,7 @@ def train(
             "k": config.sae.k,
             "l0": row["l0"]["calibrated"],
             "data_hash": source.data_hash,
-            "roles": list(config.pairs.roles),
+            "roles": list(source.roles),
             "run": config.name,
         }
         if is_primary():

@@ -126,20 +126,27 @@ class Block(nnx.Module):
 
     def residual_and_mlp(self, x_BTD: jax.Array, mixed_BTNH: jax.Array) -> jax.Array:
         """Returns the residual stream with attention's output and the MLP's added."""
+        x_BTD = x_BTD + self.attention_output(mixed_BTNH)
+        return with_logical_constraint(
+            x_BTD + self.mlp_output(x_BTD), "batch", sequence_axis(self.config), None
+        )
+
+    def attention_output(self, mixed_BTNH: jax.Array) -> jax.Array:
+        """Returns what attention adds to the residual stream, [B, T, D]."""
         B, T, N, H = mixed_BTNH.shape
-        mixed_BTX = mixed_BTNH.reshape(B, T, N * H)
-        added_BTD = linear(mixed_BTX, self.out)
+        added_BTD = linear(mixed_BTNH.reshape(B, T, N * H), self.out)
         if self.config.use_post_norms:
             added_BTD = self.attention_post_norm(added_BTD)
-        x_BTD = x_BTD + self._scatter_tokens(added_BTD)
+        return self._scatter_tokens(added_BTD)
+
+    def mlp_output(self, x_BTD: jax.Array) -> jax.Array:
+        """Returns what the MLP adds to the residual stream, [B, T, D]."""
         normed_BTD = self._gather_tokens(self.mlp_norm(x_BTD))
         gated_BTF = self._activation(linear(normed_BTD, self.gate))
         added_BTD = linear(gated_BTF * linear(normed_BTD, self.up), self.down)
         if self.config.use_post_norms:
             added_BTD = self.mlp_post_norm(added_BTD)
-        return with_logical_constraint(
-            x_BTD + added_BTD, "batch", sequence_axis(self.config), None
-        )
+        return added_BTD
 
     def _gather_tokens(self, x_BTD: jax.Array) -> jax.Array:
         """Returns x with all tokens on every device, as products with weights need."""

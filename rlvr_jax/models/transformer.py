@@ -137,6 +137,15 @@ class Transformer(nnx.Module):
         logits_BTV = logits_CV.reshape(B, T, self.vocab_size)
         return soft_cap(logits_BTV, self.config.final_logit_softcap)
 
+    def embed(self, tokens_BT: jax.Array) -> Float[Array, " B T D"]:
+        """Returns the residual stream before the first layer."""
+        config = self.config
+        table_VD = with_logical_constraint(self.embedding[...], "vocab", None)
+        x_BTD = look_up(table_VD, tokens_BT).astype(config.compute_dtype)
+        if config.scale_embeddings:
+            x_BTD = x_BTD * jnp.asarray(config.hidden_size**0.5, x_BTD.dtype)
+        return with_logical_constraint(x_BTD, "batch", sequence_axis(config), None)
+
     def cast_layers(self) -> Any:
         """Returns the layers' parameters in the compute dtype, as passes take them.
 
@@ -368,11 +377,7 @@ class Transformer(nnx.Module):
         ) -> tuple[jax.Array, Any]:
             return step(nnx.merge(graphdef, state), x_BTD, context, layer_input)
 
-        table_VD = with_logical_constraint(self.embedding[...], "vocab", None)
-        x_BTD = look_up(table_VD, tokens_BT).astype(config.compute_dtype)
-        if config.scale_embeddings:
-            x_BTD = x_BTD * jnp.asarray(config.hidden_size**0.5, x_BTD.dtype)
-        x_BTD = with_logical_constraint(x_BTD, "batch", sequence_axis(config), None)
+        x_BTD = self.embed(tokens_BT)
         x_BTD, captured, outputs = (
             scan_layers if config.scan_layers else unroll_layers
         )(

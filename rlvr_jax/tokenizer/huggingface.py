@@ -53,6 +53,11 @@ class HuggingFaceTokenizer:
         self._tokenizer = _read_tokenizer(directory)
         ids = self._tokenizer.get_vocab()
         self.vocab_size = 1 + max(ids.values())
+        self.special_ids = frozenset(
+            number
+            for number, token in self._tokenizer.added_tokens_decoder.items()
+            if token.special
+        )
         special = {
             token.content for token in self._tokenizer.added_tokens_decoder.values()
         }
@@ -90,6 +95,23 @@ class HuggingFaceTokenizer:
             skip_special_tokens=True,
             clean_up_tokenization_spaces=False,
         )
+
+    def token_texts(self) -> list[str]:
+        """Returns the text of each id as it stands within a text.
+
+        Each is decoded behind another token, since decoders drop the space with which a
+        text begins. Special tokens are spelled out; ids that the tokenizer does not
+        know are "<5>".
+        """
+        backend = self._tokenizer.backend_tokenizer
+        before = self.encode("a")[-1:]
+        start = len(backend.decode(before))
+        texts = backend.decode_batch([[*before, i] for i in range(self.vocab_size)])
+        added = self._tokenizer.added_tokens_decoder
+        return [
+            added[i].content if i in added else text[start:] or f"<{i}>"
+            for i, text in enumerate(texts)
+        ]
 
     def _bos_ids(self, directory: Path) -> list[int]:
         """Returns the id of the beginning-of-sequence token if texts begin with it.

@@ -7,7 +7,7 @@ what the interrupted one would have read.
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, Protocol
 
 import grain
@@ -22,12 +22,13 @@ from sae_jax.data.tokens import (
     filter_tokens,
     iter_documents,
     mark_duplicates,
+    resolve_roles,
 )
 from sae_jax.types import Pairs
 
 # Streams of random numbers under one seed.
-_ORDER, _POSITIVE, _EVAL_SPLIT = range(3)
-_MAX_EVAL_TOKENS = 1 << 16  # held-out tokens that are measured; more say little more
+ORDER, POSITIVE, _EVAL_SPLIT = range(3)
+MAX_EVAL_TOKENS = 1 << 16  # held-out tokens that are measured; more say little more
 _PREFETCH = grain.ReadOptions(num_threads=1, prefetch_buffer_size=4)
 
 
@@ -112,8 +113,13 @@ class PairSource(Protocol):
         ...
 
     @property
+    def roles(self) -> Sequence[str]:
+        """Returns the roles whose tokens are trained on."""
+        ...
+
+    @property
     def skipped(self) -> Mapping[str, int]:
-        """Returns how many tokens were skipped, by reason."""
+        """Returns how many tokens were skipped, by reason, as far as it is known."""
         ...
 
     def iter_batches(self, first: int, total: int) -> Iterator[Pairs]:
@@ -156,6 +162,7 @@ class ShuffledPairs:
         self._data = data
         self._config = config
         self._seed = seed
+        self.roles = resolve_roles(data, config)
         usable_N, skipped = filter_tokens(data, config)
         duplicate_N = mark_duplicates(data)
         self._usable_N = usable_N & ~duplicate_N
@@ -203,7 +210,7 @@ class ShuffledPairs:
             pair_B[in_epoch_B] = self._order(epoch)[
                 index_B[in_epoch_B] % self.num_pairs
             ]
-        draw_B = np.random.default_rng([self._seed, _POSITIVE, step]).random(size)
+        draw_B = np.random.default_rng([self._seed, POSITIVE, step]).random(size)
         return self._read(pair_B, draw_B)
 
     def iter_batches(self, first: int, total: int) -> Iterator[Pairs]:
@@ -226,7 +233,7 @@ class ShuffledPairs:
         counted_N = self._usable_N & np.isin(self._data.column("problem"), problem_Q)
         document_S = np.unique(sequence_N[counted_N])
         tokens_S = np.bincount(sequence_N)[document_S].cumsum()
-        count = max(1, int(np.searchsorted(tokens_S, _MAX_EVAL_TOKENS, side="right")))
+        count = max(1, int(np.searchsorted(tokens_S, MAX_EVAL_TOKENS, side="right")))
         return iter_documents(self._data, self._usable_N, document_S[:count])
 
     def _read(
@@ -243,7 +250,7 @@ class ShuffledPairs:
         )
 
     def _permutation(self, epoch: int) -> Int[np.ndarray, " M"]:
-        return np.random.default_rng([self._seed, _ORDER, epoch]).permutation(
+        return np.random.default_rng([self._seed, ORDER, epoch]).permutation(
             self.num_pairs
         )
 
@@ -253,7 +260,7 @@ class ShuffledPairs:
             raise ConfigError(
                 f"pairs.batch_size={self._config.batch_size} exceeds the "
                 f"{self.num_pairs} "
-                f"pairs that pairs.roles={self._config.roles} and the filters leave "
+                f"pairs that pairs.roles={self.roles} and the filters leave "
                 f"(left out: {format_counts(self.skipped)}; tokens by role: "
                 f"{format_counts(self._tokens_by_role())}); lower it, or give more data"
             )

@@ -11,7 +11,8 @@ A shard file of n tokens is its columns one after another, without gaps, each in
 row-major little-endian order, so that every column is memory-mapped where it lies:
 
     sequence      int32 [n]     number of the token's sequence (document), from 0
-    problem       int32 [n]     index into `problems`; no column where that is empty
+    problem       int32 [n]     index into `problems`, or a number below `num_problems`;
+                                no column where neither tells of any
     token_id      int32 [n]     what the policy read, or wrote, at this position
     norm          float32 [n]   Euclidean norm of the row; NaN or infinite: unusable
     FACTOR        int32 [n]     a column for each name in `factors`, in that order
@@ -28,13 +29,15 @@ index.json holds exactly
     roles         names, such as ["prompt", "response"]
     factors       names of labels, such as ["step", "direction"]; may be empty
     problems      ids of the problems that the sequences answer, or empty: then nothing
-                  is known of them, and each sequence is a problem of its own
+                  is known of them, and each sequence is a problem of its own, unless
+    num_problems  above 0: problems have numbers from 0 on, and no ids
     vocabulary    the text of each token id, from 0; may be empty
     tokens, sequences, context_size   totals, and the tokens of the longest sequence
     data_hash     SHA-256 of the shards' hexadecimal SHA-256, joined: the data's name
     shards        per file: file, tokens, bytes, sha256
 
-Format 1 is the same without `problems` and `vocabulary`; it is still read.
+Format 1 is the same without `problems` and `vocabulary`; it is still read, and so are
+data without `num_problems`.
 """
 
 import dataclasses
@@ -81,6 +84,7 @@ class ShardIndex:
     roles: tuple[str, ...]
     factors: tuple[str, ...]
     problems: tuple[str, ...] = ()
+    num_problems: int = 0
     vocabulary: tuple[str, ...] = ()
     tokens: int = 0
     sequences: int = 0
@@ -88,12 +92,17 @@ class ShardIndex:
     data_hash: str = ""
     shards: tuple[dict[str, Any], ...] = ()
 
+    @property
+    def has_problems(self) -> bool:
+        """Returns whether tokens say which problem their sequence is of."""
+        return bool(self.problems) or self.num_problems > 0
+
     def columns(self) -> dict[str, tuple[np.dtype[Any], int]]:
         """Returns each column's type and entries per token, in the file's order."""
         int32, uint8 = np.dtype("<i4"), np.dtype("u1")
         return {
             "sequence": (int32, 1),
-            **({"problem": (int32, 1)} if self.problems else {}),
+            **({"problem": (int32, 1)} if self.has_problems else {}),
             "token_id": (int32, 1),
             "norm": (np.dtype("<f4"), 1),
             **dict.fromkeys(self.factors, (int32, 1)),
@@ -148,3 +157,20 @@ def combined_hash(shards: Sequence[Mapping[str, Any]]) -> str:
     """Returns the data set's hash, of its shards' hashes in their order."""
     joined = "".join(shard["sha256"] for shard in shards)
     return hashlib.sha256(joined.encode()).hexdigest()
+
+
+def describe_source(
+    *, model: str, hook: str, layer: int, context_size: int
+) -> dict[str, Any]:
+    """Returns what an autoencoder is saved with of the activations it learned.
+
+    `hf_hook_name`, the module whose output they are in Hugging Face's models, is known
+    of the stream after a layer alone: what is added to it, families name differently.
+    """
+    names = {"hf_hook_name": f"model.layers.{layer}"} if "resid_post" in hook else {}
+    return {
+        "model_name": model,
+        "hook_name": hook,
+        **names,
+        "context_size": context_size,
+    }

@@ -158,17 +158,14 @@ class ShardWriter:
             self._close_shard()
 
     def _close_shard(self) -> None:
-        name = f"shard_{len(self._shards):05d}.bin"
-        digest, size = hashlib.sha256(), 0
-        with (self._partial / name).open("wb") as file:
-            for column, (kind, _) in self._index_now().columns().items():
-                parts = [columns[column] for columns in self._pending]
-                data = np.concatenate(parts).astype(kind).tobytes()
-                file.write(data)
-                digest.update(data)
-                size += len(data)
-        entry = {"file": name, "tokens": self._pending_tokens, "bytes": size}
-        self._shards.append({**entry, "sha256": digest.hexdigest()})
+        columns = {
+            name: np.concatenate([part[name] for part in self._pending])
+            for name in self._index_now().columns()
+        }
+        number = len(self._shards)
+        self._shards.append(
+            write_shard(self._partial, self._index_now(), columns, number=number)
+        )
         self._pending, self._pending_tokens = [], 0
 
     def _index_now(self) -> ShardIndex:
@@ -207,6 +204,26 @@ class ShardWriter:
         self._partial.rename(self._directory)
 
 
+def write_shard(
+    directory: pathlib.Path,
+    index: ShardIndex,
+    columns: Mapping[str, np.ndarray[Any, Any]],
+    *,
+    number: int,
+) -> dict[str, Any]:
+    """Writes the columns of n tokens as a shard; returns its entry in the index."""
+    name = f"shard_{number:05d}.bin"
+    digest, size = hashlib.sha256(), 0
+    with (directory / name).open("wb") as file:
+        for column, (kind, _) in index.columns().items():
+            data = np.ascontiguousarray(columns[column], dtype=kind)
+            file.write(data.view(np.uint8).data)
+            digest.update(data.view(np.uint8).data)
+            size += data.nbytes
+    entry = {"file": name, "tokens": len(columns["activations"]), "bytes": size}
+    return {**entry, "sha256": digest.hexdigest()}
+
+
 class ActivationShards:
     """A data set opened for reading; the activations stay on disk, memory-mapped.
 
@@ -241,7 +258,7 @@ class ActivationShards:
 
         Where the data name no problems, each sequence is the problem of its tokens.
         """
-        if name == "problem" and not self.index.problems:
+        if name == "problem" and not self.index.has_problems:
             return self.column("sequence")
         if name == "activations" or name not in self.index.columns():
             others = [c for c in self.index.columns() if c != "activations"]

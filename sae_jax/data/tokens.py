@@ -12,6 +12,7 @@ from sae_jax.config import PairsConfig
 
 # Tokens of documents held at once: f of 1024 tokens and 16k latents is 64 MiB.
 _BLOCK = 1024
+_WRITTEN = "response"  # the role of what a policy wrote
 
 
 class TokenData(Protocol):
@@ -150,12 +151,11 @@ def filter_tokens(
     (18, {'role': 0, 'special': 0, 'non_finite': 0, 'high_norm': 0})
     """
     role_N, norm_N = data.column("role"), data.column("norm")
-    roles = config.roles
-    present = [n for i, n in enumerate(data.role_names) if (role_N == i).any()]
+    roles, present = resolve_roles(data, config), _present_roles(data)
     if missing := [name for name in roles if name not in present]:
         raise ConfigError(
             f"pairs.roles={roles}: no token has the role {missing[0]!r}; the data have "
-            f"{present}"
+            f"{list(present)}"
         )
     role_ids = [data.role_names.index(name) for name in roles]
     finite_N = np.isfinite(norm_N)
@@ -174,6 +174,21 @@ def filter_tokens(
     )
     drop("high_norm", finite_N & (norm_N > limit))
     return usable_N, skipped
+
+
+def resolve_roles(data: TokenData, config: PairsConfig) -> tuple[str, ...]:
+    """Returns the roles whose tokens count.
+
+    By default, what the policy wrote ("response"); of data that know no such role, such
+    as plain text, all tokens.
+    """
+    written = tuple(name for name in data.role_names if name == _WRITTEN)
+    return config.roles or written or _present_roles(data)
+
+
+def _present_roles(data: TokenData) -> tuple[str, ...]:
+    role_ids = np.unique(data.column("role"))
+    return tuple(data.role_names[role] for role in role_ids)
 
 
 def mark_duplicates(data: TokenData) -> Bool[np.ndarray, " N"]:

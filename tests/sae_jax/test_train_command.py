@@ -1,6 +1,7 @@
 """`python -m sae_jax.train`: what it leaves, what it refuses, how it goes on."""
 
 import contextlib
+import dataclasses
 import json
 import shutil
 import signal
@@ -13,6 +14,7 @@ from recording import knobs, record_reads
 
 from job_jax.command import StoppedError
 from job_jax.config import CheckpointConfig, MeshConfig
+from job_jax.config_io import to_json
 from job_jax.files import latest_step
 from job_jax.mesh import make_mesh
 from job_jax.metrics import MetricsWriter
@@ -20,6 +22,7 @@ from job_jax.schema import ConfigError
 from job_jax.steps import StopSignal
 from job_jax.workdir import Workdir
 from sae_jax import io
+from sae_jax.capture.stream import StreamedPairs
 from sae_jax.config import (
     Config,
     LogConfig,
@@ -27,6 +30,7 @@ from sae_jax.config import (
     OptimizerConfig,
     PairsConfig,
     SAEConfig,
+    StreamConfig,
     TrainConfig,
 )
 from sae_jax.data.pairs import ShuffledPairs
@@ -360,9 +364,49 @@ def test_sigterm_saves_and_exits_75(shards, tmp_path):
     assert reported == [n for n in range(1, saved + 1) if n % 3 == 0 or n % 5 == 0]
 
 
-def test_every_field_of_the_config_is_read(command, shards):
+def streamed(text):
+    """Returns a recipe that trains straight from the model of `readers_of_tests`."""
+    words = (" ".join(f"w{(5 * d + i * i) % 83}" for i in range(30)) for d in range(30))
+    text.write_text("\n\n".join(words))
+    stream = StreamConfig(
+        model="toy",
+        text=str(text),
+        layer=3,
+        hook="mlp_out",
+        reader="readers_of_tests:WordSums",
+        buffer_tokens=200,
+    )
+    pairs = PairsConfig(batch_size=32, eval_fraction=0.5)
+    return dataclasses.replace(recipe(""), stream=stream, pairs=pairs)
+
+
+def test_a_run_straight_from_a_model_goes_on_as_one_never_cut(tmp_path):
+    config = streamed(tmp_path / "text.txt")
+
+    def train_on(name, stop=None):
+        source = StreamedPairs(config.stream, config.pairs, config.seed)
+        return run(tmp_path / name, config, source=source, stop=stop)
+
+    train_on("whole")
+    with pytest.raises(StoppedError):
+        train_on("cut", StopAfter(7))
+    train_on("cut")
+    assert outcome(tmp_path / "cut") == outcome(tmp_path / "whole")
+    last = lines(tmp_path / "whole")[-1]
+    assert last["seed0/fve"] > 0.3  # it learns the model's own activations
+
+
+def test_every_field_of_the_config_is_read(command, shards, tmp_path):
     """A field that no run reads is a knob that turns nothing."""
+    straight = tmp_path / "config.json"
+    config = dataclasses.replace(streamed(tmp_path / "text.txt"), seed=78)
+    straight.write_text(json.dumps({"config": to_json(config)}))
     with record_reads() as reads:
         # A seed of its own: programs that other tests have traced read nothing more.
         assert command("seed=77").code == 0
+        assert main([f"--config={straight}", f"--workdir={tmp_path / 'b'}"]) == 0
     assert knobs(recipe(shards)) - reads == set()
+    saved = io.load_record(tmp_path / "b" / "sae").metadata
+    assert saved["hook_name"] == "blocks.3.hook_mlp_out"
+    assert "hf_hook_name" not in saved
+    assert (saved["model_name"], saved["roles"]) == ("toy", ["text"])

@@ -1,0 +1,84 @@
+"""Hugging Face decoders as `sae_jax` reads them: documents in, activations out.
+
+This is what `python -m sae_jax.collect` opens by default, the `ModelReader` of
+`sae_jax.capture.reader`. sae_jax knows it by its name alone.
+"""
+
+import functools
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from job_jax.config import MeshConfig
+from job_jax.files import fingerprint
+from job_jax.mesh import make_mesh
+from rlvr_jax.models.hooks import read_hook
+from rlvr_jax.models.huggingface import abstract_policy, load_hf
+from rlvr_jax.models.transformer import Transformer
+from rlvr_jax.tokenizer.huggingface import HuggingFaceTokenizer
+
+
+class HuggingFaceReader:
+    """A Hugging Face directory of any supported family, on the first device.
+
+    config.json and tokenizer are read at once, weights when they are first needed, in
+    `dtype` (float32 or bfloat16), which is also that of the computation. Raises
+    ConfigError on files that are missing, damaged or of no supported family.
+    """
+
+    def __init__(self, path: str, *, dtype: str):
+        self._directory = Path(path)
+        self._dtype = dtype
+        config = abstract_policy(self._directory, dtype="float32").config
+        self._tokenizer = HuggingFaceTokenizer(self._directory)
+        self.name = path
+        self.width = config.hidden_size
+        self.num_layers = config.num_layers
+        self.max_tokens = config.max_seq_len
+        self.prefix_ids = tuple(self._tokenizer.encode_prompt(""))
+        self.special_ids = self._tokenizer.special_ids | set(self.prefix_ids)
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Returns a hash that tells this model's files from any other's."""
+        names = ("config.json", "tokenizer.json", "*.safetensors")
+        files = sorted(f for name in names for f in self._directory.glob(name))
+        parts = [f"{file.name} {fingerprint(file)}" for file in files]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+    @functools.cached_property
+    def vocabulary(self) -> tuple[str, ...]:
+        """Returns the text of each token id as it stands within a text."""
+        return tuple(self._tokenizer.token_texts())
+
+    def encode(self, text: str) -> list[int]:
+        """Returns the ids of a document, without special tokens before or after."""
+        return self._tokenizer.encode(text)
+
+    def read(
+        self,
+        tokens: Int[np.ndarray, "B T"],
+        lengths: Int[np.ndarray, " B"],
+        *,
+        hook: str,
+        layers: Sequence[int],
+    ) -> tuple[Float[Array, "B T D"], ...]:
+        """Returns what is at a hook of each of these layers: `hooks.read_hook`.
+
+        Rows are padded on the right; what stands beyond their lengths is arbitrary.
+        """
+        mask = np.arange(tokens.shape[1])[None] < lengths[:, None]
+        with jax.set_mesh(self._mesh):
+            return read_hook(self._policy, tokens, mask, hook=hook, layers=layers)
+
+    @functools.cached_property
+    def _mesh(self) -> jax.sharding.Mesh:
+        return make_mesh(MeshConfig(), jax.devices()[:1])
+
+    @functools.cached_property
+    def _policy(self) -> Transformer:
+        return load_hf(self._directory, dtype=self._dtype, mesh=self._mesh)

@@ -1,0 +1,1 @@
+"""Activations of any model on any text: onto a disk, or straight into training."""

@@ -1,0 +1,223 @@
+"""`python -m sae_jax.collect --model=DIR --text=FILE --layers=8,16 --out=OUT`.
+
+Writes a model's activations on a text: a folder a layer, OUT/layer_8 and so on, each a
+data set as `sae_jax.data.shard_index` describes it, which `sae_jax.train` reads without
+further flags. One forward pass serves all layers.
+
+This command knows no model. What reads one is a `ModelReader`, found by name; why, and
+how to bring one, is told in `sae_jax.capture.reader`.
+
+Exit code 0: done; 1: failed; 2: bad usage; 75: stopped by a signal. Run again, it goes
+on behind the last complete shard, and leaves the files that one run would have left.
+"""
+
+import dataclasses
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import get_args
+
+from absl import flags
+
+from job_jax.command import UsageError, parse_flags, run_command
+from job_jax.metrics import Progress
+from job_jax.steps import StopSignal
+from sae_jax.capture.collection import Collection
+from sae_jax.capture.parts import ROLES, Part, iter_parts
+from sae_jax.capture.reader import HOOKS, hook_name
+from sae_jax.capture.source import CaptureSource
+from sae_jax.config import CaptureConfig, Dtype
+from sae_jax.data.shard_index import DTYPES, ShardIndex
+
+# Values in a shard of one layer, tokens times width: 256 MiB in bfloat16.
+_SHARD_VALUES = 1 << 27
+_PROGRESS_LINES = 200  # at most, of a whole collection
+
+_USAGE = """\
+usage: python -m sae_jax.collect --model=DIR --text=FILE --layers=8,16 --out=DIR
+
+Writes what a model computes on a text, several layers in one pass: a folder a layer,
+from which `python -m sae_jax.train` learns. Run again after it was killed, it goes on.
+
+flags:"""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Returns the exit code of the command."""
+    return run_command(lambda: _run_command(argv), (OSError,))
+
+
+def _run_command(argv: Sequence[str]) -> None:
+    values = _define_flags()
+    required = ("model", "text", "layers", "out")
+    parse_flags(argv, values, usage=_USAGE, required=required)
+    layers = _parse_layers(values.layers)
+    names = [field.name for field in dataclasses.fields(CaptureConfig)]
+    config = CaptureConfig(**{name: values[name].value for name in names})
+    stop = StopSignal()
+    stop.install()
+    source = CaptureSource.open(config, layers, prefix="--")
+    shard_tokens = values.shard_tokens or max(1, _SHARD_VALUES // source.reader.width)
+    collection = open_collection(
+        source, Path(values.out), dtype=values.dtype, shard_tokens=shard_tokens
+    )
+    collect(source, collection, dtype=values.dtype, part_tokens=shard_tokens, stop=stop)
+    done = collection.progress
+    folders = [str(collection.folder(layer)) for layer in layers]
+    print(
+        json.dumps(
+            {
+                "activations": folders,
+                "documents": done.document + 1,
+                "tokens": done.tokens,
+            }
+        )
+    )
+
+
+def open_collection(
+    source: CaptureSource, out: Path, *, dtype: str, shard_tokens: int
+) -> Collection:
+    """Returns the collection in a directory: a new one, or as far as it has come.
+
+    Raises ShardError where the directory holds anything else.
+    """
+    indexes = {
+        layer: ShardIndex(
+            width=source.reader.width,
+            dtype=dtype,
+            layer=layer,
+            hook=hook_name(source.config.hook, layer),
+            model=source.reader.name,
+            roles=ROLES,
+            factors=(),
+            num_problems=1,  # documents: more are counted once all are read
+            vocabulary=tuple(source.reader.vocabulary),
+        )
+        for layer in source.layers
+    }
+    settings = {"dtype": dtype, "shard_tokens": shard_tokens}
+    return Collection(out, source.identity() | settings, indexes)
+
+
+def collect(
+    source: CaptureSource,
+    collection: Collection,
+    *,
+    dtype: str,
+    part_tokens: int,
+    stop: StopSignal,
+) -> None:
+    """Reads and writes what the collection still lacks, a shard of each layer a part.
+
+    Raises StoppedError between two passes if a signal came.
+    """
+    if collection.progress.finished:
+        return
+    shown = _CollectProgress(source.num_documents, collection.progress.document)
+    windows = (
+        window
+        for window in source.windows(collection.progress.document)
+        if collection.lacks(window)
+    )
+    for part in iter_parts(windows, part_tokens=part_tokens):
+
+        def after_batch(tokens: int, part: Part = part) -> None:
+            shown.update(part, tokens)
+            stop.check()
+
+        values = source.read(part, dtype=DTYPES[dtype], after_batch=after_batch)
+        by_layer = dict(zip(source.layers, values, strict=True))
+        collection.add(part, by_layer, source.reader)
+    shown.close()
+    collection.finish()
+
+
+class _CollectProgress:
+    """Shows documents, tokens a second and the time left, in 200 lines at most."""
+
+    def __init__(self, total: int, start: int):
+        self._progress = Progress("collect", total, every=1, start=start)
+        self._step = max(1, total // _PROGRESS_LINES)
+        self._shown = start
+        self._new_tokens = self._of_part = 0
+
+    def update(self, part: Part, tokens: int) -> None:
+        """Says that so many tokens of a part are read, the same part's or the next's.
+
+        Its documents are read by length, so they count by their tokens.
+        """
+        self._new_tokens += tokens - self._of_part
+        self._of_part = tokens % part.tokens
+        first, last = part.windows[0].document, part.windows[-1].document
+        documents = first + (last + 1 - first) * tokens // part.tokens
+        if documents - self._shown >= self._step or tokens == part.tokens:
+            self._progress.update(documents, {}, tokens=self._new_tokens)
+            self._shown, self._new_tokens = documents, 0
+
+    def close(self) -> None:
+        """Leaves the last line standing."""
+        self._progress.close()
+
+
+def _parse_layers(texts: Sequence[str]) -> tuple[int, ...]:
+    try:
+        layers = tuple(int(text) for text in texts)
+    except ValueError as error:
+        raise UsageError(
+            f"--layers={','.join(texts)}: write numbers, such as 8,16"
+        ) from error
+    if len(set(layers)) < len(layers):
+        raise UsageError(f"--layers={','.join(texts)} names a layer twice")
+    return tuple(sorted(layers))
+
+
+def _define_flags() -> flags.FlagValues:
+    """Returns the flags: those of a CaptureConfig, with its defaults, and our own."""
+    values, default = flags.FlagValues(), CaptureConfig()
+    for name, text in {
+        "model": "a Hugging Face directory, or what --reader takes",
+        "text": "a file of text (a document a paragraph), a .jsonl (one a line), or "
+        "hub:NAME",
+        "reader": "huggingface, or package.module:Class of your own",
+        "text_field": "of .jsonl and hub: which key holds the document",
+        "subset": "hub: of the data set",
+        "split": "hub",
+    }.items():
+        flags.DEFINE_string(name, vars(default)[name], text, flag_values=values)
+    for name, text in {
+        "context_size": "tokens of a window; longer documents are read in several; 0: "
+        "as many as the model takes, 1,024 at most",
+        "batch_size": "windows a forward pass",
+        "max_documents": "from the first on; 0: all",
+    }.items():
+        flags.DEFINE_integer(name, vars(default)[name], text, flag_values=values)
+    for name, choices, text in (
+        (
+            "hook",
+            HOOKS,
+            "the stream after or before a layer, or what a part of it adds",
+        ),
+        ("compute_dtype", get_args(Dtype), "of the model's weights and activations"),
+    ):
+        flags.DEFINE_enum(name, vars(default)[name], choices, text, flag_values=values)
+    flags.DEFINE_list("layers", [], "counted from 0, such as 8,16", flag_values=values)
+    flags.DEFINE_string(
+        "out", None, "the directory to write, or to go on with", flag_values=values
+    )
+    flags.DEFINE_enum(
+        "dtype", "bfloat16", tuple(DTYPES), "of the rows on disk", flag_values=values
+    )
+    flags.DEFINE_integer(
+        "shard_tokens",
+        0,
+        "tokens of a file, lost at most where it is killed; 0: 256 MiB of a layer",
+        0,
+        flag_values=values,
+    )
+    return values
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
