@@ -125,11 +125,13 @@ def collect(
 
         def after_batch(tokens: int, part: Part = part) -> None:
             shown.update(part, tokens)
-            stop.check()
+            if tokens < part.tokens:
+                stop.check()
 
         values = source.read(part, dtype=DTYPES[dtype], after_batch=after_batch)
         by_layer = dict(zip(source.layers, values, strict=True))
         collection.add(part, by_layer, source.reader)
+        stop.check()
     shown.close()
     collection.finish()
 

@@ -25,19 +25,22 @@ class WordSums:
 
     def encode(self, text):
         known = {"odd": ODD, "nan": 3}
-        return [known.get(w, 4 + sum(w.encode()) % 190) for w in text.split()]
+        return [known.get(w, 4 + _number(w) % 190) for w in text.split()]
 
     def read(self, tokens, lengths, *, hook, layers):
         self.asked += len(tokens)
         return tuple(values(tokens, hook, layer) for layer in layers)
 
 
+def _number(word):
+    return int(word[1:]) if word[1:].isdigit() else sum(word.encode())
+
+
 def values(tokens, hook, layer):
     """Returns the activations [..., T, D] of rows of ids [..., T]."""
     scale = 1.0 + layer + 10 * HOOKS.index(hook)
-    angle = (np.cumsum(tokens, axis=-1)[..., None] + tokens[..., None]) * np.arange(
-        1, WIDTH + 1
-    )
+    place = np.cumsum(tokens, axis=-1) + 0.618 * tokens
+    angle = place[..., None] * np.arange(1, WIDTH + 1)
     found = (scale * (2 + np.sin(angle))).astype(np.float32)
     return np.where(tokens[..., None] == 3, np.float32(np.nan), found)
 

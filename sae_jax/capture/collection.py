@@ -143,7 +143,8 @@ class Collection:
     def _read_progress(self) -> Progress:
         path = self._directory / RECORD
         if not path.is_file():
-            if self._directory.exists() and any(self._directory.iterdir()):
+            names = {p.name for p in self._directory.glob("*")}
+            if names - {f"{RECORD}.partial"}:  # which one killed at once has left
                 raise ShardError(
                     f"{self._directory} holds other files; name another directory"
                 )

@@ -6,7 +6,7 @@
 Models, weights and rows are those of family_models.py and family_goldens.json. Forward
 hooks take each layer's input and output, and what its two parts add; the streams must
 be those of `output_hidden_states`, and the parts' sum the layer. Of each vector, every
-fourth coordinate is kept, at the second and the last token of each row.
+fourth coordinate is kept, at the last token of each row.
 """
 
 import json
@@ -77,9 +77,10 @@ def main() -> None:
         families[family] = {
             name: [
                 [
-                    np.round(layer[b, at, COORDINATES].astype(float), 5).tolist()
+                    np.round(
+                        layer[b, length - 1, COORDINATES].astype(float), 5
+                    ).tolist()
                     for b, length in enumerate(LENGTHS)
-                    for at in (1, length - 1)
                 ]
                 for layer in layers
             ]

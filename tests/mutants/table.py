@@ -915,4 +915,65 @@ MUTANTS = [
         ),
         asks_no_login=("check_ready(offline=", "check_ready(offline=True or "),
     ),
+    *_of(
+        "sae_jax/capture/collection.py",
+        ("tests/sae_jax/capture/test_collect.py",),
+        writes_twice=(
+            "(window.document, window.index) > (",
+            "(window.document, window.index) >= (",
+        ),
+        forgets_windows=(
+            "(window.document, window.index) > (done.document, done.window)",
+            "window.document > done.document",
+        ),
+        numbers_anew=("first_sequence=old.sequences", "first_sequence=0"),
+        keeps_what_is_cut=("if path.name not in sizes:", "if False:"),
+        any_model=("if held.get(name) != value:", "if False:"),
+    ),
+    *_of(
+        "sae_jax/capture/parts.py",
+        ("tests/sae_jax/capture/test_collect.py",),
+        without_prefix=("np.array(prefix + ids[", "np.array(ids["),
+        rows_out_of_order=(
+            "for b, row in enumerate(rows):\n                start",
+            "for b, row in enumerate(sorted(rows)):\n                start",
+        ),
+        one_layer=(
+            "for target_ND, read_BTD in zip(values, read, strict=True):",
+            "for target_ND, read_BTD in zip(values, [read[0]] * len(read)):",
+        ),
+        one_document=(
+            '"problem": np.repeat(documents,',
+            '"problem": np.repeat(sequence,',
+        ),
+        nothing_special=('"special": mark_special(', '"special": 0 * mark_special('),
+    ),
+    *_of(
+        "sae_jax/capture/stream.py",
+        ("tests/sae_jax/capture/test_stream.py",),
+        trains_on_held_out=("min(number % self._period, MEASURE + 1) in uses", "True"),
+        trains_on_copies=(
+            "if _digest(document := list(group)) not in self._copies:",
+            "if document := list(group):",
+        ),
+        one_order=("default_rng([seed, ORDER, number])", "default_rng([seed, ORDER])"),
+        one_seed=(
+            "size, seed = self._pairs.batch_size, self._seed",
+            "size, seed = self._pairs.batch_size, 0",
+        ),
+        reads_what_is_done=("range(max(0, first - step),", "range("),
+        one_buffer=("or self._last_read.number != number", ""),
+        all_valid=("usable_N[anchor_B] & usable_N[partner_B]", "usable_N[anchor_B]"),
+    ),
+    *_of(
+        "rlvr_jax/models/hooks.py",
+        ("tests/models/test_hooks.py",),
+        stream_without_mlp=("middle_BTD + mlp_BTD", "middle_BTD"),
+        mlp_reads_before=("block.mlp_output(middle_BTD)", "block.mlp_output(x_BTD)"),
+        one_type_of_layer=("contexts[layer_types[layer]]", "contexts[layer_types[0]]"),
+        always_the_first=(
+            "dynamic_index_in_dim(w, layer,",
+            "dynamic_index_in_dim(w, 0,",
+        ),
+    ),
 ]

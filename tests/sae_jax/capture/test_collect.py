@@ -211,9 +211,16 @@ def test_a_collection_killed_at_any_write_ends_as_one_never_killed(
     assert kills > 20
 
 
+def test_what_a_collection_killed_at_once_has_left_is_its_own(text, whole, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "collection.json.partial").write_text("{")
+    run(tmp_path / "out", text)
+    assert files(tmp_path / "out") == files(whole)
+
+
 def test_what_is_complete_is_not_read_again(text, whole, tmp_path):
     with pytest.raises(StoppedError):
-        run(tmp_path / "out", text, stop=StopAfter(20))
+        run(tmp_path / "out", text, stop=StopAfter(10))
     rest = run(tmp_path / "out", text).asked
     everything = run(tmp_path / "other", text).asked
     assert 0 < rest < 0.7 * everything
@@ -343,7 +350,7 @@ def test_a_directory_of_other_files_is_left_alone(command, tmp_path):
 
 def test_a_shard_that_was_cut_short_is_one_line(text, command, tmp_path):
     with pytest.raises(StoppedError):
-        run(tmp_path / "out", text, stop=StopAfter(20))
+        run(tmp_path / "out", text, stop=StopAfter(10))
     shard = tmp_path / "out" / "layer_3.partial" / "shard_00000.bin"
     shard.write_bytes(shard.read_bytes()[:-1])
     refused(
