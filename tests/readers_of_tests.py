@@ -2,7 +2,7 @@
 
 import numpy as np
 
-WIDTH, LAYERS, CONTEXT, BOS, ODD = 6, 4, 40, 1, 2
+WIDTH, LAYERS, CONTEXT, BOS, ODD = 8, 4, 40, 1, 2
 HOOKS = ("resid_post", "resid_pre", "mlp_out", "attn_out")
 
 
