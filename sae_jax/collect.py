@@ -16,7 +16,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from absl import flags
 
@@ -54,7 +54,8 @@ def _run_command(argv: Sequence[str]) -> None:
     parse_flags(argv, values, usage=_USAGE, required=required)
     layers = _parse_layers(values.layers)
     names = [field.name for field in dataclasses.fields(CaptureConfig)]
-    config = CaptureConfig(**{name: values[name].value for name in names})
+    settings: dict[str, Any] = {name: values[name].value for name in names}
+    config = CaptureConfig(**settings)
     stop = StopSignal()
     stop.install()
     source = CaptureSource.open(config, layers, prefix="--")

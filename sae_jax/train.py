@@ -102,8 +102,9 @@ def _run_command(argv: Sequence[str]) -> None:
     stop.install()
     mesh = make_mesh(config.mesh)
     if config.stream.model:
-        source: PairSource = StreamedPairs(config.stream, config.pairs, config.seed)
-        metadata = source.metadata
+        stream = StreamedPairs(config.stream, config.pairs, config.seed)
+        source: PairSource = stream
+        metadata = stream.metadata
     else:
         source, metadata = open_source(config.pairs, seed=config.seed)
     check_batch(config.pairs.batch_size, mesh, "pairs.batch_size")

@@ -52,11 +52,13 @@ def read_hook(
     contexts = _contexts(policy.config, jnp.asarray(mask, bool))
     graphdef, stacked = nnx.split(policy.blocks)
     layer_types = expand_layer_types(policy.config)
-    x_BTD, found = _embed(*nnx.split(policy), jnp.asarray(tokens, jnp.int32)), {}
+    x_BTD = _embed(*nnx.split(policy), jnp.asarray(tokens, jnp.int32))
+    found: dict[int, jax.Array] = {}
     for layer in range(max(layers) + 1):
         context = contexts[layer_types[layer]]
         values = _run_layer(stacked, layer, x_BTD, context, graphdef=graphdef)
-        found[layer] = values[index] if layer in layers else None
+        if layer in layers:
+            found[layer] = values[index]
         x_BTD = values[-1]
     return tuple(found[layer] for layer in layers)
 

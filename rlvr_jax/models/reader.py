@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
@@ -71,9 +72,15 @@ class HuggingFaceReader:
 
         Rows are padded on the right; what stands beyond their lengths is arbitrary.
         """
-        mask = np.arange(tokens.shape[1])[None] < lengths[:, None]
+        mask_BT = np.arange(tokens.shape[1])[None] < lengths[:, None]
         with jax.set_mesh(self._mesh):
-            return read_hook(self._policy, tokens, mask, hook=hook, layers=layers)
+            return read_hook(
+                self._policy,
+                jnp.asarray(tokens),
+                jnp.asarray(mask_BT),
+                hook=hook,
+                layers=layers,
+            )
 
     @functools.cached_property
     def _mesh(self) -> jax.sharding.Mesh:
