@@ -182,6 +182,22 @@ def test_the_first_problems_of_each_set_alone(place):
     assert [problem.level for problem in problems] == [1, 0]
 
 
+def test_a_problem_that_is_there_32_times_is_asked_once(tmp_path):
+    rows = [
+        {
+            "prompt": [{"content": "Be brief."}, {"content": f"{n}?"}],
+            "reward_model": {"ground_truth": f"{n}.0"},
+            "extra_info": {"index": n},
+        }
+        for n in (1, 1, 2, 2)
+    ]
+    same = rows[0] | {"reward_model": {"ground_truth": "3.0"}}
+    write(tmp_path / "amc.jsonl", [*rows, same])
+    task = SuiteTask(benchmarks=("amc",), directory=str(tmp_path))
+    asked = task.problems("eval", seed=0)
+    assert [problem.id for problem in asked] == ["amc/1", "amc/2", "amc/1#"]
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [

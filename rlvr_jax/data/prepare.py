@@ -15,7 +15,7 @@ from typing import Any
 
 from job_jax.schema import ConfigError
 from rlvr_jax.data.overlap import Overlap, OverlapIndex, whole_key
-from rlvr_jax.tasks.public.files import find_files, hash_file, read_public_file
+from rlvr_jax.tasks.public.files import find_files, hash_file
 from rlvr_jax.tasks.public.layout import (
     DATA_SETS,
     DataSet,
@@ -25,6 +25,7 @@ from rlvr_jax.tasks.public.layout import (
     find_data_set,
     short_name,
 )
+from rlvr_jax.tasks.records.files import iterate_records
 from rlvr_jax.tasks.records.hub import load_split
 from rlvr_jax.types import Problem
 
@@ -143,7 +144,7 @@ def open_local(name: str, path: Path, *, split: str) -> Source:
         data_set=data_set,
         described=", ".join(map(str, files[:3]))
         + (f" and {len(files) - 3} more files" if len(files) > 3 else ""),
-        records=(placed for file in files for placed in read_public_file(file)),
+        records=(placed for file in files for placed in iterate_records(file)),
         inputs=[(str(file), hash_file(file)) for file in files],
     )
 
@@ -315,7 +316,7 @@ def read_evaluation_problems(
     """
     found: list[tuple[str, str]] = []
     for path in files:
-        for place, record in read_public_file(path):
+        for place, record in iterate_records(path):
             readings = [*filter(None, (_read_text(o, record) for o in layouts))]
             if not readings:
                 raise ConfigError(

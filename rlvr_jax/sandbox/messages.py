@@ -1,19 +1,23 @@
 """What processes of the sandbox tell one another: plain data, as JSON with a length.
 
 Nothing that is received is ever evaluated: a list stays a list, whatever its sender
-has made of its own classes.
+has made of its own classes. An object of a class stays where it is; its number travels.
 """
 
 import itertools
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 _MAX_BYTES = 1 << 22  # of one message
 _MAX_ITEMS = 100_000  # of an iterator: it may be without end
 _LENGTH_BYTES = 4
 _COLLECTIONS: dict[str, type] = {"tuple": tuple, "set": set, "frozenset": frozenset}
+_TYPES: dict[str, type] = _COLLECTIONS | {
+    kind.__name__: kind
+    for kind in (bool, int, float, complex, str, bytes, list, dict, range)
+}
 
 
 class MessageError(Exception):
@@ -54,11 +58,20 @@ def _read(channel: int, count: int) -> bytes:
     return parts
 
 
-def encode(value: Any) -> Any:
+def _refuse_to_keep(value: Any) -> int:
+    raise MessageError(f"{type(value).__name__} is no plain data")
+
+
+def _refuse_to_find(number: int) -> Any:
+    raise MessageError(f"no plain data ('object' {number!r:.20})")
+
+
+def encode(value: Any, keep: Callable[[Any], int] = _refuse_to_keep) -> Any:
     """Returns a value of Python as JSON. Raises MessageError on what is no plain data.
 
     Plain are None, numbers, texts, bytes, and lists, tuples, sets, dicts, ranges and
-    iterators of them; a subclass becomes its base class.
+    iterators of them, and their types; a subclass becomes its base class. Of anything
+    else the number travels that `keep` gives it.
 
     >>> decode(encode({(1, 2): [None, {3.5}]}))
     {(1, 2): [None, {3.5}]}
@@ -69,30 +82,35 @@ def encode(value: Any) -> Any:
         if isinstance(value, scalar):
             return scalar(value)
     if isinstance(value, list):
-        return [encode(item) for item in value]
+        return [encode(item, keep) for item in value]
     if isinstance(value, complex):
         return {"complex": [value.real, value.imag]}
     if isinstance(value, bytes | bytearray):
         return {"bytes": value.hex()}
+    if isinstance(value, type) and value in _TYPES.values():
+        return {"type": value.__name__}
     if isinstance(value, range):
         return {"range": [value.start, value.stop, value.step]}
     if isinstance(value, Mapping):
-        return {"dict": [[encode(k), encode(v)] for k, v in value.items()]}
+        return {"dict": [[encode(k, keep), encode(v, keep)] for k, v in value.items()]}
     if isinstance(value, tuple | set | frozenset):
         name = next(name for name, k in _COLLECTIONS.items() if isinstance(value, k))
-        return {name: [encode(item) for item in value]}
+        return {name: [encode(item, keep) for item in value]}
     if isinstance(value, Iterable):
         items = list(itertools.islice(value, _MAX_ITEMS + 1))
         if len(items) <= _MAX_ITEMS:
-            return {"iterator": [encode(item) for item in items]}
+            return {"iterator": [encode(item, keep) for item in items]}
         raise MessageError(f"an iterator of over {_MAX_ITEMS} items")
-    raise MessageError(f"{type(value).__name__} is no plain data")
+    return {"object": keep(value)}
 
 
-def decode(value: Any) -> Any:
-    """Returns what `encode` was given. Raises MessageError on anything else."""
+def decode(value: Any, find: Callable[[int], Any] = _refuse_to_find) -> Any:
+    """Returns what `encode` was given; `find` what it gave a number to.
+
+    Raises MessageError on anything else.
+    """
     if isinstance(value, list):
-        return [decode(item) for item in value]
+        return [decode(item, find) for item in value]
     if not isinstance(value, dict):
         return value
     try:
@@ -105,11 +123,15 @@ def decode(value: Any) -> Any:
             case "range":
                 return range(*content)
             case "dict":
-                return {decode(k): decode(v) for k, v in content}
+                return {decode(k, find): decode(v, find) for k, v in content}
             case "tuple" | "set" | "frozenset":
-                return _COLLECTIONS[name](map(decode, content))
+                return _COLLECTIONS[name](decode(item, find) for item in content)
             case "iterator":
-                return iter(list(map(decode, content)))
-    except (TypeError, ValueError, KeyError) as error:
+                return iter([decode(item, find) for item in content])
+            case "type":
+                return _TYPES[content]
+            case "object":
+                return find(content)
+    except (TypeError, ValueError, LookupError) as error:
         raise MessageError(f"no plain data ({type(error).__name__})") from error
     raise MessageError(f"no plain data ({name!r:.40})")

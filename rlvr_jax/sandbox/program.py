@@ -11,9 +11,15 @@ from rlvr_jax.sandbox.messages import decode, encode, receive, send
 
 
 def serve(channel: int) -> None:
-    """Runs the program that arrives, then its functions, until nobody asks for more."""
+    """Runs the program that arrives, then does as it is asked, until nobody asks."""
     random.seed(0)  # an outcome is the same at every run
     namespace: dict[str, Any] = {"__name__": "program"}
+    objects: list[Any] = []  # that the tests have a number of
+
+    def keep(value: Any) -> int:
+        objects.append(value)
+        return len(objects) - 1
+
     try:
         code = compile(receive(channel), "<program>", "exec", dont_inherit=True)
         exec(code, namespace)
@@ -22,14 +28,32 @@ def serve(channel: int) -> None:
         send(channel, _describe(error))
         return
     while True:
-        name, args, kwargs = receive(channel)
+        request = receive(channel)
         try:
-            if name not in namespace:
-                raise NameError(f"the program defines no {name!r}")
-            value = namespace[name](*decode(args), **decode(kwargs))
-            send(channel, {"value": encode(value)})
+            value = _answer(request, namespace, objects)
+            send(channel, {"value": encode(value, keep)})
         except BaseException as error:
             send(channel, _describe(error))
+
+
+def _answer(request: Any, namespace: dict[str, Any], objects: list[Any]) -> Any:
+    """Returns the result of a call, or an attribute; or sets one.
+
+    What is meant is named, or is an object by its number.
+    """
+    what, target, *told = request
+    if isinstance(target, str) and target not in namespace:
+        raise NameError(f"the program defines no {target!r}")
+    meant = namespace[target] if isinstance(target, str) else objects[target]
+    match what:
+        case "call":
+            args, kwargs = (decode(part, objects.__getitem__) for part in told)
+            return meant(*args, **kwargs)
+        case "get":
+            return getattr(meant, told[0])
+        case "set":
+            setattr(meant, told[0], decode(told[1], objects.__getitem__))
+    return None
 
 
 def _describe(error: BaseException) -> dict[str, Any]:

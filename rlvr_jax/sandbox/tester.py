@@ -1,7 +1,8 @@
 """The process that holds the tests: what they call is run in the program's process.
 
 Tests see functions that send their arguments there and return what comes back, as
-plain data: a result whose equality has been overwritten arrives as what it holds.
+plain data: a result whose equality has been overwritten arrives as what it holds. An
+object of a class stays there, and tests can read, set and call it from here.
 """
 
 import builtins
@@ -35,7 +36,7 @@ class _Program:
             send(self._channel, request)
             answer = receive(self._channel)
             if "error" not in answer:
-                return decode(answer["value"])
+                return decode(answer["value"], lambda number: _Object(self, number))
             kind, message = answer["error"]
             error = _make_error(kind, message)
         except (EOFError, OSError):
@@ -46,16 +47,51 @@ class _Program:
             raise _ProgramEnded from None
         raise error
 
+    def call(self, target: str | int, args: Any, kwargs: Any) -> Any:
+        """Returns what a function of that name, or an object of that number, does."""
+        self.last_call = ""
+        sent = (encode(args, _number_of), encode(kwargs, _number_of))
+        value = self.ask(["call", target, *sent])
+        name = target if isinstance(target, str) else "it"
+        self.last_call = f"; {name} returned {repr(value)[:_MAX_SHOWN]}"
+        return value
+
     def function(self, name: str) -> Callable[..., Any]:
         """Returns a function that calls the program's of that name."""
+        return lambda *args, **kwargs: self.call(name, args, kwargs)
 
-        def call(*args: Any, **kwargs: Any) -> Any:
-            self.last_call = ""
-            value = self.ask([name, encode(args), encode(kwargs)])
-            self.last_call = f"; {name} returned {repr(value)[:_MAX_SHOWN]}"
-            return value
 
-        return call
+class _Object:
+    """An object of the program's. No program decides what it is equal to: nothing."""
+
+    __slots__ = ("_place",)
+
+    def __init__(self, program: _Program, number: int):
+        object.__setattr__(self, "_place", (program, number))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        program, number = self._place
+        return program.ask(["get", number, name])
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        program, number = self._place
+        program.ask(["set", number, name, encode(value, _number_of)])
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        program, number = self._place
+        return program.call(number, args, kwargs)
+
+    def __repr__(self) -> str:
+        return "<an object of the program>"
+
+
+def _number_of(value: Any) -> int:
+    """Returns the number of an object of the program's. Raises MessageError."""
+    if isinstance(value, _Object):
+        return value._place[1]
+    raise MessageError(f"{type(value).__name__} is no plain data")
 
 
 def serve(channel: int, program_channel: int) -> None:

@@ -32,6 +32,7 @@ from rlvr_jax.sandbox.messages import MessageError, decode, encode, receive, sen
         set(),
         {1, (2, 3)},
         frozenset({4}),
+        [int, dict, frozenset],
     ],
 )
 def test_plain_data_arrives_as_it_was(value):
@@ -63,7 +64,9 @@ def test_an_iterator_arrives_as_one_unless_it_is_endless():
         encode(iter(int, 1))
 
 
-@pytest.mark.parametrize("value", [object(), print, [lambda: 0], {1: len}, ...])
+@pytest.mark.parametrize(
+    "value", [object(), print, [lambda: 0], {1: len}, ..., type, Exception]
+)
 def test_other_values_are_refused(value):
     with pytest.raises(MessageError, match="is no plain data"):
         encode(value)
@@ -73,6 +76,9 @@ def test_other_values_are_refused(value):
     "message",
     [
         {"eval": "1"},
+        {"object": 0},
+        {"type": "type"},
+        {"type": ["int"]},
         {"dict": [[1]]},
         {"dict": [[[], 1]]},
         {"set": [[1]]},

@@ -78,8 +78,16 @@ def test_a_program_that_does_what_is_asked_passes(sandbox, program, tests):
         ("def g(x): return x", "f(1)", "NameError: the program defines no 'f' at"),
         ("def f(x): return 1", "f(1, 2)", "TypeError: f() takes 1 positional"),
         ("def f(:", "f(1)", "SyntaxError: invalid syntax (<program>, line 1)"),
-        ("def f(): return object()", "f()", "MessageError: object is no plain data"),
-        ("def f(): return print", "f()", "MessageError: builtin_function_or_method is"),
+        (
+            "def f(): return object()",
+            "assert f() == 1",
+            "AssertionError at 'assert f() == 1'; f returned <an object of the progra",
+        ),
+        (
+            "def f(x): return 1",
+            "f(print)",
+            "MessageError: builtin_function_or_method is",
+        ),
         ("import os\ndef f(): os._exit(0)", "f()", "the program ended"),
         # A bare except cannot hide that the program is gone.
         (
@@ -118,6 +126,67 @@ def f(): return Same(1)
 """
     assert outcome(sandbox, program, "assert f() == 1") == Outcome(True)
     assert outcome(sandbox, program, "assert f() == 2").passed is False
+
+
+NODES = """
+class Node:
+    left = right = None
+    def __init__(self, value): self.value = value
+    def children(self): return [n for n in (self.left, self.right) if n]
+    def total(self, by=1):
+        return by * self.value + sum(n.total(by) for n in self.children())
+def double(node): return Node(2 * node.value)
+"""
+
+
+def test_objects_of_the_programs_classes_are_read_set_and_called(sandbox):
+    tests = """
+root = Node(1)
+root.left = Node(2)
+root.left.right = Node(4)
+assert root.total() == 7 and root.total(by=2) == 14
+assert [double(node).value for node in root.children()] == [4]
+assert root.right is None and root.left.right.value == 4
+"""
+    names = ("Node", "double")
+    [passed] = sandbox.run_all([Run(NODES, tests, names)])
+    assert passed == Outcome(True)
+    [missed] = sandbox.run_all([Run(NODES, f"{tests}assert root.depth == 3", names)])
+    assert missed.reason.startswith("AttributeError: 'Node' object has no attribute")
+
+
+@pytest.mark.parametrize(
+    "tests",
+    [
+        "assert f() == 2",
+        "assert 2 == f()",
+        "assert f() in [2]",
+        "assert f() == f()",
+        "assert f() is None",
+        "assert f() <= 2",
+        "assert len(f()) == 2",
+        "assert list(f()) == [2]",
+        "assert isinstance(f(), int)",
+        "assert abs(f() - 2) < 1",
+        "assert str(f()) == '2'",
+        "assert {2: 1}[f()]",
+    ],
+)
+def test_an_object_is_equal_to_nothing_whatever_its_class_says(sandbox, tests):
+    program = """
+def always(*args, **kwargs): return True
+class Two:
+    __eq__ = __ne__ = __le__ = __ge__ = __lt__ = __gt__ = __contains__ = always
+    __bool__ = always
+    def __len__(self): return 2
+    def __hash__(self): return hash(2)
+    def __abs__(self): return 0
+    def __sub__(self, other): return 0
+    def __str__(self): return "2"
+    def __int__(self): return 2
+def f(): return Two()
+"""
+    assert outcome(sandbox, program, tests).passed is False
 
 
 def test_only_named_functions_are_the_programs(sandbox):

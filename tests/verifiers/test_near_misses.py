@@ -89,6 +89,21 @@ NEAR = [
     ("7", "6", "one off"),
     ("100", "99.99", "one off"),
     (r"\frac{13}{18}", r"\frac{13}{19}", "one off"),
+    (".0000672", ".0000673", "one off"),  # a gold of MATH-500; six places see no more
+    ("1.325e-27", "1.325e-28", "scale"),  # of Minerva
+    (r"\frac{1}{20^{2012}}", r"\frac{1}{20^{2013}}", "scale"),
+    ("0", "1e-9", "one off"),
+    ("1000.2", "1000.0", "one off"),
+    (r"I = \frac{21\pi}{8}", r"I = \frac{21\pi}{9}", "one off"),  # ORZ from here on
+    ("25 + 2 = 27", "25 + 2 = 28", "one off"),
+    ("25 + 2 = 27", "28 = 25 + 2", "one off"),
+    ("f(0) + f(1) = 1", "f(0) + f(1) = 2", "one off"),
+    ("|f_n - g_n| = 1", "|f_n - g_n| = 2", "one off"),
+    (r"k \neq 2", r"k \neq 3", "one off"),
+    ("E_{1},E_{2}", "E_{1},E_{3}", "one off"),
+    (r"\gamma^2", r"\gamma_{1}^2", "one off"),
+    (r"\gamma", "0.5772156649", "word"),
+    (r"M_{\odot}", "M", "cut"),
     ("2220", "222", "cut"),
     ("x^2+1", "x^2", "cut"),
     ("(0,9) \\cup (9,36)", "(0,9)", "cut"),

@@ -5,6 +5,7 @@ MBPP: `text` (or `prompt`), `code`, `test_list` and, where there are some, `task
 `canonical_solution`, `test`, which defines `check`, `entry_point`, `task_id`.
 """
 
+import ast
 import dataclasses
 from collections.abc import Mapping
 from typing import Any
@@ -21,6 +22,8 @@ _LAYOUTS = {
     "test_list": ("code", "test_list"),
     "test": ("prompt", "canonical_solution", "test", "entry_point"),
 }
+
+_WHOLE_PROGRAM = "'prompt' + 'canonical_solution'"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,23 +81,61 @@ def _read_human_eval(record: Mapping[str, Any], name: str) -> CodeRecord:
     prompt = _read_text(record, "prompt")
     solution = _read_text(record, "canonical_solution")
     tests, entry_point = _read_text(record, "test"), _read_text(record, "entry_point")
-    parse_python(tests, "'test'")
+    helpers = _find_helpers(
+        parse_python(prompt + solution, _WHOLE_PROGRAM),
+        num_lines=prompt.count("\n"),
+        besides=entry_point,
+    )
+    if defined_names(helpers) & used_names(parse_python(tests, "'test'")):
+        tests = f"{ast.unparse(helpers)}\n\n{tests}"
     tests = f"{tests}\n\ncheck({entry_point})\n"
     return CodeRecord(
         id=name,
         question=prompt,
         solution=solution,
-        wanted=_make_tests(tests, prompt, solution, "'prompt' + 'canonical_solution'"),
+        wanted=_make_tests(tests, prompt, solution, _WHOLE_PROGRAM),
     )
 
 
+def _find_helpers(program: ast.Module, *, num_lines: int, besides: str) -> ast.Module:
+    """Returns what a prompt has besides the function that is asked for.
+
+    Tests that call it run their own, which a program cannot replace.
+    """
+
+    def is_asked(node: ast.stmt) -> bool:
+        return isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == besides
+
+    body = [
+        node
+        for node in program.body
+        if (node.end_lineno or 0) <= num_lines and not is_asked(node)
+    ]
+    return ast.Module(body=body, type_ignores=[])
+
+
 def _make_tests(tests: str, prefix: str, solution: str, name: str) -> CodeTests:
-    """Returns the tests, with the names in them that the solution defines."""
-    defined = defined_names(parse_python(prefix + solution, name))
-    functions = defined & used_names(parse_python(tests, "the tests together"))
+    """Returns the tests, with the names in them that the solution alone defines.
+
+    What they use of the solution's imports they import themselves.
+    """
+    program = parse_python(prefix + solution, name)
+    parsed = parse_python(tests, "the tests together")
+    functions = defined_names(program) & used_names(parsed) - defined_names(parsed)
+    imports = [
+        ast.unparse(node)
+        for node in program.body
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        and not used_names(parsed).isdisjoint(_imported_names(node))
+    ]
+    tests = "\n".join((*imports, tests))
     if not functions:
         raise ConfigError(f"the tests use nothing that {name} defines")
     return CodeTests(tests=tests, functions=tuple(sorted(functions)), prefix=prefix)
+
+
+def _imported_names(node: ast.Import | ast.ImportFrom) -> set[str]:
+    return {each.asname or each.name.partition(".")[0] for each in node.names}
 
 
 def _read_text(record: Mapping[str, Any], field: str) -> str:

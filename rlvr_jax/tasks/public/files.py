@@ -1,15 +1,13 @@
-"""Published data sets as files: which of a folder are meant, and their records."""
+"""Published data sets as files: which of a folder are meant."""
 
 import hashlib
-import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from job_jax.schema import ConfigError, did_you_mean
 from rlvr_jax.tasks.public.layout import DataSet
-from rlvr_jax.tasks.records.files import SUFFIXES, read_json_lines, read_parquet
+from rlvr_jax.tasks.records.files import SUFFIXES
 
 # Files that hold no records: what `datasets` writes beside them.
 _DESCRIPTIONS = {
@@ -27,7 +25,7 @@ def find_files(root: Path, data_set: DataSet, split: str = "") -> list[Path]:
     alone. Raises ConfigError where nothing is left.
     """
     if root.is_file():
-        if root.suffix not in SUFFIXES:
+        if not root.name.endswith(SUFFIXES):
             raise ConfigError(f"{root} is of an unknown kind; give one of {SUFFIXES}")
         return [root]
     if not root.is_dir():
@@ -38,8 +36,21 @@ def find_files(root: Path, data_set: DataSet, split: str = "") -> list[Path]:
     found = sorted(path for path in root.rglob("*") if _holds_records(path, root))
     if not found:
         raise ConfigError(f"{root} holds no file of records; give one of {SUFFIXES}")
+    _refuse_copies(found)
     of_subset = [p for p in found if _names_any(p.relative_to(root), data_set.subsets)]
     return _choose_split(root, of_subset or found, split)
+
+
+def _refuse_copies(paths: Iterable[Path]) -> None:
+    """Raises ConfigError where a folder has a file in two forms: each problem twice."""
+    forms: dict[str, Path] = {}
+    for path in paths:
+        suffix = max(filter(path.name.endswith, SUFFIXES), key=len)
+        other = forms.setdefault(str(path).removesuffix(suffix), path)
+        if other is not path:
+            raise ConfigError(
+                f"{other} and {path.name} are one file in two forms; leave one of them"
+            )
 
 
 def _choose_split(root: Path, paths: Sequence[Path], split: str) -> list[Path]:
@@ -61,38 +72,12 @@ def _choose_split(root: Path, paths: Sequence[Path], split: str) -> list[Path]:
 
 def _holds_records(path: Path, root: Path) -> bool:
     is_hidden = any(part.startswith(".") for part in path.relative_to(root).parts)
-    is_kind = path.suffix in SUFFIXES and path.name not in _DESCRIPTIONS
+    is_kind = path.name.endswith(SUFFIXES) and path.name not in _DESCRIPTIONS
     return is_kind and not is_hidden and path.is_file()
 
 
 def _names_any(path: Path, subsets: Iterable[str]) -> bool:
     return not {*path.parts, path.stem}.isdisjoint(subsets)
-
-
-def read_public_file(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yields (place, record) of a file: JSON lines, one JSON array or object, parquet.
-
-    Raises ConfigError where it cannot be read.
-    """
-    if path.suffix == ".parquet":
-        yield from read_parquet(path)
-        return
-    whole = _read_whole(path) if path.suffix == ".json" else None
-    if isinstance(whole, list):
-        for number, record in enumerate(whole, start=1):
-            yield f"{path}, item {number}", record
-    elif whole is not None:
-        yield f"{path}, item 1", whole
-    else:
-        yield from read_json_lines(path)
-
-
-def _read_whole(path: Path) -> Any:
-    """Returns what a file holds as one JSON value, None where it does not."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError, RecursionError):
-        return None
 
 
 def hash_file(path: Path) -> str:

@@ -15,6 +15,7 @@ GoldForm = Literal["whole", "boxed", "hashes", "list"]
 
 _ABSENT = object()
 _LAST_NUMBER = re.compile(r"([0-9]+)\s*$")
+_INDEX = re.compile("-?[0-9]{1,9}", re.ASCII)
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # JSON can spell it, UTF-8 cannot
 # MATH has a few boxes without braces, and boxes of another name.
 _OTHER_BOX = re.compile(r"\\fbox\s*\{")
@@ -81,8 +82,8 @@ class Layout(abc.ABC):
 class FieldLayout(Layout):
     """Records whose fields hold problem, gold and the rest; "" where there is none.
 
-    A field within others is written with dots, of a list with its number:
-    `reward_model.ground_truth`, `prompt.0.content`.
+    A field within others is written with dots, of a list with its number, -1 for the
+    last: `reward_model.ground_truth`, `prompt.-1.content`.
 
     | gold_form | the gold is                                                  |
     |-----------|--------------------------------------------------------------|
@@ -167,11 +168,15 @@ def find_value(record: Any, path: str) -> Any:
     for step in path.split("."):
         if isinstance(value, Mapping) and step in value:
             value = value[step]
-        elif isinstance(value, list) and step.isdigit() and int(step) < len(value):
+        elif isinstance(value, list) and _has_item(value, step):
             value = value[int(step)]
         else:
             return _ABSENT
     return value
+
+
+def _has_item(values: list[Any], step: str) -> bool:
+    return bool(_INDEX.fullmatch(step)) and -len(values) <= int(step) < len(values)
 
 
 def read_boxed(solution: str) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from job_jax.schema import ConfigError, did_you_mean
 from rlvr_jax.config.task import Stage
-from rlvr_jax.tasks.public.files import find_files, read_public_file
+from rlvr_jax.tasks.public.files import find_files
 from rlvr_jax.tasks.public.layout import (
     DATA_SETS,
     DataSet,
@@ -16,7 +16,7 @@ from rlvr_jax.tasks.public.layout import (
     short_name,
 )
 from rlvr_jax.tasks.public.table import SUITES
-from rlvr_jax.tasks.records.files import SUFFIXES
+from rlvr_jax.tasks.records.files import SUFFIXES, iterate_records
 from rlvr_jax.tasks.records.prompts import PromptFormatter
 from rlvr_jax.tasks.records.task import RecordTask
 from rlvr_jax.types import Problem
@@ -31,12 +31,17 @@ class Benchmark:
     files: tuple[Path, ...]
 
     def records(self) -> list[PublicRecord]:
-        """Returns what its records say, each with an id of its own. ConfigError."""
+        """Returns what its records say, each with an id of its own. ConfigError.
+
+        Of a problem that is there several times, as in files that hold 32 of each for
+        avg@32, there is one.
+        """
         found: list[PublicRecord] = []
+        seen: set[tuple[str, str]] = set()
         ids: set[str] = set()
         for path in self.files:
             layout = None
-            for place, record in read_public_file(path):
+            for place, record in iterate_records(path):
                 layout = layout or self.data_set.choose_layout(record, place)
                 try:
                     said = layout.read(record)
@@ -44,6 +49,9 @@ class Benchmark:
                     raise ConfigError(
                         f"{place}: {error}; complete or remove the record"
                     ) from error
+                if (said.problem, said.gold) in seen:
+                    continue
+                seen.add((said.problem, said.gold))
                 name = said.id or str(len(found) + 1)
                 while name in ids:
                     name += "#"

@@ -14,6 +14,21 @@ _DAPO_PROMPT = (
     'Remember to put your answer on its own line after "Answer:".',
 )
 
+# verl's, which many sets were written in: the last message asks.
+_VERL_LAYOUT = FieldLayout(
+    problem="prompt.-1.content",
+    gold="reward_model.ground_truth",
+    id="extra_info.index",
+    source="data_source",
+    around=_DAPO_PROMPT,
+)
+# As many copies of evaluation sets have it, whatever the set's own fields are.
+_COPIES = (
+    FieldLayout(problem="problem", gold="answer", id="id"),
+    FieldLayout(problem="question", gold="answer", id="id"),
+    _VERL_LAYOUT,
+)
+
 # Training.
 MATH = DataSet(
     title="MATH",
@@ -68,13 +83,7 @@ DAPO = DataSet(
     license="Apache-2.0",
     train_split="train",
     layouts=(
-        FieldLayout(
-            problem="prompt.0.content",
-            gold="reward_model.ground_truth",
-            id="extra_info.index",
-            source="data_source",
-            around=_DAPO_PROMPT,
-        ),
+        _VERL_LAYOUT,
         FieldLayout(  # open-r1/DAPO-Math-17k-Processed
             problem="prompt",
             gold="solution",
@@ -90,7 +99,13 @@ ORZ = DataSet(
     license="MIT",
     train_split="train",
     # A record is a pair of turns: a list in the file, columns 0 and 1 from the hub.
-    layouts=(FieldLayout(problem="0.value", gold="1.ground_truth.value"),),
+    layouts=(
+        FieldLayout(
+            problem="0.value",
+            gold="1.ground_truth.value",
+            difficulty="1.ground_truth.pass_at_n",  # of some
+        ),
+    ),
 )
 BIG_MATH = DataSet(
     title="Big-Math",
@@ -145,15 +160,16 @@ MATH500 = DataSet(
             type="subject",
             id="unique_id",
         ),
+        _VERL_LAYOUT,
     ),
 )
 _AIME_LAYOUTS = (
-    FieldLayout(problem="problem", gold="answer", id="id"),
+    *_COPIES,
     FieldLayout(problem="Problem", gold="Answer", id="ID"),  # Maxwell-Jia/AIME_2024
-    FieldLayout(problem="question", gold="answer"),  # opencompass/AIME2025
     FieldLayout(  # math-ai/aime24
         problem="problem", gold="solution", gold_form="boxed", id="id"
     ),
+    FieldLayout(problem="question", gold="solution", gold_form="boxed", id="id"),
 )
 AIME24 = DataSet(
     title="AIME 2024",
@@ -179,10 +195,7 @@ AMC = DataSet(
     eval_split="train",
     size=83,
     verifier="numeric",
-    layouts=(
-        FieldLayout(problem="problem", gold="answer", id="id"),  # answers are floats
-        FieldLayout(problem="question", gold="answer", id="id"),  # math-ai/amc23, 40
-    ),
+    layouts=_COPIES,  # answers are floats; math-ai/amc23 has 40 `question`s
 )
 MINERVA = DataSet(
     title="Minerva Math",
@@ -190,7 +203,7 @@ MINERVA = DataSet(
     eval_split="test",
     size=272,
     layouts=(
-        FieldLayout(problem="question", gold="answer"),
+        *_COPIES,
         FieldLayout(  # as the Qwen2.5-Math evaluation has it
             problem="problem", gold="solution", gold_form="boxed", type="type", id="idx"
         ),
@@ -212,6 +225,7 @@ OLYMPIADBENCH = DataSet(
             type="subfield",
             id="id",
         ),
+        *_COPIES,
     ),
 )
 

@@ -1,8 +1,10 @@
-"""Records from files: JSON lines, one object a line, and parquet."""
+"""Records from files: JSON lines, one object a line, a JSON array, and parquet."""
 
 import codecs
+import gzip
 import json
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ from job_jax.schema import ConfigError
 from rlvr_jax.tasks.records.layout import RecordConfig
 from rlvr_jax.tasks.records.records import RecordSource
 
-SUFFIXES = (".jsonl", ".json", ".parquet")
+SUFFIXES = (".jsonl", ".json", ".parquet", ".jsonl.gz", ".json.gz")
 _ROWS_AT_A_TIME = 10_000  # of a parquet file
 
 
@@ -25,15 +27,16 @@ def read_records(path: Path) -> list[tuple[str, Any]]:
 
     Raises ConfigError where there is none.
     """
-    placed_records = list(_select_reader(path)(path))
+    _check_path(path)
+    placed_records = list(iterate_records(path))
     if not placed_records:
         raise ConfigError(f"{path} is empty; give data with one problem a record")
     return placed_records
 
 
-def _select_reader(path: Path) -> Callable[[Path], Iterator[tuple[str, Any]]]:
+def _check_path(path: Path) -> None:
     if path.is_dir():
-        usable = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)
+        usable = sorted(f for f in path.iterdir() if f.name.endswith(SUFFIXES))
         raise ConfigError(
             f"{str(path)!r} is a directory; give one file of problems"
             + (f", such as {str(usable[0])!r}" if usable else f" {SUFFIXES}")
@@ -43,43 +46,82 @@ def _select_reader(path: Path) -> Callable[[Path], Iterator[tuple[str, Any]]]:
             f"cannot read the data file {str(path)!r}; check task.train_path and "
             "task.eval_path"
         )
+    if not path.name.endswith(SUFFIXES):
+        raise ConfigError(
+            f"data file {str(path)!r} is of an unknown kind; give one of {SUFFIXES}"
+        )
+
+
+def iterate_records(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yields (place, record) of a file: JSON lines, one JSON array or object, parquet.
+
+    A name that ends in .gz is unpacked. Raises ConfigError where it cannot be read.
+    """
     if path.suffix == ".parquet":
-        return read_parquet
-    if path.suffix in (".jsonl", ".json"):
-        return read_json_lines
-    raise ConfigError(
-        f"data file {str(path)!r} is of an unknown kind; give one of {SUFFIXES}"
-    )
+        yield from _read_parquet(path)
+        return
+    content = _read_content(path)
+    may_be_one_value = path.name.removesuffix(".gz").endswith(".json")
+    whole = _parse_whole(content) if may_be_one_value else None
+    if isinstance(whole, list):
+        for number, record in enumerate(whole, start=1):
+            yield f"{path}, item {number}", record
+    elif whole is not None:
+        yield f"{path}, item 1", whole
+    else:
+        yield from _read_lines(content, path)
 
 
-def read_json_lines(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yields (place, record) of a file of JSON lines. Raises ConfigError."""
+def _read_content(path: Path) -> bytes:
     try:
         content = path.read_bytes()
+        if path.suffix == ".gz":
+            content = gzip.decompress(content)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ConfigError(f"{path} is no whole gzip file ({error})") from error
     except OSError as error:
         raise ConfigError(
             f"cannot read the data file {str(path)!r} ({error.strerror})"
         ) from error
+    return content.removeprefix(codecs.BOM_UTF8)  # some editors begin a file so
+
+
+def _parse_whole(content: bytes) -> Any:
+    """Returns what a file holds as one JSON value, None where it does not."""
+    try:
+        return json.loads(content.decode())
+    except (ValueError, RecursionError):
+        return None
+
+
+def _read_lines(content: bytes, path: Path) -> Iterator[tuple[str, Any]]:
     is_first = True
-    content = content.removeprefix(codecs.BOM_UTF8)  # some editors begin a file so
     for number, line in enumerate(content.split(b"\n"), start=1):
         if line.strip():
-            place = f"{path}, line {number}"
             if is_first and line.lstrip().startswith(b"["):
-                _refuse_array(content, place, path)
+                _refuse_array(content, line, path, number)
             is_first = False
+            place = f"{path}, line {number}"
             yield place, _parse_json(line, place)
 
 
-def _refuse_array(content: bytes, place: str, path: Path) -> None:
-    """Raises ConfigError where a file is one JSON array in place of lines."""
+def _refuse_array(content: bytes, line: bytes, path: Path, number: int) -> None:
+    """Raises ConfigError where a file is one JSON array, or part of one."""
     try:
-        records = json.loads(content)
+        records = json.loads(content.decode())
+    except json.JSONDecodeError as error:
+        if _parse_whole(line) is None:
+            raise ConfigError(
+                f"{path}, line {error.lineno}: not JSON at column {error.colno} "
+                f"({error.msg}); the file is an array that is damaged or ends early: "
+                "get it again"
+            ) from error
+        return
     except (ValueError, RecursionError):
         return
     raise ConfigError(
-        f"{place}: the file is one JSON array of {len(records)} records; write one "
-        f"object a line, as `jq -c '.[]' {path} > {path.with_suffix('.jsonl')}` does"
+        f"{path}, line {number}: the file is one JSON array of {len(records)} records; "
+        f"name it {path.name.replace('.jsonl', '.json')}, or write one object a line"
     )
 
 
@@ -100,7 +142,7 @@ def _parse_json(line: bytes, place: str) -> Any:
         raise ConfigError(f"{place}: {error}") from error
 
 
-def read_parquet(path: Path) -> Iterator[tuple[str, Any]]:
+def _read_parquet(path: Path) -> Iterator[tuple[str, Any]]:
     """Yields (place, record) of a parquet file, batch by batch. Raises ConfigError."""
     import pyarrow  # noqa: PLC0415 - only who has such a file pays for it
     import pyarrow.parquet  # noqa: PLC0415

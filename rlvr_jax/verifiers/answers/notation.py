@@ -61,6 +61,7 @@ _ROOTS = {"\u221a": r"\sqrt", "\u221b": r"\sqrt[3]", "\u221c": r"\sqrt[4]"}
 _SCIENTIFIC = re.compile(
     r"(?<![\w.,^/\\}])(\d+(?:\.\d*)?|\.\d+)[eE]([-+]?\d{1,3})(?!\w|\.\d)", re.ASCII
 )
+_POINT_BEFORE_SLASH = re.compile(r"(?<![\d.,])(\d+)\.(?=/\d)", re.ASCII)  # -3./2
 _MIXED = re.compile(r"(?<![\d.,/^])(\d+) +(\d+)/(\d+)(?![\d/.^])", re.ASCII)
 _REPEATING = re.compile(
     r"(?<![\d.,])(\d{0,50})\.(\d{0,50})\\(?:overline|bar|dot)\s*"
@@ -84,6 +85,7 @@ def normalize_notation(text: str) -> str:
         text = unicodedata.normalize("NFKC", text).translate(_TABLE)
         text = _ROOT.sub(_write_root, text)
     text = _CONSTANT.sub(r"\1", text)
+    text = _POINT_BEFORE_SLASH.sub(r"\1", text)
     text = _MIXED.sub(r"\1\\frac{\2}{\3}", text)
     text = _SCIENTIFIC.sub(_write_scientific, text)
     return _REPEATING.sub(_write_repeating, text)

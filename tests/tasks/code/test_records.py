@@ -58,6 +58,60 @@ def test_human_eval_goes_on_from_its_prompt(tmp_path):
     assert wanted.tests.endswith("check(double)\n")
 
 
+def test_tests_import_what_they_use_of_the_solutions_imports(tmp_path):
+    record = {
+        "text": "Write a function to find the size in bytes.",
+        "code": "import sys \r\nimport re\r\ndef size(t):\r\n\treturn sys.getsizeof(t)",
+        "task_id": 596,
+        "test_setup_code": "",
+        "test_list": ["assert size((1, 2)) == sys.getsizeof((1, 2)) "],
+        "challenge_test_list": [],
+    }
+    (problem,) = _task(tmp_path, record).problems("train", seed=0)
+    assert CodeTests.from_gold(problem.gold) == CodeTests(
+        tests=f"import sys\n{record['test_list'][0]}", functions=("size",)
+    )
+    with Grader(VerifierConfig()) as grader:
+        assert not grader.invalid_golds([problem])
+
+
+def test_the_array_of_the_sanitized_mbpp_is_read(tmp_path):
+    record = {
+        "source_file": "Questions.ipynb",
+        "task_id": 2,
+        "prompt": "Write a function to round up.",
+        "code": "import math\ndef up(x):\n  return math.ceil(x)",
+        "test_imports": ["import math"],
+        "test_list": ["assert up(math.pi) == 4"],
+    }
+    path = tmp_path / "sanitized.json"
+    path.write_text(json.dumps([record, record | {"task_id": 3}], indent=4))
+    source = CodeTask(train_path=str(path)).problems("train", seed=0)
+    assert [source[i].id for i in range(len(source))] == ["2", "3"]
+    assert source[0].prompt.startswith("Write a function to round up.\nassert up(")
+    with Grader(VerifierConfig()) as grader:
+        assert not grader.invalid_golds([source[0]])
+
+
+def test_tests_have_their_own_of_what_the_prompt_defines(tmp_path):
+    helper = "import math\n\ndef encode(s):\n    return s[::-1]\n\n"
+    record = HUMAN_EVAL | {
+        "prompt": f'{helper}def decode(s):\n    """ Undoes encode. """\n',
+        "canonical_solution": "    return s[::-1]\n",
+        "test": "def check(candidate):\n    assert candidate(encode('ab')) == 'ab'\n",
+        "entry_point": "decode",
+    }
+    (problem,) = _task(tmp_path, record).problems("train", seed=0)
+    assert problem.prompt == record["prompt"]
+    assert CodeTests.from_gold(problem.gold).functions == ("decode",)
+    forged = "    return s\n\ndef encode(s):\n    return s\n"
+    with Grader(VerifierConfig()) as grader:
+        assert not grader.invalid_golds([problem])
+        [verdict] = grader([problem], [forged])
+    assert verdict.status == "incorrect"
+    assert "decode returned 'ba'" in verdict.reason
+
+
 def test_templates_stand_around_the_question(tmp_path):
     chat = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
     task = _task(

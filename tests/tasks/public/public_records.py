@@ -82,6 +82,17 @@ RECORDS = [
         ("Twice 21?", "42", None, "", None),
     ),
     (
+        "orz",
+        [
+            {"from": "human", "value": "Twice 21?\n"},
+            {
+                "from": "assistant",
+                "ground_truth": {"value": "42", "pass_at_n": 0.75},
+            },
+        ],
+        ("Twice 21?", "42", None, "", None),
+    ),
+    (
         "big-math",
         {
             "problem": "Roots of $x^2 = 4$?",
@@ -143,8 +154,25 @@ RECORDS = [
         ("Find it.", "025", None, "", "3"),
     ),
     (
+        "aime24",
+        {"id": 7, "question": "Find it.", "solution": "$\\boxed{25}$", "url": ""},
+        ("Find it.", "25", None, "", "7"),
+    ),
+    (
+        "aime24",
+        {
+            "data_source": "math_dapo",
+            "prompt": [
+                {"content": f"{DAPO_BEFORE}Find it.{DAPO_BEHIND}", "role": "user"}
+            ],
+            "reward_model": {"ground_truth": "33", "style": "rule"},
+            "extra_info": {"index": 0, "split": "val"},
+        },
+        ("Find it.", "33", None, "", "0"),
+    ),
+    (
         "aime25",
-        {"problem": "Find it.", "answer": "70", "id": "0"},
+        {"problem": "Find it.", "answer": 70, "id": "0"},
         ("Find it.", "70", None, "", "0"),
     ),
     (
@@ -159,12 +187,32 @@ RECORDS = [
     ),
     (
         "amc",
+        {
+            "data_source": "amc",
+            "prompt": [
+                {"content": "Think in tags.", "role": "system"},
+                {"content": "How many?", "role": "user"},
+            ],
+            "ability": "math",
+            "reward_model": {"ground_truth": "142.0", "style": "rule"},
+            "extra_info": {"index": 0, "split": "default"},
+            "__index_level_0__": 1415,
+        },
+        ("How many?", "142.0", None, "", "0"),
+    ),
+    (
+        "amc",
         {"id": 4, "question": "How many?", "answer": "27.0", "url": ""},
         ("How many?", "27.0", None, "", "4"),
     ),
     (
         "minerva",
         {"question": "Mass in grams?", "answer": "4.5e33"},
+        ("Mass in grams?", "4.5e33", None, "", None),
+    ),
+    (
+        "minerva",
+        {"problem": "Mass in grams?", "answer": "4.5e33"},
         ("Mass in grams?", "4.5e33", None, "", None),
     ),
     (
@@ -190,5 +238,10 @@ RECORDS = [
             "context": None,
         },
         ("Which $n$?", "$2$, 7", None, "Algebra", "1606"),
+    ),
+    (
+        "olympiadbench",
+        {"problem": "Which $n$?", "answer": "$2$,7"},
+        ("Which $n$?", "$2$,7", None, "", None),
     ),
 ]

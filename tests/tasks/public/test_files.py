@@ -1,5 +1,6 @@
 """Files of published data sets: which of a folder are read, and in which forms."""
 
+import gzip
 import json
 
 import pyarrow
@@ -7,8 +8,9 @@ import pyarrow.parquet
 import pytest
 
 from job_jax.schema import ConfigError
-from rlvr_jax.tasks.public.files import find_files, read_public_file
+from rlvr_jax.tasks.public.files import find_files
 from rlvr_jax.tasks.public.layout import find_data_set
+from rlvr_jax.tasks.records.files import iterate_records
 
 ROWS = [{"question": "1?", "answer": "#### 1"}, {"question": "2?", "answer": "#### 2"}]
 
@@ -29,17 +31,23 @@ def test_every_form_of_file_gives_the_same_records(tmp_path):
     (tmp_path / "b.json").write_text("\n".join(map(json.dumps, ROWS)))
     (tmp_path / "c.json").write_text(json.dumps(ROWS, indent=2))
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(ROWS), tmp_path / "d.parquet")
+    for name in ("a.jsonl", "c.json"):
+        (tmp_path / f"{name}.gz").write_bytes(
+            gzip.compress((tmp_path / name).read_bytes())
+        )
     for name, place in (
+        ("a.jsonl.gz", "line 2"),
+        ("c.json.gz", "item 2"),
         ("a.jsonl", "line 2"),
         ("b.json", "line 2"),
         ("c.json", "item 2"),
         ("d.parquet", "row 2"),
     ):
-        placed = [*read_public_file(tmp_path / name)]
+        placed = [*iterate_records(tmp_path / name)]
         assert [record for _, record in placed] == ROWS
         assert placed[1][0] == f"{tmp_path / name}, {place}"
     (tmp_path / "e.json").write_text(json.dumps(ROWS[0], indent=2))  # MATH's own files
-    assert next(iter(read_public_file(tmp_path / "e.json")))[1] == ROWS[0]
+    assert next(iter(iterate_records(tmp_path / "e.json")))[1] == ROWS[0]
 
 
 def test_of_a_folder_the_split_is_read(tmp_path):
@@ -92,6 +100,14 @@ def test_of_subsets_those_of_the_set_are_read(tmp_path):
     assert found(tmp_path / "o", "olympiadbench") == [name]
 
 
+def test_one_file_in_two_forms_is_not_read_twice(tmp_path):
+    make(tmp_path, "test.json", "test.jsonl", "train.jsonl", "train-2.json")
+    with pytest.raises(ConfigError, match=r"test.json and test.jsonl are one file in"):
+        found(tmp_path, "olympiadbench", "train")
+    (tmp_path / "test.json").unlink()
+    assert found(tmp_path, "olympiadbench", "train") == ["train-2.json", "train.jsonl"]
+
+
 def test_what_is_no_file_of_records(tmp_path):
     with pytest.raises(ConfigError, match="there is no "):
         found(tmp_path / "nowhere", "gsm8k")
@@ -102,4 +118,4 @@ def test_what_is_no_file_of_records(tmp_path):
         find_files(tmp_path / "a.csv", find_data_set("gsm8k"))
     (tmp_path / "a.parquet").write_text("no")
     with pytest.raises(ConfigError, match="is no parquet file"):
-        [*read_public_file(tmp_path / "a.parquet")]
+        [*iterate_records(tmp_path / "a.parquet")]

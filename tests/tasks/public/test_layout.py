@@ -42,6 +42,8 @@ def test_what_else_a_record_says():
     assert (read("deepmath").difficulty, read("deepmath").level) == (5.5, None)
     assert read("polaris").difficulty == "3/8"
     assert read("dapo").source == "math_dapo"
+    rated = [{"value": "?"}, {"ground_truth": {"value": 1, "pass_at_n": 0.75}}]
+    assert find_data_set("orz").layouts[0].read(rated).difficulty == 0.75
 
 
 @pytest.mark.parametrize(

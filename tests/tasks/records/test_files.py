@@ -1,7 +1,9 @@
 """Word problems from files: what a record becomes, and what is refused."""
 
 import dataclasses
+import gzip
 import json
+import re
 from pathlib import Path
 
 import pyarrow.parquet
@@ -258,13 +260,35 @@ def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path):
 
 
 @pytest.mark.parametrize("indent", [None, 2])
-def test_an_array_in_place_of_lines_is_told_the_way_out(tmp_path, indent):
+def test_a_json_file_may_be_one_array(tmp_path, indent):
     path = tmp_path / "problems.json"
-    path.write_text("\n" + json.dumps([CLIPS, CLIPS], indent=indent))
-    assert _refusal(RecordConfig(), path) == (
-        f"{path}, line 2: the file is one JSON array of 2 records; write one object a "
-        f"line, as `jq -c '.[]' {path} > {path}l` does"
+    text = "\n" + json.dumps([CLIPS, CLIPS | {"question": "?"}], indent=indent)
+    path.write_text(text)
+    source = load_file_source(RecordConfig(), path)
+    assert [problem.id for problem in source] == ["problems.json:1", "problems.json:2"]
+    lines = tmp_path / "problems.jsonl"
+    lines.write_text(text)
+    assert _refusal(RecordConfig(), lines) == (
+        f"{lines}, line 2: the file is one JSON array of 2 records; name it "
+        "problems.json, or write one object a line"
     )
+    path.write_text(text[: text.index("?")])  # cut short
+    assert re.fullmatch(
+        rf"{path}, line \d: not JSON at column \d+ \(Unterminated string starting "
+        r"at\); the file is an array that is damaged or ends early: get it again",
+        _refusal(RecordConfig(), path),
+    )
+
+
+def test_a_packed_file_is_unpacked(tmp_path):
+    path = tmp_path / "problems.jsonl.gz"
+    packed = gzip.compress(json.dumps(CLIPS).encode())
+    path.write_bytes(packed)
+    [problem] = load_file_source(RecordConfig(), path)
+    assert (problem.id, problem.gold) == ("problems.jsonl.gz:1", "72")
+    for damaged in (packed[:-9], b"{}"):
+        path.write_bytes(damaged)
+        assert f"{path} is no whole gzip file" in _refusal(RecordConfig(), path)
 
 
 def test_lines_that_are_arrays_are_no_array_of_records(tmp_path):
@@ -276,7 +300,7 @@ def test_lines_that_are_arrays_are_no_array_of_records(tmp_path):
 def test_a_directory_is_told_which_files_it_has(tmp_path):
     assert _refusal(RecordConfig(), tmp_path) == (
         f"{str(tmp_path)!r} is a directory; give one file of problems "
-        "('.jsonl', '.json', '.parquet')"
+        "('.jsonl', '.json', '.parquet', '.jsonl.gz', '.json.gz')"
     )
     path = _file(tmp_path, CLIPS)
     (tmp_path / "a.csv").touch()
