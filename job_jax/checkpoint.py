@@ -3,17 +3,23 @@
 Saving is asynchronous; a checkpoint counts once orbax has renamed its directory into
 place, so a process killed at any moment leaves the previous one. What is not saved is
 a pure function of (config, step): data order, sampling keys.
+
+A run of several processes in a bucket writes past the disk (`job_jax.buckets.joint`):
+there a checkpoint counts once a commit names it, and is read from the disk afterwards.
 """
 
+import contextlib
 import hashlib
 import logging
 import pathlib
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
+from job_jax.buckets import BucketError, JointMirror, mirror_of
 from job_jax.closing import Closing
 from job_jax.config import CheckpointConfig
 from job_jax.files import latest_step
@@ -43,18 +49,12 @@ class StageCheckpoints(Closing):
         options = ocp.CheckpointManagerOptions(
             read_only=True, create=False, save_interval_steps=0
         )
-        if config:
+        self._bucket = _Bucket.of(directory, config) if config else None
+        if config and not self._bucket:
             options = ocp.CheckpointManagerOptions(
                 max_to_keep=config.max_to_keep, cleanup_tmp_directories=True
             )
-        self._manager = ocp.CheckpointManager(
-            directory.absolute(),
-            options=options,
-            item_handlers={
-                "state": ocp.PyTreeCheckpointHandler(),
-                "host": ocp.JsonCheckpointHandler(),
-            },
-        )
+        self._manager = _open_manager(directory.absolute(), options)
 
     @property
     def latest_step(self) -> int | None:
@@ -64,17 +64,19 @@ class StageCheckpoints(Closing):
     @property
     def is_saving(self) -> bool:
         """Returns whether a save is under way; its directory is not complete yet."""
-        return self._manager.is_saving_in_progress()
+        manager = self._bucket.manager if self._bucket else self._manager
+        return manager.is_saving_in_progress()
 
     def save(self, step: int, state: Any, host_state: dict[str, Any]) -> None:
         """Starts saving; the device state is copied before this returns."""
-        self._manager.save(
-            step,
-            args=ocp.args.Composite(
-                state=ocp.args.PyTreeSave(_to_nested_dict(state)),
-                host=ocp.args.JsonSave(host_state),
-            ),
+        args = ocp.args.Composite(
+            state=ocp.args.PyTreeSave(_to_nested_dict(state)),
+            host=ocp.args.JsonSave(host_state),
         )
+        if self._bucket:
+            self._bucket.save(step, args)
+        else:
+            self._manager.save(step, args=args)
 
     def restore(self, step: int, target: Any) -> tuple[Any, dict[str, Any]]:
         """Returns state and host state of a step, a tree like `target` and laid out so.
@@ -125,12 +127,16 @@ class StageCheckpoints(Closing):
         )
 
     def wait(self) -> None:
-        """Returns when every save is on disk."""
+        """Returns when every save is on disk, or in the bucket."""
+        if self._bucket:
+            self._bucket.wait()
         self._manager.wait_until_finished()
 
     def close(self) -> None:
         """Waits for saves under way, then closes."""
-        self._manager.wait_until_finished()
+        self.wait()
+        if self._bucket:
+            self._bucket.manager.close()
         self._manager.close()
 
     def _check_matches(self, step: int, saved: dict[str, Any], target: Any) -> None:
@@ -157,6 +163,63 @@ class StageCheckpoints(Closing):
                     "another "
                     "workdir"
                 )
+
+
+class _Bucket:
+    """Where several processes save a stage's checkpoints together, past their disks.
+
+    Its methods raise BucketError. Which checkpoints are removed decides the mirror: one
+    that a commit names must stay there.
+    """
+
+    def __init__(self, mirror: JointMirror, stage: str, config: CheckpointConfig):
+        self._mirror, self._stage = mirror, stage
+        self._max_to_keep = config.max_to_keep
+        self._url = mirror.checkpoint_url(stage)
+        with self._told():
+            self.manager = _open_manager(self._url, ocp.CheckpointManagerOptions())
+
+    @classmethod
+    def of(cls, directory: pathlib.Path, config: CheckpointConfig) -> "_Bucket | None":
+        """Returns that of a stage; None: it is saved to the directory."""
+        mirror = mirror_of(directory.parent.parent)
+        if not isinstance(mirror, JointMirror):
+            return None
+        return cls(mirror, directory.name, config)
+
+    def save(self, step: int, args: ocp.args.CheckpointArgs) -> None:
+        """Starts saving."""
+        self._mirror.begin_checkpoint(self._stage, step, self._max_to_keep)
+        with self._told():
+            self.manager.save(step, args=args)
+
+    def wait(self) -> None:
+        """Returns when every save is in the bucket."""
+        with self._told():
+            self.manager.wait_until_finished()
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # the libraries share no class narrower than that
+            cause = str(error.__cause__ or error).splitlines()[0]
+            raise BucketError(
+                f"checkpoints cannot be written to {self._url} ({cause:.200})"
+            ) from error
+
+
+def _open_manager(
+    directory: pathlib.Path | str, options: ocp.CheckpointManagerOptions
+) -> ocp.CheckpointManager:
+    return ocp.CheckpointManager(
+        directory,
+        options=options,
+        item_handlers={
+            "state": ocp.PyTreeCheckpointHandler(),
+            "host": ocp.JsonCheckpointHandler(),
+        },
+    )
 
 
 def params_sha256(params: Any) -> str:

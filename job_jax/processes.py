@@ -60,7 +60,7 @@ def initialize() -> None:
     They are found by the environment variables ENV_VARS, all three, or else by what JAX
     detects of a cluster. Raises ConfigError.
     """
-    spec = _spec_from_env() or (_ProcessSpec() if _in_cluster() else None)
+    spec = _spec_from_env() or (_ProcessSpec() if _find_cluster() else None)
     if spec is None or jax.distributed.is_initialized():
         return
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
@@ -85,7 +85,16 @@ def initialize() -> None:
 
 def asks_for_several() -> bool:
     """Returns whether the environment asks for more than one process."""
-    return _spec_from_env() is not None or _in_cluster()
+    return _spec_from_env() is not None or _find_cluster() is not None
+
+
+def expected_index() -> int:
+    """Returns this process's number as the environment has it, before JAX starts."""
+    spec, cluster = _spec_from_env(), _find_cluster()
+    if spec is not None:
+        assert spec.process_id is not None
+        return spec.process_id
+    return cluster.get_process_id() if cluster else 0
 
 
 def require_single_process() -> None:
@@ -308,13 +317,13 @@ def _spec_from_env() -> _ProcessSpec | None:
     return _ProcessSpec(coordinator, int(count), int(index))
 
 
-def _in_cluster() -> bool:
-    """Returns whether JAX detects a cluster's job of more than one process."""
+def _find_cluster() -> type[ClusterEnv] | None:
+    """Returns the cluster in which JAX detects a job of more than one process."""
     if any(name in os.environ for name in ENV_VARS):
-        return False
+        return None
     known = [each for each in ClusterEnv._cluster_types if not each.opt_in_only_method]
     present = next((each for each in known if each.is_env_present()), None)
-    return present is not None and present.get_process_count() > 1
+    return present if present and present.get_process_count() > 1 else None
 
 
 def _exit_on_peer_failure() -> None:

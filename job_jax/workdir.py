@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import platform
+import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -42,7 +43,7 @@ class Workdir:
     refused one leaves no trace that the mended one would trip over. `mutable_sections`
     say how a job is executed and watched, not what it computes ("mesh.", "log."): they
     may differ when it goes on. Of several processes the first one writes; all must see
-    the same directory.
+    the same directory, unless it is of a bucket.
     """
 
     def __init__(
@@ -58,7 +59,9 @@ class Workdir:
         self._mirror = mirror_of(path)  # None: an ordinary directory
         if is_primary():
             self._prepare(config, subdirectories)
-        check_shared(path)
+        _check_same_bucket(self._mirror.url if self._mirror else None)
+        if not self._mirror:
+            check_shared(path)
 
     def _prepare(self, config: ConfigSection, subdirectories: tuple[str, ...]) -> None:
         path = self.path
@@ -119,10 +122,22 @@ class Workdir:
         if self._mirror:
             self._mirror.claim()
 
-    def publish(self) -> None:
-        """Starts uploading what has changed. Raises BucketError."""
+    def share(self) -> None:
+        """Returns once every process sees what the first one has written so far.
+
+        All call it together. What has changed is then on its way to the bucket, if
+        there is one. Raises BucketError.
+        """
         if self._mirror:
-            self._mirror.publish()
+            self._mirror.share()
+        else:
+            barrier()
+
+    def remove_checkpoints(self, stage: str) -> None:
+        """Removes a stage's checkpoints."""
+        shutil.rmtree(self.checkpoints / stage, ignore_errors=True)
+        if self._mirror:
+            self._mirror.drop_checkpoints(stage)
 
     @property
     def after_step(self) -> Callable[[], None] | None:
@@ -170,6 +185,17 @@ class Workdir:
         if is_primary():
             merged = _deep_merge(self.read_summary(), values)
             write_json(self.path / SUMMARY_FILE, merged)
+
+
+def _check_same_bucket(url: str | None) -> None:
+    """Raises WorkdirError where not every process was given process 0's address."""
+    first, *others = all_gather_json(url)
+    for number, other in enumerate(others, start=1):
+        if other != first:
+            raise WorkdirError(
+                f"process {number} works in {other or 'a directory'}, and process 0 in "
+                f"{first or 'a directory'}; start all with the same --workdir"
+            )
 
 
 def check_shared(path: pathlib.Path) -> None:

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# bash launch/gke.sh --name=N --image=IMAGE --topology=v5e:4x4 --claim=CLAIM
-#     [--spot] [--restarts=20]
-#     --config=FILE --workdir=/mnt/share/DIR [--config.a.b=v ...] [--stage=S]
+# bash launch/gke.sh --name=N --image=IMAGE --topology=v5e:4x4
+#     [--claim=CLAIM] [--spot] [--restarts=20]
+#     --config=FILE --workdir=gs://BUCKET/RUN|/mnt/share/DIR [--config.a.b=v ...] [--stage=S]
 #     | kubectl apply --filename=-
 #
 # Prints the JobSet that runs the command on a TPU slice of a GKE cluster: one pod for
@@ -9,7 +9,8 @@
 # checkpoint. Exit code 2, a command that cannot run, fails the job at once.
 #
 #   --image    what launch/Dockerfile makes, pushed where the cluster can pull it
-#   --claim    a PersistentVolumeClaim, ReadWriteMany, mounted at /mnt/share
+#   --claim    a PersistentVolumeClaim, ReadWriteMany, mounted at /mnt/share; needed
+#              unless the workdir is on gs://, which the pods' account must then write
 #   --spot     on nodes that cost less and may be taken away at any time
 #   --restarts how often all pods may be started again
 #
@@ -35,12 +36,12 @@ done
 needed "$name" --name=NAME
 needed "$image" --image=IMAGE
 needed "$topology" --topology=v5e:4x4
-needed "$claim" --claim=CLAIM
 check_name "$name"
 check_count --restarts "$restarts"
 slice "$topology"
 check_run
-check_on_share
+in_bucket || needed "$claim" --claim=CLAIM
+check_outlives
 
 # Prints one word as a YAML string on a line of its own.
 yaml() {
@@ -103,10 +104,12 @@ EOF_POD
 for word in "${run[@]}"; do
   echo "                    - $(yaml "$word")"
 done
-cat <<EOF_TAIL
+[[ -z "$claim" ]] || cat <<EOF_CACHE
                   env:
                     - name: JAX_COMPILATION_CACHE_DIR
                       value: $SHARE/.jax_cache
+EOF_CACHE
+cat <<EOF_PORTS
                   ports:
                     - containerPort: 8471 # libtpu's
                     - containerPort: 8482 # JAX's coordinator
@@ -115,6 +118,8 @@ cat <<EOF_TAIL
                       google.com/tpu: $host_chips
                     limits:
                       google.com/tpu: $host_chips
+EOF_PORTS
+[[ -z "$claim" ]] || cat <<EOF_SHARE
                   volumeMounts:
                     - name: share
                       mountPath: $SHARE
@@ -122,4 +127,4 @@ cat <<EOF_TAIL
                 - name: share
                   persistentVolumeClaim:
                     claimName: $(yaml "$claim")
-EOF_TAIL
+EOF_SHARE

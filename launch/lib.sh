@@ -39,10 +39,16 @@ check_run() {
   needed "$workdir" --workdir=DIR
 }
 
+# Returns whether the workdir is in a bucket that several machines can write to.
+in_bucket() {
+  [[ "$workdir" == gs://?*/?* ]]
+}
+
 # Refuses a workdir that would be lost with its machine.
-check_on_share() {
-  [[ "$workdir" == "$SHARE"/?* ]] ||
-    refuse "--workdir=$workdir is lost with its machine; choose one under $SHARE"
+check_outlives() {
+  in_bucket || [[ "$workdir" == "$SHARE"/?* ]] ||
+    refuse "--workdir=$workdir is lost with its machine; choose one under $SHARE," \
+      "or gs://BUCKET/RUN"
 }
 
 # Refuses what cannot name a cloud's resource, or be the stem of its machines' names.

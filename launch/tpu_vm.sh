@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# bash launch/tpu_vm.sh --name=N --topology=v5e:4x4 --project=P --zone=Z --nfs=HOST:/DIR
-#     [--spot] [--restarts=20] [--keep] [--print]
-#     --config=FILE --workdir=/mnt/share/DIR [--config.a.b=v ...] [--stage=S]
+# bash launch/tpu_vm.sh --name=N --topology=v5e:4x4 --project=P --zone=Z
+#     [--nfs=HOST:/DIR] [--spot] [--restarts=20] [--keep] [--print]
+#     --config=FILE --workdir=gs://BUCKET/RUN|/mnt/share/DIR [--config.a.b=v ...] [--stage=S]
 # bash launch/tpu_vm.sh --delete --name=N --project=P --zone=Z [--print]
 #
 # Runs one command on all workers of a Cloud TPU slice, and runs it again until it ends:
@@ -9,7 +9,8 @@
 # share at /mnt/share, installs, runs. After exit code 75, a lost connection or a
 # preemption it starts over, and the run goes on from its checkpoint.
 #
-#   --nfs      the file share that outlives the machines (Filestore, or any NFS)
+#   --nfs      the file share that outlives the machines (Filestore, or any NFS); needed
+#              unless the workdir is on gs://, which the slice's account must then write
 #   --spot     machines that cost less and may be taken away at any time
 #   --restarts how often to start over before giving up
 #   --keep     leave the slice, and its bill, when the run has ended
@@ -56,9 +57,10 @@ check() {
   [[ -z "$delete" ]] || return 0
   needed "$topology" --topology=v5e:4x4
   slice "$topology"
-  [[ "$nfs" =~ ^[^:/]+:/[^:/][^:]*$ ]] || refuse "--nfs=$nfs is no share; write HOST:/DIR"
   check_run
-  check_on_share
+  [[ -z "$nfs" ]] && in_bucket || [[ "$nfs" =~ ^[^:/]+:/[^:/][^:]*$ ]] ||
+    refuse "--nfs=$nfs is no share; write HOST:/DIR"
+  check_outlives
   [[ "$config" == "$SHARE"/* ]] ||
     git -C "$root" cat-file -e "HEAD:$config" 2>/dev/null ||
     refuse "--config=$config is not in the last commit, which is what is copied"
@@ -139,7 +141,8 @@ attempt() {
   local command="git init --quiet rlvr_jax && cd rlvr_jax"
   command+=" && git fetch --quiet ../$name.bundle HEAD"
   command+=" && git checkout --quiet --force FETCH_HEAD"
-  command+=" && bash launch/tpu_worker.sh --attempt=$id --nfs=$nfs $(quoted "${run[@]}")"
+  command+=" && bash launch/tpu_worker.sh --attempt=$id${nfs:+ --nfs=$nfs}"
+  command+=" $(quoted "${run[@]}")"
   do_or_print git -C "$root" bundle create --quiet "$bundle" HEAD &&
     tpus tpu-vm scp "$bundle" "$name:$name.bundle" --worker=all &&
     tpus tpu-vm ssh "$name" --worker=all --command="$command"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# bash launch/tpu_worker.sh --attempt=ID --nfs=HOST:/DIR FLAGS OF THE RUN
+# bash launch/tpu_worker.sh --attempt=ID [--nfs=HOST:/DIR] FLAGS OF THE RUN
 #
-# One worker's part of launch/tpu_vm.sh: mounts the share, installs, runs.
+# One worker's part of launch/tpu_vm.sh: mounts the share, if there is one, installs, runs.
 set -euo pipefail
 root="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)"
 # shellcheck source=launch/lib.sh
@@ -18,8 +18,8 @@ while (($#)); do
   shift
 done
 needed "$attempt" --attempt=ID
-needed "$nfs" --nfs=HOST:/DIR
 check_run
+in_bucket || needed "$nfs" --nfs=HOST:/DIR
 
 apt_get() {
   sudo DEBIAN_FRONTEND=noninteractive \
@@ -56,7 +56,7 @@ if [[ "$before" == "$attempt" ]]; then
 fi
 echo "$attempt $$" >"$record"
 
-if ! mountpoint --quiet "$SHARE"; then
+if [[ -n "$nfs" ]] && ! mountpoint --quiet "$SHARE"; then
   apt_get update
   apt_get install nfs-common
   sudo mkdir -p "$SHARE"
@@ -68,12 +68,19 @@ if ! python3.12 -c 'import ensurepip' 2>/dev/null; then
   sudo add-apt-repository --yes ppa:deadsnakes/ppa
   apt_get install python3.12-venv
 fi
-PYTHON=python3.12 bash "$root/launch/venv.sh" tpu
+extras=tpu
+if in_bucket; then
+  extras=tpu,gcs
+fi
+PYTHON=python3.12 bash "$root/launch/venv.sh" "$extras"
 # libtpu asks for huge pages to start sooner.
 sudo tee /sys/kernel/mm/transparent_hugepage/enabled <<<always >/dev/null
 
 # The next slice's user may have another number than this one's.
 umask 0
 cd -- "$root"
-export JAX_COMPILATION_CACHE_DIR="$SHARE/.jax_cache"
+export JAX_COMPILATION_CACHE_DIR="$HOME/.jax_cache"
+if [[ -n "$nfs" ]]; then
+  JAX_COMPILATION_CACHE_DIR="$SHARE/.jax_cache"
+fi
 exec .venv/bin/python -m rlvr_jax.main "${run[@]}"

@@ -160,7 +160,7 @@ def _execute_stages(
     compile_counter = CompileCounter()
     if lineage:
         copy_tokenizer(config, workdir, lineage)
-    setup = open_setup(config, workdir.tokenizer_path)
+    setup = open_setup(config, workdir.tokenizer_path, share=workdir.share)
     if not is_finished("probe", config=config, workdir=workdir):
         config.probe.check_before_run(config, setup.tokenizer.encode)
     if lineage:
@@ -171,6 +171,7 @@ def _execute_stages(
     workdir.write_config(
         config, device=describe_devices(), more=lineage_record(lineage)
     )
+    workdir.share()
     for line in setup.dropped_report() if is_primary() else ():
         print(line, file=sys.stderr)
     trackers.open()
@@ -193,7 +194,7 @@ def _execute_stages(
         for stage in stages:
             stop_signal.check()
             STAGES[stage].load_function()(ctx)
-            workdir.publish()
+            workdir.share()
 
 
 def _open_judge(setup: RunSetup, workdir: Workdir) -> None:

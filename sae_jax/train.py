@@ -38,7 +38,7 @@ from job_jax.mesh import (
     start_jax,
 )
 from job_jax.metrics import MetricsWriter, NonFiniteMetricError
-from job_jax.processes import barrier, device_get, is_primary
+from job_jax.processes import device_get, is_primary
 from job_jax.schema import ConfigError
 from job_jax.steps import StageSteps, StopSignal
 from job_jax.workdir import Workdir
@@ -207,7 +207,7 @@ def train(
         "replicas": rows,
     }
     workdir.update_summary({STAGE: summary})
-    barrier()
+    workdir.share()
     return summary
 
 

@@ -1,9 +1,11 @@
 """Workdirs on gs:// and s3://, which know neither renaming nor appending.
 
-A job works in a staging directory on its own disk; a `Mirror` carries it to the bucket.
+A job works in a staging directory on its own disk; a `Mirror` carries it to the bucket,
+for several processes a `JointMirror`.
 """
 
 from job_jax.buckets.commits import TakenOverError
+from job_jax.buckets.joint import JointMirror
 from job_jax.buckets.local import (
     close_workdir,
     download_workdir,
@@ -20,6 +22,7 @@ from job_jax.buckets.store import BucketAccessError, BucketError
 __all__ = [
     "BucketAccessError",
     "BucketError",
+    "JointMirror",
     "Mirror",
     "TakenOverError",
     "close_workdir",

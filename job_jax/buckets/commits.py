@@ -31,7 +31,7 @@ class StoredFile:
 
     object: str
     size: int  # bytes
-    sha256: str
+    digest: str  # "sha256:" or "md5:", and the digest in hex
     mtime_ns: int  # of the file on the disk it came from
 
 
@@ -92,13 +92,14 @@ def add_commit(store: Store, commit: Commit) -> None:
     try:
         store.create(name, data)
     except ObjectExistsError as error:
-        raise _taken_over(store) from error
+        raise taken_over(store) from error
     if store.list(COMMITS)[-1] != name:
         store.remove([name])
-        raise _taken_over(store)
+        raise taken_over(store)
 
 
-def _taken_over(store: Store) -> TakenOverError:
+def taken_over(store: Store) -> TakenOverError:
+    """Returns what to say of a bucket whose newest commit is another run's."""
     newest = read_newest(store)
     return TakenOverError(
         f"{store.url} was taken over by another run ({newest.owner}): commit "

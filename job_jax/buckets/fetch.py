@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from job_jax.buckets.commits import Commit, read_newest
+from job_jax.buckets.commits import Commit, StoredFile, read_newest
 from job_jax.buckets.store import BucketError, Store
 from job_jax.files import write_json
 
@@ -45,10 +45,15 @@ def local_files(directory: pathlib.Path) -> list[str]:
     return sorted(path for path in paths if not path.startswith("."))
 
 
-def sha256_of(path: pathlib.Path) -> str:
-    """Returns the SHA-256 of a file."""
+def digest_of(path: pathlib.Path, kind: str = "sha256") -> str:
+    """Returns the digest of a file, as `StoredFile.digest` has it."""
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return f"{kind}:{hashlib.file_digest(file, kind).hexdigest()}"
+
+
+def is_intact(path: pathlib.Path, stored: StoredFile) -> bool:
+    """Returns whether a file has the bytes that a commit names."""
+    return digest_of(path, stored.digest.partition(":")[0]) == stored.digest
 
 
 class LocalState:
@@ -82,17 +87,22 @@ def fetch(
     store: Store,
     directory: pathlib.Path,
     select: Callable[[Commit], Collection[str]] = lambda commit: commit.files,
+    *,
+    keeps_unknown: bool = False,
 ) -> Commit:
     """Makes `directory` hold the files of the newest commit that `select` names.
 
-    Files that no longer belong to the commit go; others of it may stay. A run that
-    commits meanwhile only means that the newer commit is fetched. Raises BucketError,
-    also for bytes that are not those of the commit.
+    Files that no longer belong to the commit go, with `keeps_unknown` only those of the
+    commit before; others of it may stay. A run that commits meanwhile only means that
+    the newer commit is fetched. Raises BucketError, also for bytes that are not those
+    of the commit.
     """
     for attempt in range(1, _TRIES + 1):
         commit = read_newest(store)
         try:
-            fetch_commit(store, commit, directory, select(commit))
+            fetch_commit(
+                store, commit, directory, select(commit), keeps_unknown=keeps_unknown
+            )
             return commit
         except BucketError as error:
             is_gone = isinstance(error.__cause__, FileNotFoundError)
@@ -107,26 +117,31 @@ def fetch(
 
 
 def fetch_commit(
-    store: Store, commit: Commit, directory: pathlib.Path, wanted: Iterable[str]
+    store: Store,
+    commit: Commit,
+    directory: pathlib.Path,
+    wanted: Iterable[str],
+    *,
+    keeps_unknown: bool = False,
 ) -> None:
-    """Makes `directory` hold these files of a commit, and no file of another."""
+    """Makes `directory` hold these files of a commit, and no file of another.
+
+    With `keeps_unknown` files stay that are of no commit.
+    """
     state = LocalState(directory)
     known = state.commit.files if state.commit else {}
     stamps = {}
     for path in local_files(directory):
         file, stored = directory / path, commit.files.get(path)
         stamp = stamp_of(file)
-        if (
-            stored
-            and (
-                known[path].sha256
-                if path in known and state.stamps.get(path) == stamp
-                else sha256_of(file)
-            )
-            == stored.sha256
+        is_unchanged = path in known and state.stamps.get(path) == stamp
+        if stored and (
+            known[path].digest == stored.digest
+            if is_unchanged
+            else is_intact(file, stored)
         ):
             stamps[path] = stamp
-        else:
+        elif stored or path in known or not keeps_unknown:
             state.distrust()
             file.unlink()
     _remove_empty_folders(directory)
@@ -134,13 +149,19 @@ def fetch_commit(
     missing = [path for path in wanted if path not in stamps]
     if missing or state.commit is None or state.commit.number != commit.number:
         state.distrust()
+    state.save(commit, stamps | download_files(store, commit, directory, missing))
+
+
+def download_files(
+    store: Store, commit: Commit, directory: pathlib.Path, paths: Iterable[str]
+) -> dict[str, Stamp]:
+    """Downloads files of a commit, each whole or not at all; returns their stamps."""
 
     def download(path: str) -> tuple[str, Stamp]:
         return path, _download(store, commit, directory, path)
 
     with ThreadPoolExecutor(NUM_TRANSFERS) as pool:
-        stamps |= dict(pool.map(download, missing))
-    state.save(commit, stamps)
+        return dict(pool.map(download, paths))
 
 
 def _download(
@@ -152,9 +173,9 @@ def _download(
     partial = pathlib.Path(name)
     try:
         store.download(stored.object, partial)
-        if sha256_of(partial) != stored.sha256:
+        if not is_intact(partial, stored):
             raise BucketError(
-                f"{stored.object} in {store.url} is damaged: its SHA-256 is not that "
+                f"{stored.object} in {store.url} is damaged: its digest is not that "
                 f"of commit {commit.number}, so somebody else wrote it; bring it back "
                 "from a copy, or use another workdir"
             )

@@ -13,6 +13,7 @@ from typing import IO
 from job_jax import processes
 from job_jax.buckets.commits import Commit, read_newest
 from job_jax.buckets.fetch import OWN_DIR, LocalState, fetch, fetch_commit
+from job_jax.buckets.joint import JointMirror, needed_files
 from job_jax.buckets.mirror import Mirror
 from job_jax.buckets.store import (
     BucketAccessError,
@@ -53,20 +54,23 @@ def open_workdir(path: str) -> pathlib.Path:
     """Returns the directory to work in: `path`, or the staging directory of an address.
 
     That one then holds the newest commit, or what a killed run made of it on this
-    machine. It is this process's until it ends, or the mirror of it is left. Raises
-    BucketAccessError where the bucket cannot be used, somebody else on this machine
-    works in it, or the run has several processes.
+    machine. It is this process's until it ends, or the mirror of it is left. Of several
+    processes each has its own, which holds the newest commit and nothing else. Raises
+    BucketAccessError where the bucket cannot be used, or somebody else on this machine
+    works in it.
     """
     if not is_url(path):
         return pathlib.Path(path)
     url = parse_url(path)
-    if processes.asks_for_several():
+    is_joint = processes.asks_for_several()
+    if is_joint and not url.startswith("gs://"):
         raise BucketAccessError(
-            f"--workdir={url}: a run of several processes writes its checkpoints "
-            "together, which a bucket does not let it; give a directory that all of "
-            "them share"
+            f"--workdir={url}: several processes write a checkpoint together, which "
+            "orbax can do on gs:// and not on s3://; give an address on gs://, or a "
+            "directory that all of them share"
         )
-    directory = _local_directory(url, "work")
+    own = f"work-{processes.expected_index()}" if is_joint else "work"
+    directory = _local_directory(url, own)
     _lock(directory, url)
     store = open_store(url)
     try:
@@ -76,13 +80,17 @@ def open_workdir(path: str) -> pathlib.Path:
                 f"{url} holds no commit {state.commit.number}, of which {directory} "
                 "may be the last copy; remove that too to begin anew"
             )
-        if state.commit is None or state.commit.number != newest.number:
-            if newest.number:
-                print(f"{url}: fetching commit {newest.number}", file=sys.stderr)
+        is_other = state.commit is None or state.commit.number != newest.number
+        if is_other and newest.number:
+            print(f"{url}: fetching commit {newest.number}", file=sys.stderr)
+        if is_joint:
+            # Ahead of the commit a disk has no checkpoints, so nothing is of use there.
+            fetch_commit(store, newest, directory, needed_files(newest.files))
+        elif is_other:
             fetch_commit(store, newest, directory, newest.files)
     except BucketError as error:
         raise _refusal(store, error) from error
-    _mirrors[directory] = Mirror(store, directory)
+    _mirrors[directory] = (JointMirror if is_joint else Mirror)(store, directory)
     return directory
 
 

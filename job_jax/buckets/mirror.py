@@ -26,8 +26,8 @@ from job_jax.buckets.fetch import (
     OWN_DIR,
     LocalState,
     Stamp,
+    digest_of,
     local_files,
-    sha256_of,
     stamp_of,
 )
 from job_jax.buckets.store import BucketError, Store, access_error
@@ -38,6 +38,7 @@ class _Snapshot(NamedTuple):
 
     stamps: dict[str, Stamp]
     copies: dict[str, pathlib.Path]
+    checkpoints: frozenset[str]  # that were complete
 
 
 class Mirror:
@@ -114,6 +115,16 @@ class Mirror:
         self.wait()
         self._upload = self._uploader.submit(self._commit, self._take_snapshot())
 
+    def share(self) -> None:
+        """Starts uploading; every process sees all files so far when this returns.
+
+        All processes call it together. Raises BucketError.
+        """
+        self.publish()
+
+    def drop_checkpoints(self, stage: str) -> None:
+        """Leaves a stage's checkpoints so far, once removed, out of the next commit."""
+
     def wait(self) -> None:
         """Returns when the upload under way is committed. Raises BucketError."""
         if self._upload:
@@ -168,6 +179,13 @@ class Mirror:
         found = self.directory.glob("checkpoints/*/*")
         return frozenset(str(path) for path in found if path.name.isdigit())
 
+    def _mirrored_files(self) -> list[str]:
+        return local_files(self.directory)
+
+    def _unmirrored_files(self, checkpoints: frozenset[str]) -> dict[str, StoredFile]:
+        """Returns what the next commit names beside the snapshot's files."""
+        return {}
+
     def _take_snapshot(self) -> _Snapshot:
         """Keeps the files of this moment from what the job does to them next.
 
@@ -175,8 +193,8 @@ class Mirror:
         """
         folder = self.directory / OWN_DIR / "snapshot"
         shutil.rmtree(folder, ignore_errors=True)
-        snapshot = _Snapshot({}, {})
-        for path in local_files(self.directory):
+        snapshot = _Snapshot({}, {}, self._checkpoints())
+        for path in self._mirrored_files():
             source, copy = self.directory / path, folder / path
             stamp = stamp_of(source)
             snapshot.stamps[path] = stamp
@@ -204,6 +222,7 @@ class Mirror:
                     )
                 )
             files = {p: changed.get(p) or before.files[p] for p in snapshot.stamps}
+            files |= self._unmirrored_files(snapshot.checkpoints)
             if files == before.files:
                 return
             after = Commit(number=number, owner=describe_owner(), files=files)
@@ -226,14 +245,14 @@ class Mirror:
     def _store_file(self, path: str, snapshot: _Snapshot, folder: str) -> StoredFile:
         """Returns where a file's bytes are, uploaded unless they are there already."""
         copy, before = snapshot.copies[path], self.commit.files.get(path)
-        sha256, name = sha256_of(copy), f"{folder}/{path}"
-        if before and before.sha256 == sha256:
+        digest, name = digest_of(copy), f"{folder}/{path}"
+        if before and before.digest == digest:
             name = before.object
         else:
             self._store.upload(name, copy)
         return StoredFile(
             object=name,
             size=copy.stat().st_size,
-            sha256=sha256,
+            digest=digest,
             mtime_ns=snapshot.stamps[path][1],
         )

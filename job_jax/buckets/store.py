@@ -1,5 +1,6 @@
 """The objects below one address of a bucket: listed, read, made, removed."""
 
+import base64
 import contextlib
 import logging
 import pathlib
@@ -48,6 +49,23 @@ class Store:
         with self._told("list", folder):
             found = self._fs.find(f"{self._root}/{folder}", withdirs=False)
             return sorted(path.partition(f"{self._root}/")[2] for path in found if path)
+
+    def list_digests(self, folder: str) -> dict[str, tuple[int, str]]:
+        """Returns bytes and MD5 (hex) of the objects below a folder, by name.
+
+        They are the bucket's own, of objects that others have put there; GCS alone
+        tells them.
+        """
+        with self._told("list", folder):
+            found = self._fs.find(f"{self._root}/{folder}", withdirs=False, detail=True)
+            return {
+                path.partition(f"{self._root}/")[2]: (
+                    info["size"],
+                    base64.b64decode(info["md5Hash"]).hex(),
+                )
+                for path, info in found.items()
+                if not path.endswith("/")
+            }
 
     def read(self, name: str) -> bytes:
         """Returns a small object whole."""

@@ -2,7 +2,7 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 import jax
@@ -14,7 +14,7 @@ from job_jax.mesh import (
     check_batch,
     replicated_sharding,
 )
-from job_jax.processes import device_put
+from job_jax.processes import barrier, device_put
 from job_jax.schema import ConfigError
 from rlvr_jax.config import Config
 from rlvr_jax.data.loader import (
@@ -203,13 +203,14 @@ def open_setup(
     *,
     stages: Sequence[Stage] = PROBLEM_STAGES,
     devices: Sequence[jax.Device] | None = None,
+    share: Callable[[], None] = barrier,
 ) -> RunSetup:
     """Opens the run and returns it, with data, lengths and batches of `stages` checked.
 
     It takes all `devices`, JAX's unless given. Of a pretrained checkpoint config.json
     is read, the weights are not. A tokenizer that the recipe trains is read from
-    `tokenizer_path`, or else trained on the train problems and written there. Raises
-    ConfigError.
+    `tokenizer_path`, or else trained on the train problems and written there; `share`
+    makes it seen by all processes. Raises ConfigError.
     """
     if config.pretrained.path:
         model = resolve_model(config.pretrained, config.model)
@@ -223,7 +224,7 @@ def open_setup(
         for stage in stages
         if stage != "sft" or config.sft.steps
     }
-    tokenizer = _open_tokenizer(config, raw, tokenizer_path)
+    tokenizer = _open_tokenizer(config, raw, tokenizer_path, share)
     auditor = dataclasses.replace(config.verifier, timeout_s=_GOLD_CHECK_TIMEOUT_S)
     valid = raw
     invalid_golds: dict[Stage, dict[str, str]] = {}
@@ -290,7 +291,10 @@ def _resolve_chat_template(config: Config) -> Task:
 
 
 def _open_tokenizer(
-    config: Config, sources: Mapping[Stage, ProblemSource], path: pathlib.Path
+    config: Config,
+    sources: Mapping[Stage, ProblemSource],
+    path: pathlib.Path,
+    share: Callable[[], None],
 ) -> Tokenizer:
     """Returns the tokenizer; one that the recipe trains is kept at `path`.
 
@@ -302,7 +306,7 @@ def _open_tokenizer(
         for problem in (source[i] for i in range(len(source))):
             yield from filter(None, (problem.prompt, problem.solution))
 
-    found = open_tokenizer(config, texts=texts, trained_path=path)
+    found = open_tokenizer(config, texts=texts, trained_path=path, share=share)
     if found.vocab_size > (rows := _num_embedding_rows(config, found)):
         raise ConfigError(
             f"the tokenizer has {found.vocab_size} tokens, and the model of "

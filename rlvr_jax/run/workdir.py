@@ -4,7 +4,6 @@ import dataclasses
 import gzip
 import json
 import pathlib
-import shutil
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -86,7 +85,7 @@ class Workdir(job_jax.workdir.Workdir):
         super()._prepare(*args)
         if not self.has_config:
             self.tokenizer_path.unlink(missing_ok=True)
-            shutil.rmtree(self.checkpoints / START, ignore_errors=True)
+            self.remove_checkpoints(START)
 
     def mend_of_other_config(self) -> str:
         """Returns what to do where the directory holds a run of another config."""

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from job_jax.metrics import Progress
-from job_jax.processes import barrier, broadcast, is_primary
+from job_jax.processes import broadcast, is_primary
 from rlvr_jax.metrics.scores import bands_from_verdicts
 from rlvr_jax.probe.capture import add_sequences, open_writer
 from rlvr_jax.probe.labeled_corpus import LabeledCorpus
@@ -78,7 +78,6 @@ def probe(ctx: RunContext) -> None:
     )
     seconds = time.monotonic() - start  # of the attempt that ended the stage
     ctx.update_summary({_STAGE: summary, "stages": {_STAGE: seconds}})
-    barrier()
 
 
 def _label(corpus: Corpus, rows: Sequence[Mapping[str, Any]]) -> LabeledCorpus:
@@ -147,7 +146,7 @@ def _collect_activations(ctx: RunContext) -> None:
             progress.update(len(graded) // _group_size(setup), {}, tokens=tokens)
         ctx.workdir.write_rollouts(_STAGE, 0, _rollout_rows(ctx, graded))
     progress.close()
-    barrier()
+    ctx.workdir.share()
 
 
 def _group_size(setup: RunSetup) -> int:
@@ -199,7 +198,7 @@ def _write_reference_texts(ctx: RunContext, path: Path) -> None:
     rows = stratify_texts(bands_N, config.probe.num_reference_texts)
     if is_primary():
         _pad_texts(setup, [first[i] for i in rows], bands_N[rows]).save(path)
-    barrier()
+    ctx.workdir.share()
 
 
 class _Text(NamedTuple):

@@ -22,11 +22,13 @@ def open_tokenizer(
     *,
     texts: Callable[[], Iterable[str]],
     trained_path: Path,
+    share: Callable[[], None] = barrier,
 ) -> Tokenizer:
     """Returns the tokenizer that `config.tokenizer` names. Raises ConfigError.
 
     A tokenizer that the run trains itself is trained on `texts` and written to
-    `trained_path`, unless it is already there.
+    `trained_path`, unless it is already there; `share` returns once every process sees
+    what the first one has written.
     """
     settings, task = config.tokenizer, config.task
     if settings.kind == "word_level":
@@ -44,7 +46,7 @@ def open_tokenizer(
         SentencePieceTokenizer.train(
             texts(), vocab_size=settings.vocab_size, path=trained_path
         )
-    barrier()
+    share()
     path = trained_path if settings.trained_in_run else Path(settings.path)
     if not path.is_file():
         raise ConfigError(

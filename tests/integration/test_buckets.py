@@ -10,6 +10,7 @@ import sys
 import pytest
 from command import ROOT, outcome, tiny
 from emulators import emulator
+from several import started
 
 SCHEMES = ["s3", "gs"]
 
@@ -86,6 +87,47 @@ def _read_by_every_command(command, run, whole, tmp_path):
     assert command.run(*longer).out.startswith(f"finished: {run}-on")
 
 
+def _two(workdir):
+    """Returns the arguments of one of two processes."""
+    return tiny(
+        workdir,
+        "--config.mesh.cpu_devices=1",
+        "--config.checkpoint.every=1",
+        "--config.sft.steps=2",
+    )
+
+
+def test_two_hosts_killed_and_a_disk_lost_end_as_ones_never_cut(
+    command, monkeypatch, tmp_path
+):
+    uncut, run = tmp_path / "uncut", "gs://bucket/run"
+    with started(command, tmp_path, *[_two(uncut)] * 2) as both:
+        assert both.ends()[0] == [0, 0]
+    with emulator("gs") as env:
+        disks = [tmp_path / "host0", tmp_path / "host1"]
+        hosts = [env | {"BUCKET_STAGING_DIR": str(disk)} for disk in disks]
+        with started(command, tmp_path, *[_two(run)] * 2, hosts=hosts) as both:
+            both.wait_for("train  3/4")
+            for process in both.all:
+                process.kill()
+            both.ends()
+        shutil.rmtree(disks[0])
+        with started(command, tmp_path, *[_two(run)] * 2, hosts=hosts) as both:
+            codes, said = both.ends()
+        assert codes == [0, 0], said
+        assert "sft" not in said[0]  # its checkpoint was in the bucket
+        assert "train  1/4" not in said[0]
+        for name, value in env.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("BUCKET_STAGING_DIR", str(tmp_path / "third"))
+        ended = command.run(run, tmp_path / "copy", module="job_jax.download")
+        assert ended.code == 0, ended.err
+        assert outcome(tmp_path / "copy") == outcome(uncut)
+        # One process has nothing left to do there.
+        ended = command.run(*_two(run))
+        assert ended.out.startswith(f"finished: {run}"), ended.err
+
+
 def test_what_cannot_be_begun_is_refused_in_one_line(command, bucket, tmp_path):
     scheme = bucket.partition("://")[0]
     ended = command.run(*tiny(f"{scheme}://nobody-made-this/run"))
@@ -103,11 +145,13 @@ def test_what_cannot_be_begun_is_refused_in_one_line(command, bucket, tmp_path):
     shutil.rmtree(tmp_path / "staging", ignore_errors=True)
 
 
-def test_nothing_of_buckets_is_imported_without_one():
+def test_no_extra_is_imported_before_it_is_asked_for():
     code = (
         "import sys, rlvr_jax.pipeline, rlvr_jax.evaluate, rlvr_jax.analysis.__main__\n"
-        "import job_jax.buckets\n"
-        "print({'s3fs', 'gcsfs', 'aiobotocore'} & sys.modules.keys())"
+        "import job_jax.buckets, job_jax.trackers, rlvr_jax.stages.train\n"
+        "import rlvr_jax.verifiers.judge\n"
+        "extras = {'s3fs', 'gcsfs', 'aiobotocore', 'httpx', 'trackio', 'wandb'}\n"
+        "print(extras & sys.modules.keys())"
     )
     ended = subprocess.run(
         [sys.executable, "-c", code],

@@ -9,20 +9,18 @@ import dataclasses
 import os
 import re
 import signal
-import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from command import ROOT, Ended, metrics, rollouts, summary, tiny
+from several import AT_MOST_S, environment, started
 from test_probe_runs import GUIDED, PROBED
 
 from job_jax import processes
 from job_jax.schema import ConfigError
 
-_AT_MOST_S = 600  # of a machine that does ten other things
 _DEVICES = 4
 _LOCAL = ROOT / "launch" / "local.sh"
 _SHORT = (
@@ -31,80 +29,6 @@ _SHORT = (
     "--config.eval.every=0",
     "--config.checkpoint.every=1",
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class Processes:
-    """Processes of one run. The first one's progress is read, the others' is kept."""
-
-    all: list[subprocess.Popen[str]]
-    logs: list[Path]
-
-    def wait_for(self, line: str) -> None:
-        """Returns once the first process has printed a line that begins so."""
-        assert self.all[0].stderr is not None
-        seen = []
-        for text in self.all[0].stderr:
-            seen.append(text)
-            if text.startswith(line):
-                return
-        pytest.fail(f"no line {line!r} in\n{''.join(seen)}")
-
-    def ends(self) -> tuple[list[int], list[str]]:
-        """Returns exit codes and what was printed to stderr, once all have ended."""
-        _, said = self.all[0].communicate(timeout=_AT_MOST_S)
-        codes = [each.wait(timeout=_AT_MOST_S) for each in self.all]
-        return codes, [said, *(log.read_text() for log in self.logs[1:])]
-
-
-def _environment(cache: Path) -> dict[str, str]:
-    """Returns an environment in which programs compile fast rather than run fast."""
-    return os.environ | {
-        "JAX_COMPILATION_CACHE_DIR": str(cache),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "XLA_FLAGS": "--xla_backend_optimization_level=0 "
-        "--xla_llvm_disable_expensive_passes=true",
-        "PYTHON": sys.executable,
-    }
-
-
-def _free_port() -> int:
-    with socket.socket() as opened:
-        opened.bind(("127.0.0.1", 0))
-        return opened.getsockname()[1]
-
-
-@contextlib.contextmanager
-def _started(
-    command, folder: Path, *arguments: list[str], **environment: str
-) -> Iterator[Processes]:
-    """Yields as many processes as there are lists of arguments; kills what is left."""
-    known = _environment(command.cache) | {
-        "JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{_free_port()}",
-        "JAX_NUM_PROCESSES": str(len(arguments)),
-        **environment,
-    }
-    logs = [folder / f"process{i}.log" for i in range(len(arguments))]
-    files = [log.open("w") for log in logs]
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-m", "rlvr_jax.main", *own],
-            cwd=ROOT,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE if i == 0 else files[i],
-            text=True,
-            env=known | {"JAX_PROCESS_ID": str(i)},
-        )
-        for i, own in enumerate(arguments)
-    ]
-    try:
-        yield Processes(started, logs)
-    finally:
-        for process, file in zip(started, files, strict=True):
-            process.kill()
-            process.wait()
-            file.close()
-        started[0].stderr.close()
 
 
 @contextlib.contextmanager
@@ -116,7 +40,7 @@ def _local(command, count: object, *more: str) -> Iterator[subprocess.Popen[str]
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=_environment(command.cache),
+        env=environment(command.cache),
     ) as launcher:
         try:
             yield launcher
@@ -128,7 +52,7 @@ def _local(command, count: object, *more: str) -> Iterator[subprocess.Popen[str]
 def _launched(command, count: object, *more: str) -> tuple[int, str, str]:
     """Returns exit code, output and errors of launch/local.sh."""
     with _local(command, count, *more) as launcher:
-        out, said = launcher.communicate(timeout=_AT_MOST_S)
+        out, said = launcher.communicate(timeout=AT_MOST_S)
         return launcher.returncode, out, said
 
 
@@ -151,7 +75,7 @@ def chain(command, tmp_path_factory) -> Chain:
     alone, cut, logs = (tmp_path_factory.mktemp(n) for n in ("alone", "cut", "logs"))
     one = command.run(*_asked(alone, _DEVICES))
     assert one.code == 0, one.err
-    with _started(command, logs, *([_asked(cut, _DEVICES // 2)] * 2)) as two:
+    with started(command, logs, *([_asked(cut, _DEVICES // 2)] * 2)) as two:
         two.wait_for("train  3/4")
         two.all[1].kill()
         killed = two.ends()
@@ -209,7 +133,7 @@ def test_a_signal_to_one_process_stops_all_after_the_same_step(
         # To one process alone: the other is told by it.
         (second,) = _children(launcher.pid, "JAX_PROCESS_ID=1")
         os.kill(second, signal.SIGTERM)
-        _, said = launcher.communicate(timeout=_AT_MOST_S)
+        _, said = launcher.communicate(timeout=AT_MOST_S)
     assert launcher.returncode == 75, said
     assert said.count("stopped; run the same command again to go on") == 1
     code, _, said = _launched(command, 2, *_asked(cut, 1, *warm))
@@ -235,7 +159,7 @@ def test_cut_and_spread_over_processes_a_run_is_that_of_one(chain):
 
 def test_processes_asked_for_different_runs_refuse(command, tmp_path):
     other = _asked(tmp_path / "run", 1, "--config.train.steps=5")
-    with _started(command, tmp_path, _asked(tmp_path / "run", 1), other) as two:
+    with started(command, tmp_path, _asked(tmp_path / "run", 1), other) as two:
         codes, said = two.ends()
     assert codes == [2, 2]
     for text in said:
@@ -244,7 +168,7 @@ def test_processes_asked_for_different_runs_refuse(command, tmp_path):
 
 def test_a_workdir_that_only_one_process_sees_is_refused(command, tmp_path):
     own = [_asked(tmp_path / name, 1) for name in ("here", "there")]
-    with _started(command, tmp_path, *own) as two:
+    with started(command, tmp_path, *own) as two:
         codes, said = two.ends()
     assert codes == [2, 2]
     for text in said:
@@ -254,7 +178,7 @@ def test_a_workdir_that_only_one_process_sees_is_refused(command, tmp_path):
 def test_an_error_of_one_process_ends_all_with_its_cause(command, tmp_path):
     """The first one alone looks at what the workdir holds."""
     (tmp_path / "config.json").write_text("{}")
-    with _started(command, tmp_path, *([_asked(tmp_path, 1)] * 2)) as two:
+    with started(command, tmp_path, *([_asked(tmp_path, 1)] * 2)) as two:
         codes, said = two.ends()
     assert codes == [2, 2]
     cause = f"{tmp_path}/config.json is not the record of a run"

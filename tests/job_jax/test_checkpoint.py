@@ -10,6 +10,8 @@ import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as Spec
 
+from job_jax import checkpoint
+from job_jax.buckets import BucketError, JointMirror
 from job_jax.checkpoint import (
     CheckpointMismatchError,
     CheckpointReadError,
@@ -171,3 +173,43 @@ def test_the_digest_does_not_depend_on_layout_or_order():
     assert params_sha256({"a": spread, "b": values}) == params_sha256(
         {"b": values, "a": values}
     )
+
+
+@pytest.fixture
+def bucket(tmp_path, monkeypatch):
+    """A run of several processes in a bucket, which is a folder here."""
+
+    class Mirror(JointMirror):
+        def __init__(self):
+            self.begun = []
+
+        def checkpoint_url(self, stage):
+            return str(tmp_path / "bucket" / stage)
+
+        def begin_checkpoint(self, stage, step, max_to_keep):
+            self.begun.append((stage, step, max_to_keep))
+
+    mirror = Mirror()
+    monkeypatch.setattr(checkpoint, "mirror_of", {tmp_path / "run": mirror}.get)
+    return mirror
+
+
+def test_several_processes_save_past_their_disks_and_remove_nothing(bucket, tmp_path):
+    stage = tmp_path / "run/checkpoints/train"
+    saved(stage, 1, 2, 3)
+    assert bucket.begun == [("train", step, CONFIG.max_to_keep) for step in (1, 2, 3)]
+    assert latest_step(stage) is None
+    assert {path.name for path in (tmp_path / "bucket/train").iterdir()} == {*"123"}
+    shutil.copytree(tmp_path / "bucket/train/3", stage / "3")  # as a fetch does
+    with StageCheckpoints(stage, CONFIG) as checkpoints:
+        assert checkpoints.latest_step == 3
+        restored, host = checkpoints.restore(3, state(0))
+    assert same(restored, state(3))
+    assert host == {"note": "after 3"}
+
+
+def test_a_checkpoint_that_cannot_be_put_into_a_bucket_is_one_line(bucket, tmp_path):
+    (tmp_path / "bucket").touch()
+    with pytest.raises(BucketError, match="checkpoints cannot be written to") as told:
+        saved(tmp_path / "run/checkpoints/train", 1)
+    assert "\n" not in str(told.value)

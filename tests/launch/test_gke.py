@@ -6,6 +6,17 @@ from launchers import GKE, RUN, launch
 _ALPHA = "alpha.jobset.sigs.k8s.io"
 
 
+def test_a_workdir_in_a_bucket_needs_no_share():
+    flags = ("--claim=", "--workdir=gs://b/run")
+    made = yaml.safe_load(launch("gke.sh", *GKE, *flags).stdout)
+    (replicated,) = made["spec"]["replicatedJobs"]
+    pod = replicated["template"]["spec"]["template"]["spec"]
+    assert "volumes" not in pod
+    assert not {"volumeMounts", "env"} & pod["containers"][0].keys()
+    assert pod["containers"][0]["args"][-1] == "--workdir=gs://b/run"
+    assert pod["containers"][0]["ports"]
+
+
 def test_the_manifest_is_a_jobset_with_its_two_ways_to_fail():
     args = ("--spot", "--restarts=7", r'--config.name=a "b\c')
     made = yaml.safe_load(launch("gke.sh", *GKE, *args).stdout)

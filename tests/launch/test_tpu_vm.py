@@ -107,6 +107,15 @@ def test_every_attempt_has_its_own_name(stage):
     assert len(names) == len(set(names)) == 2
 
 
+def test_a_workdir_in_a_bucket_needs_no_share(stage):
+    stand_in(stage, "gcloud")
+    done = launch("tpu_vm.sh", *TPU, "--nfs=", "--workdir=gs://b/run", "--print")
+    assert done.returncode == 0
+    assert "tpu_worker.sh --attempt=FIRST --config=" in done.stdout
+    assert "--workdir=gs://b/run" in done.stdout
+    assert "--nfs" not in done.stdout
+
+
 @pytest.fixture
 def worker(stage):
     """The script on a worker whose copy of the project has nothing to install."""
@@ -150,3 +159,17 @@ def test_a_worker_stops_only_what_an_earlier_attempt_left(name, code, worker, st
         assert launch(worker, "--attempt=2", "--nfs=h:/d", *RUN).returncode == 0
         left.communicate(b"\n")
         assert left.returncode == code
+
+
+def test_a_worker_of_a_bucket_mounts_nothing(worker, stage):
+    script(stage, "mountpoint.--quiet", "exit 1")
+    assert (
+        launch(worker, "--attempt=1", *RUN[:1], "--workdir=gs://b/run").returncode == 0
+    )
+    log = (stage / "log").read_text()
+    assert "mount" not in log
+    assert "venv.sh python3.12 tpu,gcs\n" in log
+    assert (
+        "python -m rlvr_jax.main --config=configs/smoke.py --workdir=gs://b/run" in log
+    )
+    assert launch(worker, "--attempt=2", *RUN).returncode == 2

@@ -43,6 +43,7 @@ _TRACE = ("tests/integration/test_trace.py",)
 _STALE = ("tests/integration/test_staleness.py",)
 _EPISODES = ("tests/rollouts/test_episodes.py",)
 _BACKGROUND = ("tests/job_jax/trackers/test_background.py",)
+_JOINT = ("tests/job_jax/buckets/test_joint.py",)
 _MIRROR = ("tests/job_jax/buckets/test_mirror.py",)
 _POLICY_MASK = ("tests/learn/test_policy_mask.py",)
 
@@ -849,7 +850,7 @@ MUTANTS = [
     *_of(
         "job_jax/buckets/fetch.py",
         _MIRROR,
-        believes_any_bytes=("if sha256_of(partial) != stored.sha256:", "if False:"),
+        believes_any_bytes=("if not is_intact(partial, stored):", "if False:"),
         trusts_what_was_cut=("self._path.unlink(missing_ok=True)", "pass"),
         leaves_empty_steps=("path.rmdir()", "pass"),
         keeps_other_times=("os.utime(partial, ns=", "dict(ns="),
@@ -870,6 +871,33 @@ MUTANTS = [
             "number=before.number, owner",
         ),
         tells_nobody=("upload.result()", "pass"),
+    ),
+    *_of(
+        "job_jax/buckets/joint.py",
+        _JOINT,
+        names_what_was_cut=('if f"{folder}/{_COMPLETE}" not in found:', "if False:"),
+        is_ahead_of_its_files=(
+            "sorted(checkpoints - self._named)",
+            "sorted(self._begun - self._named)",
+        ),
+        keeps_every_checkpoint=(
+            "return newest_checkpoints(files, self._max_to_keep)",
+            "return files",
+        ),
+        carries_copies_as_well=(
+            'if not path.startswith(f"{CHECKPOINTS}/")]',
+            "]",
+        ),
+        drops_the_new_with_the_old=(
+            "and stored.object not in self._dropped",
+            "",
+        ),
+        follows_anybody=("if commit.number != number:", "if False:"),
+        forgets_its_own_files=("keeps_unknown=True", "keeps_unknown=False"),
+        commits_as_another=(
+            "if processes.is_primary():\n            super().publish()",
+            "super().publish()",
+        ),
     ),
     *_of(
         "job_jax/trackers/background.py",

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+import job_jax.workdir
 from job_jax.config import CheckpointConfig, MeshConfig
 from job_jax.config_io import override, to_json
 from job_jax.workdir import WorkdirError
@@ -245,3 +246,12 @@ def test_a_copy_of_anothers_policy_goes_with_the_run_that_was_refused(tmp_path):
     again.write_config(CONFIG, device="abacus")
     Workdir(tmp_path, CONFIG)
     assert (again.checkpoints / "start" / "4").is_dir()
+
+
+def test_processes_that_work_in_different_places_refuse(workdir, monkeypatch):
+    urls = [None, None, "gs://b/run"]
+    monkeypatch.setattr(job_jax.workdir, "all_gather_json", lambda url: urls)
+    with pytest.raises(
+        WorkdirError, match="process 2 works in gs://b/run, and process"
+    ):
+        Workdir(workdir.path, CONFIG)

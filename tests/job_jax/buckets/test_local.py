@@ -7,8 +7,9 @@ import sys
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
+from jax._src.clusters import ClusterEnv
 
-from job_jax import buckets, download
+from job_jax import buckets, download, processes
 from job_jax.buckets import BucketAccessError, local
 from job_jax.buckets.store import Store, access_error, open_store
 from job_jax.schema import ConfigError
@@ -128,13 +129,45 @@ def test_another_process_of_the_machine_is_refused(bucket):
             buckets.open_workdir("s3://b/run")
 
 
-def test_several_processes_are_refused_before_anything_is_asked(bucket, monkeypatch):
+@pytest.fixture
+def process_1_of_2(monkeypatch):
     monkeypatch.setenv("JAX_COORDINATOR_ADDRESS", "localhost:1")
     monkeypatch.setenv("JAX_NUM_PROCESSES", "2")
-    monkeypatch.setenv("JAX_PROCESS_ID", "0")
+    monkeypatch.setenv("JAX_PROCESS_ID", "1")
+
+
+def test_several_processes_are_refused_on_s3_before_anything_is_asked(
+    bucket, process_1_of_2, monkeypatch
+):
     monkeypatch.setattr(local, "open_store", None)
-    with pytest.raises(BucketAccessError, match="give a directory that all of them"):
-        buckets.open_workdir("gs://b/run")
+    with pytest.raises(BucketAccessError, match="give an address on gs://, or a dir"):
+        buckets.open_workdir("s3://b/run")
+
+
+def test_each_of_several_processes_has_a_directory_of_its_own(
+    bucket, process_1_of_2, monkeypatch
+):
+    second = buckets.open_workdir("gs://b/run")
+    monkeypatch.setenv("JAX_PROCESS_ID", "0")
+    first = buckets.open_workdir("gs://b/run")
+    assert (second.parts[-3], first.parts[-3]) == ("work-1", "work-0")
+    assert isinstance(buckets.mirror_of(first), buckets.JointMirror)
+    for name in ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"):
+        monkeypatch.delenv(name)
+    alone = buckets.open_workdir("gs://b/run")
+    assert alone.parts[-3] == "work"
+    assert not isinstance(buckets.mirror_of(alone), buckets.JointMirror)
+
+
+def test_of_several_processes_none_goes_on_from_what_its_disk_alone_has(
+    bucket, process_1_of_2, capsys
+):
+    commit_run("gs://b/run", config="1")
+    directory = buckets.open_workdir("gs://b/run")
+    (directory / "ahead").write_text("of the bucket: the run was killed here")
+    buckets.close_workdir(directory)
+    assert buckets.open_workdir("gs://b/run") == directory
+    assert not (directory / "ahead").exists()
 
 
 def test_a_copy_is_beside_the_run_and_changes_nothing(bucket):
@@ -238,3 +271,29 @@ def test_a_download_is_an_ordinary_workdir(bucket, tmp_path, capsys):
     assert capsys.readouterr().out == f"{out}: commit 1, 2 files\n"
     assert download.main(["s3://b/run", str(out)]) == 2
     assert f"error: {out} is not empty" in capsys.readouterr().err
+
+
+def test_a_process_knows_its_number_in_a_cluster_before_jax_starts(monkeypatch):
+    class Cluster(ClusterEnv):
+        opt_in_only_method = True  # not found by itself
+
+        @classmethod
+        def is_env_present(cls):
+            return True
+
+        @classmethod
+        def get_process_count(cls):
+            return 4
+
+        @classmethod
+        def get_process_id(cls):
+            return 3
+
+    ClusterEnv._cluster_types.remove(Cluster)
+    for name in processes.ENV_VARS:
+        monkeypatch.delenv(name, raising=False)
+    Cluster.opt_in_only_method = False
+    monkeypatch.setattr(ClusterEnv, "_cluster_types", [Cluster])
+    assert (processes.asks_for_several(), processes.expected_index()) == (True, 3)
+    monkeypatch.setattr(Cluster, "get_process_count", lambda: 1)
+    assert (processes.asks_for_several(), processes.expected_index()) == (False, 0)

@@ -6,43 +6,12 @@ import shutil
 import threading
 
 import pytest
-from fsspec.implementations.memory import MemoryFileSystem
+from memory_bucket import Bucket, read, write
 
 from job_jax.buckets import BucketAccessError, BucketError, Mirror, TakenOverError
 from job_jax.buckets.commits import read_newest
 from job_jax.buckets.fetch import LocalState, fetch, fetch_commit
 from job_jax.buckets.store import Store
-
-
-class Bucket(MemoryFileSystem):
-    """A bucket in memory that fails from its k-th writing operation on."""
-
-    cachable = False
-    protocol = "memory"
-
-    def __init__(self):
-        super().__init__()
-        self.store, self.pseudo_dirs = {}, [""]
-        self.num_operations, self.fails_at = 0, None
-        self._lock = threading.Lock()
-
-    def _count(self):
-        with self._lock:
-            self.num_operations += 1
-            if self.fails_at is not None and self.num_operations >= self.fails_at:
-                raise ConnectionError("the network is gone")
-
-    def put_file(self, *args, **kwargs):
-        self._count()
-        return super().put_file(*args, **kwargs)
-
-    def pipe_file(self, *args, **kwargs):
-        self._count()
-        return super().pipe_file(*args, **kwargs)
-
-    def rm_file(self, path):
-        self._count()
-        return super().rm_file(path)
 
 
 @pytest.fixture
@@ -59,21 +28,6 @@ def open_mirror(bucket, directory):
     commit = read_newest(store)
     fetch_commit(store, commit, directory, commit.files)
     return Mirror(store, directory)
-
-
-def write(directory, **files):
-    for name, text in files.items():
-        path = directory / name.replace("__", "/").replace("_json", ".json")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-
-
-def read(directory):
-    return {
-        path.relative_to(directory).as_posix(): path.read_text()
-        for path in sorted(directory.rglob("*"))
-        if path.is_file() and ".bucket" not in path.parts
-    }
 
 
 def in_bucket(bucket, tmp_path):

@@ -1,0 +1,94 @@
+"""Several processes as one run, started on this machine."""
+
+import contextlib
+import dataclasses
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from command import ROOT
+
+AT_MOST_S = 600  # of a machine that does ten other things
+
+
+@dataclasses.dataclass(frozen=True)
+class Processes:
+    """Processes of one run. The first one's progress is read, the others' is kept."""
+
+    all: list[subprocess.Popen[str]]
+    logs: list[Path]
+
+    def wait_for(self, line: str) -> None:
+        """Returns once the first process has printed a line that begins so."""
+        assert self.all[0].stderr is not None
+        seen = []
+        for text in self.all[0].stderr:
+            seen.append(text)
+            if text.startswith(line):
+                return
+        pytest.fail(f"no line {line!r} in\n{''.join(seen)}")
+
+    def ends(self) -> tuple[list[int], list[str]]:
+        """Returns exit codes and what was printed to stderr, once all have ended."""
+        _, said = self.all[0].communicate(timeout=AT_MOST_S)
+        codes = [each.wait(timeout=AT_MOST_S) for each in self.all]
+        return codes, [said, *(log.read_text() for log in self.logs[1:])]
+
+
+def environment(cache: Path) -> dict[str, str]:
+    """Returns an environment in which programs compile fast rather than run fast."""
+    return os.environ | {
+        "JAX_COMPILATION_CACHE_DIR": str(cache),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "XLA_FLAGS": "--xla_backend_optimization_level=0 "
+        "--xla_llvm_disable_expensive_passes=true",
+        "PYTHON": sys.executable,
+    }
+
+
+def _free_port() -> int:
+    with socket.socket() as opened:
+        opened.bind(("127.0.0.1", 0))
+        return opened.getsockname()[1]
+
+
+@contextlib.contextmanager
+def started(
+    command,
+    folder: Path,
+    *arguments: list[str],
+    hosts: Sequence[Mapping[str, str]] = (),
+) -> Iterator[Processes]:
+    """Yields as many processes as there are lists of arguments; kills what is left.
+
+    `hosts` are further environment variables of each.
+    """
+    known = environment(command.cache) | {
+        "JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{_free_port()}",
+        "JAX_NUM_PROCESSES": str(len(arguments)),
+    }
+    logs = [folder / f"process{i}.log" for i in range(len(arguments))]
+    files = [log.open("w") for log in logs]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", "rlvr_jax.main", *own],
+            cwd=ROOT,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE if i == 0 else files[i],
+            text=True,
+            env=known | {"JAX_PROCESS_ID": str(i), **(hosts[i] if hosts else {})},
+        )
+        for i, own in enumerate(arguments)
+    ]
+    try:
+        yield Processes(processes, logs)
+    finally:
+        for process, file in zip(processes, files, strict=True):
+            process.kill()
+            process.wait()
+            file.close()
+        processes[0].stderr.close()
