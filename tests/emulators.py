@@ -11,6 +11,21 @@ from collections.abc import Iterator
 
 BUCKET = "bucket"
 
+# A download tells the object's generation, as GCS does and this emulator does not:
+# tensorstore needs it to read again what may have changed.
+_GCS = """
+from gcp_storage_emulator.handlers import objects
+plain = objects.download
+def download(request, response, storage, *args, **kwargs):
+    plain(request, response, storage)
+    name = request.params["bucket_name"], request.params["object_id"]
+    if response.status.value < 300:
+        response["X-Goog-Generation"] = storage.get_file_obj(*name)["generation"]
+objects.download = download
+from gcp_storage_emulator.__main__ import main
+main()
+"""
+
 
 @contextlib.contextmanager
 def emulator(scheme: str) -> Iterator[dict[str, str]]:
@@ -29,7 +44,7 @@ def emulator(scheme: str) -> Iterator[dict[str, str]]:
             },
         ),
         "gs": (
-            ["-m", "gcp_storage_emulator", "start", "--in-memory", "--port", str(port)],
+            ["-c", _GCS, "start", "--in-memory", "--port", str(port)],
             {
                 "STORAGE_EMULATOR_HOST": url,
                 "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "0",
