@@ -16,10 +16,11 @@ Commands, with the checkpoint in models/Qwen2.5-Math-7B and MATH in data/math:
         --topology=v5e:16x16
 
 NOT RUN: no weights and no accelerator were at hand, so there is no score, no time and
-no peak memory measured. Only compiled (docs/compile_only.md): for a v5e-256 8.6 of each
-chip's 16 GiB at the most, in the gradient; for a v5p-64 28.3 of 95, where the sampler
-is handed its weights. What the paper reports of this model, to be compared with: the
-mean of five benchmarks 46.68 -> 47.64 on the medium band, 35.44 on the hard one.
+no peak memory measured. Only compiled (docs/compile_only.md): for a v5e-256 7.2 of each
+chip's 16 GiB where the sampler is handed its weights, 6.1 in the sampler and, by an
+older compilation, 8.6 in the gradient; for a v5p-64, older too, 28.3 of 95. What the
+paper reports of this model, to be compared with: the mean of five benchmarks
+46.68 -> 47.64 on the medium band, 35.44 on the hard one.
 """
 
 import dataclasses
