@@ -4,6 +4,7 @@ Imported once the command line has been understood: most of the libraries behind
 longer to load than a mistyped flag should take to be refused.
 """
 
+import contextlib
 import pathlib
 import signal
 import sys
@@ -36,6 +37,7 @@ from rlvr_jax.run.start import copy_start, copy_tokenizer
 from rlvr_jax.run.workdir import JUDGE_DIR, Workdir
 from rlvr_jax.stages.context import RunContext
 from rlvr_jax.tracking import RunTrackers, check_trackers
+from rlvr_jax.verifiers.judge import JudgeVerifier
 
 # What a user can mend.
 EXPECTED_ERRORS = (
@@ -158,6 +160,7 @@ def _execute_stages(
     stop_signal = StopSignal()
     stop_signal.install()
     compile_counter = CompileCounter()
+    _check_rewarding_judge(config)
     if lineage:
         copy_tokenizer(config, workdir, lineage)
     setup = open_setup(config, workdir.tokenizer_path, share=workdir.share)
@@ -197,15 +200,26 @@ def _execute_stages(
             workdir.share()
 
 
+def _check_rewarding_judge(config: Config) -> None:
+    """Asks a judge that is a reward a first question, before data are read.
+
+    Raises CallError if it does not answer.
+    """
+    if "judge" in config.train.reward.names:
+        with contextlib.closing(JudgeVerifier(config.judge)) as judge:
+            judge.check_ready()
+
+
 def _open_judge(setup: RunSetup, workdir: Workdir) -> None:
-    """Asks the judge a first question, if the run has one.
+    """Reads the judge's replies, if there is one; asks one that is no reward.
 
     Raises CallError if it does not answer, and ConfigError if nobody would ask it.
     """
     asked = setup.verifier_names() | set(setup.config.train.reward.names)
     if "judge" in asked:
         setup.verifier.judge.keep_replies(workdir.path / JUDGE_DIR)
-        setup.verifier.judge.check_ready()
+        if "judge" not in setup.config.train.reward.names:  # else it was asked before
+            setup.verifier.judge.check_ready()
     elif url := setup.config.judge.url:
         raise ConfigError(
             f"judge.url={url!r}, and nothing asks a judge; name it in "

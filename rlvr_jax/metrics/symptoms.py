@@ -15,6 +15,8 @@ from rlvr_jax.metrics.update_symptoms import find_update_symptoms
 _LEVEL = re.compile(r"level_(\d+)/(pass|nonzero_std|length)")
 _BAND = re.compile(r"band_(\w+)/length")
 _UNSCORED = re.compile(r"reward_(time_limit|failed)/(.+)")
+# A part of the reward that is paid beside the verdict, or in its place.
+_OTHER_REWARD = re.compile(r"reward/(?!(?:mean|std|correctness)$).+")
 _NAMES = frozenset(
     {
         "groups/nonzero_std",
@@ -108,7 +110,7 @@ _HIGH_FRACTIONS = (
 
 def is_read(name: str) -> bool:
     """Returns whether a check reads the metric of this name."""
-    patterns = (_LEVEL, _BAND, _UNSCORED)
+    patterns = (_LEVEL, _BAND, _UNSCORED, _OTHER_REWARD)
     return name in _NAMES or any(pattern.fullmatch(name) for pattern in patterns)
 
 
@@ -187,14 +189,18 @@ def _no_signal(recent: Sequence[StepMetrics]) -> Findings:
         if (level_split := step_mean(recent, f"level_{level}/nonzero_std")) is not None
         and (level_pass := step_mean(recent, f"level_{level}/pass")) is not None
     )
+    others = [name for name in recent[-1] if _OTHER_REWARD.fullmatch(name)]
     finding = (
-        f"No learning signal: over the last {_steps(len(recent))} only "
+        f"No learning signal{' in verdicts' if others else ''}: over the last "
+        f"{_steps(len(recent))} only "
         f"{percent(split)} of groups had completions of different verdicts; {causes}."
     )
     if _never_correct(recent):
         finding += " No completion was correct."
     if levels:
         finding += f" Groups with signal: {levels}."
+    if others:
+        finding += f" Other parts of the reward may teach: {', '.join(others)}."
     yield "no_signal", finding, _ADVICE_BY_CAUSE[max(shares, key=shares.__getitem__)]
 
 

@@ -45,7 +45,7 @@ def test_an_endpoint_that_is_down_ends_the_run_before_its_work(tmp_path, capsys)
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"error: judge.url='{url}'")
     assert "no connection" in line
-    assert not list((tmp_path / "run" / "checkpoints").glob("*/*"))
+    assert not (tmp_path / "run" / "config.json").exists()
 
 
 def test_a_judge_that_nobody_asks_is_refused(tmp_path, capsys):

@@ -150,6 +150,19 @@ def test_no_signal_names_shares_by_cause_and_level_and_advises_by_the_main_cause
     assert advice in alarm.advice
 
 
+def test_no_signal_in_verdicts_is_not_none_where_other_rewards_are_paid():
+    silent = HEALTHY | {"groups/nonzero_std": 0.0, "groups/all_incorrect": 1.0}
+    verdicts = {"reward/mean": 0.0, "reward/std": 0.1, "reward/correctness": 0.0}
+    (alarm,) = alarms_of([silent | verdicts] * WINDOW)
+    assert alarm.finding.startswith("No learning signal: ")
+    assert "reward/" not in alarm.finding
+    (alarm,) = alarms_of([silent | verdicts | {"reward/tidy:f": 0.5}] * WINDOW)
+    assert alarm.finding.startswith("No learning signal in verdicts: ")
+    assert alarm.finding.endswith(
+        " Other parts of the reward may teach: reward/tidy:f."
+    )
+
+
 def test_length_collapse_names_the_level_that_collapses_alone():
     (alarm,) = alarms_of(sick_from(30, {"level_4/length": 2.0}))
     # Three of the latest five steps at 2, two at 30.

@@ -1,5 +1,6 @@
 """Published data sets as files: which of a folder are meant."""
 
+import difflib
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
@@ -29,10 +30,10 @@ def find_files(root: Path, data_set: DataSet, split: str = "") -> list[Path]:
             raise ConfigError(f"{root} is of an unknown kind; give one of {SUFFIXES}")
         return [root]
     if not root.is_dir():
-        siblings = [str(path) for path in root.parent.glob("*")]
-        raise ConfigError(
-            f"there is no {str(root)!r}{did_you_mean(str(root), siblings)}"
-        )
+        names = [path.name for path in root.parent.glob("*")]
+        near = difflib.get_close_matches(root.name, names, n=1)
+        hint = did_you_mean(str(root), [str(root.with_name(n)) for n in near])
+        raise ConfigError(f"there is no {str(root)!r}{hint}")
     found = sorted(path for path in root.rglob("*") if _holds_records(path, root))
     if not found:
         raise ConfigError(f"{root} holds no file of records; give one of {SUFFIXES}")

@@ -113,6 +113,11 @@ def test_what_is_no_file_of_records(tmp_path):
         found(tmp_path / "nowhere", "gsm8k")
     with pytest.raises(ConfigError, match="holds no file of records"):
         found(tmp_path, "gsm8k")
+    make(tmp_path, "gsm8k/a.csv")
+    with pytest.raises(ConfigError, match=r"did you mean '.*/gsm8k'\?"):
+        found(tmp_path / "gsmk", "gsm8k")
+    with pytest.raises(ConfigError, match=r"there is no '.*/nowhere'$"):
+        found(tmp_path / "nowhere", "gsm8k")
     make(tmp_path, "a.csv")
     with pytest.raises(ConfigError, match="of an unknown kind"):
         find_files(tmp_path / "a.csv", find_data_set("gsm8k"))
