@@ -25,6 +25,21 @@ Dtype = Literal["float32", "bfloat16"]
 # Of a layer: the stream before and after it, and what its two parts add.
 Hook = Literal["resid_post", "resid_pre", "mlp_out", "attn_out"]
 
+# ReasonScore's, as published: a lower-case word stands for four variants, a capital one
+# for itself. https://arxiv.org/abs/2503.18878
+REASONING_WORDS = (
+    "alternatively",
+    "hmm",
+    "maybe",
+    "wait",
+    "perhaps",
+    "let me",
+    "therefore",
+    "however",
+    "But",
+    "Another",
+)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SAEConfig(ConfigSection):

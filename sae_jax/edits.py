@@ -128,13 +128,14 @@ def make_latent_edit(
     *,
     layer: int,
     mode: Mode,
-    strength: float,
+    strength: float | Sequence[float],
     mean_when_active: Float[np.ndarray, " Z"],
 ) -> LatentEdit:
     """Returns the edit that changes these latents in one of the four modes.
 
-    `mean_when_active` comes from `measure_firing`. Raises ConfigError where a latent is
-    not the autoencoder's (`check_latents`).
+    One `strength` holds for all, or there is one for each. `mean_when_active` comes
+    from `measure_firing`. Raises ConfigError where a latent is not the autoencoder's
+    (`check_latents`).
 
     >>> tsae = TSAE.init(0, width=2, latents=4)
     >>> x = jnp.array([[1.0, 2.0]])
@@ -148,14 +149,14 @@ def make_latent_edit(
     """
     check_latents(tsae, latents)
     at = np.asarray(latents)
-    scale = {"ablate": 1.0 - strength, "clamp": 0.0, "scale": strength, "add": 1.0}[
-        mode
-    ]
-    shift = (
-        strength * mean_when_active[at]
-        if mode in ("clamp", "add")
-        else np.zeros(len(at))
-    )
+    strength_R = np.broadcast_to(np.asarray(strength, np.float64), at.shape)
+    zeros_R = np.zeros(len(at))
+    scale_R, shift_R = {
+        "ablate": (1.0 - strength_R, zeros_R),
+        "clamp": (zeros_R, strength_R * mean_when_active[at]),
+        "scale": (strength_R, zeros_R),
+        "add": (zeros_R + 1.0, strength_R * mean_when_active[at]),
+    }[mode]
     return LatentEdit(
         columns=TSAE(
             encoder=jnp.asarray(tsae.encoder[:, at]),
@@ -165,8 +166,8 @@ def make_latent_edit(
             threshold=jnp.asarray(tsae.threshold[at]),
             group_sizes=(len(at),),
         ),
-        latent_scale=jnp.full(len(at), scale, jnp.float32),
-        latent_shift=jnp.asarray(shift, jnp.float32),
+        latent_scale=jnp.asarray(scale_R, jnp.float32),
+        latent_shift=jnp.asarray(shift_R, jnp.float32),
         scale=jnp.float32(1.0),
         direction=jnp.zeros(tsae.width, jnp.float32),
         use_direction=jnp.asarray(False),

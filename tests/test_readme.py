@@ -53,8 +53,12 @@ def test_the_table_of_contents_names_modules_that_import(name):
     assert operator.attrgetter(name)(rlvr_jax) is module
 
 
-def test_importing_the_package_imports_no_jax():
-    code = "import sys, rlvr_jax; sys.exit('jax' in sys.modules)"
+@pytest.mark.parametrize(
+    ("module", "library"),
+    [("rlvr_jax", "jax"), ("sae_jax", "jax"), ("rlvr_jax.run.cli", "flax")],
+)
+def test_what_is_told_at_once_waits_for_no_large_library(module, library):
+    code = f"import sys, {module}; sys.exit({library!r} in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

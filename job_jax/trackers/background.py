@@ -24,7 +24,7 @@ class BackgroundTracker(Tracker):
     `read_lines` returns the lines of metrics.jsonl, and `describe` a line with what
     belongs to it. It is called for every line from the first on, in order, and told
     whether the line is to be handed over. What a tracker fails on is told once, and
-    tried again when there is a further line.
+    tried again when there is a further line, or at once where it took one before.
     """
 
     def __init__(
@@ -128,10 +128,14 @@ class BackgroundTracker(Tracker):
     def _work(self) -> None:
         """Works through what there is whenever there is more, and a last time."""
         while self._wait_for_news():
+            progress = self._progress
             try:
                 self._catch_up()
             except (Exception, SystemExit) as error:
                 self._warn(error)
+                if self._progress > progress:  # it works at times: at once again
+                    with self._changed:
+                        self._news += 1
         if self._held is None:
             return
         try:

@@ -16,7 +16,7 @@ from job_jax.schema import (
     check,
 )
 from sae_jax import config as autoencoder
-from sae_jax.stats.features import REASONING_WORDS
+from sae_jax.config import REASONING_WORDS
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

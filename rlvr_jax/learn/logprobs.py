@@ -14,7 +14,6 @@ from jaxtyping import Array, Float, Int
 
 from rlvr_jax.learn.packing import pack_tokens, unpack
 from rlvr_jax.models.distribution import SamplingParams, sampling_logits
-from rlvr_jax.models.layer_loop import Intervention
 from rlvr_jax.models.masks import Segments
 from rlvr_jax.models.transformer import Transformer
 from rlvr_jax.types import Packing
@@ -74,18 +73,16 @@ def token_scores(
     logits_chunk_size: int,
     packing: Packing | None = None,
     capture_layer: int | None = None,
-    intervention: Intervention | None = None,
 ) -> TokenScores:
     """Returns log pi(token) and H(pi) under the distribution that was sampled from.
 
     Logits [B, C, V] exist for C = `logits_chunk_size` positions at a time; 0 chooses C
     so that they hold at most 2^24 numbers. Each prompt is read once for its whole
     group. Gradients flow through log-probabilities and entropies, not through the
-    residual stream of `capture_layer`. `intervention` changes the completions' residual
-    stream.
+    residual stream of `capture_layer`.
 
-    With a `packing` the pass runs over packed rows, in which an intervention that goes
-    by position has no place; what is returned is by completion all the same.
+    With a `packing` the pass runs over packed rows; what is returned is by completion
+    all the same.
     """
     P, T = batch.prompt_tokens.shape[0], batch.tokens.shape[1]
     rows = _rows(batch.tokens, packing, P)
@@ -98,7 +95,6 @@ def token_scores(
         rows.tokens[:, :last],
         segments=jax.tree.map(lambda x_UT: x_UT[:, :last], rows.segments),
         capture_layers=() if capture_layer is None else (capture_layer,),
-        intervention=intervention,
     )
     hidden_UTD = jnp.concatenate(
         [states.first[:, None], states.completions.hidden[:, : T - 1]], axis=1

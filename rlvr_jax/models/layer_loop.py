@@ -16,7 +16,7 @@ class Intervention(Protocol):
 
     Make it a pytree with `layer` static and the rest arrays: interventions of one shape
     then share a compiled program. Captures of that layer, and all layers above it, see
-    the changed stream.
+    the changed stream. Of several after one layer each sees what those before it left.
     """
 
     @property
@@ -31,18 +31,18 @@ def check_layers(
     num_layers: int,
     *,
     capture_layers: tuple[int, ...],
-    intervention: Intervention | None,
+    interventions: tuple[Intervention, ...],
 ) -> None:
     """Raises ValueError where a captured or changed layer is none of `num_layers`."""
     if not all(0 <= layer < num_layers for layer in capture_layers):
         raise ValueError(
             f"capture_layers={capture_layers} of layers 0..{num_layers - 1}"
         )
-    if intervention is not None and not 0 <= intervention.layer < num_layers:
-        raise ValueError(
-            f"intervention after layer {intervention.layer} of layers "
-            f"0..{num_layers - 1}"
-        )
+    for each in interventions:
+        if not 0 <= each.layer < num_layers:
+            raise ValueError(
+                f"intervention after layer {each.layer} of layers 0..{num_layers - 1}"
+            )
 
 
 def split_layers(stacked: Any, num_layers: int) -> tuple[Any, ...]:
@@ -65,7 +65,7 @@ def unroll_layers(
     contexts: AttentionContexts,
     layer_inputs: Any,
     capture_layers: tuple[int, ...],
-    intervention: Intervention | None,
+    interventions: tuple[Intervention, ...],
     cache: Any = None,
 ) -> tuple[jax.Array, tuple[jax.Array, ...], Any]:
     """Returns the final stream, the captured streams, and each layer's output.
@@ -78,8 +78,9 @@ def unroll_layers(
         if cache is not None:
             layer_input = (layer_input, cache[layer])
         x_BTD, out = block(state, x_BTD, contexts[layer_types[layer]], layer_input)
-        if intervention is not None and layer == intervention.layer:
-            x_BTD = intervention(x_BTD)
+        for each in interventions:
+            if layer == each.layer:
+                x_BTD = each(x_BTD)
         streams.append(x_BTD)
         outputs.append(out)
     return x_BTD, tuple(streams[layer] for layer in capture_layers), tuple(outputs)
@@ -94,7 +95,7 @@ def scan_layers(
     contexts: AttentionContexts,
     layer_inputs: Any,
     capture_layers: tuple[int, ...],
-    intervention: Intervention | None,
+    interventions: tuple[Intervention, ...],
     cache: Any = None,
 ) -> tuple[jax.Array, tuple[jax.Array, ...], Any]:
     """Returns what `unroll_layers` returns, its outputs stacked on a leading L axis.
@@ -112,8 +113,8 @@ def scan_layers(
         x_BTD, out = block(state, x_BTD, select_context(sliding, contexts), layer_input)
         if cache is not None:
             cache, out = out, None
-        if intervention is not None:
-            x_BTD = jnp.where(number == intervention.layer, intervention(x_BTD), x_BTD)
+        for each in interventions:
+            x_BTD = jnp.where(number == each.layer, each(x_BTD), x_BTD)
         captured = tuple(
             jnp.where(number == wanted, x_BTD, stream)
             for wanted, stream in zip(capture_layers, captured, strict=True)

@@ -169,11 +169,11 @@ class Transformer(nnx.Module):
         *,
         layers: Any = None,
         capture_layers: tuple[int, ...] = (),
-        intervention: Intervention | None = None,
+        interventions: tuple[Intervention, ...] = (),
     ) -> tuple[Activations, Prefix]:
         """Returns the activations of whole rows, and the keys and values to share.
 
-        Completions see what an `intervention` changes here through the keys and values
+        Completions see what `interventions` change here through the keys and values
         of the layers above it.
         """
 
@@ -192,7 +192,7 @@ class Transformer(nnx.Module):
             contexts,
             layers=layers,
             capture_layers=capture_layers,
-            intervention=intervention,
+            interventions=interventions,
         )
         return activations, Prefix(key_values=key_values, mask=mask)
 
@@ -204,7 +204,7 @@ class Transformer(nnx.Module):
         segments: Segments | None = None,
         layers: Any = None,
         capture_layers: tuple[int, ...] = (),
-        intervention: Intervention | None = None,
+        interventions: tuple[Intervention, ...] = (),
     ) -> Activations:
         """Returns the activations of completions behind their prompts, all at once.
 
@@ -233,7 +233,7 @@ class Transformer(nnx.Module):
             layer_inputs=prefix.key_values,
             layers=layers,
             capture_layers=capture_layers,
-            intervention=intervention,
+            interventions=interventions,
         )
         return activations
 
@@ -246,14 +246,14 @@ class Transformer(nnx.Module):
         segments: Segments | None = None,
         capture_layers: tuple[int, ...] = (),
         capture_prompts: bool = False,
-        intervention: Intervention | None = None,
-        prompt_intervention: Intervention | None = None,
+        interventions: tuple[Intervention, ...] = (),
+        prompt_interventions: tuple[Intervention, ...] = (),
     ) -> HiddenStates:
         """Returns the hidden states of prompts and of their B = P G completions.
 
         Both are padded on the right. Prompts are run once and shared by their groups.
         `capture_layers` are captured in the completions, and in the prompts too with
-        `capture_prompts`; each of the two interventions changes one of the passes. With
+        `capture_prompts`; each pass has `interventions` of its own. With
         `segments` the B rows are packed, and so is what is returned.
         """
         layers = self.cast_layers()
@@ -263,7 +263,7 @@ class Transformer(nnx.Module):
             index_S[None] < prompt_lengths[:, None],
             layers=layers,
             capture_layers=capture_layers if capture_prompts else (),
-            intervention=prompt_intervention,
+            interventions=prompt_interventions,
         )
         last_PD = last_hidden(prompts.hidden, prompt_lengths)
         group_size = completion_tokens.shape[0] // prompt_tokens.shape[0]
@@ -273,7 +273,7 @@ class Transformer(nnx.Module):
             segments=segments,
             layers=layers,
             capture_layers=capture_layers,
-            intervention=intervention,
+            interventions=interventions,
         )
         return HiddenStates(
             first=jnp.repeat(last_PD, group_size, axis=0),
@@ -302,7 +302,7 @@ class Transformer(nnx.Module):
         column: Int[Array, ""],
         cache: Any,
         layers: Any,
-        intervention: Intervention | None = None,
+        interventions: tuple[Intervention, ...] = (),
     ) -> tuple[Float[Array, " B D"], Any]:
         """Returns the hidden states of completion tokens `index`, and the new cache.
 
@@ -342,7 +342,7 @@ class Transformer(nnx.Module):
             contexts,
             layer_inputs=prefix.key_values,
             layers=layers,
-            intervention=intervention,
+            interventions=interventions,
             cache=cache,
         )
         return activations.hidden[:, 0], cache
@@ -358,7 +358,7 @@ class Transformer(nnx.Module):
         layer_inputs: Any = None,
         layers: Any,
         capture_layers: tuple[int, ...] = (),
-        intervention: Intervention | None = None,
+        interventions: tuple[Intervention, ...] = (),
         cache: Any = None,
     ) -> tuple[Activations, Any]:
         """Returns the activations of a pass, and what `step` returned for each layer.
@@ -368,7 +368,9 @@ class Transformer(nnx.Module):
         """
         config = self.config
         check_layers(
-            config.num_layers, capture_layers=capture_layers, intervention=intervention
+            config.num_layers,
+            capture_layers=capture_layers,
+            interventions=interventions,
         )
         graphdef = nnx.graphdef(self.blocks)
 
@@ -388,7 +390,7 @@ class Transformer(nnx.Module):
             contexts=contexts,
             layer_inputs=layer_inputs,
             capture_layers=capture_layers,
-            intervention=intervention,
+            interventions=interventions,
             cache=cache,
         )
         hidden_BTD = self.final_norm(x_BTD)

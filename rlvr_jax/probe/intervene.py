@@ -8,28 +8,26 @@ A target that does no more than its controls is no cause, however large its effe
 """
 
 import dataclasses
-import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from flax import nnx
 
 from job_jax.schema import ConfigError
 from rlvr_jax.config import Config
 from rlvr_jax.metrics.bootstrap import RatioStatistic
-from rlvr_jax.models import Activations, Transformer
 from rlvr_jax.probe.checks import check_sae_fits
+from rlvr_jax.probe.edited_policy import (
+    clean_residuals,
+    kl_from_clean,
+    sample_edited,
+)
 from rlvr_jax.probe.intervene_metrics import correctness, intervention_metrics
 from rlvr_jax.probe.sae import SAEProbeConfig
 from rlvr_jax.rollouts.graded import GradedCompletion, grade_completions
-from rlvr_jax.rollouts.sample import sample_problems
 from rlvr_jax.run.load import LoadedPolicy
-from rlvr_jax.run.setup import RunSetup
 from rlvr_jax.sampler import ScopedIntervention
-from rlvr_jax.types import Problem, Rollouts
+from rlvr_jax.types import Problem
 from sae_jax.edits import (
     MODES,
     FiringStats,
@@ -165,15 +163,8 @@ def calibrate(
     predicted from it.
     """
     blocks: list[np.ndarray] = []
-    for part, rollouts in _sample_batches(policy, problems, None):
-        residual_BTD = jax.device_get(
-            _residuals(
-                policy.setup.graphdef,
-                policy.params,
-                _on_mesh(policy.setup, rollouts),
-                layer=layer,
-            )
-        )
+    for part, rollouts in sample_edited(policy, problems, None):
+        residual_BTD = clean_residuals(policy, rollouts, layer=layer)
         index_T = np.arange(residual_BTD.shape[1])
         mask_BT = index_T[None] < rollouts.lengths[:, None] - 1
         rows = len(mask_BT) // len(rollouts.prompts.lengths) * len(part)
@@ -243,20 +234,14 @@ def run_arm(
     intervention = None
     if arm.edit is not None:
         edit = setup.replicate(arm.edit)
-        intervention = ScopedIntervention(intervention=edit, scope=scope)
+        intervention = ScopedIntervention(edits=(edit,), scope=scope)
     G = config.num_samples
     graded: list[GradedCompletion] = []
     tokens, kl = [], []
-    for part, rollouts in _sample_batches(policy, problems, intervention):
+    for part, rollouts in sample_edited(policy, problems, intervention):
         graded += grade_completions(setup, part, rollouts)
         tokens.append(rollouts.tokens[: len(part) * G])
-        divergence_B = np.zeros(len(tokens[-1]))
-        if intervention is not None:
-            padded_B = _kl_from_clean(
-                setup.graphdef, policy.params, _on_mesh(setup, rollouts), intervention
-            )
-            divergence_B = np.asarray(padded_B, np.float64)[: len(divergence_B)]
-        kl.append(divergence_B)
+        kl.append(kl_from_clean(policy, rollouts, intervention)[: len(tokens[-1])])
     metrics = intervention_metrics(
         setup.config.task, graded, num_samples=G, k=config.ks
     )
@@ -287,86 +272,3 @@ def check_null_edit(null: ArmResult, clean: ArmResult) -> None:
             "the latents'; compute in float32 (model.compute_dtype=float32), or mend "
             "the intervention"
         )
-
-
-def _sample_batches(
-    policy: LoadedPolicy,
-    problems: Sequence[Problem],
-    intervention: ScopedIntervention | None,
-) -> Iterator[tuple[list[Problem], Rollouts]]:
-    """Yields batches of held-out problems with their rollouts, in NumPy."""
-    config = policy.setup.config.eval
-    return sample_problems(
-        policy.setup,
-        policy.params,
-        problems,
-        sampling=config.sampling,
-        num_samples=config.num_samples,
-        batch_size=config.batch_size,
-        stream="eval",
-        weight_version=policy.step,
-        intervention=intervention,
-    )
-
-
-def _on_mesh(setup: RunSetup, rollouts: Rollouts) -> Rollouts:
-    """Returns rollouts (in NumPy) on the mesh, split over the batch."""
-    return jax.tree.map(
-        lambda x: (setup.shard_batch if x.ndim else setup.replicate)(x), rollouts
-    )
-
-
-def _hidden_states(
-    policy: Transformer,
-    rollouts: Rollouts,
-    intervention: ScopedIntervention | None,
-    *,
-    taps: tuple[int, ...] = (),
-) -> tuple[jax.Array, Activations]:
-    """Returns the hidden state [B, D] that token 0 is drawn from, and the rest's."""
-    prompts, edit = rollouts.prompts, intervention
-    states = policy.hidden_states(
-        prompts.tokens,
-        prompts.lengths,
-        rollouts.tokens,
-        capture_layers=taps,
-        intervention=None if edit is None else edit.intervention,
-        prompt_intervention=None if edit is None else edit.for_prompts(prompts),
-    )
-    return states.first, states.completions
-
-
-@functools.partial(jax.jit, static_argnames=("graphdef", "layer"))
-def _residuals(
-    graphdef: Any, params: Any, rollouts: Rollouts, *, layer: int
-) -> jax.Array:
-    """Returns the residual stream of completions after a layer, [B, T, D]."""
-    policy: Transformer = nnx.merge(graphdef, params)
-    return _hidden_states(policy, rollouts, None, taps=(layer,))[1].captured[0]
-
-
-@functools.partial(jax.jit, static_argnames="graphdef")
-def _kl_from_clean(
-    graphdef: Any, params: Any, rollouts: Rollouts, intervention: ScopedIntervention
-) -> jax.Array:
-    """Returns KL(edited || clean) summed over each completion's tokens, [B].
-
-    The logits of one position exist at a time.
-    """
-    policy: Transformer = nnx.merge(graphdef, params)
-
-    def states(edited: ScopedIntervention | None) -> jax.Array:
-        first_BD, rest = _hidden_states(policy, rollouts, edited)
-        hidden_BTD = jnp.concatenate([first_BD[:, None], rest.hidden[:, :-1]], axis=1)
-        return hidden_BTD.swapaxes(0, 1)
-
-    def of_token(hidden: tuple[jax.Array, jax.Array]) -> jax.Array:
-        ours_BV, clean_BV = (
-            jax.nn.log_softmax(policy.logits(each_BD[:, None])[:, 0])
-            for each_BD in hidden
-        )
-        return (jnp.exp(ours_BV) * (ours_BV - clean_BV)).sum(axis=-1)
-
-    kl_TB = jax.lax.map(of_token, (states(intervention), states(None)))
-    index_T = jnp.arange(kl_TB.shape[0], dtype=jnp.int32)
-    return jnp.where(index_T[:, None] < rollouts.lengths[None], kl_TB, 0.0).sum(axis=0)

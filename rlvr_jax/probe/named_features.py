@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 
 from job_jax.schema import ConfigError
 from rlvr_jax.config import FeatureSelectionConfig
+from rlvr_jax.tokenizer import UnknownWordError
 from sae_jax.stats.features import Phrases, word_phrases
 
 
@@ -52,7 +53,7 @@ def tokenize_words(
     def tokenize_or_skip(text: str) -> Sequence[int]:
         try:
             return tokenize(text)
-        except KeyError:  # a closed vocabulary
+        except UnknownWordError:
             return ()
 
     try:

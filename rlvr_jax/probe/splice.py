@@ -70,16 +70,16 @@ def measure_texts(
     index_T = jnp.arange(texts.tokens.shape[1], dtype=jnp.int32)
     counted_FT = (index_T[None] > 0) & (index_T[None] < texts.lengths[:, None])
 
-    def run(edit: Intervention | None, taps: tuple[int, ...] = ()) -> Any:
+    def run(*edits: Intervention, taps: tuple[int, ...] = ()) -> Any:
         return policy.hidden_states(
             texts.prompt_tokens,
             texts.prompt_lengths,
             texts.tokens,
             capture_layers=taps,
-            intervention=edit,
+            interventions=edits,
         ).completions
 
-    clean = run(None, (layer,))
+    clean = run(taps=(layer,))
     # The stream of tokens 0..T-2 is what tokens 1..T-1 are predicted from.
     stream_FTD = clean.captured[0][:, :-1].astype(jnp.float32)
     reads_FT1 = counted_FT[:, 1:, None]

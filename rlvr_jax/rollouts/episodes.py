@@ -21,7 +21,7 @@ from rlvr_jax.environments.calls import Call, answer_turns, failed_reply
 from rlvr_jax.rollouts.request import SampleRequest, draw_rollouts
 from rlvr_jax.run.setup import RunSetup
 from rlvr_jax.sampler import pad_prompts
-from rlvr_jax.tokenizer import Tokenizer
+from rlvr_jax.tokenizer import Tokenizer, UnknownWordError
 from rlvr_jax.types import (
     BegunRows,
     Episode,
@@ -269,9 +269,8 @@ def _add_replies(
             continue
         try:
             tokens = tokenizer.encode(environment.format_reply(reply.text))
-        except KeyError as error:  # a closed vocabulary
-            why = f"the reply {reply.text!r:.60} has an unknown word, {error}"
-            row.end(failed_reply(why))
+        except UnknownWordError as error:
+            row.end(failed_reply(f"the reply {error}"))
             continue
         row.add_reply(reply.text, tokens, room=limit - len(row.tokens))
     return [row for row in asked.rows if row.goes_on]

@@ -1,6 +1,7 @@
 """Tokens, seconds and FLOPs of a training stage."""
 
 import dataclasses
+import math
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -173,8 +174,9 @@ def peak_flops(dtype: str, devices: Sequence[jax.Device]) -> float:
     mesh = jax.sharding.Mesh(np.array(devices), ("device",))
     rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("device"))
     whole = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
-    width = 2048 if devices[0].platform == "cpu" else 8192
-    height = width * len(devices)
+    width, height = 8192, 8192 * len(devices)
+    if devices[0].platform == "cpu":  # they share the cores of one machine
+        width, height = 2048, math.ceil(4096 / len(devices)) * len(devices)
     a = jax.device_put(np.ones((height, width), dtype), rows)
     b = jax.device_put(np.ones((width, width), dtype), whole)
     with jax.set_mesh(mesh):

@@ -36,30 +36,29 @@ from rlvr_jax.types import Prompts, Rollouts
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ScopedIntervention:
-    """An edit of the residual stream, and which tokens' stream it changes.
+    """Edits of the residual stream, and which tokens' stream they change.
 
     completion  completion tokens alone; the first is drawn from the prompt as it is
     predicting  every token that one is drawn from: those and the prompt's last
     everywhere  prompt and completion
 
-    A prompt is read once for all of its samples, so its edit is theirs in common.
+    A prompt is read once for all of its samples, so its edits are theirs in common.
     """
 
-    intervention: Intervention
+    edits: tuple[Intervention, ...]
     scope: Literal["completion", "predicting", "everywhere"] = dataclasses.field(
         default="completion", metadata={"static": True}
     )
 
-    def for_prompts(self, prompts: Prompts) -> Intervention | None:
-        """Returns what the edit does to prompts, None where it leaves them alone."""
+    def for_prompts(self, prompts: Prompts) -> tuple[Intervention, ...]:
+        """Returns what is done to prompts, nothing where they are left alone."""
         if self.scope == "completion":
-            return None
+            return ()
         if self.scope == "everywhere":
-            return self.intervention
+            return self.edits
         index_S = jnp.arange(prompts.tokens.shape[1], dtype=jnp.int32)
-        return _MaskedIntervention(
-            self.intervention, index_S[None] == prompts.lengths[:, None] - 1
-        )
+        last_PS = index_S[None] == prompts.lengths[:, None] - 1
+        return tuple(_MaskedIntervention(each, last_PS) for each in self.edits)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -212,12 +211,12 @@ def sample(
     """
     policy: Transformer = nnx.merge(graphdef, params)
     layers = policy.cast_layers()
-    prompt_edit, completion_edit = None, None
-    if intervention is not None:
-        prompt_edit = intervention.for_prompts(prompts)
-        completion_edit = intervention.intervention
+    edited = ScopedIntervention(edits=()) if intervention is None else intervention
     activations, prefix = policy.prefill(
-        prompts.tokens, prompts.mask, layers=layers, intervention=prompt_edit
+        prompts.tokens,
+        prompts.mask,
+        layers=layers,
+        interventions=edited.for_prompts(prompts),
     )
     completions, slot_steps = decode_rows(
         Rows(
@@ -231,7 +230,7 @@ def sample(
             sampling,
             max_new_tokens=max_new_tokens,
             decode=functools.partial(
-                policy.decode_step, layers=layers, intervention=completion_edit
+                policy.decode_step, layers=layers, interventions=edited.edits
             ),
         ),
         init_cache=policy.init_cache,

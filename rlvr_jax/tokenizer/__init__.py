@@ -1,6 +1,12 @@
 """Text to token ids and back."""
 
-from rlvr_jax.tokenizer.base import PAD_ID, Tokenizer, pad_mask, pad_rows
+from rlvr_jax.tokenizer.base import (
+    PAD_ID,
+    Tokenizer,
+    UnknownWordError,
+    pad_mask,
+    pad_rows,
+)
 from rlvr_jax.tokenizer.factory import open_tokenizer, tokenizer_directory
 from rlvr_jax.tokenizer.huggingface import HuggingFaceTokenizer, chat_template
 from rlvr_jax.tokenizer.sentencepiece import SentencePieceTokenizer
@@ -12,6 +18,7 @@ __all__ = [
     "HuggingFaceTokenizer",
     "SentencePieceTokenizer",
     "Tokenizer",
+    "UnknownWordError",
     "WordLevelTokenizer",
     "chat_template",
     "open_tokenizer",

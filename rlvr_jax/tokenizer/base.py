@@ -5,7 +5,16 @@ from typing import Protocol
 
 import numpy as np
 
+from job_jax.schema import ConfigError
+
 PAD_ID = 0  # fills rows beyond their lengths; masks come from lengths, not from ids
+
+
+class UnknownWordError(ConfigError):
+    """A text holds a word that is not in a closed vocabulary. The message names both.
+
+    A tokenizer that cannot write every text raises it in `encode`.
+    """
 
 
 class Tokenizer(Protocol):

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from rlvr_jax.tokenizer.base import PAD_ID
+from rlvr_jax.tokenizer.base import PAD_ID, UnknownWordError
 
 
 class WordLevelTokenizer:
@@ -23,8 +23,14 @@ class WordLevelTokenizer:
         self.vocab_size = len(self._words)
 
     def encode(self, text: str) -> list[int]:
-        """Returns one id a word. Raises KeyError on a word not in the vocabulary."""
-        return [self._ids[word] for word in text.split()]
+        """Returns one id a word. Raises UnknownWordError."""
+        words = text.split()
+        if unknown := [word for word in words if word not in self._ids]:
+            raise UnknownWordError(
+                f"{text!r:.60} has the word {unknown[0]!r}, and the policy knows only "
+                f"{self.vocab_size} words, the last of them {self._words[-1]!r}"
+            )
+        return [self._ids[word] for word in words]
 
     def encode_prompt(self, text: str) -> list[int]:
         """Returns the ids of `text`: there is no beginning-of-sequence token."""

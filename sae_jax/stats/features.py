@@ -23,22 +23,10 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from job_jax.resampling import Interval
+from sae_jax.config import REASONING_WORDS
 from sae_jax.sae import TSAE
 from sae_jax.stats.resample import bootstrap_interval
 
-# As published: a lower-case word stands for four variants, a capital one for itself.
-REASONING_WORDS = (
-    "alternatively",
-    "hmm",
-    "maybe",
-    "wait",
-    "perhaps",
-    "let me",
-    "therefore",
-    "however",
-    "But",
-    "Another",
-)
 TOKENS_BEFORE, TOKENS_AFTER = 1, 2  # tokens around an occurrence that count as near
 ENTROPY_POWER = 0.7
 

@@ -15,6 +15,7 @@ from rlvr_jax.probe.feature_selection import select_features
 from rlvr_jax.probe.labeled_corpus import LabeledCorpus
 from rlvr_jax.probe.named_features import check_named_features
 from rlvr_jax.probe.selection import FeatureSelection
+from rlvr_jax.tokenizer import UnknownWordError
 from rlvr_jax.types import Outcome
 from sae_jax.data.corpus import open_corpus
 from sae_jax.data.shards import ShardWriter
@@ -87,7 +88,9 @@ def completions(tmp_path_factory):
 
 def tokenize(text):
     """A closed vocabulary of one word."""
-    return [{"wait": WAIT}[word] for word in text.split()]
+    if unknown := {*text.split()} - {"wait"}:
+        raise UnknownWordError(f"{unknown}")
+    return [WAIT for _ in text.split()]
 
 
 def chosen(completions, *, stability=None, seed=0, **settings):

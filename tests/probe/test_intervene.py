@@ -24,10 +24,10 @@ from rlvr_jax.config import (
     SamplingConfig,
 )
 from rlvr_jax.metrics.scores import evaluate_policy, summarize_completions
+from rlvr_jax.probe.edited_policy import kl_from_clean
 from rlvr_jax.probe.intervene import (
     Arm,
     InterventionSpec,
-    _kl_from_clean,
     calibrate,
     load_fitting_sae,
     make_arms,
@@ -183,10 +183,10 @@ def test_kl_is_that_of_the_two_full_distributions(restored, asked):
     run, params, _ = restored
     (target,) = of(asked, "target")
     policy = nnx.merge(run.graphdef, params)
-    edited = ScopedIntervention(intervention=target.edit, scope="completion")
+    edited = ScopedIntervention(edits=(target.edit,), scope="completion")
     prompts = [[4, 5, 6]] * 8
     rollouts = generate(policy, prompts, max_new_tokens=4, intervention=edited)
-    found = _kl_from_clean(run.graphdef, params, rollouts, edited)
+    found = kl_from_clean(restored, jax.device_get(rollouts), edited)
     tokens = np.concatenate([np.array(prompts), rollouts.tokens], axis=1)
 
     class Completion:
@@ -195,12 +195,12 @@ def test_kl_is_that_of_the_two_full_distributions(restored, asked):
         def __call__(self, x, /):
             return jnp.concatenate([x[:, :3], target.edit(x[:, 3:])], axis=1)
 
-    def logprobs(edit):
+    def logprobs(*edits):
         mask = jnp.ones(tokens.shape, bool)
-        passed, _ = policy.prefill(jnp.asarray(tokens), mask, intervention=edit)
+        passed, _ = policy.prefill(jnp.asarray(tokens), mask, interventions=edits)
         return np.asarray(jax.nn.log_softmax(policy.logits(passed.hidden)))[:, 2:-1]
 
-    ours, without = logprobs(Completion()), logprobs(None)
+    ours, without = logprobs(Completion()), logprobs()
     kl = (np.exp(ours) * (ours - without)).sum(axis=2)
     inside = np.arange(4) < np.asarray(rollouts.lengths)[:, None]
     np.testing.assert_allclose(found, np.where(inside, kl, 0).sum(axis=1), atol=1e-5)

@@ -69,7 +69,7 @@ def passed(policy, replace=None):
     found, _ = policy.prefill(
         jnp.asarray(tokens),
         jnp.ones(tokens.shape, bool),
-        intervention=None if replace is None else Edit(),
+        interventions=() if replace is None else (Edit(),),
         capture_layers=(LAYER,),
     )
     logits = np.asarray(policy.logits(found.hidden), np.float64)

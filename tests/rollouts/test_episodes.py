@@ -380,7 +380,9 @@ def test_a_failure_ends_its_episode_unverified_and_no_other():
         0: {
             (
                 "unverified",
-                "environment: the reply 'no such words' has an unknown word, 'no'",
+                "environment: the reply 'no such words' has the word 'no', and the "
+                f"policy knows only {setup.tokenizer.vocab_size} words, the last of "
+                "them 'e4'",
             )
         },
         1: {("unverified", "environment: OSError: the tool is gone")},

@@ -62,7 +62,7 @@ def sampled(scan_layers, where=None, layer=0, size=3.0):
     edited = (
         None
         if where is None
-        else ScopedIntervention(intervention=bend(layer, size), scope=where)
+        else ScopedIntervention(edits=(bend(layer, size),), scope=where)
     )
     policy = tiny_policy(scan_layers=scan_layers, eos_ids=())
     return jax.device_get(
@@ -89,7 +89,7 @@ def test_cached_decoding_is_the_edited_forward_pass(scan_layers, where, layer):
         lambda: policy.prefill(
             jnp.asarray(tokens),
             jnp.asarray(at < starts + T),
-            intervention=At(bend(layer), at >= first[where]),
+            interventions=(At(bend(layer), at >= first[where]),),
         )
     )()
     logprobs = np.asarray(jax.nn.log_softmax(policy.logits(activations.hidden)))
@@ -131,9 +131,9 @@ def test_no_edit_leaves_no_trace_in_the_program(scan_layers):
     def program(**edit):
         return str(jax.make_jaxpr(lambda t: policy.prefill(t, mask, **edit))(tokens))
 
-    assert program() == program(intervention=None)
+    assert program() == program(interventions=())
     assert "tanh" not in program()
-    assert program(intervention=bend()).count("tanh") == 1
+    assert program(interventions=(bend(),)).count("tanh") == 1
 
 
 @each_loop
@@ -142,14 +142,20 @@ def test_taps_read_the_edited_stream_and_layers_below_do_not(scan_layers):
     tokens, mask = jnp.asarray(random_tokens(2, 4)), jnp.ones((2, 4), bool)
 
     @jax.jit
-    def taps(edit):
-        return policy.prefill(tokens, mask, capture_layers=(0, 1), intervention=edit)[
-            0
-        ].captured
+    def taps(*edits):
+        found, _ = policy.prefill(
+            tokens, mask, capture_layers=(0, 1), interventions=edits
+        )
+        return found.captured
 
-    clean, edited = taps(None), taps(bend(1))
+    clean, edited = taps(), taps(bend(1))
     np.testing.assert_allclose(edited[0], clean[0], atol=1e-6)
     np.testing.assert_allclose(edited[1], bend(1)(clean[1]), atol=1e-5)
+    # Of several, each sees the stream as those of its layer before it left it.
+    first, *rest = taps(bend(1, 2.0), bend(0), bend(1))
+    np.testing.assert_allclose(first, bend(0)(clean[0]), atol=1e-5)
+    (below,) = taps(bend(0))[1:]
+    np.testing.assert_allclose(rest[0], bend(1)(bend(1, 2.0)(below)), atol=1e-5)
 
 
 @pytest.mark.parametrize("layer", [-1, 2])
@@ -161,7 +167,7 @@ def test_an_edit_behind_no_layer_is_refused(layer):
             tiny_policy(),
             PROMPTS,
             max_new_tokens=T,
-            intervention=ScopedIntervention(intervention=bend(layer)),
+            intervention=ScopedIntervention(edits=(bend(layer),)),
         )
 
 
@@ -173,7 +179,7 @@ def test_edits_of_one_shape_share_a_program():
             policy,
             PROMPTS,
             max_new_tokens=T + 1,
-            intervention=ScopedIntervention(intervention=bend(0, size)),
+            intervention=ScopedIntervention(edits=(bend(0, size),)),
         )
     assert sample._cache_size() == before + 1
 
@@ -183,7 +189,7 @@ def test_edits_of_one_shape_share_a_program():
 )
 def test_eight_devices_draw_the_tokens_of_one(where):
     prompts = pad_prompts(PROMPTS * 2, uids=range(8), pad_multiple=16)
-    edited = ScopedIntervention(intervention=bend(), scope=where)
+    edited = ScopedIntervention(edits=(bend(),), scope=where)
     policy = tiny_policy(scan_layers=True)
 
     def tokens(shape):

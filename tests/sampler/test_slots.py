@@ -190,7 +190,7 @@ def test_shards_ask_each_other_only_whether_to_go_on():
     ],
 )
 def test_edits_are_those_of_all_rows_at_once(scope):
-    edited = ScopedIntervention(intervention=Bend(), scope=scope)
+    edited = ScopedIntervention(edits=(Bend(),), scope=scope)
 
     def run(*args, **given):
         return sample(*args, **{**given, "max_new_tokens": 12, "intervention": edited})

@@ -4,9 +4,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from sae_jax.config import REASONING_WORDS
 from sae_jax.sae import TSAE
 from sae_jax.stats.features import (
-    REASONING_WORDS,
     OutcomeMoments,
     ReasonSums,
     cohens_d,
