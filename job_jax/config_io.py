@@ -232,6 +232,9 @@ def _construct(config_class: Any, values: dict[str, Any], path: str) -> Any:
     try:
         return config_class(**values)
     except ConfigError as error:
+        names = tuple(field.name for field in dataclasses.fields(config_class))
+        if path and not str(error).startswith(names):  # says nothing of a field
+            raise ConfigError(f"{path.removesuffix('.')}: {error}") from error
         raise ConfigError(f"{path}{error}") from error
 
 

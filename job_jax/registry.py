@@ -7,10 +7,21 @@ when it is asked for. Whatever has no name here is given by its place,
 
 import dataclasses
 import importlib
+import pathlib
+import traceback
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from job_jax.schema import ConfigError, ConfigSection, did_you_mean
+
+
+def describe_import_failure(error: Exception) -> str:
+    """Returns what a module raised while it was imported, and where, in one line."""
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    if isinstance(error, SyntaxError):
+        return text  # says its place
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{text} ({pathlib.Path(last.filename).name}, line {last.lineno})"
 
 
 class Registry:
@@ -57,6 +68,11 @@ One of your own is named by its place: package.module:name
                 "module "
                 "must be installed, in the current folder, beside the recipe, or on "
                 "PYTHONPATH"
+            ) from error
+        except Exception as error:  # a user's code
+            raise ConfigError(
+                f"{self.what} {name!r}: {module_name} fails while it is imported: "
+                f"{describe_import_failure(error)}"
             ) from error
         if attribute not in vars(module):
             nearest = did_you_mean(attribute, [n for n in vars(module) if n[0] != "_"])

@@ -137,3 +137,43 @@ def test_json_without_the_name_of_the_class_is_refused(name):
     data["shape"]["name"] = name
     with pytest.raises(ConfigError, match=r"shape\.name expects the name of a shape"):
         from_json(Drawing, data)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("def f(:\n", "SyntaxError: invalid syntax (broken_{}.py, line 1)"),
+        ("a = 1\nb = c\n", "NameError: name 'c' is not defined (broken_{}.py, line 2)"),
+    ],
+)
+def test_a_module_that_fails_while_it_is_imported_is_told_in_one_line(
+    importable, text, said
+):
+    name = f"broken_{len(text)}"
+    (importable / f"{name}.py").write_text(text)
+    with pytest.raises(ConfigError) as raised:
+        SHAPES.load(f"{name}:Mine")
+    assert str(raised.value) == (
+        f"shape '{name}:Mine': {name} fails while it is imported: "
+        + said.format(len(text))
+    )
+
+
+def test_what_a_section_says_of_itself_is_not_glued_to_its_path():
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Names(ConfigSection):
+        names: tuple[str, ...] = ()
+
+        def __post_init__(self) -> None:
+            for name in self.names:
+                SHAPES.load(name)
+            check(len(self.names) < 2, f"names={self.names} is long")
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Outer(ConfigSection):
+        inner: Names = dataclasses.field(default_factory=Names)
+
+    with pytest.raises(ConfigError, match=r"^inner: unknown shape 'ba'; did you mean"):
+        override(Outer(), {"inner.names": "ba"})
+    with pytest.raises(ConfigError, match=r"^inner\.names=\('bar', 'bar'\) is long$"):
+        override(Outer(), {"inner.names": "bar,bar"})
