@@ -7,7 +7,6 @@ when it is asked for. Whatever has no name here is given by its place,
 
 import dataclasses
 import importlib
-import pathlib
 import traceback
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -21,7 +20,7 @@ def describe_import_failure(error: Exception) -> str:
     if isinstance(error, SyntaxError):
         return text  # says its place
     last = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{text} ({pathlib.Path(last.filename).name}, line {last.lineno})"
+    return f"{text} ({last.filename.rpartition('/')[2]}, line {last.lineno})"
 
 
 class Registry:
