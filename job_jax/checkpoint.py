@@ -19,7 +19,7 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
-from job_jax.buckets import BucketError, JointMirror, mirror_of
+from job_jax.buckets import BucketError, JointMirror, describe_error, mirror_of
 from job_jax.closing import Closing
 from job_jax.config import CheckpointConfig
 from job_jax.files import latest_step
@@ -203,9 +203,9 @@ class _Bucket:
         try:
             yield
         except Exception as error:  # the libraries share no class narrower than that
-            cause = str(error.__cause__ or error).splitlines()[0]
             raise BucketError(
-                f"checkpoints cannot be written to {self._url} ({cause:.200})"
+                f"checkpoints cannot be written to {self._url} "
+                f"({describe_error(error.__cause__ or error)})"
             ) from error
 
 

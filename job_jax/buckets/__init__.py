@@ -17,7 +17,7 @@ from job_jax.buckets.local import (
     parse_url,
 )
 from job_jax.buckets.mirror import Mirror
-from job_jax.buckets.store import BucketAccessError, BucketError
+from job_jax.buckets.store import BucketAccessError, BucketError, describe_error
 
 __all__ = [
     "BucketAccessError",
@@ -26,6 +26,7 @@ __all__ = [
     "Mirror",
     "TakenOverError",
     "close_workdir",
+    "describe_error",
     "download_workdir",
     "fetch_copy",
     "is_url",

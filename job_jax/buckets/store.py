@@ -111,11 +111,11 @@ class Store:
             raise
         except Exception as error:  # the libraries share no class narrower than that
             raise BucketError(
-                f"cannot {verb} {name} in {self.url} ({describe(error)})"
+                f"cannot {verb} {name} in {self.url} ({describe_error(error)})"
             ) from error
 
 
-def describe(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Returns an error's kind and the first line of what it says."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text:.200}" if text else type(error).__name__
@@ -159,4 +159,4 @@ def access_error(url: str, error: BaseException) -> BucketAccessError:
         )
     else:
         mend = f"are the network and the credentials there? ({_LIBRARIES[scheme][2]})"
-    return BucketAccessError(f"{url} cannot be used ({describe(cause)}); {mend}")
+    return BucketAccessError(f"{url} cannot be used ({describe_error(cause)}); {mend}")

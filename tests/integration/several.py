@@ -6,7 +6,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -31,6 +31,16 @@ class Processes:
             if text.startswith(line):
                 return
         pytest.fail(f"no line {line!r} in\n{''.join(seen)}")
+
+    def wait_until(self, is_so: Callable[[], bool]) -> None:
+        """Returns once it is so, asked after each line of the first process."""
+        assert self.all[0].stderr is not None
+        seen = []
+        for text in self.all[0].stderr:
+            seen.append(text)
+            if is_so():
+                return
+        pytest.fail(f"it ended before\n{''.join(seen)}")
 
     def ends(self) -> tuple[list[int], list[str]]:
         """Returns exit codes and what was printed to stderr, once all have ended."""

@@ -213,3 +213,19 @@ def test_a_checkpoint_that_cannot_be_put_into_a_bucket_is_one_line(bucket, tmp_p
     with pytest.raises(BucketError, match="checkpoints cannot be written to") as told:
         saved(tmp_path / "run/checkpoints/train", 1)
     assert "\n" not in str(told.value)
+
+
+def test_an_error_of_orbax_without_a_word_is_told_by_its_kind(
+    bucket, tmp_path, monkeypatch
+):
+    def fail():
+        raise TimeoutError
+
+    with (
+        StageCheckpoints(tmp_path / "run/checkpoints/train", CONFIG) as checkpoints,
+        monkeypatch.context() as patched,
+    ):
+        manager = checkpoints._bucket.manager
+        patched.setattr(manager, "wait_until_finished", fail)
+        with pytest.raises(BucketError, match=r"bucket/train \(TimeoutError\)"):
+            checkpoints.wait()
