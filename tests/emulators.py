@@ -1,6 +1,7 @@
 """Local emulators of S3 and GCS, each a process that ends with its block."""
 
 import contextlib
+import importlib
 import os
 import socket
 import subprocess
@@ -8,6 +9,8 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+
+import pytest
 
 BUCKET = "bucket"
 
@@ -30,6 +33,11 @@ main()
 @contextlib.contextmanager
 def emulator(scheme: str) -> Iterator[dict[str, str]]:
     """Yields the environment in which SCHEME://bucket is an empty, local one."""
+    lacking = {"s3": ("s3fs", "moto"), "gs": ("gcsfs", "gcp_storage_emulator")}[scheme]
+    for name in lacking:
+        if importlib.util.find_spec(name) is None:
+            extra = {"s3": "s3", "gs": "gcs"}[scheme]
+            pytest.skip(f"no {name}: pip install -e '.[{extra},emulators]'")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     url = f"http://127.0.0.1:{port}"

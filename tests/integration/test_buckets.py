@@ -7,10 +7,10 @@ import signal
 import subprocess
 import sys
 
+import fsspec
 import pytest
 from command import ROOT, outcome, tiny
 from emulators import emulator
-from gcsfs import GCSFileSystem
 from several import started
 
 from job_jax.buckets.commits import read_newest
@@ -103,7 +103,8 @@ def _two(workdir):
 def _has_checkpoint(env, stage):
     """Returns whether the newest commit names a checkpoint of a stage."""
     store = Store(
-        GCSFileSystem(
+        fsspec.filesystem(
+            "gs",
             endpoint_url=env["STORAGE_EMULATOR_HOST"],
             token="anon",
             use_listings_cache=False,
@@ -117,8 +118,6 @@ def test_two_hosts_killed_and_a_disk_lost_end_as_ones_never_cut(
     command, monkeypatch, tmp_path
 ):
     uncut, run = tmp_path / "uncut", "gs://bucket/run"
-    with started(command, tmp_path, *[_two(uncut)] * 2) as both:
-        assert both.ends()[0] == [0, 0]
     with emulator("gs") as env:
         disks = [tmp_path / "host0", tmp_path / "host1"]
         hosts = [env | {"BUCKET_STAGING_DIR": str(disk)} for disk in disks]
@@ -133,6 +132,8 @@ def test_two_hosts_killed_and_a_disk_lost_end_as_ones_never_cut(
         assert codes == [0, 0], said
         for line in ("sft", "train  1/4"):  # their checkpoints were in the bucket
             assert f"\n{line}" not in said[0]
+        with started(command, tmp_path, *[_two(uncut)] * 2) as both:
+            assert both.ends()[0] == [0, 0]
         for name, value in env.items():
             monkeypatch.setenv(name, value)
         monkeypatch.setenv("BUCKET_STAGING_DIR", str(tmp_path / "third"))
