@@ -47,6 +47,7 @@ _EULER = re.compile(r"e\s*\^.*(?<![A-Za-z])i(?![A-Za-z])", re.DOTALL)
 _INDEX = r"_\s*(?:\{\s*(\w+)\s*\}|(\w))"
 _INDEXED_E = re.compile(rf"(?<![A-Za-z\\])[eE]{_INDEX}", re.ASCII)
 _GAMMA = re.compile(rf"\\gamma(?![A-Za-z])(?:{_INDEX})?", re.ASCII)
+_LONE_LETTER = re.compile(r"(?<=[-+=])\s+(?=[A-Za-z](?![A-Za-z]))")  # no unit: x^2 + c
 _THOUSANDS = re.compile(r"(?<=\d),\\!(?=\d{3}(?!\d))", re.ASCII)
 _BARE_PI = re.compile(r"\\[dt]?frac\s*\\pi\s*(\d)", re.ASCII)
 _BARE_GAMMA = re.compile(r"\^\s*\\gamma(?![A-Za-z_])")
@@ -76,6 +77,7 @@ def _parse_latex(text: str) -> tuple:
     # The grammar would add numbers that stand side by side: "1 2 3" is 6.
     if re.search(r"(?<!_)\d\s+\d", text):  # \log_2 6 is another thing
         return ()
+    text = _LONE_LETTER.sub("", text)
     text = _BARE_PI.sub(r"\\frac{\\pi}{\1}", _THOUSANDS.sub("", text))
     text = _NAMED_INDEX.sub(r"_{\1\2\3}", text)
     text = _INDEXED_E.sub(r"\\epsilon_{E\1\2}", text)

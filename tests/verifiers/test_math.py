@@ -51,6 +51,8 @@ RIGHT = [
     (r"x^\gamma", r"\boxed{x^{\gamma}}"),
     (r"2 L_{\odot}", r"\boxed{L_\odot \cdot 2}"),
     (r"m_{\max }=n^{2}-n", r"\boxed{m_{\text{max}} = n(n-1)}"),
+    ("f(x) = c", r"\boxed{f(x)=c}"),
+    ("x^2 + c", r"\boxed{c+x^2}"),
     (r"\log_2 6", r"\boxed{1+\log_2 3}"),
     (r"\frac{12}{5,\!525}", r"\boxed{\frac{12}{5525}}"),
     (r"\frac \pi4 + 2", r"\boxed{2+\frac{\pi}{4}}"),
