@@ -955,7 +955,6 @@ MUTANTS = [
             "window.document > done.document",
         ),
         numbers_anew=("first_sequence=old.sequences", "first_sequence=0"),
-        keeps_what_is_cut=("if path.name not in sizes:", "if False:"),
         any_model=("if held.get(name) != value:", "if False:"),
     ),
     *_of(
