@@ -6,7 +6,9 @@ file.
 
 import dataclasses
 import functools
+import itertools
 import math
+import types
 from typing import Any
 
 import jax
@@ -314,6 +316,27 @@ def test_the_mesh_takes_what_the_other_axes_leave():
     mesh = make_mesh(MeshConfig(fsdp=2, tensor=2))
     assert mesh.shape == {"data": 2, "fsdp": 2, "tensor": 2}
     assert replicated_sharding(mesh) == NamedSharding(mesh, Spec())
+
+
+class Chip(types.SimpleNamespace):
+    """What JAX asks of a TPU's chip to lay a mesh over the torus."""
+
+    __hash__ = object.__hash__
+
+
+@pytest.mark.parametrize("kind", ["TPU v5 lite", "TPU v6 lite"])
+def test_an_axis_of_a_torus_may_be_split_and_neighbors_share_tensors(kind):
+    chips = [
+        Chip(platform="tpu", device_kind=kind, coords=(x, y, 0), core_on_chip=0, id=n)
+        for n, (y, x) in enumerate(itertools.product(range(16), range(16)))
+    ]
+    mesh = make_mesh(MeshConfig(fsdp=64, tensor=4), chips)
+    assert mesh.shape == {"data": 1, "fsdp": 64, "tensor": 4}
+    assert len({chip.coords for chip in mesh.devices.flat}) == 256
+    for group in mesh.devices[0]:
+        assert {chip.coords[1] for chip in group} == {group[0].coords[1]}
+        columns = [chip.coords[0] for chip in group]
+        assert columns == list(range(columns[0], columns[0] + 4))
 
 
 @pytest.mark.parametrize(
