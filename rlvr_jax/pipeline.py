@@ -137,7 +137,9 @@ def _end_run(
     """Writes the report where one is due, hands out results, says what there was."""
     is_whole = stage in ("all", REPORT)
     if is_new := stage == REPORT or (is_whole and is_report_stale(workdir.path)):
-        print(f"report: {write_report(workdir.path)}")
+        is_bucket = workdir.name != str(workdir.path)
+        copied = f" (goes to {workdir.name}/report)" if is_bucket else ""
+        print(f"report: {write_report(workdir.path)}{copied}")
     if is_whole and (is_new or trackers.lack_results):
         if not trackers.opened:
             trackers.open()

@@ -164,7 +164,9 @@ def _check_flags(names: Sequence[str], values: flags.FlagValues) -> Path:
         faults.append("prepare needs the NAME of a data set; see list")
     if len(set(names)) < len(names):
         faults.append(f"a name stands twice in {' '.join(names)}; leave one")
-    if out.suffix != ".jsonl":
+    if not values.out:
+        faults.append("--out=FILE.jsonl is missing; see --help")
+    elif out.suffix != ".jsonl":
         faults.append(f"--out={values.out!r} must end in .jsonl")
     elif not out.parent.is_dir():
         faults.append(

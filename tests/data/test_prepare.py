@@ -240,6 +240,7 @@ def test_a_layout_of_ones_own(tmp_path, monkeypatch, capsys):
         (["prepare", "gsmk8"], "unknown data set 'gsmk8'; did you mean 'gsm8k'?"),
         (["prepare", "gsm8k", "gsm8k"], "a name stands twice"),
         (["prepare", "gsm8k", "--out=a.json"], "--out='a.json' must end in .jsonl"),
+        (["prepare", "gsm8k", "--out="], "--out=FILE.jsonl is missing"),
         (["prepare", "gsm8k", "--out=no/a.jsonl"], "there is no directory 'no'"),
         (["prepare", "gsm8k", "math", "--from=x"], "are of one data set"),
         (["prepare", "gsm8k", "--from=x", "--hub=y/z"], "leave --from out"),
