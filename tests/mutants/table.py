@@ -573,7 +573,10 @@ MUTANTS = [
     *_of(
         "rlvr_jax/tasks/code/records.py",
         ("tests/tasks/code/test_records.py",),
-        functions=("functions = defined & used", "functions = defined | used"),
+        functions=(
+            "defined_names(program) & used_names(parsed)",
+            "defined_names(program) | used_names(parsed)",
+        ),
     ),
     *_of(
         "rlvr_jax/tasks/code/programs.py",
