@@ -156,7 +156,7 @@ def fit_axis(
         values=tuple(values),
         costs=tuple(costs),
         exponents={
-            name: fit_exponent(values, [getattr(each, name) for each in costs])
+            name: fit_exponent(values, [vars(each)[name] for each in costs])
             for name in COSTS
         },
     )
@@ -195,7 +195,7 @@ def format_fits(fits: Sequence[Fit]) -> str:
     ]
     for fit in fits:
         points = [
-            " ".join(f"{getattr(each, name) / unit:.3g}" for each in fit.costs)
+            " ".join(f"{vars(each)[name] / unit:.3g}" for each in fit.costs)
             for name, unit in zip(COSTS, (1e12, 1e9, 1e9), strict=True)
         ]
         exponents = ", ".join(

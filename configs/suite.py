@@ -14,7 +14,7 @@ A checkpoint of a run is scored with the config.json of its workdir instead, whi
 the prompts that it was trained on.
 
 NOT RUN on weights that can answer: none were at hand. The path was run with a tiny
-random model on the real MATH-500 and GSM8K (docs/data_sets.md).
+random model on the real files of math5 and GSM8K (docs/data_sets.md).
 """
 
 from rlvr_jax.config import (

@@ -22,6 +22,7 @@ import orbax.checkpoint as ocp
 from job_jax.buckets import BucketError, JointMirror, describe_error, mirror_of
 from job_jax.closing import Closing
 from job_jax.config import CheckpointConfig
+from job_jax.digests import DigestRecorder, find_damage, set_aside_damaged
 from job_jax.files import latest_step
 from job_jax.processes import device_get
 from job_jax.schema import ConfigError
@@ -50,7 +51,11 @@ class StageCheckpoints(Closing):
             read_only=True, create=False, save_interval_steps=0
         )
         self._bucket = _Bucket.of(directory, config) if config else None
+        self._digests: DigestRecorder | None = None  # a bucket has its own
+        self._intact: set[int] = set()  # steps whose digests have been compared
         if config and not self._bucket:
+            self._intact |= set_aside_damaged(directory)
+            self._digests = DigestRecorder(directory)
             options = ocp.CheckpointManagerOptions(
                 max_to_keep=config.max_to_keep, cleanup_tmp_directories=True
             )
@@ -66,6 +71,11 @@ class StageCheckpoints(Closing):
         """Returns whether a save is under way; its directory is not complete yet."""
         manager = self._bucket.manager if self._bucket else self._manager
         return manager.is_saving_in_progress()
+
+    def record_digests(self) -> None:
+        """Begins to take digests of what has been saved, if no save is under way."""
+        if self._digests and not self.is_saving:
+            self._digests.record()
 
     def save(self, step: int, state: Any, host_state: dict[str, Any]) -> None:
         """Starts saving; the device state is copied before this returns."""
@@ -94,6 +104,7 @@ class StageCheckpoints(Closing):
 
     def restore_host_state(self, step: int) -> dict[str, Any]:
         """Returns only the host state of a step. Raises CheckpointReadError."""
+        self._check_digests(step)
         try:
             args = ocp.args.Composite(host=ocp.args.JsonRestore())
             return self._manager.restore(step, args=args).host
@@ -104,6 +115,7 @@ class StageCheckpoints(Closing):
         self, step: int, target: Any, **extra_args: ocp.args.CheckpointArgs
     ) -> Any:
         """Returns what orbax reads: the arrays of `target` laid out so, and extras."""
+        self._check_digests(step)
         try:
             saved = self._manager.item_metadata(step).state
             self._check_matches(step, dict(_named_leaves(saved)), target)
@@ -119,6 +131,12 @@ class StageCheckpoints(Closing):
         except Exception as error:  # orbax raises nothing narrower for damaged arrays
             raise self._read_error(step, error) from error
 
+    def _check_digests(self, step: int) -> None:
+        """Raises CheckpointReadError where a file is not what was written."""
+        if step not in self._intact and (path := find_damage(self._directory, step)):
+            raise self._read_error(step, ValueError(f"{path} is not what was written"))
+        self._intact.add(step)
+
     def _read_error(self, step: int, error: Exception) -> CheckpointReadError:
         cause = str(error.__cause__ or error).splitlines()[0]
         return CheckpointReadError(
@@ -131,6 +149,9 @@ class StageCheckpoints(Closing):
         if self._bucket:
             self._bucket.wait()
         self._manager.wait_until_finished()
+        if self._digests:
+            self._digests.record()
+            self._digests.wait()
 
     def close(self) -> None:
         """Waits for saves under way, then closes."""

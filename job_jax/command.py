@@ -28,6 +28,7 @@ from job_jax.config_io import (
     override,
     override_faults,
 )
+from job_jax.output import keep_output_going
 from job_jax.schema import (
     ConfigError,
     ConfigSection,
@@ -79,8 +80,9 @@ def run_command(
 
     `expected_errors` are those that a user can mend; each becomes one line. Anything
     else is our bug and shows its traceback. Of several processes all end: one that
-    fails tells the others why.
+    fails tells the others why. A reader of the output that goes away ends nothing.
     """
+    keep_output_going()
     code, said = _run_action(action, expected_errors)
     failed = code not in (DONE, STOPPED)
     if said and (failed or processes.is_primary()):

@@ -104,8 +104,11 @@ def override_faults(config: ConfigSection, overrides: Mapping[str, str]) -> list
     except ConfigError as error:
         return [str(error)]
     kinds = {path: kind for path, kind, _ in iter_fields(config)}
+    words = _section_shorthands(config)
     faults = []
     for key, text in overrides.items():
+        if text in words.get(key, ()):
+            continue
         try:
             if key not in kinds:
                 raise ConfigError(_unknown_key(key, config))

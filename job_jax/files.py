@@ -51,6 +51,12 @@ def checkpoint_steps(directory: pathlib.Path) -> list[int]:
     return sorted(int(p.name) for p in directory.glob("*") if p.name.isdigit())
 
 
+def digest_of(path: pathlib.Path, kind: str = "sha256") -> str:
+    """Returns a file's digest behind its kind, such as "sha256:9f2c..."."""
+    with path.open("rb") as file:
+        return f"{kind}:{hashlib.file_digest(file, kind).hexdigest()}"
+
+
 def fingerprint(path: str | os.PathLike[str]) -> str:
     """Returns a hash of a file's size and of samples of it: 64 times 64 KiB.
 

@@ -71,6 +71,7 @@ def initialize() -> None:
             spec.coordinator,
             spec.num_processes,
             spec.process_id,
+            coordinator_bind_address=_own_address(spec.coordinator),
             heartbeat_timeout_seconds=_HEARTBEAT_S,
             shutdown_timeout_seconds=_NO_TIMEOUT_MS // 1000,
         )
@@ -81,6 +82,20 @@ def initialize() -> None:
             f"{str(error).splitlines()[0]}; is another run using that port?"
         ) from error
     _peer_monitor.start()
+
+
+def _own_address(coordinator: str | None) -> str | None:
+    """Returns the coordinator's address where this machine has it, or None.
+
+    It is then listened on alone; JAX listens on all interfaces where it is not told.
+    """
+    host, _, _ = (coordinator or "").rpartition(":")
+    with contextlib.suppress(OSError):
+        for family, *_, address in socket.getaddrinfo(host.strip("[]"), 0):
+            with socket.socket(family) as trial:
+                trial.bind(address)
+                return coordinator
+    return None
 
 
 def asks_for_several() -> bool:

@@ -21,16 +21,25 @@ from job_jax.metrics import MetricsWriter, Progress
 State = TypeVar("State")
 
 
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
 class StopSignal:
-    """Remembers that SIGTERM or SIGINT came, so that a step can end first."""
+    """Remembers that one of STOP_SIGNALS came, so that a step can end first."""
 
     def __init__(self) -> None:
         self._requested = threading.Event()
 
     def install(self) -> None:
-        """Takes over both signals. A second SIGINT ends the process at once."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_signal)
+        """Takes over the signals. A SIGINT after one of them ends the process at once.
+
+        SIGHUP, by which a terminal says that it is gone, only where it is not ignored:
+        nohup wants the run to go on.
+        """
+        for number in STOP_SIGNALS:
+            is_ignored = signal.getsignal(number) is signal.SIG_IGN
+            if not (number == signal.SIGHUP and is_ignored):
+                signal.signal(number, self._on_signal)
 
     def requested(self) -> bool:
         """Returns whether a signal came, to any process; all ask together."""
@@ -133,6 +142,7 @@ class StageSteps:
         if due or done == self.num_steps or stopping:
             saved = {"seconds": self.seconds, "host": host_state()}
             self._checkpoints.save(done, state, saved)
+        self._checkpoints.record_digests()
         if self._after_step and not self._checkpoints.is_saving:
             self._after_step()
         if stopping and done < self.num_steps:

@@ -1,6 +1,8 @@
 """The files that every job keeps: config.json, checkpoints/, summary.json."""
 
+import atexit
 import contextlib
+import fcntl
 import importlib.metadata
 import json
 import os
@@ -8,11 +10,12 @@ import pathlib
 import platform
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from job_jax.buckets import close_workdir, mirror_of
+from job_jax.buckets import close_workdir, describe_owner, mirror_of
 from job_jax.config_io import diff, from_json, to_json
 from job_jax.files import write_json
 from job_jax.processes import (
@@ -25,10 +28,14 @@ from job_jax.processes import (
 from job_jax.schema import ConfigError, ConfigSection
 
 SUMMARY_FILE = "summary.json"
+LOCK_FILE = ".lock"  # held by the process at work there, with its name in it
 
 _SHARED_FILE_TRIES, _SHARED_FILE_WAIT_S = 20, 0.25
 
 _LIBRARIES = ("rlvr_jax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain")
+
+
+_locks: dict[pathlib.Path, int] = {}  # open files of this process, by directory
 
 
 class WorkdirError(ConfigError):
@@ -67,6 +74,8 @@ class Workdir:
         path = self.path
         try:
             path.mkdir(parents=True, exist_ok=True)
+            if not self._mirror:
+                _lock(path)
             for folder in subdirectories:
                 (path / folder).mkdir(exist_ok=True)
             probe = path / ".writable"
@@ -106,16 +115,16 @@ class Workdir:
     def mirrored(self) -> Iterator[None]:
         """Carries the directory to its bucket, if it is of one; on leaving, all of it.
 
-        Raises BucketError.
+        The directory is then another process's to work in. Raises BucketError.
         """
-        if self._mirror is None:
-            yield
-            return
         try:
-            with self._mirror:
+            with self._mirror or contextlib.nullcontext():
                 yield
         finally:
-            close_workdir(self.path)
+            if self._mirror:
+                close_workdir(self.path)
+            else:
+                _unlock(self.path)
 
     def claim(self) -> None:
         """Keeps other runs from committing to the bucket. Raises BucketAccessError."""
@@ -185,6 +194,51 @@ class Workdir:
         if is_primary():
             merged = _deep_merge(self.read_summary(), values)
             write_json(self.path / SUMMARY_FILE, merged)
+
+
+def _lock(path: pathlib.Path) -> None:
+    """Holds the directory until this process ends or lets it go.
+
+    The system lets go of what a killed process held. Raises WorkdirError where another
+    one is at work there. Where a file system knows no locks, a line says so.
+    """
+    if path.resolve() in _locks:
+        return
+    file = path / LOCK_FILE
+    while True:
+        lock = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            owner = os.read(lock, 200).decode().strip() or "an unknown process"
+            os.close(lock)
+            raise WorkdirError(
+                f"workdir {path} is in use by {owner}; wait for it, or choose another "
+                "with --workdir"
+            ) from error
+        except OSError as error:
+            os.close(lock)
+            print(
+                f"workdir {path} cannot be locked ({error.strerror}): see to it that "
+                "no other run uses it",
+                file=sys.stderr,
+            )
+            return
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(lock), file.stat()):
+                break
+        os.close(lock)  # its owner was just removing it
+    os.ftruncate(lock, 0)
+    os.write(lock, f"{describe_owner()}\n".encode())
+    _locks[path.resolve()] = lock
+    atexit.register(_unlock, path.resolve())
+
+
+def _unlock(path: pathlib.Path) -> None:
+    """Lets the directory go and removes the file that said so."""
+    if (lock := _locks.pop(path.resolve(), None)) is not None:
+        (path / LOCK_FILE).unlink(missing_ok=True)
+        os.close(lock)
 
 
 def _check_same_bucket(url: str | None) -> None:

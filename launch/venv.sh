@@ -36,6 +36,10 @@ if [[ ! -x .venv/bin/pip ]]; then
   "$python" -m venv .venv
 fi
 echo "installing rlvr_jax${extra:+[$extra]} into .venv"
+if [[ -n "$extra" ]]; then
+  # Of the versions that fit all extras an older pip finds none in twenty minutes.
+  .venv/bin/python -m pip install --quiet --no-compile --upgrade "pip>=25"
+fi
 # Modules are compiled when they are first imported: most of these never are.
 .venv/bin/python -m pip install --quiet --no-compile --editable ".${extra:+[$extra]}"
 touch "$stamp"

@@ -118,7 +118,12 @@ def _find_faults(values: flags.FlagValues) -> Iterator[str]:
     """Yields what is wrong with the flags, each in a line."""
     if not values.checkpoint:
         yield "--checkpoint=DIR is missing; see --help"
+    if values.prompts and values["first"].present:
+        yield "--first counts held-out problems, and --prompts gives others; leave one"
     given = [name for name in ("sae", "layers", "steer") if values[name].value]
+    for name in ("mode", "scope"):
+        if values[name].present and not values.steer:
+            yield f"--{name} is of --steer, which names no latent"
     if 0 < len(given) < 3:
         missing = {"sae", "layers", "steer"} - {*given}
         yield f"--{given[0]} needs {' and '.join(f'--{m}' for m in sorted(missing))}"

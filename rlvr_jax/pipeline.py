@@ -21,7 +21,7 @@ from job_jax.mesh import describe_devices, start_jax
 from job_jax.metrics import CompileCounter, MetricsWriter, NonFiniteMetricError
 from job_jax.processes import assert_equal_across, is_primary
 from job_jax.schema import ConfigError
-from job_jax.steps import StopSignal
+from job_jax.steps import STOP_SIGNALS, StopSignal
 from rlvr_jax.analysis.report.page import is_report_stale, write_report
 from rlvr_jax.analysis.workdir import read_run
 from rlvr_jax.config import Config
@@ -65,9 +65,7 @@ def train(
     """
     if stage not in ("all", *STAGES):
         raise ConfigError(f"stage={stage!r} is none of all, {', '.join(STAGES)}")
-    handlers = {
-        number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)
-    }
+    handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     check_trackers(config)
     run = Workdir(open_workdir(str(workdir)), config)
     try:

@@ -25,4 +25,4 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'sae_jax' has no attribute {name!r}")
     if name == "config":
         return importlib.import_module("sae_jax.config")
-    return getattr(importlib.import_module(f"sae_jax.{_MODULES[name]}"), name)
+    return vars(importlib.import_module(f"sae_jax.{_MODULES[name]}"))[name]

@@ -133,7 +133,9 @@ class PairsConfig(ConfigSection):
     """Where the pairs (x, positive) come from, and which tokens are skipped."""
 
     path: str = ""  # a directory of activation shards; "": synthetic data
+    beside: tuple[str, ...] = ()  # the same texts at other checkpoints: a crosscoder
     verify: bool = False  # read every shard and check its SHA-256 before training
+    buffer_tokens: NonNegativeInt = 0  # shuffled at a time, of data of any size; 0: all
     batch_size: PositiveInt = 4096  # pairs a step, over all devices
     positive: Literal["previous", "random"] = "previous"  # random: an earlier token
     roles: tuple[str, ...] = ()  # whose tokens pair; (): response, where data have it
@@ -141,6 +143,20 @@ class PairsConfig(ConfigSection):
     eval_fraction: Annotated[
         float, Constraint("lie in (0, 1)", lambda x: 0 < x < 1)
     ] = 0.05  # of the problems; half calibrate the threshold, half measure
+
+    def __post_init__(self) -> None:
+        """Refuses other checkpoints beside none."""
+        super().__post_init__()
+        check(
+            bool(self.path) or not self.beside,
+            f"pairs.beside={self.beside} without a pairs.path; name the activations of "
+            "the first checkpoint there",
+        )
+        check(
+            bool(self.path) or not self.buffer_tokens,
+            f"pairs.buffer_tokens={self.buffer_tokens} without a pairs.path; what a "
+            "model makes is shuffled by stream.buffer_tokens",
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -184,6 +200,7 @@ class TrainConfig(ConfigSection):
     num_seeds: PositiveInt = 1  # trained together, from different initial weights
     no_contrast_baseline: bool = True  # beside each seed one with alpha = 0
     compute_dtype: Dtype = "float32"  # of the matmuls' operands; sums are float32
+    products: Literal["auto", "dense", "sparse"] = "auto"  # with what rows keep
     threshold_decay: DecayRate = 0.999  # per step, of the inference threshold's average
     threshold_start_step: NonNegativeInt = 1000  # before it the threshold is unset
 
@@ -194,6 +211,11 @@ class TrainConfig(ConfigSection):
             self.threshold_start_step + 1 < self.steps,
             f"threshold_start_step={self.threshold_start_step} leaves no step of steps="
             f"{self.steps} to find the inference threshold; lower it, or train longer",
+        )
+        check(
+            self.products != "sparse" or self.compute_dtype == "float32",
+            f"products=sparse and compute_dtype={self.compute_dtype}: sparse products "
+            "are of float32; take products=dense, or compute_dtype=float32",
         )
 
 

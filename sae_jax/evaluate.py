@@ -6,17 +6,21 @@ python -m sae_jax.evaluate --sae=DIR --activations=DIR
 import json
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from absl import flags
 
 from job_jax.command import UsageError, parse_flags, run_command
 from job_jax.schema import did_you_mean
+from sae_jax.capture.reader import open_reader
+from sae_jax.capture.splice import measure_splice
+from sae_jax.config import CaptureConfig, Dtype
 from sae_jax.data.corpus import Corpus, open_corpus
 from sae_jax.formats.record import SAERecord
 from sae_jax.io import load, load_record
 from sae_jax.sae import TSAE
+from sae_jax.stats.crosscoder import crosscoder_report
 from sae_jax.stats.factors import UnlabeledError, factor_report
 from sae_jax.stats.partners import PartnerCorrelation, correlate_partners
 from sae_jax.stats.quality import (
@@ -25,6 +29,7 @@ from sae_jax.stats.quality import (
     quality_report,
     seed_cosine,
 )
+from sae_jax.stats.sparse_probing import sparse_probe_report
 
 _USAGE = """\
 usage: python -m sae_jax.evaluate --sae=DIR --activations=DIR [--flag=value ...]
@@ -32,9 +37,11 @@ usage: python -m sae_jax.evaluate --sae=DIR --activations=DIR [--flag=value ...]
 Prints one JSON object: what the autoencoder is; how well it describes the activations
 (FVE, cosine, L0, alive share, firing densities, smoothness and variation of high-level,
 low-level and all latents); how well its latents tell the factors that the activations
-are labeled with (MCC, AUROC, linear probes); and, beside autoencoders of other seeds
-or of a later policy, how many of its latents they share, and how each latent correlates
-with its partner there.
+are labeled with (MCC, AUROC, linear probes); with --model, which the activations are
+of, what it loses by reading reconstructions, beside the mean (cross entropy, KL); and,
+beside autoencoders of other seeds or of a later policy, how many of its latents they
+share, and how each latent correlates with its partner there; of a crosscoder, with
+--beside, whose each latent is.
 
 flags:"""
 
@@ -45,11 +52,16 @@ def main(argv: Sequence[str]) -> int:
 
 
 def evaluate(
-    tsae: TSAE, corpus: Corpus, *, factors: Sequence[str] = ()
+    tsae: TSAE,
+    corpus: Corpus,
+    *,
+    factors: Sequence[str] = (),
+    sparse_probes: Sequence[int] = (),
 ) -> dict[str, Any]:
     """Returns the figures of an autoencoder on a corpus.
 
-    A factor that is no label there has `error`, the reason, in place of figures.
+    `sparse_probes` are the numbers of latents that probes of the factors read. A factor
+    that is no label there has `error`, the reason, in place of figures.
     """
     total: QualitySums | None = None
     for block in corpus.blocks():
@@ -64,13 +76,22 @@ def evaluate(
             "skipped": corpus.skipped,
         },
         "quality": quality_report(total, num_high=tsae.num_high),
-        "factors": {name: _factor_report(tsae, corpus, name) for name in factors},
+        "factors": {
+            name: _factor_report(tsae, corpus, name, sparse_probes) for name in factors
+        },
     }
 
 
-def _factor_report(tsae: TSAE, corpus: Corpus, name: str) -> dict[str, Any]:
+def _factor_report(
+    tsae: TSAE, corpus: Corpus, name: str, counts: Sequence[int]
+) -> dict[str, Any]:
     try:
-        return factor_report(tsae, corpus, name)
+        report = factor_report(tsae, corpus, name)
+        if counts:
+            report["sparse_probes"] = sparse_probe_report(
+                tsae, corpus, name, counts=counts
+            )
+        return report
     except UnlabeledError as error:
         return {"error": str(error)}
 
@@ -96,7 +117,17 @@ def _run_command(argv: Sequence[str]) -> None:
         "k": record.metadata.get("k"),
     }
     factors = labels if values.factors is None else values.factors
-    result = {"sae": about} | evaluate(tsae, corpus, factors=factors)
+    counts = _parse_counts(values.sparse_probes, latents=tsae.latents)
+    result = {"sae": about} | evaluate(
+        tsae, corpus, factors=factors, sparse_probes=counts
+    )
+    if values.beside:
+        result["crosscoder"] = crosscoder_report(
+            tsae, corpus, num_checkpoints=1 + len(values.beside)
+        )
+    if values.model:
+        reader = open_reader(values.reader, values.model, dtype=values.compute_dtype)
+        result["splice"] = measure_splice(tsae, corpus, reader)
     if others:
         decoders = [other.decoder for other in others.values()]
         result["seed_cosine"] = _seed_cosine_report(tsae, decoders)
@@ -105,6 +136,17 @@ def _run_command(argv: Sequence[str]) -> None:
             for path, other in others.items()
         }
     print(json.dumps(result, indent=2))
+
+
+def _parse_counts(values: Sequence[str], *, latents: int) -> list[int]:
+    """Returns how many latents probes read. Raises UsageError."""
+    for value in values:
+        if not value.isdigit() or not 1 <= int(value) <= latents:
+            raise UsageError(
+                f"--sparse_probes={','.join(values)}: {value} is no number of latents; "
+                f"give numbers from 1 to {latents}, such as 1,4,16"
+            )
+    return [int(value) for value in values]
 
 
 def _seed_cosine_report(tsae: TSAE, others: list[Any]) -> dict[str, float]:
@@ -138,6 +180,12 @@ def define_corpus_flags(values: flags.FlagValues, *, activations: str) -> None:
     )
     flags.DEFINE_string("activations", None, activations, flag_values=values)
     flags.DEFINE_list(
+        "beside",
+        [],
+        "the same texts at other checkpoints, in their order: for a crosscoder",
+        flag_values=values,
+    )
+    flags.DEFINE_list(
         "roles",
         [],
         "roles whose tokens count; by default those it was trained on, else all",
@@ -159,6 +207,7 @@ def corpus_from_flags(
     return open_corpus(
         values.activations,
         record.tsae,
+        beside=values.beside,
         roles=values.roles or record.metadata.get("roles", ()),
         max_documents=values.documents,
         drop_duplicates=drop_duplicates,
@@ -178,6 +227,26 @@ def _define_flags() -> flags.FlagValues:
         "others",
         [],
         "autoencoders of other seeds, or a refit: their latents are matched with these",
+        flag_values=values,
+    )
+    flags.DEFINE_list(
+        "sparse_probes",
+        [],
+        "numbers of latents, such as 1,4,16: probes of the factors on so many, beside "
+        "the activations themselves",
+        flag_values=values,
+    )
+    default = CaptureConfig()
+    for name, text in (
+        ("model", "the model that the activations are of: a Hugging Face directory"),
+        ("reader", "what opens --model: huggingface, or package.module:Class"),
+    ):
+        flags.DEFINE_string(name, vars(default)[name], text, flag_values=values)
+    flags.DEFINE_enum(
+        "compute_dtype",
+        default.compute_dtype,
+        get_args(Dtype),
+        "of the model's weights and activations",
         flag_values=values,
     )
     return values

@@ -15,6 +15,7 @@ from sae_jax.data.corpus import Corpus
 from sae_jax.data.vocabulary import read_vocabulary
 from sae_jax.evaluate import corpus_from_flags, define_corpus_flags
 from sae_jax.formats import delphi, mechreward, neuronpedia
+from sae_jax.formats.record import SAERecord
 from sae_jax.io import load_record, save
 from sae_jax.sae import TSAE
 from sae_jax.stats.features import OutcomeMoments, outcome_moments
@@ -51,7 +52,7 @@ def _run_command(argv: Sequence[str]) -> None:
     record = load_record(values.sae)
     tsae = record.tsae
     if values.format == "saelens":
-        stated = {"hook_name": values.hook_name} if values.hook_name else {}
+        stated = _stated_hook(values.hook_name, record)
         save(out, tsae, metadata=record.metadata | stated)
         print(f"{tsae.latents} latents of width {tsae.width}: {out}")
         return
@@ -78,6 +79,18 @@ def _run_command(argv: Sequence[str]) -> None:
         sums = _outcome_moments(tsae, corpus, values.outcome)
         mechreward.write(out, sums, num_latents=values.count, about=about)
     print(f"{tsae.latents} latents over {len(corpus.document_ids)} documents: {out}")
+
+
+def _stated_hook(hook_name: str | None, record: SAERecord) -> dict[str, str]:
+    """Returns what --hook_name says. Raises UsageError where the files say another."""
+    if not hook_name:
+        return {}
+    said = record.metadata.get("hook_name") or record.metadata.get("hf_hook_name")
+    if said and said != hook_name:
+        raise UsageError(
+            f"--hook_name={hook_name}, but the files say {said}; leave the flag out"
+        )
+    return {"hook_name": hook_name}
 
 
 def _outcome_moments(tsae: TSAE, corpus: Corpus, outcome: str) -> OutcomeMoments:

@@ -20,22 +20,31 @@ Where this differs from the T-SAE authors' code:
 """
 
 import functools
-from collections.abc import Callable
+import itertools
+import operator
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from sae_jax.config import Dtype, LossConfig, SAEConfig
-from sae_jax.sae import TSAE, matmul_float32
-from sae_jax.sparsity import apply_threshold, batch_threshold, row_thresholds
+from sae_jax.latents import (
+    Matmul,
+    SparseBatch,
+    count_rows,
+    encode,
+    keep_dense,
+    keep_positives,
+    keep_sparse,
+    matmul,
+)
+from sae_jax.sae import TSAE
+from sae_jax.sparsity import apply_threshold, row_thresholds
 from sae_jax.types import LossAux, Pairs
 
 # A row without an active high-level latent has length 0: it is similar to nothing.
 _MIN_SQUARED_NORM = 1e-12
 _MAX_TOKENS_SINCE_FIRED = 1 << 30  # tokens; a counter that stops there cannot overflow
-
-Matmul = Callable[[Array, Array], Array]
 
 
 def tsae_loss(
@@ -47,6 +56,8 @@ def tsae_loss(
     config: LossConfig,
     alpha: Float[Array, ""] | float,
     compute_dtype: Dtype = "float32",
+    found: SparseBatch | None = None,
+    max_dead: int | None = None,
 ) -> tuple[Float[Array, ""], LossAux]:
     """Returns the training loss of a batch, and its parts with the updated counters.
 
@@ -54,6 +65,10 @@ def tsae_loss(
     so that replicas can differ in it; where `config.alpha` is 0 the contrast is left
     out of the program, and AuxK where `config.auxk_coef` is 0. The inference threshold
     is not read. Raises ValueError where autoencoder, configs and pairs do not fit.
+
+    With `found` (what `find_sparse` says of this batch, and that fits) the products are
+    sparse. With `max_dead` AuxK reads so many latents instead of all: the caller knows
+    that no more can be dead.
 
     >>> tsae = TSAE.init(0, width=8, latents=32, group_sizes=(6, 26))
     >>> x = jax.random.normal(jax.random.key(1), (5, 8))  # activations of five tokens
@@ -78,6 +93,8 @@ def tsae_loss(
         sae=sae,
         config=config,
         alpha=alpha,
+        found=found,
+        max_dead=max_dead,
         dot=functools.partial(matmul, dtype=compute_dtype),
     )
 
@@ -90,40 +107,41 @@ def _sum_terms(
     sae: SAEConfig,
     config: LossConfig,
     alpha: Float[Array, ""] | float,
+    found: SparseBatch | None,
+    max_dead: int | None,
     dot: Matmul,
 ) -> tuple[Float[Array, ""], LossAux]:
     """Returns the sum of the loss's terms, and its parts: see `tsae_loss`."""
-    valid_B1 = pairs.valid[:, None]
-    rows = jnp.maximum(pairs.valid.sum(dtype=jnp.int32), 1)
+    valid_B, valid_B1 = pairs.valid, pairs.valid[:, None]
+    rows = count_rows(valid_B)
     x_BD = jnp.where(valid_B1, pairs.x, 0.0)
-    pre_BZ = jnp.where(valid_B1, _encode(tsae, x_BD, dot=dot), -1.0)
-    threshold_M1, active = _find_threshold([pre_BZ], rows, sae)
-    f_BZ = apply_threshold(pre_BZ, threshold_M1)
+    if found is None:
+        kept = keep_dense(tsae, x_BD, valid_B, sae=sae, dot=dot)
+    else:
+        kept = keep_sparse(tsae, x_BD, found, dot=dot)
 
     per_row = _weight_of_row(rows, width=tsae.width, reduction=config.mse_reduction)
-    errors = _nested_errors(tsae, x_BD, f_BZ, dot=dot)
+    _, *errors = itertools.accumulate(
+        kept.parts, operator.sub, initial=x_BD - tsae.decoder_bias[None]
+    )
     squared_G = jnp.stack(
         [jnp.sum(e_BD**2, where=valid_B1) * per_row for e_BD in errors]
     )
     loss = (jnp.asarray(config.group_weights, jnp.float32) * squared_G).sum()
-    min_kept_Z = jnp.min(pre_BZ, axis=0, where=pre_BZ >= threshold_M1, initial=jnp.inf)
-    tokens_since_fired = _advance_counters(tokens_since_fired, min_kept_Z, rows)
+    tokens_since_fired = _advance_counters(tokens_since_fired, kept.min_kept, rows)
     dead_Z = tokens_since_fired >= config.dead_after_tokens
     auxk = contrast = jnp.float32(0.0)
     if config.auxk_coef > 0:
         residual_BD = jnp.where(valid_B1, jax.lax.stop_gradient(errors[-1]), 0.0)
-        auxk = _auxk(
-            tsae, residual_BD, pre_BZ, valid=pairs.valid, dead_mask=dead_Z, dot=dot
-        )
+        auxk = _auxk(tsae, x_BD, residual_BD, dead_Z, max_dead, valid=valid_B, dot=dot)
         loss = loss + config.auxk_coef * auxk
     if config.alpha > 0:
-        positive_BZ = _positive_latents(
-            tsae, pairs, threshold_M1, sae=sae, config=config, dot=dot
+        positive_BZ = keep_positives(
+            tsae, pairs, kept.threshold, found, sae=sae, config=config, dot=dot
         )
-        high_BZ = f_BZ[:, : tsae.num_high]
-        contrast = _contrast(pairs, high_BZ, positive_BZ, config=config, dot=dot)
+        contrast = _contrast(pairs, kept.high, positive_BZ, config=config, dot=dot)
         loss = loss + alpha * contrast
-    smallest = min_kept_Z.min()
+    smallest = kept.min_kept.min()
     return loss, LossAux(
         loss=loss,
         reconstruction=squared_G,
@@ -132,9 +150,9 @@ def _sum_terms(
         tokens_since_fired=tokens_since_fired,
         num_dead=dead_Z.sum(dtype=jnp.int32),
         min_kept=jnp.where(jnp.isfinite(smallest), smallest, 0.0),
-        num_active=active,
+        num_active=kept.active,
         num_rows=rows,
-        variance=jnp.sum(_center(x_BD, pairs.valid) ** 2) * per_row,
+        variance=jnp.sum(_center(x_BD, valid_B) ** 2) * per_row,
     )
 
 
@@ -220,128 +238,36 @@ def info_nce(
     return _masked_mean(nats_NR.reshape(-1), valid_NR.reshape(-1))
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
-def matmul(
-    a: Float[Array, "*N B D"], b: Float[Array, "*N D Z"], dtype: Dtype
-) -> Float[Array, "*N B Z"]:
-    """Returns the product a b in float32; its operands are cast to `dtype`.
-
-    So are the operands of the gradient's products. Float32 operands are not rounded any
-    further on any device.
-
-    >>> a = jnp.array([[1.0 + 2**-10]])  # bfloat16 rounds it to 1
-    >>> matmul(a, a, "bfloat16").dtype, float(matmul(a, a, "bfloat16")[0, 0])
-    (dtype('float32'), 1.0)
-    """
-    if dtype == "float32":
-        return matmul_float32(a.astype(dtype), b.astype(dtype))
-    return jnp.matmul(
-        a.astype(dtype), b.astype(dtype), preferred_element_type=jnp.float32
-    )
-
-
-def _matmul_forward(a: Array, b: Array, dtype: Dtype) -> tuple[Array, tuple]:
-    return matmul(a, b, dtype), (a, b)
-
-
-def _matmul_backward(dtype: Dtype, operands: tuple, ct: Array) -> tuple[Array, Array]:
-    a, b = operands
-    return matmul(ct, b.mT, dtype), matmul(a.mT, ct, dtype)
-
-
-matmul.defvjp(_matmul_forward, _matmul_backward)
-
-
-def _encode(
-    tsae: TSAE, x_BD: Float[Array, " B D"], columns: slice = slice(None), *, dot: Matmul
-) -> Float[Array, " B Z"]:
-    """Returns the preactivations of some latents, with a cheap gradient of the bias.
-
-    The plain formula would send a [B, Z] gradient through the encoder to every row of
-    x, only to add the rows up for decoder_bias. Here x is centered by a constant, and
-    the bias enters once more as a difference of 0 that takes the whole gradient.
-    """
-    constant_1D = jax.lax.stop_gradient(tsae.decoder_bias)[None]
-    difference_1D = tsae.decoder_bias[None] - constant_1D
-    encoder_DZ = tsae.encoder[:, columns]
-    bias_1Z = tsae.encoder_bias[None, columns] - dot(difference_1D, encoder_DZ)
-    return dot(x_BD - constant_1D, encoder_DZ) + bias_1Z
-
-
-def _find_threshold(
-    parts: list[Float[Array, " B _"]], rows: Int[Array, ""], sae: SAEConfig
-) -> tuple[Float[Array, " M 1"], Int[Array, ""]]:
-    """Returns the threshold of the batch (M = 1) or each row, and how many it keeps."""
-    if sae.activation == "topk":
-        threshold_B, kept_B = row_thresholds(jnp.concatenate(parts, axis=1), sae.k)
-        return threshold_B[:, None], kept_B.sum()
-    count = sae.k * rows
-    slack = (sae.topk_tolerance * count.astype(jnp.float32)).astype(jnp.int32)
-    threshold, kept = batch_threshold(parts, count, max_excess=slack)
-    return threshold[None, None], kept
-
-
-def _nested_errors(
-    tsae: TSAE, x_BD: Float[Array, " B D"], f_BZ: Float[Array, " B Z"], *, dot: Matmul
-) -> list[Float[Array, " B D"]]:
-    """Returns x minus its reconstruction from the first group, the first two, ..."""
-    errors = [x_BD - tsae.decoder_bias[None]]
-    start = 0
-    for size in tsae.group_sizes:
-        group = slice(start, start + size)
-        errors.append(errors[-1] - dot(f_BZ[:, group], tsae.decoder[group]))
-        start += size
-    return errors[1:]
-
-
 def _auxk(
     tsae: TSAE,
+    x_BD: Float[Array, " B D"],
     residual_BD: Float[Array, " B D"],
-    pre_BZ: Float[Array, " B Z"],
+    dead_Z: Bool[Array, " Z"],
+    max_dead: int | None,
     *,
     valid: Bool[Array, " B"],
-    dead_mask: Bool[Array, " Z"],
     dot: Matmul,
 ) -> Float[Array, ""]:
     """Returns the share of the residual's variance that dead latents do not explain.
 
     Each row uses its D/2 largest dead latents; without dead latents the term is 0.
     """
-    dead_BZ = jnp.where(dead_mask[None], pre_BZ, -1.0)
+    columns: slice | Array = slice(None)
+    taken_Z, decoder_ZD = dead_Z, tsae.decoder
+    if max_dead is not None:
+        columns = jnp.nonzero(dead_Z, size=max_dead, fill_value=0)[0]
+        taken_Z = jnp.arange(max_dead) < dead_Z.sum()
+        decoder_ZD = tsae.decoder[columns]
+    pre_BZ = encode(tsae, x_BD, columns, dot=dot)
+    dead_BZ = jnp.where(valid[:, None] & taken_Z[None], pre_BZ, -1.0)
     threshold_B, _ = row_thresholds(dead_BZ, tsae.width // 2)
     missed_BD = residual_BD - dot(
-        apply_threshold(dead_BZ, threshold_B[:, None]), tsae.decoder
+        apply_threshold(dead_BZ, threshold_B[:, None]), decoder_ZD
     )
     missed = jnp.sum(missed_BD**2, where=valid[:, None])
     spread = jnp.sum(_center(residual_BD, valid) ** 2)
     share = missed / jnp.where(spread > 0, spread, 1.0)
-    return jnp.where(dead_mask.any() & (spread > 0), share, 0.0)
-
-
-def _positive_latents(
-    tsae: TSAE,
-    pairs: Pairs,
-    threshold_M1: Float[Array, " M 1"],
-    *,
-    sae: SAEConfig,
-    config: LossConfig,
-    dot: Matmul,
-) -> Float[Array, " B Z"]:
-    """Returns the positives' high-level latents, by their own threshold or the tokens'.
-
-    Their low-level latents matter only for a threshold of their own and have no
-    gradient.
-    """
-    valid_B1 = pairs.valid[:, None]
-    p_BD = jnp.where(valid_B1, pairs.positive, 0.0)
-    high, low = slice(tsae.num_high), slice(tsae.num_high, None)
-    pre_BZ = jnp.where(valid_B1, _encode(tsae, p_BD, high, dot=dot), -1.0)
-    if config.positive_sparsity == "own":
-        low_BZ = _encode(jax.lax.stop_gradient(tsae), p_BD, low, dot=dot)
-        low_BZ = jnp.where(valid_B1, low_BZ, -1.0)
-        rows = jnp.maximum(pairs.valid.sum(dtype=jnp.int32), 1)
-        threshold_M1, _ = _find_threshold([pre_BZ, low_BZ], rows, sae)
-    return apply_threshold(pre_BZ, threshold_M1)
+    return jnp.where(dead_Z.any() & (spread > 0), share, 0.0)
 
 
 def _contrast(
@@ -378,7 +304,7 @@ def _unit_rows(rows: Float[Array, "*N D"]) -> Float[Array, "*N D"]:
 def _masked_mean(
     values_B: Float[Array, " B"], valid_B: Bool[Array, " B"]
 ) -> Float[Array, ""]:
-    rows = jnp.maximum(valid_B.sum(dtype=jnp.int32), 1)
+    rows = count_rows(valid_B)
     return jnp.where(valid_B, values_B, 0.0).sum() / rows.astype(jnp.float32)
 
 
@@ -386,6 +312,6 @@ def _center(
     x_BD: Float[Array, " B D"], valid_B: Bool[Array, " B"]
 ) -> Float[Array, " B D"]:
     """Returns the valid rows minus their mean, and 0 in the others."""
-    rows = jnp.maximum(valid_B.sum(dtype=jnp.int32), 1).astype(jnp.float32)
+    rows = count_rows(valid_B).astype(jnp.float32)
     mean_1D = x_BD.sum(axis=0, keepdims=True) / rows
     return jnp.where(valid_B[:, None], x_BD - mean_1D, 0.0)

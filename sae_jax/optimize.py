@@ -8,6 +8,7 @@ counters of tokens since each latent fired advance. Training runs on s x, of mea
 
 import dataclasses
 import functools
+import math
 from typing import Any
 
 import jax
@@ -15,12 +16,15 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
-from job_jax.mesh import with_logical_constraint
+from job_jax.mesh import mesh_platform, with_logical_constraint
 from sae_jax.config import Config, LossConfig, OptimizerConfig, TrainConfig
+from sae_jax.latents import SparseBatch, find_sparse, matmul
 from sae_jax.losses import tsae_loss
 from sae_jax.sae import TSAE, matmul_float32, normalize_rows
+from sae_jax.sparse import ENTRIES_PER_K, MIN_LATENTS_PER_ENTRY
 from sae_jax.types import LossAux, Pairs, StepMetrics
 
+_LATENTS_PER_DEAD = 16  # up to one dead latent of so many AuxK gathers what it needs
 _MEDIAN_STEPS = 100
 _MEDIAN_TOLERANCE = 1e-5
 
@@ -102,6 +106,7 @@ def init_state(first_batch: Pairs, *, config: Config) -> TrainState:
             latents=config.sae.latents,
             group_sizes=config.sae.group_sizes,
             decoder_bias=median_D,
+            num_checkpoints=1 + len(config.pairs.beside),
         )
 
     copies = replicas(config)
@@ -227,36 +232,93 @@ def _projected_gradients(
 ) -> tuple[TSAE, LossAux]:
     """Returns gradients less their part along decoder rows, and the loss's parts.
 
-    AuxK costs as much as all else together, so while no latent of any replica can be
-    dead it is not computed.
+    AuxK over all latents costs as much as all else together: while no latent of any
+    replica can be dead it is not computed, and of few dead ones it gathers the columns.
     """
-
-    def gradients(loss: LossConfig) -> tuple[TSAE, LossAux]:
-        def objective(tsae: TSAE, silence_Z: Array, alpha: Array) -> tuple:
-            return tsae_loss(
-                tsae,
-                pairs,
-                silence_Z,
-                sae=config.sae,
-                config=loss,
-                alpha=alpha,
-                compute_dtype=config.train.compute_dtype,
-            )
-
-        gradient = jax.vmap(jax.grad(objective, has_aux=True))
-        return gradient(state.tsae, state.tokens_since_fired, state.alpha)
-
-    if config.loss.auxk_coef > 0:
-        batch = pairs.x.shape[0]
-        grads, parts = jax.lax.cond(
-            jnp.any(state.tokens_since_fired + batch >= config.loss.dead_after_tokens),
-            lambda: gradients(config.loss),
-            lambda: gradients(dataclasses.replace(config.loss, auxk_coef=0.0)),
-        )
-    else:
-        grads, parts = gradients(config.loss)
+    found, fits = None, jnp.bool(True)
+    if (entries := _count_entries(config)) is not None:
+        found = _find_sparse(state.tsae, pairs, config, entries=entries)
+        fits = found.fits.all()
+    few = math.ceil(config.sae.latents / _LATENTS_PER_DEAD)
+    unrevived = dataclasses.replace(config.loss, auxk_coef=0.0)
+    programs = [
+        lambda: _gradients(state, pairs, found, config, unrevived, None),
+        lambda: _gradients(state, pairs, found, config, config.loss, few),
+        lambda: _gradients(state, pairs, None, config, config.loss, None),
+    ]
+    silent_CZ = (
+        state.tokens_since_fired + pairs.x.shape[0] >= config.loss.dead_after_tokens
+    )
+    dead = silent_CZ.sum(axis=1).max()
+    choice = jnp.where(fits & (dead <= few), (dead > 0).astype(jnp.int32), 2)
+    if config.loss.auxk_coef == 0:
+        programs, choice = [programs[0], programs[2]], (~fits).astype(jnp.int32)
+    grads, parts = jax.lax.switch(choice, programs)
     decoder_CZD = _remove_parallel_gradient(grads.decoder, state.tsae.decoder)
     return dataclasses.replace(grads, decoder=decoder_CZD), parts
+
+
+def _gradients(
+    state: TrainState,
+    pairs: Pairs,
+    found: SparseBatch | None,
+    config: Config,
+    loss: LossConfig,
+    max_dead: int | None,
+) -> tuple[TSAE, LossAux]:
+    """Returns the gradients of every replica: dense side by side, sparse in turn."""
+
+    def objective(
+        tsae: TSAE, silence_Z: Array, alpha: Array, found: SparseBatch | None
+    ) -> tuple[Array, LossAux]:
+        return tsae_loss(
+            tsae,
+            pairs,
+            silence_Z,
+            sae=config.sae,
+            config=loss,
+            alpha=alpha,
+            compute_dtype=config.train.compute_dtype,
+            found=found,
+            max_dead=max_dead,
+        )
+
+    gradient = jax.grad(objective, has_aux=True)
+    operands = state.tsae, state.tokens_since_fired, state.alpha, found
+    if found is None:
+        return jax.vmap(gradient)(*operands)
+    return jax.lax.map(lambda each: gradient(*each), operands)
+
+
+def _find_sparse(
+    tsae: TSAE, pairs: Pairs, config: Config, *, entries: int
+) -> SparseBatch:
+    """Returns what the rows keep in every replica, along the replica axis."""
+    dot = functools.partial(matmul, dtype=config.train.compute_dtype)
+    return jax.lax.map(
+        lambda each: find_sparse(
+            each, pairs, sae=config.sae, config=config.loss, entries=entries, dot=dot
+        ),
+        tsae,
+    )
+
+
+def _count_entries(config: Config) -> int | None:
+    """Returns the room of a row in sparse products, or None where they are dense.
+
+    Left to itself it is sparse on one CPU device alone: elsewhere nobody has measured
+    that gathering and scattering rows is faster.
+    """
+    entries = ENTRIES_PER_K * config.sae.k
+    mesh = jax.sharding.get_abstract_mesh()
+    suits = (
+        mesh_platform() == "cpu"
+        and (mesh.empty or mesh.size == 1)
+        and config.train.compute_dtype == "float32"
+        and config.sae.latents >= MIN_LATENTS_PER_ENTRY * entries
+    )
+    sparse = {"auto": suits, "sparse": True, "dense": False}[config.train.products]
+    return entries if sparse else None
 
 
 def _remove_parallel_gradient(

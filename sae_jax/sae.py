@@ -55,11 +55,14 @@ class TSAE:
         latents: int,
         group_sizes: tuple[int, ...] = (),
         decoder_bias: Float[Array, " D"] | None = None,
+        num_checkpoints: int = 1,
     ) -> Self:
         """Returns an untrained autoencoder: random unit decoder rows, tied encoder.
 
         `key` is a JAX key or a seed. Without `group_sizes` there is one group of all.
-        Raises ValueError where the group sizes do not add up to the latents.
+        The rows of a crosscoder start with one direction for all its checkpoints, so
+        that what differs in the end differs in the data. Raises ValueError where the
+        group sizes do not add up to the latents.
         """
         group_sizes = tuple(group_sizes) or (latents,)
         if sum(group_sizes) != latents or min(group_sizes) < 1:
@@ -69,7 +72,9 @@ class TSAE:
             )
         if isinstance(key, int | np.integer):
             key = jax.random.key(int(key))
-        decoder = normalize_rows(jax.random.normal(key, (latents, width), jnp.float32))
+        shape = latents, width // num_checkpoints
+        direction = jax.random.normal(key, shape, jnp.float32)
+        decoder = normalize_rows(jnp.tile(direction, (1, num_checkpoints)))
         if decoder_bias is None:
             decoder_bias = jnp.zeros(width, jnp.float32)
         return cls(

@@ -45,10 +45,10 @@ def batch_threshold(
     """
     parts = [jax.lax.stop_gradient(part) for part in parts]
     count_R = jnp.full(1, count, jnp.int32)
-    size = sum(part.size for part in parts)
     first = [jnp.full(1, _MIN_NORMAL_BITS, jnp.int32)]
-    if size > 4 * _SAMPLE_SIZE:
-        first = _estimate_bounds(parts, count_R, size=size)
+    if is_large(sum(part.size for part in parts)):
+        bounds = estimate_bounds(parts, count)
+        first = [jax.lax.bitcast_convert_type(b, jnp.int32)[None] for b in bounds]
     threshold_R, kept_R = search_thresholds(
         functools.partial(_count_at_least, parts),
         count_R,
@@ -56,6 +56,43 @@ def batch_threshold(
         max_excess=max_excess,
     )
     return threshold_R[0], kept_R[0]
+
+
+def is_large(size: int) -> bool:
+    """Returns whether a sample shows well enough where a batch's threshold lies."""
+    return size > 4 * _SAMPLE_SIZE
+
+
+def estimate_bounds(
+    parts: Sequence[Float[Array, " B _"]], count: Int[Array, ""] | int
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """Returns two numbers that most likely enclose the threshold, from a sample.
+
+    Every column is sampled, by few rows: latents differ more than tokens do.
+    """
+    size = sum(part.size for part in parts)
+    stride = max(size // _SAMPLE_SIZE, 1)
+    sample = [
+        jax.lax.stop_gradient(part)[
+            j * stride // _SAMPLE_SLICES :: stride, j::_SAMPLE_SLICES
+        ]
+        for part in parts
+        for j in range(_SAMPLE_SLICES)
+    ]
+    expected_R = jnp.full(1, count, jnp.int32).astype(jnp.float32) * (
+        sum(s.size for s in sample) / size
+    )
+    margin_R = _SAMPLE_MARGIN_STDS * jnp.sqrt(expected_R)
+    wanted_R = jnp.concatenate([expected_R + margin_R, expected_R - margin_R])
+    threshold_R, _ = search_thresholds(
+        lambda threshold_R: jnp.concatenate(
+            [_count_at_least(sample, threshold[None]) for threshold in threshold_R]
+        ),
+        jnp.maximum(wanted_R, 1.0).astype(jnp.int32),
+        initial_probes=[],
+        max_excess=(margin_R[0] / _SAMPLE_MARGIN_STDS).astype(jnp.int32),
+    )
+    return threshold_R[0], threshold_R[1]
 
 
 def row_thresholds(
@@ -189,34 +226,6 @@ def _next_probe(
     step_R = jnp.where(top_R & ~bottom_R, _OCTAVE_BITS // 8, step_R)
     step_R = jnp.where(bottom_R & ~top_R, high_R - low_R - _OCTAVE_BITS // 8, step_R)
     return jnp.clip(low_R + step_R, low_R + 1, high_R - 1)
-
-
-def _estimate_bounds(
-    parts: Sequence[Array], count_R: Int[Array, " 1"], *, size: int
-) -> list[Int[Array, " 1"]]:
-    """Returns bit patterns that most likely enclose the threshold, from a sample.
-
-    Every column is sampled, by few rows: latents differ more than tokens do.
-    """
-    stride = size // _SAMPLE_SIZE
-    sample = [
-        part[j * stride // _SAMPLE_SLICES :: stride, j::_SAMPLE_SLICES]
-        for part in parts
-        for j in range(_SAMPLE_SLICES)
-    ]
-    expected_R = count_R.astype(jnp.float32) * (sum(s.size for s in sample) / size)
-    margin_R = _SAMPLE_MARGIN_STDS * jnp.sqrt(expected_R)
-    wanted_R = jnp.concatenate([expected_R + margin_R, expected_R - margin_R])
-    threshold_R, _ = search_thresholds(
-        lambda threshold_R: jnp.concatenate(
-            [_count_at_least(sample, threshold[None]) for threshold in threshold_R]
-        ),
-        jnp.maximum(wanted_R, 1.0).astype(jnp.int32),
-        initial_probes=[],
-        max_excess=(margin_R[0] / _SAMPLE_MARGIN_STDS).astype(jnp.int32),
-    )
-    bits_R = jax.lax.bitcast_convert_type(threshold_R, jnp.int32)
-    return [bits_R[:1], bits_R[1:]]
 
 
 def _count_at_least(

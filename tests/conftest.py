@@ -15,7 +15,11 @@ from collections.abc import Callable, Iterator
 import jax
 import pytest
 
-jax.config.update("jax_num_cpu_devices", 8)
+from job_jax.config import MeshConfig
+from job_jax.mesh import configure_cpu
+from job_jax.steps import STOP_SIGNALS
+
+configure_cpu(MeshConfig(cpu_devices=8))
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
@@ -68,7 +72,7 @@ def forgotten_programs() -> Iterator[None]:
 @pytest.fixture
 def restored_signals() -> Iterator[None]:
     """Gives back the signals that a command run in this process takes over."""
-    handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     yield
     for number, handler in handlers.items():
         signal.signal(number, handler)

@@ -33,9 +33,11 @@ class Bucket(MemoryFileSystem):
             found[path]["md5Hash"] = base64.b64encode(md5).decode()
         return found
 
-    def put_file(self, *args, **kwargs):
-        self._count()
-        return super().put_file(*args, **kwargs)
+    def open(self, path, mode="rb", **kwargs):
+        """Counts files; `pipe_file` opens what it makes too, in another mode."""
+        if mode == "wb":
+            self._count()
+        return super().open(path, mode, **kwargs)
 
     def pipe_file(self, *args, **kwargs):
         self._count()

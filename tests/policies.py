@@ -12,7 +12,15 @@ import numpy as np
 from flax import nnx
 
 from job_jax.config import MeshConfig
-from rlvr_jax.config import Config, LoRAConfig, ModelConfig, SFTConfig, TrainConfig
+from rlvr_jax.config import (
+    Config,
+    EvalConfig,
+    LoRAConfig,
+    ModelConfig,
+    SamplingConfig,
+    SFTConfig,
+    TrainConfig,
+)
 from rlvr_jax.models import Transformer, lora
 from rlvr_jax.tasks import ChainMix, FiniteFieldTask
 
@@ -35,6 +43,30 @@ TINY_RUN = Config(
     mesh=MeshConfig(data=2, fsdp=2, tensor=2),
     sft=SFTConfig(steps=0),
     train=TrainConfig(batch_size=8, group_size=2),
+)
+
+# A policy of two layers of width 16, asked eleven problems twice: the last batch of
+# eight is not full.
+TINY_EVAL = Config(
+    name="tiny",
+    task=FiniteFieldTask(modulus=5, eval=ChainMix(chain_lengths=(1, 2))),
+    model=ModelConfig(
+        num_layers=2,
+        hidden_size=16,
+        intermediate_size=16,
+        num_heads=2,
+        num_kv_heads=1,
+        head_dim=8,
+    ),
+    mesh=MeshConfig(cpu_devices=8),
+    eval=EvalConfig(
+        num_problems=11,
+        num_samples=2,
+        k=(1, 2),
+        batch_size=8,
+        bootstrap_resamples=100,
+        sampling=SamplingConfig(max_new_tokens=8),
+    ),
 )
 
 

@@ -1,15 +1,17 @@
 """What is written for a dictionary to learn is what the policy computes."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from policies import TINY_EVAL
 
 from job_jax.command import UsageError
-from job_jax.config import MeshConfig
 from rlvr_jax.activations import main
-from rlvr_jax.config import Config, EvalConfig, ModelConfig, SamplingConfig, TrainConfig
+from rlvr_jax.config import Config, EvalConfig, SamplingConfig, TrainConfig
 from rlvr_jax.probe.capture import write_activations
 from rlvr_jax.run.load import LoadedPolicy
 from rlvr_jax.run.setup import open_setup
@@ -22,15 +24,8 @@ SEQUENCES = 11  # the last batch of 8 is not full
 SHORT = SamplingConfig(max_new_tokens=12)
 CONFIG = Config(
     task=FiniteFieldTask(modulus=5, train=ChainMix(chain_lengths=(1, 2))),
-    model=ModelConfig(
-        num_layers=3,
-        hidden_size=16,
-        intermediate_size=16,
-        num_heads=2,
-        num_kv_heads=1,
-        head_dim=8,
-    ),
-    mesh=MeshConfig(cpu_devices=8),
+    model=dataclasses.replace(TINY_EVAL.model, num_layers=3),
+    mesh=TINY_EVAL.mesh,
     train=TrainConfig(batch_size=8, sampling=SHORT),
     eval=EvalConfig(num_problems=8, batch_size=8, sampling=SHORT),
 )

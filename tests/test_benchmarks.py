@@ -1,6 +1,7 @@
 """The benchmark counts rightly, gives every side its turn, and runs our side."""
 
 import dataclasses
+import json
 import sys
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from benchmarks.figures import (
 from benchmarks.job import JOBS, Job, reward, seconds_per_1k_tokens
 from benchmarks.ours import OurStep
 from benchmarks.run import format_table, measure_sides, parse_arguments
+from benchmarks.sae import loader, memory
 from benchmarks.sae.job import Job as AutoencoderJob
 from job_jax.command import load_config
 from job_jax.config import MeshConfig
@@ -389,3 +391,30 @@ def test_our_autoencoder_side_trains_and_compiles_nothing_more(kind):
     assert ours["tokens"] == 64
     assert ours["compiles"] == 0
     assert ours["update_s"] > 0
+
+
+def test_the_loader_is_timed_beside_a_batch_that_stays(capsys, monkeypatch):
+    """Times are no affair of tests: that both kinds ran, and were set apart, is."""
+    # JAX has started, with the devices that all tests share.
+    monkeypatch.setattr(loader, "configure_cpu", lambda config: None)
+    for buffer in (0, 2048):
+        asked = ["--size=tiny", "--tokens=200000", "--rounds=2"]
+        assert loader.main([*asked, f"--buffer_tokens={buffer}"]) == 0
+        _check_loader_record(capsys)
+
+
+def _check_loader_record(capsys):
+    record = json.loads(capsys.readouterr().out)
+    held, from_disk = (record["step_s"][name] for name in ("held", "from_disk"))
+    assert min(held, from_disk) > 0
+    assert (
+        record["ratio"]["low"] <= record["ratio"]["median"] <= record["ratio"]["high"]
+    )
+
+
+def test_the_memory_of_a_training_run_is_read(capfd):
+    assert memory.main(["--tokens=200000", "--buffer_tokens=32768"]) == 0
+    record = json.loads(capfd.readouterr().out)
+    assert record["tokens"] == 200_000
+    assert max(record["own_memory_gib"]["at_quarters"]) > 0
+    assert record["own_memory_gib"]["most"] < 20

@@ -55,7 +55,7 @@ def test_the_table_of_contents_names_modules_that_import(name):
 
 @pytest.mark.parametrize(
     ("module", "library"),
-    [("rlvr_jax", "jax"), ("sae_jax", "jax"), ("rlvr_jax.run.cli", "flax")],
+    [("rlvr_jax", "jax"), ("sae_jax", "jax"), ("rlvr_jax.run.cli", "sae_jax.sae")],
 )
 def test_what_is_told_at_once_waits_for_no_large_library(module, library):
     code = f"import sys, {module}; sys.exit({library!r} in sys.modules)"

@@ -1,4 +1,4 @@
-"""Worker: our training step, on the default mesh.
+"""Worker: our training step, on the mesh that `sae_jax.train` takes by default.
 
 The first argument is `batchtopk`, what the peers train, or `temporal`: nested groups,
 the contrast between tokens and their partners, and no twin.
@@ -12,7 +12,6 @@ import numpy as np
 
 from benchmarks.channel import Channel, peak_rss_bytes
 from benchmarks.sae.job import Job
-from job_jax.config import MeshConfig
 from job_jax.mesh import batch_sharding, configure_cpu, make_mesh
 from job_jax.metrics import CompileCounter
 from sae_jax.config import Config, LossConfig, PairsConfig, SAEConfig, TrainConfig
@@ -22,7 +21,8 @@ from sae_jax.types import Pairs
 _WARM_STEPS = 2
 
 
-def _make_config(kind: str, job: Job) -> Config:
+def make_config(kind: str, job: Job) -> Config:
+    """Returns the config of a kind of training, named as above."""
     groups, weights, alpha = {
         "batchtopk": ((1.0,), (1.0,), 0.0),
         "temporal": ((0.2, 0.8), (1.0, 1.0), 0.1),
@@ -40,9 +40,9 @@ def main() -> None:
     """Warms up, then trains one step whenever asked."""
     channel = Channel()
     job = channel.receive_job(Job)
-    configure_cpu(MeshConfig())
-    mesh = make_mesh(MeshConfig())
-    config = _make_config(sys.argv[1], job)
+    config = make_config(sys.argv[1], job)
+    configure_cpu(config.mesh)
+    mesh = make_mesh(config.mesh)
     x_BD = job.activations()
     partner_BD = np.roll(x_BD, 1, axis=0)
     start = time.perf_counter()

@@ -4,7 +4,7 @@ A job works in a staging directory on its own disk; a `Mirror` carries it to the
 for several processes a `JointMirror`.
 """
 
-from job_jax.buckets.commits import TakenOverError
+from job_jax.buckets.commits import TakenOverError, describe_owner
 from job_jax.buckets.joint import JointMirror
 from job_jax.buckets.local import (
     close_workdir,
@@ -27,6 +27,7 @@ __all__ = [
     "TakenOverError",
     "close_workdir",
     "describe_error",
+    "describe_owner",
     "download_workdir",
     "fetch_copy",
     "is_url",

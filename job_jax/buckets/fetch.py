@@ -1,7 +1,6 @@
 """From a commit to files: downloaded, compared with their digests, put in place."""
 
 import contextlib
-import hashlib
 import json
 import os
 import pathlib
@@ -13,7 +12,7 @@ from typing import Any
 
 from job_jax.buckets.commits import Commit, StoredFile, read_newest
 from job_jax.buckets.store import BucketError, Store
-from job_jax.files import write_json
+from job_jax.files import digest_of, write_json
 
 OWN_DIR = ".bucket"  # of a local directory: what the mirror keeps there
 NUM_TRANSFERS = 8  # objects on their way at a time
@@ -43,12 +42,6 @@ def local_files(directory: pathlib.Path) -> list[str]:
             folders[:] = [name for name in folders if not name.startswith(".")]
     paths = (path.as_posix() for path in found)
     return sorted(path for path in paths if not path.startswith("."))
-
-
-def digest_of(path: pathlib.Path, kind: str = "sha256") -> str:
-    """Returns the digest of a file, as `StoredFile.digest` has it."""
-    with path.open("rb") as file:
-        return f"{kind}:{hashlib.file_digest(file, kind).hexdigest()}"
 
 
 def is_intact(path: pathlib.Path, stored: StoredFile) -> bool:

@@ -26,11 +26,11 @@ from job_jax.buckets.fetch import (
     OWN_DIR,
     LocalState,
     Stamp,
-    digest_of,
     local_files,
     stamp_of,
 )
 from job_jax.buckets.store import BucketError, Store, access_error
+from job_jax.files import digest_of
 
 
 class _Snapshot(NamedTuple):

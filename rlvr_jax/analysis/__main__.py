@@ -12,6 +12,7 @@ COMMANDS = {
     "report": "writes WORKDIR/report/index.html, one self-contained page",
     "compare": "prints several runs side by side, with intervals",
     "features": "what RL strengthened, suppressed or woke, by band, with its evidence",
+    "crosscoder": "what RL added, kept and lost, by a crosscoder beside four controls",
     "geometry": "how RL moved the weights: how far, along what, how straight",
     "causal": "edits latents while a checkpoint answers, beside matched controls",
 }
@@ -25,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name in ("-h", "--help", "help"):
         print(_USAGE)
         for command, text in COMMANDS.items():
-            print(f"  {command:<10} {text}")
+            print(f"  {command:<11} {text}")
         print("\nCOMMAND --help says the rest.")
         return DONE
     if name not in COMMANDS:

@@ -95,13 +95,13 @@ def to_plain_json(value: Any) -> Any:
     """Returns the value as JSON has it: NaN and infinity null, no NumPy."""
     if isinstance(value, dict):
         return {str(name): to_plain_json(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple, np.ndarray)):
         return [to_plain_json(item) for item in value]
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
     if isinstance(value, (float, np.floating)):
         return float(value) if np.isfinite(value) else None
-    return value
+    return int(value) if isinstance(value, np.integer) else value
 
 
 def read_run(workdir: str | os.PathLike[str]) -> RunArtifacts:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax.experimental.pallas.ops.tpu import splash_attention as splash
 from jaxtyping import Array, Bool, Float, Int
 
-from job_jax.mesh import partition_spec
+from job_jax.mesh import mesh_platform, partition_spec
 from job_jax.schema import ConfigError
 from rlvr_jax.config import ModelConfig
 
@@ -53,11 +53,11 @@ def select_kernel(config: ModelConfig, *, window: int | None, length: int) -> Ke
     requested = config.attention
     if requested == "plain" or length == 1:
         return "plain"
-    available = _KERNEL_OF_PLATFORM.get(platform(), "plain")
+    available = _KERNEL_OF_PLATFORM.get(mesh_platform(), "plain")
     kernel = available if requested == "auto" else requested
     if kernel == "plain":
         return kernel
-    reason = None if kernel == available else f"it does not run on {platform()}"
+    reason = None if kernel == available else f"it does not run on {mesh_platform()}"
     reason = reason or _unsupported_reason(kernel, config, window)
     if requested != "auto" and reason:
         raise ConfigError(
@@ -83,12 +83,6 @@ def takes_packed_rows(config: ModelConfig, *, length: int) -> bool:
         windows = {None}  # known only when a layer runs
     kernels = {select_kernel(config, window=w, length=length) for w in windows}
     return kernels == {"plain"} and not config.sequence_parallel
-
-
-def platform() -> str:
-    """Returns the platform of the current mesh's devices, or else JAX's default one."""
-    device = jax.sharding.get_abstract_mesh().abstract_device
-    return device.platform if device else jax.default_backend()
 
 
 def _unsupported_reason(

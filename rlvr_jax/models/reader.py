@@ -4,21 +4,25 @@ This is what `python -m sae_jax.collect` opens by default, the `ModelReader` of
 `sae_jax.capture.reader`. sae_jax knows it by its name alone.
 """
 
+import dataclasses
 import functools
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from flax import nnx
+from jaxtyping import Array, Bool, Float, Int
 
 from job_jax.config import MeshConfig
 from job_jax.files import fingerprint
 from job_jax.mesh import make_mesh
 from rlvr_jax.models.hooks import read_hook
 from rlvr_jax.models.huggingface import abstract_policy, load_hf
+from rlvr_jax.models.next_tokens import compare_next_tokens
 from rlvr_jax.models.transformer import Transformer
 from rlvr_jax.tokenizer.huggingface import HuggingFaceTokenizer
 
@@ -82,6 +86,31 @@ class HuggingFaceReader:
                 layers=layers,
             )
 
+    def compare_predictions(
+        self,
+        tokens: Int[np.ndarray, "B T"],
+        lengths: Int[np.ndarray, " B"],
+        edited: Bool[np.ndarray, "B T"],
+        *,
+        layer: int,
+        edits: Sequence[Any],
+    ) -> tuple[Float[Array, "A B N"], Float[Array, "A B N"]]:
+        """Returns what predicting each next token costs, as it is and with each edit.
+
+        Beside it KL(as it is || edited): `sae_jax.capture.reader.EditableReader`.
+        """
+        mask_BT = np.arange(tokens.shape[1])[None] < lengths[:, None]
+        with jax.set_mesh(self._mesh):
+            return _compare_predictions(
+                *nnx.split(self._policy),
+                jnp.asarray(tokens),
+                jnp.asarray(mask_BT),
+                tuple(
+                    _Edit(edit=edit, edited=jnp.asarray(edited), layer=layer)
+                    for edit in edits
+                ),
+            )
+
     @functools.cached_property
     def _mesh(self) -> jax.sharding.Mesh:
         return make_mesh(MeshConfig(), jax.devices()[:1])
@@ -89,3 +118,32 @@ class HuggingFaceReader:
     @functools.cached_property
     def _policy(self) -> Transformer:
         return load_hf(self._directory, dtype=self._dtype, mesh=self._mesh)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Edit:
+    """An edit of some tokens, as an `Intervention`."""
+
+    edit: Any
+    edited: Bool[Array, "B T"]
+    layer: int = dataclasses.field(metadata={"static": True})
+
+    def __call__(self, x: Float[Array, "B T D"], /) -> Float[Array, "B T D"]:
+        return self.edit(x, self.edited)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _compare_predictions(
+    graphdef: Any,
+    params: Any,
+    tokens: Int[Array, "B T"],
+    mask: Bool[Array, "B T"],
+    edits: tuple[_Edit, ...],
+) -> tuple[Array, Array]:
+    policy: Transformer = nnx.merge(graphdef, params)
+    arms = tuple(
+        policy.prefill(tokens, mask, interventions=each)[0].hidden
+        for each in ((), *((edit,) for edit in edits))
+    )
+    return compare_next_tokens(policy, arms, tokens)

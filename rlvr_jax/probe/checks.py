@@ -29,7 +29,8 @@ def check_sae_fits(
     """Raises ConfigError if an autoencoder is of another width, layer or model.
 
     The message names both. An autoencoder that does not say its layer is refused too;
-    one that does not say its model is taken for one of this policy.
+    one that does not say its model is taken for one of this policy, and so is one of
+    the model at `pretrained.path` that the policy starts from.
     """
     tsae, metadata = record.tsae, record.metadata
     if tsae.width != config.model.hidden_size:
@@ -53,12 +54,18 @@ def check_sae_fits(
             "that layer, or another autoencoder"
         )
     other = str(metadata.get("model_name") or "").split(", step ", maxsplit=1)[0]
-    if other and other != model_name:
+    if other and other != model_name and not _is_start(other, config):
         raise ConfigError(
             f"{sae_path} was trained on the model {other!r}, but the policy is "
             f"{model_name!r}; use an autoencoder of this model, or set "
             f"probe.sae_model_name={other!r} if they are the same"
         )
+
+
+def _is_start(model_name: str, config: Config) -> bool:
+    """Returns whether a model's name is the directory that the policy starts from."""
+    start = config.pretrained.path
+    return bool(start) and Path(model_name).resolve() == Path(start).resolve()
 
 
 def _stream_layer(hook: str) -> int | None:

@@ -198,7 +198,9 @@ class SAEProbeConfig(ProbeConfig):
             log_every=config.log.progress_every,
         )
         if not _is_recorded(inputs):
-            source, metadata = train.open_source(job.pairs, seed=job.seed)
+            source, metadata = train.open_source(
+                job.pairs, seed=job.seed, mesh=inputs.mesh
+            )
             train.train(
                 job,
                 source,

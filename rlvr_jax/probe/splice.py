@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float, Int
 
 from rlvr_jax.models import Transformer
 from rlvr_jax.models.layer_loop import Intervention
+from rlvr_jax.models.next_tokens import compare_next_tokens
 from rlvr_jax.probe.latent_stats import LatentSums, SpliceSums, sum_latents_by_sequence
 from rlvr_jax.probe.reference_texts import ReferenceTexts
 from rlvr_jax.types import Array
@@ -105,25 +106,10 @@ def _compare_predictions(
     tokens: Int[Array, "F T"],
     counted: Bool[Array, "F T"],
 ) -> SpliceSums:
-    """Returns each text's sums over its counted tokens, of hidden states by arm.
-
-    The logits of one position exist at a time.
-    """
-
-    def of_token(position: tuple[Array, Array]) -> tuple[Array, Array]:
-        hidden_AFD, token_F = position
-        logits_AFV = policy.logits(hidden_AFD)[:, :, : policy.num_real_tokens]
-        logprob_AFV = jax.nn.log_softmax(logits_AFV.astype(jnp.float32))
-        drawn_AF = jnp.take_along_axis(logprob_AFV, token_F[None, :, None], axis=2)
-        clean_1FV = logprob_AFV[:1]
-        kl_AF = (jnp.exp(clean_1FV) * (clean_1FV - logprob_AFV)).sum(axis=2)
-        return -drawn_AF[:, :, 0], kl_AF
-
-    hidden_TAFD = jnp.stack(arms).transpose(2, 0, 1, 3)[:-1]
-    nats_TAF, kl_TAF = jax.lax.map(of_token, (hidden_TAFD, tokens.T[1:]))
-    counted_TAF = counted.T[1:, None]
+    """Returns each text's sums over its counted tokens, of hidden states by arm."""
+    counted_1FN = counted[None, :, 1:]
     nats_AF, kl_AF = (
-        jnp.where(counted_TAF, each_TAF, 0.0).sum(axis=0)
-        for each_TAF in (nats_TAF, kl_TAF)
+        jnp.where(counted_1FN, each_AFN, 0.0).sum(axis=2)
+        for each_AFN in compare_next_tokens(policy, arms, tokens)
     )
     return SpliceSums(cross_entropy=nats_AF, kl=kl_AF)

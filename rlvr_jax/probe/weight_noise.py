@@ -18,7 +18,7 @@ one array count as one tensor.
 import dataclasses
 import functools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -222,10 +222,35 @@ def read_under_noise(
     )
 
 
+def add_matched_noise(
+    params: Any,
+    measure_drift: Callable[[Any], float],
+    *,
+    target: float,
+    key: jax.Array,
+) -> Any:
+    """Returns the parameters with noise of the kind `drift`, as large as asked.
+
+    `measure_drift` says of parameters how far they moved what it looks at. Raises
+    RuntimeError where no gain moves it by `target`.
+    """
+
+    def draw(lengths: Any) -> _Noisy:
+        noisy = jax.jit(_move)(params, lengths, key)
+        return _Noisy(measure_drift(noisy), noisy)
+
+    return _match_drift(draw, _tensor_norms(params), target, _FIRST_GAIN)[1].params
+
+
+class _Noisy(NamedTuple):
+    drift: float
+    params: Any
+
+
 def _match_drift(
     draw: Any, sizes: Any, target: float, gain: float
-) -> tuple[float, _Reading]:
-    """Returns the gain whose drift is the target, and its reading.
+) -> tuple[float, Any]:
+    """Returns the gain whose `drift` is the target, and what was drawn there.
 
     Found by secants of log drift over log gain, and by bisection where they leave what
     is bracketed.

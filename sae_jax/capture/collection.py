@@ -159,7 +159,7 @@ class Collection:
         for name, value in self._settings.items():
             if held.get(name) != value:
                 raise ShardError(
-                    f"{self._directory} holds a collection of another {name}: "
+                    f"{self._directory} holds a collection with other {name}: "
                     f"{_shorten(held.get(name))}, not {_shorten(value)}; name another "
                     "directory, or remove it"
                 )

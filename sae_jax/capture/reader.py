@@ -10,14 +10,15 @@ been installed, and a clone on PYTHONPATH is enough everywhere else.
 """
 
 from collections.abc import Sequence
-from typing import Protocol, get_args
+from typing import Protocol, get_args, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from job_jax.registry import Registry
 from job_jax.schema import ConfigError
 from sae_jax.config import Hook
+from sae_jax.types import Array
 
 HOOKS: tuple[str, ...] = get_args(Hook)
 READERS = Registry(
@@ -89,6 +90,37 @@ class ModelReader(Protocol):
 
         Rows are padded on the right, and none sees another. What is returned beyond
         `lengths` may be anything. NumPy's arrays or JAX's.
+        """
+        ...
+
+
+class StreamEdit(Protocol):
+    """Changes the residual stream of some tokens. Make it a pytree of arrays."""
+
+    def __call__(
+        self, x: Float[Array, "B T D"], edited: Bool[Array, "B T"], /
+    ) -> Float[Array, "B T D"]:
+        """Returns the stream, changed where `edited` is true. Traced by JAX."""
+        ...
+
+
+@runtime_checkable
+class EditableReader(Protocol):
+    """A model that also says what editing its residual stream does: see `splice`."""
+
+    def compare_predictions(
+        self,
+        tokens: Int[np.ndarray, "B T"],
+        lengths: Int[np.ndarray, " B"],
+        edited: Bool[np.ndarray, "B T"],
+        *,
+        layer: int,
+        edits: Sequence[StreamEdit],
+    ) -> tuple[Float[np.ndarray, "A B N"], Float[np.ndarray, "A B N"]]:
+        """Returns what predicting tokens 1..T-1 costs, and KL(as it is || edited).
+
+        In nats; first the model as it is, then with each edit after the layer. Entries
+        that no true token predicts, or that predict none, may be anything.
         """
         ...
 

@@ -78,12 +78,11 @@ class StreamedPairs:
         )
         self._last_read: _Buffer | None = None
         self.skipped: dict[str, int] = {}  # nobody has read the text yet
-        index = self._source
         self.metadata = describe_source(
-            model=index.reader.name,
+            model=self._source.reader.name,
             hook=hook_name(config.hook, config.layer),
             layer=config.layer,
-            context_size=index.context_size,
+            context_size=self._source.context_size,
         )
 
     @property

@@ -19,6 +19,7 @@ from sae_jax.data.tokens import (
     iter_documents,
     mark_duplicates,
 )
+from sae_jax.data.views import JoinedShards, open_activations
 from sae_jax.sae import TSAE
 
 
@@ -29,7 +30,7 @@ class Corpus:
     `skipped` counts the tokens left out, by reason.
     """
 
-    shards: ActivationShards
+    shards: ActivationShards | JoinedShards
     mask: Bool[np.ndarray, " N"]
     document_ids: Int[np.ndarray, " M"]
     skipped: dict[str, int]
@@ -63,23 +64,26 @@ def open_corpus(
     path: str | os.PathLike[str],
     tsae: TSAE | None,
     *,
+    beside: Sequence[str | os.PathLike[str]] = (),
     roles: Sequence[str] = (),
     max_documents: int | None = None,
     drop_duplicates: bool = False,
 ) -> Corpus:
     """Returns the first `max_documents` documents of the activations at `path`.
 
+    With `beside`, the same texts at other checkpoints, as a crosscoder reads them.
     Tokens of `roles` count (all by default), less those that training leaves out too:
     special ones, norms beyond the default ratio to the median and, with
     `drop_duplicates`, documents that are an earlier one token for token. Raises
     ConfigError where the width is not that of `tsae` (None: any will do) or no token is
     left.
     """
-    shards = ActivationShards(path)
+    shards = open_activations(path, beside)
     if tsae is not None and shards.width != tsae.width:
         raise ConfigError(
             f"{path}: activations of width {shards.width}, but the autoencoder reads "
-            f"width {tsae.width}; they are of different models or layers"
+            f"width {tsae.width}; they are of different models or layers, or it is a "
+            "crosscoder, which reads the other checkpoints' beside these (--beside)"
         )
     present = [
         name

@@ -22,6 +22,7 @@ from sae_jax.data.tokens import (
     filter_tokens,
     iter_documents,
     mark_duplicates,
+    present_roles,
     resolve_roles,
 )
 from sae_jax.types import Pairs
@@ -162,12 +163,12 @@ class ShuffledPairs:
         self._data = data
         self._config = config
         self._seed = seed
-        self.roles = resolve_roles(data, config)
+        self.roles = resolve_roles(config, data.role_names, present_roles(data))
         usable_N, skipped = filter_tokens(data, config)
         duplicate_N = mark_duplicates(data)
         self._usable_N = usable_N & ~duplicate_N
         problem_N = data.column("problem")
-        self._calibration_Q, self._eval_Q = _hold_out_problems(
+        self._calibration_Q, self._eval_Q = hold_out_problems(
             problem_N[~duplicate_N], share, seed
         )
         held_out_N = np.isin(problem_N, [*self._calibration_Q, *self._eval_Q])
@@ -304,7 +305,7 @@ def format_counts(values: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count}" for name, count in values.items()) or "none"
 
 
-def _hold_out_problems(
+def hold_out_problems(
     problem: Int[np.ndarray, " N"], share: float, seed: int
 ) -> tuple[Int[np.ndarray, " Q"], Int[np.ndarray, " R"]]:
     """Returns the problems that calibrate, and those that are measured on.

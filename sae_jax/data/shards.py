@@ -235,13 +235,18 @@ class ActivationShards:
         self._directory = pathlib.Path(directory)
         self.index = read_index(self._directory)
         counts = [shard["tokens"] for shard in self.index.shards]
-        self._starts = np.cumsum([0, *counts])
+        self.starts = np.cumsum([0, *counts])  # of shards, and the end
         self._maps = [self._memory_map(shard) for shard in self.index.shards]
 
     @property
     def width(self) -> int:
         """Returns D."""
         return self.index.width
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Returns what the activations are stored in."""
+        return np.dtype(DTYPES[self.index.dtype])
 
     @property
     def role_names(self) -> tuple[str, ...]:
@@ -275,13 +280,46 @@ class ActivationShards:
         """
         order_B = np.argsort(tokens)
         sorted_B = tokens[order_B]
-        bounds = np.searchsorted(sorted_B, self._starts)
+        bounds = np.searchsorted(sorted_B, self.starts)
         rows_BD = np.empty((len(tokens), self.width), np.float32)
         for shard, columns in enumerate(self._maps):
             part = slice(bounds[shard], bounds[shard + 1])
-            local = sorted_B[part] - self._starts[shard]
+            local = sorted_B[part] - self.starts[shard]
             rows_BD[order_B[part]] = columns["activations"][local]
         return rows_BD
+
+    def read_column(self, name: str, start: int, stop: int) -> np.ndarray[Any, Any]:
+        """Returns a column of the tokens start, ..., stop - 1, or their activations.
+
+        Read from the file, for callers that go through all of it: a memory map would
+        keep what was read in the process's memory. Activations are in the data's dtype.
+        """
+        if name == "problem" and not self.index.has_problems:
+            name = "sequence"
+        number = int(np.searchsorted(self.starts, start, side="right")) - 1
+        parts = []
+        while start < stop:
+            first, end = self.starts[number : number + 2].tolist()
+            parts.append(
+                self._read(number, name, start - first, min(stop, end) - first)
+            )
+            number, start = number + 1, end
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _read(
+        self, number: int, name: str, low: int, high: int
+    ) -> np.ndarray[Any, Any]:
+        shard = self.index.shards[number]
+        kind, count = self.index.columns()[name]
+        begin, _ = self._extents(shard["tokens"])[name]
+        row_bytes = kind.itemsize * count
+        raw = np.fromfile(
+            self._directory / shard["file"],
+            np.uint8,
+            count=(high - low) * row_bytes,
+            offset=begin + low * row_bytes,
+        )
+        return raw.view(kind).reshape((-1, count) if name == "activations" else -1)
 
     def verify(self) -> None:
         """Reads every byte. Raises ShardError where one differs from what was written.
@@ -314,13 +352,21 @@ class ActivationShards:
                 f"{self.index.dtype} take {expected}; copy or write the data set again"
             )
         raw = np.asarray(np.memmap(path, mode="r"))
-        columns, start = {}, 0
-        for name, (kind, count) in self.index.columns().items():
-            end = start + tokens * kind.itemsize * count
+        columns = {}
+        for name, (begin, end) in self._extents(tokens).items():
+            kind, count = self.index.columns()[name]
             shape = (tokens, count) if name == "activations" else (tokens,)
-            columns[name] = raw[start:end].view(kind).reshape(shape)
-            start = end
+            columns[name] = raw[begin:end].view(kind).reshape(shape)
         return columns
+
+    def _extents(self, tokens: int) -> dict[str, tuple[int, int]]:
+        """Returns where each column of a shard lies in its file, in bytes."""
+        extents, begin = {}, 0
+        for name, (kind, count) in self.index.columns().items():
+            end = begin + tokens * kind.itemsize * count
+            extents[name] = (begin, end)
+            begin = end
+        return extents
 
 
 def _sha256_of_file(file: BinaryIO) -> str:

@@ -1,8 +1,8 @@
 """Tokens with their activations, on disk or in memory, and as whole documents."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -45,6 +45,27 @@ class TokenData(Protocol):
 
     def rows(self, tokens: Int[np.ndarray, " B"]) -> Float[np.ndarray, "B D"]:
         """Returns the float32 activations of these tokens."""
+        ...
+
+
+class StoredTokens(TokenData, Protocol):
+    """Token data on disk, of which spans are read: `ActivationShards`, `JoinedShards`.
+
+    Documents do not cross `starts`.
+    """
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Returns what the activations are stored in."""
+        ...
+
+    @property
+    def starts(self) -> Int[np.ndarray, " S+1"]:
+        """Returns the first tokens of the shards, and the number of all tokens."""
+        ...
+
+    def read_column(self, name: str, start: int, stop: int) -> np.ndarray[Any, Any]:
+        """Returns a column, or `activations`, of the tokens start, ..., stop - 1."""
         ...
 
 
@@ -134,15 +155,40 @@ def iter_documents(
         )
 
 
+class TokenFilter(NamedTuple):
+    """Which tokens count: of these roles, not special, finite, not too long."""
+
+    role_ids: tuple[int, ...]
+    max_norm: float | np.floating[Any]
+
+    def apply(self, data: TokenData) -> tuple[Bool[np.ndarray, " N"], dict[str, int]]:
+        """Returns the mask of usable tokens, and how many it leaves out by reason.
+
+        A token is counted under the first reason that holds.
+        """
+        norm_N = data.column("norm")
+        finite_N = np.isfinite(norm_N)
+        usable_N = np.ones(len(norm_N), bool)
+        skipped = {}
+        for reason, out_N in {
+            "role": ~np.isin(data.column("role"), self.role_ids),
+            "special": data.column("special").astype(bool),
+            "non_finite": ~finite_N,
+            "high_norm": finite_N & (norm_N > self.max_norm),
+        }.items():
+            skipped[reason] = int((usable_N & out_N).sum())
+            usable_N[out_N] = False
+        return usable_N, skipped
+
+
 def filter_tokens(
     data: TokenData, config: PairsConfig
 ) -> tuple[Bool[np.ndarray, " N"], dict[str, int]]:
     """Returns the mask of usable tokens, and how many were skipped for each reason.
 
-    A token is counted under the first reason that holds: its role is not among the
-    config's, it is special, its activation is not finite, or its norm is above
-    `max_norm_ratio` times the median of those left. Raises ConfigError where a role has
-    no tokens, naming the roles that have.
+    Its role is not among the config's, it is special, its activation is not finite, or
+    its norm is above `max_norm_ratio` times the median of those left. Raises
+    ConfigError where a role has no tokens, naming the roles that have.
 
     >>> from sae_jax.data.synthetic import make_synthetic_data
     >>> data = make_synthetic_data(seed=0, width=8, num_sequences=3, length=6)
@@ -150,43 +196,34 @@ def filter_tokens(
     >>> int(mask.sum()), skipped
     (18, {'role': 0, 'special': 0, 'non_finite': 0, 'high_norm': 0})
     """
-    role_N, norm_N = data.column("role"), data.column("norm")
-    roles, present = resolve_roles(data, config), _present_roles(data)
+    roles = resolve_roles(config, data.role_names, present_roles(data))
+    role_ids = tuple(data.role_names.index(name) for name in roles)
+    usable_N, _ = TokenFilter(role_ids, np.inf).apply(data)
+    norm_N = data.column("norm")[usable_N]
+    limit = config.max_norm_ratio * np.median(norm_N) if norm_N.size else 0.0
+    return TokenFilter(role_ids, limit).apply(data)
+
+
+def resolve_roles(
+    config: PairsConfig, role_names: Sequence[str], present: Sequence[str]
+) -> tuple[str, ...]:
+    """Returns the roles whose tokens count, of those that some token has (`present`).
+
+    By default, what the policy wrote ("response"); of data that know no such role, such
+    as plain text, all tokens. Raises ConfigError where a role has no tokens.
+    """
+    written = tuple(name for name in role_names if name == _WRITTEN)
+    roles = config.roles or written or tuple(present)
     if missing := [name for name in roles if name not in present]:
         raise ConfigError(
             f"pairs.roles={roles}: no token has the role {missing[0]!r}; the data have "
             f"{list(present)}"
         )
-    role_ids = [data.role_names.index(name) for name in roles]
-    finite_N = np.isfinite(norm_N)
-    usable_N = np.ones(len(role_N), bool)
-    skipped = {}
-
-    def drop(reason: str, out_N: Bool[np.ndarray, " N"]) -> None:
-        skipped[reason] = int((usable_N & out_N).sum())
-        usable_N[out_N] = False
-
-    drop("role", ~np.isin(role_N, role_ids))
-    drop("special", data.column("special").astype(bool))
-    drop("non_finite", ~finite_N)
-    limit = (
-        config.max_norm_ratio * np.median(norm_N[usable_N]) if usable_N.any() else 0.0
-    )
-    drop("high_norm", finite_N & (norm_N > limit))
-    return usable_N, skipped
+    return roles
 
 
-def resolve_roles(data: TokenData, config: PairsConfig) -> tuple[str, ...]:
-    """Returns the roles whose tokens count.
-
-    By default, what the policy wrote ("response"); of data that know no such role, such
-    as plain text, all tokens.
-    """
-    written = tuple(name for name in data.role_names if name == _WRITTEN)
-    return config.roles or written or _present_roles(data)
-
-
-def _present_roles(data: TokenData) -> tuple[str, ...]:
+def present_roles(data: TokenData) -> tuple[str, ...]:
+    """Returns the roles that some token has."""
     role_ids = np.unique(data.column("role"))
     return tuple(data.role_names[role] for role in role_ids)
 

@@ -6,9 +6,12 @@ from pathlib import Path
 
 from sae_jax.data.shard_index import ShardError
 from sae_jax.data.shards import ActivationShards
+from sae_jax.data.views import JoinedShards
 
 
-def read_vocabulary(path: str | None, shards: ActivationShards) -> list[str]:
+def read_vocabulary(
+    path: str | None, shards: ActivationShards | JoinedShards
+) -> list[str]:
     """Returns the text of each token id of the activations.
 
     The file is a JSON object token -> id, or a `tokenizer.json` that holds one. Raises

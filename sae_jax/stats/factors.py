@@ -37,7 +37,7 @@ def factor_report(tsae: TSAE, corpus: Corpus, name: str) -> dict[str, Any]:
     correlates most; `probe_accuracy` of a logistic regression on the few latents that
     differ most; `majority_share`, the accuracy of always naming the commonest value.
     """
-    values = _shared_labels(corpus, name)
+    values = shared_labels(corpus, name)
     even, odd = _half_sums(tsae, corpus, name, values)
     even_correlation, odd_correlation = even.correlation(), odd.correlation()
     assigned = assign_latents(even_correlation)
@@ -70,7 +70,7 @@ def factor_report(tsae: TSAE, corpus: Corpus, name: str) -> dict[str, Any]:
     }
 
 
-def _shared_labels(corpus: Corpus, name: str) -> Int[np.ndarray, " Y"]:
+def shared_labels(corpus: Corpus, name: str) -> Int[np.ndarray, " Y"]:
     """Returns the labels that occur in both halves."""
     shards = corpus.shards
     labels, problem = shards.column(name), shards.column("problem")
@@ -115,7 +115,7 @@ def _gather_latents(
     tsae: TSAE, corpus: Corpus, name: str, columns: Int[np.ndarray, " K"]
 ) -> tuple[Float[np.ndarray, "N K"], Int[np.ndarray, " N"], Bool[np.ndarray, " N"]]:
     """Returns some latents of every labeled token, its label, and its half."""
-    values = _shared_labels(corpus, name)
+    values = shared_labels(corpus, name)
     parts = []
     for block, f in corpus.encode_blocks(tsae):
         labels = corpus.block_column(name, block)

@@ -72,6 +72,7 @@ def started(
     folder: Path,
     *arguments: list[str],
     hosts: Sequence[Mapping[str, str]] = (),
+    module: str = "rlvr_jax.main",
 ) -> Iterator[Processes]:
     """Yields as many processes as there are lists of arguments; kills what is left.
 
@@ -85,7 +86,7 @@ def started(
     files = [log.open("w") for log in logs]
     processes = [
         subprocess.Popen(
-            [sys.executable, "-m", "rlvr_jax.main", *own],
+            [sys.executable, "-m", module, *own],
             cwd=ROOT,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE if i == 0 else files[i],

@@ -15,6 +15,8 @@ from command import ROOT, outcome, tiny
 from emulators import emulator
 from several import started
 
+from job_jax.buckets.store import open_store
+
 SCHEMES = ["s3", "gs"]
 
 
@@ -43,11 +45,13 @@ def test_a_run_killed_and_moved_to_another_machine_ends_as_one_never_cut(
     command, whole, bucket, tmp_path
 ):
     run = functools.partial(tiny, f"{bucket}/run")
-    for line in ("sft  6/6", "train  3/4", "eval before"):
+    for line in ("sft  6/6", "train  3/4"):
         assert command.cut(line, signal.SIGKILL, *run()).code == -signal.SIGKILL
         forget(tmp_path)
     ended = command.cut("train  4/4", signal.SIGTERM, *run())
     assert ended.code == 75, ended.err
+    forget(tmp_path)
+    assert command.cut("eval before", signal.SIGKILL, *run()).code == -signal.SIGKILL
     forget(tmp_path)
     ended = command.run(*run())
     assert ended.code == 0, ended.err
@@ -143,6 +147,19 @@ def test_two_hosts_killed_and_a_disk_lost_end_as_ones_never_cut(
         # One process has nothing left to do there.
         ended = command.run(*_two(run))
         assert ended.out.startswith(f"finished: {run}"), ended.err
+
+
+def test_an_object_has_all_bytes_of_its_file_whatever_the_last_ones_are(
+    bucket, tmp_path
+):
+    """Of 256 checkpoint files one ends in a carriage return, which gcsfs has lost."""
+    store = open_store(f"{bucket}/run")
+    for number, ending in enumerate((b"\r", b"\n", b"\n\r", b"\n--==0==--\n", b"")):
+        source, target = tmp_path / f"{number}.in", tmp_path / f"{number}.out"
+        source.write_bytes(b"\xff\x00 ==\r\n" * bool(ending) + ending)
+        store.upload(str(number), source)
+        store.download(str(number), target)
+        assert target.read_bytes() == source.read_bytes(), ending
 
 
 def test_what_cannot_be_begun_is_refused_in_one_line(command, bucket, tmp_path):

@@ -74,6 +74,7 @@ def test_a_run_asks_its_judge_once_for_each_pair_and_a_repeated_step_not_again(
     flags = [
         "--config.train.reward.names=correctness,judge",
         "--config.train.reward.weights=1,0.5",
+        "--config.judge.max_attempts=5",  # a busy machine drops a connection at times
     ]
 
     def answer(text, attempt):

@@ -9,6 +9,7 @@ import signal
 import pytest
 from command import completions, files, metrics, outcome, summary, tiny
 
+from job_jax.files import checkpoint_steps
 from rlvr_jax.run.load import find_checkpoint
 
 # Every line that a tiny run prints while it works, in order.
@@ -30,8 +31,11 @@ def test_a_run_killed_in_every_stage_ends_as_one_never_cut(command, whole, tmp_p
     assert outcome(tmp_path) == outcome(whole)
 
 
-def test_sigterm_saves_and_exits_75(command, whole, tmp_path):
-    ended = command.cut("sft  3/6", signal.SIGTERM, *tiny(tmp_path))
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_or_a_closed_terminal_saves_and_exits_75(
+    command, whole, tmp_path, number
+):
+    ended = command.cut("sft  3/6", number, *tiny(tmp_path))
     assert ended.code == 75
     assert ended.err.endswith("\nstopped; run the same command again to go on\n")
     # Not one of the steps that were done is done again.
@@ -40,6 +44,72 @@ def test_sigterm_saves_and_exits_75(command, whole, tmp_path):
     ended = command.run(*tiny(tmp_path))
     assert ended.code == 0, ended.err
     assert re.search(r"^sft  (\d)/6", ended.err)[1] == str(len(done) + 1)
+    assert outcome(tmp_path) == outcome(whole)
+
+
+def test_nohup_is_heeded_and_a_reader_that_goes_away_ends_nothing(
+    command, whole, tmp_path
+):
+    """The first line of its progress is read, then nobody listens."""
+    ignored = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # which children inherit
+    try:
+        process = command.start(*tiny(tmp_path))
+    finally:
+        signal.signal(signal.SIGHUP, ignored)
+    while not process.stderr.readline().startswith("sft"):
+        assert process.poll() is None
+    process.stderr.close()
+    process.stdout.close()
+    process.send_signal(signal.SIGHUP)
+    assert process.wait() == 0
+    assert outcome(tmp_path) == outcome(whole)
+    assert (tmp_path / "report" / "index.html").is_file()
+
+
+def test_a_flipped_bit_in_the_newest_checkpoint_costs_the_steps_since_the_one_before(
+    command, whole, tmp_path
+):
+    """And nobody evaluates the weights that it makes."""
+    ended = command.cut("train  2/4", signal.SIGTERM, *tiny(tmp_path))
+    assert ended.code == 75
+    steps = tmp_path / "checkpoints" / "train"
+    *earlier, newest = checkpoint_steps(steps)
+    files = (path for path in (steps / str(newest)).rglob("*") if path.is_file())
+    array = max(files, key=lambda path: path.stat().st_size)
+    content = bytearray(array.read_bytes())
+    content[len(content) // 2] ^= 1
+    array.write_bytes(content)
+    name = array.relative_to(steps / str(newest))
+    ended = command.run(
+        f"--config={tmp_path}/config.json",
+        f"--checkpoint={tmp_path}",
+        module="rlvr_jax.evaluate",
+    )
+    assert (ended.code, ended.out) == (1, "")
+    assert f"{newest} cannot be read ({name} is not what was written)" in ended.err
+    ended = command.run(*tiny(tmp_path))
+    assert ended.code == 0, ended.err
+    begins = f"from {earlier[-1]}" if earlier else "anew"  # the signal was fast
+    assert f"the run goes on {begins}\n" in ended.err
+    assert outcome(tmp_path) == outcome(whole)
+
+
+def test_a_workdir_has_one_run_at_a_time(command, whole, tmp_path):
+    first = command.start(*tiny(tmp_path))
+    while not (line := first.stderr.readline()).startswith("sft"):
+        assert first.poll() is None, line
+    before = {path.name for path in tmp_path.iterdir()}
+    second = command.run(*tiny(tmp_path))
+    assert second.code == 2
+    assert second.err.startswith(
+        f"error: workdir {tmp_path} is in use by process {first.pid} on "
+    )
+    assert second.err.count("\n") == 1
+    assert before <= {path.name for path in tmp_path.iterdir()}
+    first.kill()  # what a killed run held is free
+    first.communicate()
+    ended = command.run(*tiny(tmp_path))
+    assert ended.code == 0, ended.err
     assert outcome(tmp_path) == outcome(whole)
 
 

@@ -95,13 +95,14 @@ def test_the_newest_complete_one_counts_and_the_last_n_are_kept(tmp_path):
     unfinished = tmp_path / "11.orbax-checkpoint-tmp"
     shutil.copytree(tmp_path / "10", unfinished)
     assert latest_step(tmp_path) == 10
-    assert {p.name for p in tmp_path.iterdir()} == {"2", "10", unfinished.name}
+    names = {p.name for p in tmp_path.iterdir()}
+    assert names == {"2", "10", unfinished.name, "digests"}
     with StageCheckpoints(tmp_path) as reader:
         assert reader.latest_step == 10
     # A reader may look on while another process is saving.
     assert unfinished.exists()
     saved(tmp_path, 11)
-    assert {p.name for p in tmp_path.iterdir()} == {"10", "11"}
+    assert {p.name for p in tmp_path.iterdir()} == {"10", "11", "digests"}
 
 
 def one_parameter_less():
@@ -229,3 +230,103 @@ def test_an_error_of_orbax_without_a_word_is_told_by_its_kind(
         patched.setattr(manager, "wait_until_finished", fail)
         with pytest.raises(BucketError, match=r"bucket/train \(TimeoutError\)"):
             checkpoints.wait()
+
+
+def files_of(directory, step):
+    return sorted(p for p in (directory / str(step)).rglob("*") if p.is_file())
+
+
+def flip(file):
+    """Changes one bit in the middle of a file."""
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+def test_a_flipped_bit_in_any_file_is_found_and_named(tmp_path):
+    saved(tmp_path, 1, 2)
+    files = [file for file in files_of(tmp_path, 2) if file.stat().st_size]
+    assert len(files) > 4
+    for file in files:
+        content = file.read_bytes()
+        flip(file)
+        name = str(file.relative_to(tmp_path / "2"))
+        with StageCheckpoints(tmp_path) as checkpoints:
+            for read in (
+                lambda: checkpoints.restore(2, state(0)),
+                lambda: checkpoints.restore_params(2, state(0)["params"]),
+                lambda: checkpoints.restore_host_state(2),
+            ):
+                with pytest.raises(
+                    CheckpointReadError, match="not what was writt"
+                ) as e:
+                    read()
+                assert f"2 cannot be read ({name} is" in str(e.value)
+        file.write_bytes(content)
+    with StageCheckpoints(tmp_path) as checkpoints:
+        assert same(checkpoints.restore(2, state(0))[0], state(2))
+
+
+def test_whoever_goes_on_takes_the_checkpoint_before_a_damaged_one(tmp_path, capfd):
+    saved(tmp_path, 1, 2)
+    array = max(files_of(tmp_path, 2), key=lambda file: file.stat().st_size)
+    flip(array)
+    with StageCheckpoints(tmp_path, CONFIG) as checkpoints:
+        assert checkpoints.latest_step == 1
+        assert same(checkpoints.restore(1, state(0))[0], state(1))
+        checkpoints.save(2, state(2), {"note": "once more"})
+    said = capfd.readouterr().err
+    assert f"{tmp_path}/2 is damaged: {array.relative_to(tmp_path / '2')}" in said
+    assert "the run goes on from 1\n" in said
+    assert (tmp_path / "damaged-2").is_dir()
+    with StageCheckpoints(tmp_path) as checkpoints:
+        assert checkpoints.restore_host_state(2) == {"note": "once more"}
+    for step in (1, 2):
+        flip(max(files_of(tmp_path, step), key=lambda file: file.stat().st_size))
+    with StageCheckpoints(tmp_path, CONFIG) as checkpoints:
+        assert checkpoints.latest_step is None
+    assert "the run goes on anew\n" in capfd.readouterr().err
+
+
+def test_a_checkpoint_that_a_kill_left_without_digests_is_read(tmp_path):
+    saved(tmp_path, 1, 2)
+    shutil.rmtree(tmp_path / "digests" / "2")
+    with StageCheckpoints(tmp_path) as checkpoints:
+        assert same(checkpoints.restore(2, state(0))[0], state(2))
+    saved(tmp_path, 3)
+    # Who goes on makes up for them; what is removed takes them along.
+    assert {path.name for path in (tmp_path / "digests").iterdir()} == {"2", "3"}
+
+
+def test_a_step_that_was_removed_and_made_again_has_digests_of_its_own(tmp_path):
+    saved(tmp_path, 1, 2)
+    shutil.rmtree(tmp_path / "2")
+    with StageCheckpoints(tmp_path, CONFIG) as checkpoints:
+        checkpoints.save(2, state(7), {"note": "another"})
+    with StageCheckpoints(tmp_path) as checkpoints:
+        assert same(checkpoints.restore(2, state(0))[0], state(7))
+    assert (tmp_path / "digests" / "2").is_dir()
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"\xff\xfe", b'{"a": 1}'])
+def test_digests_that_are_damaged_themselves_are_named(tmp_path, content, capfd):
+    saved(tmp_path, 1, 2)
+    (tmp_path / "digests" / "2" / "0.json").write_bytes(content)
+    with (
+        StageCheckpoints(tmp_path) as checkpoints,
+        pytest.raises(CheckpointReadError, match="is not what was written"),
+    ):
+        checkpoints.restore(2, state(0))
+    with StageCheckpoints(tmp_path, CONFIG) as checkpoints:
+        assert checkpoints.latest_step == 1
+    assert "the run goes on from 1\n" in capfd.readouterr().err
+
+
+def test_a_file_that_is_gone_is_damage(tmp_path):
+    saved(tmp_path, 1)
+    files_of(tmp_path, 1)[0].unlink()
+    with (
+        StageCheckpoints(tmp_path) as checkpoints,
+        pytest.raises(CheckpointReadError, match="is not what was written"),
+    ):
+        checkpoints.restore_host_state(1)

@@ -1,9 +1,14 @@
 """Programs on a CPU of several virtual devices are waited for."""
 
+import os
+
 import jax
 import jax.numpy as jnp
+import pytest
 
-from job_jax.mesh import await_on_cpu
+from job_jax import mesh
+from job_jax.config import MeshConfig
+from job_jax.mesh import await_on_cpu, configure_cpu
 
 
 def test_what_is_awaited_is_there():
@@ -14,3 +19,19 @@ def test_what_is_awaited_is_there():
     result = {"y": grow(x), "not an array": 3}
     assert await_on_cpu(result) is result
     assert result["y"].is_ready()
+
+
+@pytest.mark.parametrize(
+    ("cores", "given", "threads"),
+    [(2, None, "32"), (7, None, "32"), (8, None, None), (2, "5", "5")],
+)
+def test_more_devices_than_cores_have_threads_for_their_collectives(
+    monkeypatch, cores, given, threads
+):
+    monkeypatch.setattr(jax.config, "update", lambda name, value: None)
+    monkeypatch.setattr(mesh, "_num_cores", lambda: cores)
+    monkeypatch.delenv("PJRT_NPROC", raising=False)
+    if given:
+        monkeypatch.setenv("PJRT_NPROC", given)
+    configure_cpu(MeshConfig(cpu_devices=8))
+    assert os.environ.get("PJRT_NPROC") == threads

@@ -72,7 +72,11 @@ def _evaluate(batch: dict[str, np.ndarray], config: LossConfig):
     """Returns the parts and the gradients for log-probabilities and entropies."""
     arrays = {k: jnp.asarray(v, jnp.float32) for k, v in batch.items()}
     arrays["lengths"] = jnp.asarray(batch["lengths"])
+    return _compiled(arrays, config)
 
+
+@functools.partial(jax.jit, static_argnames="config")
+def _compiled(arrays, config: LossConfig):
     def loss(wanted):
         a = {**arrays, **wanted}
         return policy_loss(

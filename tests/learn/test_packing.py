@@ -246,6 +246,6 @@ def test_a_minimum_length_counts_from_each_completions_own_start():
 def test_rows_are_packed_where_attention_is_plain(
     platform, changes, packs, monkeypatch
 ):
-    monkeypatch.setattr(kernels, "platform", lambda: platform)
+    monkeypatch.setattr(kernels, "mesh_platform", lambda: platform)
     config = dataclasses.replace(tiny_policy().config, **changes)
     assert kernels.takes_packed_rows(config, length=256) == packs

@@ -153,7 +153,7 @@ def test_cpu_is_plain_unless_told_otherwise():
     ],
 )
 def test_auto_takes_the_kernel_that_can(platform, changes, window, kernel, monkeypatch):
-    monkeypatch.setattr("rlvr_jax.models.kernels.platform", lambda: platform)
+    monkeypatch.setattr("rlvr_jax.models.kernels.mesh_platform", lambda: platform)
     config = _config(0, **changes)
     assert select_kernel(config, window=window, length=512) == kernel
     if kernel == "plain":

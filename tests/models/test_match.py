@@ -8,7 +8,7 @@ import pickle
 import pytest
 from checkpoints import MODEL, word_config, write_checkpoint
 
-from job_jax.config_io import from_json, override, to_json
+from job_jax.config_io import from_json, override, override_faults, to_json
 from job_jax.schema import ConfigError
 from rlvr_jax.config import Config, ModelConfig, PretrainedConfig, TokenizerConfig
 from rlvr_jax.models.huggingface import resolve_pretrained
@@ -90,6 +90,9 @@ def test_the_word_leaves_out_what_a_recipe_gives(recipe):
     config = override(own, {"model": "pretrained", "model.scan_layers": "true"})
     resolved = resolve_pretrained(config).model
     assert resolved == dataclasses.replace(MODEL, scan_layers=True, max_seq_len=512)
+    assert override_faults(own, {"model": "pretrained"}) == []  # of a command line
+    (fault,) = override_faults(own, {"model": "pretraned"})
+    assert "or write model=pretrained" in fault
     with pytest.raises(ConfigError, match="or write model=pretrained"):
         override(own, {"model": "pretraned"})
     with pytest.raises(ConfigError, match=r"model expects a ModelConfig, got 'pre'"):

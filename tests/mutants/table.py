@@ -752,12 +752,120 @@ MUTANTS = [
         ),
     ),
     *_of(
-        "sae_jax/losses.py",
-        ("tests/sae_jax/test_losses.py",),
+        "sae_jax/latents.py",
+        ("tests/sae_jax/test_losses.py", "tests/sae_jax/test_sparse.py"),
         no_bfloat16=(
             "a.astype(dtype), b.astype(dtype), preferred",
             "a, b, preferred",
         ),
+        too_few_candidates_fit=("kept.fits & (active >= sae.k * rows)", "kept.fits"),
+        crowded_rows_are_dropped=(
+            "used_M1 = (kept.crowded < len(x_BD))[:, None]",
+            "used_M1 = (kept.crowded < 0)[:, None]",
+        ),
+    ),
+    *_of(
+        "sae_jax/sparse.py",
+        ("tests/sae_jax/test_sparse.py",),
+        a_crowd_fits=("fits=crowded_B.sum() <= room", "fits=crowded_B.sum() >= 0"),
+        bias_of_the_decoder_the_wrong_way=(
+            "ct_D = -matmul_float32",
+            "ct_D = matmul_float32",
+        ),
+        groups_are_one=("group_RK == g, value_RK, 0.0", "g == 0, value_RK, 0.0"),
+    ),
+    *_of(
+        "sae_jax/optimize.py",
+        ("tests/sae_jax/test_sparse.py",),
+        what_does_not_fit_is_sparse=("jnp.where(fits & (dead", "jnp.where((dead"),
+    ),
+    *_of(
+        "sae_jax/data/blocks.py",
+        ("tests/sae_jax/data/test_buffered.py",),
+        trains_on_what_is_held_out=(
+            "~(copy_S | in_calibration_S | in_eval_S)",
+            "~copy_S",
+        ),
+        trains_on_copies=(
+            "copy_S = np.ones(len(start_S), bool)",
+            "copy_S = np.zeros(len(start_S), bool)",
+        ),
+        the_median_is_of_its_upper_bits=("half << 16 | low", "half << 16"),
+    ),
+    *_of(
+        "sae_jax/data/buffered.py",
+        ("tests/sae_jax/data/test_buffered.py",),
+        reads_every_lane=(
+            "for lane in self._own_lanes():",
+            "for lane in range(lanes):",
+        ),
+        rows_of_later_blocks_are_the_firsts=("row_N = held + np", "row_N = np"),
+        begins_each_buffer_anew=("range(max(begin, first), min(", "range(begin, min("),
+    ),
+    *_of(
+        "job_jax/digests.py",
+        ("tests/job_jax/test_checkpoint.py",),
+        a_changed_file_is_intact=("digest_of(file) != recorded[path]", "False"),
+        a_damaged_checkpoint_is_read=("if not damaged:", "if True:"),
+        digests_of_removed_steps_stay=("if old.name not in kept:", "if False:"),
+    ),
+    *_of(
+        "job_jax/workdir.py",
+        ("tests/integration/test_runs.py::test_a_workdir_has_one_run_at_a_time",),
+        two_runs_share_a_workdir=("fcntl.LOCK_EX | fcntl.LOCK_NB", "fcntl.LOCK_UN"),
+    ),
+    *_of(
+        "sae_jax/data/views.py",
+        ("tests/sae_jax/data/test_views.py",),
+        joins_other_texts=('"token_id", "role", "problem"', '"role", "problem"'),
+        a_subset_reads_others=(
+            "self._data.rows(self._token_M[tokens])",
+            "self._data.rows(tokens)",
+        ),
+    ),
+    *_of(
+        "sae_jax/stats/sparse_probing.py",
+        ("tests/sae_jax/stats/test_sparse_probing.py",),
+        reads_those_that_differ_least=(
+            "np.argsort(-np.abs(_differences",
+            "np.argsort(np.abs(_differences",
+        ),
+        shuffles_nothing=("rng.permutation(truth_NC)", "truth_NC"),
+        main_latent_may_fire=("(silent_N & taken_N)", "taken_N"),
+        bias_is_penalized=("_PENALTY), 1e-6)", "_PENALTY), 9.0)"),
+    ),
+    *_of(
+        "sae_jax/capture/splice.py",
+        ("tests/sae_jax/capture/test_splice.py",),
+        counts_what_predicts_nothing=(
+            "token_index[:, 1:] >= 0",
+            "token_index[:, 1:] >= -1",
+        ),
+        takes_any_model=("not difference <= _MAX_DIFFERENCE", "difference < 0"),
+        clean_is_the_baseline=("(nats[2] - nats[0])", "(nats[2] - 0 * nats[0])"),
+    ),
+    *_of(
+        "sae_jax/stats/crosscoder.py",
+        ("tests/sae_jax/stats/test_crosscoder.py",),
+        own_part_is_not_put_back=("return own_KZ + np.where", "return np.where"),
+        norms_say_it=(
+            "kind_of(each) for each in share.value",
+            "kind_of(each) for each in last_share(norm_KZ)",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/analysis/crosscoder/fit.py",
+        ("tests/analysis/crosscoder/test_crosscoder.py",),
+        measures_on_what_trained=(
+            'np.isin(shards.column("problem"), problems.measured)',
+            'np.isin(shards.column("problem"), problems.trained)',
+        ),
+    ),
+    *_of(
+        "rlvr_jax/analysis/crosscoder/texts.py",
+        ("tests/analysis/crosscoder/test_crosscoder.py",),
+        one_author=("authors.items()\n", "list(authors.items())[:1]\n"),
+        noise_of_another_size=("target=measure_drift(after)", "target=9.0"),
     ),
     *_of(
         "rlvr_jax/models/huggingface/match.py",

@@ -11,18 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from policies import TINY_EVAL
 
-from job_jax.config import MeshConfig
 from job_jax.config_io import to_json
 from job_jax.schema import ConfigError
 from rlvr_jax.analysis.__main__ import main
 from rlvr_jax.analysis.causal.command import run_experiment
-from rlvr_jax.config import (
-    Config,
-    EvalConfig,
-    ModelConfig,
-    SamplingConfig,
-)
 from rlvr_jax.metrics.scores import evaluate_policy, summarize_completions
 from rlvr_jax.probe.edited_policy import kl_from_clean
 from rlvr_jax.probe.intervene import (
@@ -36,34 +30,12 @@ from rlvr_jax.probe.intervene import (
 from rlvr_jax.run.load import LoadedPolicy
 from rlvr_jax.run.setup import open_setup
 from rlvr_jax.sampler import ScopedIntervention, generate
-from rlvr_jax.tasks import ChainMix, FiniteFieldTask
 from sae_jax.edits import LatentEdit
 from sae_jax.export import main as export_main
 from sae_jax.io import save
 from sae_jax.sae import TSAE
 
-G = 2
-CONFIG = Config(
-    name="tiny",
-    task=FiniteFieldTask(modulus=5, eval=ChainMix(chain_lengths=(1, 2))),
-    model=ModelConfig(
-        num_layers=2,
-        hidden_size=16,
-        intermediate_size=16,
-        num_heads=2,
-        num_kv_heads=1,
-        head_dim=8,
-    ),
-    mesh=MeshConfig(cpu_devices=8),
-    eval=EvalConfig(
-        num_problems=11,  # the last batch of 8 is not full
-        num_samples=G,
-        k=(1, 2),
-        batch_size=8,
-        bootstrap_resamples=100,
-        sampling=SamplingConfig(max_new_tokens=8),
-    ),
-)
+G = TINY_EVAL.eval.num_samples
 QUESTION = InterventionSpec(
     layer=1,
     latents=(3, 5),
@@ -77,14 +49,16 @@ TSAE_ = TSAE.init(jax.random.key(0), width=16, latents=32)
 
 @pytest.fixture(scope="module")
 def restored(tmp_path_factory):
-    run = open_setup(CONFIG, tmp_path_factory.mktemp("run") / "none", stages=("eval",))
+    run = open_setup(
+        TINY_EVAL, tmp_path_factory.mktemp("run") / "none", stages=("eval",)
+    )
     with jax.set_mesh(run.mesh), run.verifier:
         yield LoadedPolicy(run, run.initial_params(), 0)
 
 
 @pytest.fixture(scope="module")
 def problems(restored):
-    return restored.setup.problems("eval", CONFIG.eval.num_problems)
+    return restored.setup.problems("eval", TINY_EVAL.eval.num_problems)
 
 
 @pytest.fixture(scope="module")
@@ -262,10 +236,12 @@ def gemma_scope_at(folder):
 def test_gemma_scope_is_of_the_layer_that_its_release_names(tmp_path, folder, said):
     path = gemma_scope_at(tmp_path / folder)
     if said is None:
-        assert load_fitting_sae(path, CONFIG, layer=1, latents=(3,)).tsae.latents == 32
+        assert (
+            load_fitting_sae(path, TINY_EVAL, layer=1, latents=(3,)).tsae.latents == 32
+        )
         return
     with pytest.raises(ConfigError, match=said):
-        load_fitting_sae(path, CONFIG, layer=1, latents=(3,))
+        load_fitting_sae(path, TINY_EVAL, layer=1, latents=(3,))
 
 
 @pytest.mark.parametrize(
@@ -289,10 +265,12 @@ def test_gemma_scope_is_of_the_layer_that_its_release_names(tmp_path, folder, sa
 def test_an_older_saelens_directory_is_held_to_its_layer(tmp_path, config, said):
     path = foreign_at(tmp_path / "old", **config)
     if said is None:
-        assert load_fitting_sae(path, CONFIG, layer=1, latents=(3,)).tsae.latents == 32
+        assert (
+            load_fitting_sae(path, TINY_EVAL, layer=1, latents=(3,)).tsae.latents == 32
+        )
         return
     with pytest.raises(ConfigError, match=said):
-        load_fitting_sae(path, CONFIG, layer=1, latents=(3,))
+        load_fitting_sae(path, TINY_EVAL, layer=1, latents=(3,))
 
 
 def test_a_layer_that_files_do_not_tell_is_stated_once(tmp_path):
@@ -303,9 +281,11 @@ def test_a_layer_that_files_do_not_tell_is_stated_once(tmp_path):
     assert (
         export_main([f"--sae={path}", "--format=saelens", stated, f"--out={out}"]) == 0
     )
-    assert load_fitting_sae(str(out), CONFIG, layer=1, latents=(3,)).tsae.latents == 32
+    assert (
+        load_fitting_sae(str(out), TINY_EVAL, layer=1, latents=(3,)).tsae.latents == 32
+    )
     with pytest.raises(ConfigError, match="layer=0 is"):
-        load_fitting_sae(str(out), CONFIG, layer=0, latents=(3,))
+        load_fitting_sae(str(out), TINY_EVAL, layer=0, latents=(3,))
 
 
 @pytest.mark.parametrize(
@@ -323,18 +303,18 @@ def test_a_layer_that_files_do_not_tell_is_stated_once(tmp_path):
 def test_an_autoencoder_of_something_else_is_refused(tmp_path, width, metadata, said):
     path = sae_at(tmp_path, width=width, **metadata)
     with pytest.raises(ConfigError, match=said):
-        load_fitting_sae(path, CONFIG, layer=1, latents=(3,))
+        load_fitting_sae(path, TINY_EVAL, layer=1, latents=(3,))
 
 
 def test_an_autoencoder_that_fits_is_opened(tmp_path):
     path = sae_at(
         tmp_path, model_name="tiny, step 9", hook_name="blocks.1.hook_resid_post"
     )
-    assert load_fitting_sae(path, CONFIG, layer=1, latents=(3,)).tsae.latents == 32
+    assert load_fitting_sae(path, TINY_EVAL, layer=1, latents=(3,)).tsae.latents == 32
     with pytest.raises(ConfigError, match=r"layer=2; the policy has layers 0\.\.1"):
-        load_fitting_sae(path, CONFIG, layer=2, latents=(3,))
+        load_fitting_sae(path, TINY_EVAL, layer=2, latents=(3,))
     with pytest.raises(ConfigError, match=r"latents \[32\] lie outside 0\.\.31"):
-        load_fitting_sae(path, CONFIG, layer=1, latents=(3, 32))
+        load_fitting_sae(path, TINY_EVAL, layer=1, latents=(3, 32))
 
 
 @pytest.mark.parametrize(
@@ -357,7 +337,7 @@ def command(restored, tmp_path, monkeypatch):
 
     monkeypatch.setattr("rlvr_jax.analysis.causal.command.load_policy", policy)
     record = tmp_path / "config.json"
-    record.write_text(json.dumps({"config": to_json(CONFIG)}))
+    record.write_text(json.dumps({"config": to_json(TINY_EVAL)}))
 
     def arguments(**changed):
         flags = {

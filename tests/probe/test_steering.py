@@ -8,41 +8,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from policies import TINY_EVAL
 
-from job_jax.config import MeshConfig
 from job_jax.config_io import to_json
 from job_jax.schema import ConfigError
 from rlvr_jax import generate
-from rlvr_jax.config import Config, EvalConfig, ModelConfig, SamplingConfig
-from rlvr_jax.probe.edited_policy import sample_edited
+from rlvr_jax.probe.edited_policy import kl_from_clean, sample_edited
 from rlvr_jax.probe.intervene import NullEditError
 from rlvr_jax.probe.steering import SteerablePolicy
 from rlvr_jax.run.load import LoadedPolicy
 from rlvr_jax.run.setup import open_setup
-from rlvr_jax.tasks import ChainMix, FiniteFieldTask
+from rlvr_jax.sampler import ScopedIntervention
 from sae_jax.edits import LatentEdit
 from sae_jax.io import save
 from sae_jax.sae import TSAE
 
-G = 2
-CONFIG = Config(
-    name="tiny",
-    task=FiniteFieldTask(modulus=5, eval=ChainMix(chain_lengths=(1, 2))),
-    model=ModelConfig(
-        num_layers=2,
-        hidden_size=16,
-        intermediate_size=16,
-        num_heads=2,
-        num_kv_heads=1,
-        head_dim=8,
-    ),
-    mesh=MeshConfig(cpu_devices=8),
-    eval=EvalConfig(
-        num_problems=4,
-        num_samples=G,
-        batch_size=8,
-        sampling=SamplingConfig(max_new_tokens=8),
-    ),
+G = TINY_EVAL.eval.num_samples
+CONFIG = dataclasses.replace(
+    TINY_EVAL, eval=dataclasses.replace(TINY_EVAL.eval, num_problems=4)
 )
 PROMPTS = ["evaluate : e2 + e3 = ?", "evaluate : e4 * e1 = ?"]
 SAES = {
@@ -100,6 +83,17 @@ def test_texts_are_steered_inside_the_block_and_only_there(policy, pushes):
     with pytest.raises(RuntimeError, match="halfway"), policy.steer(*pushes):
         raise RuntimeError("halfway")
     assert ids(policy.generate(PROMPTS)) == ids(clean)
+
+
+def test_the_kl_of_a_text_is_that_of_a_token(policy, loaded, pushes):
+    problems = loaded.setup.problems("eval", 3)
+    with policy.steer(*pushes):
+        texts = policy.generate(problems)
+    edits = ScopedIntervention(edits=loaded.setup.replicate(tuple(pushes)))
+    ((_, rollouts),) = sample_edited(loaded, problems, edits)
+    kl = kl_from_clean(loaded, rollouts, edits) / rollouts.lengths
+    assert max(rollouts.lengths) > 2
+    assert [text.kl for text in texts] == pytest.approx(kl[: len(texts)], rel=1e-5)
 
 
 def test_each_latent_moves_by_its_own_strength_in_means_where_it_fires(policy, pushes):
@@ -205,6 +199,9 @@ def test_without_steering_it_writes_the_first_held_out_problems(
         (["--steer=0/3:1", "--layers=0,1", "--sae=a,b"], "no latent of layer 1"),
         (["--steer=3:1", "--layers=x", "--sae=a"], "--layers=x: write numbers"),
         (["--steer=3:1", "--layers=0", "--sae=DIR/sae1"], "hook_resid_post, but layer"),
+        (["--mode=ablate"], "--mode is of --steer"),
+        (["--scope=everywhere"], "--scope is of --steer"),
+        (["--prompts=DIR/words.txt", "--first=2"], "--first counts held-out problems"),
         (["--prompts=DIR/none.txt"], "there is no such file"),
         (["--prompts=DIR/empty.txt"], "holds no prompt"),
         (["--prompts=DIR/words.txt"], "has the word 'two', and the policy knows only"),

@@ -2,13 +2,15 @@
 
 import dataclasses
 import json
+import subprocess
+import sys
 
 import pytest
 
 import job_jax.workdir
 from job_jax.config import CheckpointConfig, MeshConfig
 from job_jax.config_io import override, to_json
-from job_jax.workdir import WorkdirError
+from job_jax.workdir import LOCK_FILE, WorkdirError
 from rlvr_jax.analysis.workdir import read_run
 from rlvr_jax.config import Config, JudgeConfig, LogConfig
 from rlvr_jax.run.workdir import Workdir
@@ -98,7 +100,7 @@ def test_a_run_refused_before_its_record_leaves_nothing_to_trip_over(tmp_path):
     refused = Workdir(tmp_path, CONFIG)
     refused.tokenizer_path.write_text("learned for a config that was then refused")
     Workdir(tmp_path, override(CONFIG, {"seed": "1"}))
-    assert tree(tmp_path) == set()
+    assert tree(tmp_path) == {LOCK_FILE}
 
 
 def test_the_tokenizer_of_a_recorded_run_stays(workdir):
@@ -255,3 +257,30 @@ def test_processes_that_work_in_different_places_refuse(workdir, monkeypatch):
         WorkdirError, match="process 2 works in gs://b/run, and process"
     ):
         Workdir(workdir.path, CONFIG)
+
+
+def test_a_process_that_ends_leaves_no_lock_and_a_stale_one_is_taken_over(tmp_path):
+    (tmp_path / LOCK_FILE).write_text("process 1 on a machine that is gone\n")
+    code = (
+        "import pathlib, sys; from rlvr_jax.config import Config\n"
+        "from rlvr_jax.run.workdir import Workdir\n"
+        "path = pathlib.Path(sys.argv[1]); Workdir(path, Config())\n"
+        "print((path / '.lock').read_text())"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code, tmp_path],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ended.stdout.startswith("process ")
+    assert "machine that is gone" not in ended.stdout
+    assert LOCK_FILE not in tree(tmp_path)
+
+
+def test_a_workdir_that_was_let_go_is_free_in_the_same_process(tmp_path):
+    workdir = Workdir(tmp_path, CONFIG)
+    Workdir(tmp_path, CONFIG)  # one's own
+    with workdir.mirrored():
+        assert (tmp_path / LOCK_FILE).is_file()
+    assert not (tmp_path / LOCK_FILE).exists()

@@ -197,6 +197,22 @@ def test_nothing_is_written_over(place, tmp_path, capsys):
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
+def test_a_hook_is_stated_where_the_files_do_not_say_it(place, tmp_path, capsys):
+    bare, out = tmp_path / "bare", tmp_path / "out"
+    save(bare, load(place / "sae"))
+    argv = ["--format=saelens", f"--out={out}", "--hook_name=blocks.1.hook_resid_post"]
+    assert main([f"--sae={bare}", *argv]) == 0
+    said = json.loads((out / "cfg.json").read_text())["metadata"]["hook_name"]
+    assert said == "blocks.1.hook_resid_post"
+    argv[1] = f"--out={tmp_path / 'other'}"
+    assert main([f"--sae={out}", *argv]) == 0  # as the files say
+    argv[2] = "--hook_name=blocks.2.hook_resid_post"
+    argv[1] = f"--out={tmp_path / 'wrong'}"
+    assert main([f"--sae={out}", *argv]) == 2
+    assert "but the files say blocks.1.hook_resid_post" in capsys.readouterr().err
+    assert not (tmp_path / "wrong").exists()
+
+
 def test_data_without_outcomes_are_told(place, tmp_path, capsys):
     more = f"--activations={place / 'plain'}"
     assert export(place, "mechreward", tmp_path / "out", more) == 2

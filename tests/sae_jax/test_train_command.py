@@ -101,7 +101,7 @@ def run(path, config, *, stop=None, source=None):
     workdir = Workdir(path, config, mutable_sections=())
     metadata = {"model_name": "forward"}
     if source is None:
-        source, metadata = open_source(config.pairs, seed=config.seed)
+        source, metadata = open_source(config.pairs, seed=config.seed, mesh=mesh)
     with jax.set_mesh(mesh), MetricsWriter(path) as writer:
         return train(
             config,
@@ -394,6 +394,20 @@ def test_a_run_straight_from_a_model_goes_on_as_one_never_cut(tmp_path):
     assert outcome(tmp_path / "cut") == outcome(tmp_path / "whole")
     last = lines(tmp_path / "whole")[-1]
     assert last["seed0/fve"] > 0.3  # it learns the model's own activations
+
+
+def test_a_run_on_data_read_block_by_block_goes_on_where_it_stopped(shards, tmp_path):
+    pairs = PairsConfig(
+        path=str(shards), batch_size=8, buffer_tokens=64, eval_fraction=0.1
+    )
+    config = dataclasses.replace(recipe(shards), pairs=pairs)
+    for stop in (3, 6):
+        with pytest.raises(StoppedError):
+            run(tmp_path / "cut", config, stop=StopAfter(stop))
+    assert latest_step(tmp_path / "cut" / "checkpoints" / "tsae") == 9
+    run(tmp_path / "cut", config)
+    run(tmp_path / "whole", config)
+    assert outcome(tmp_path / "cut") == outcome(tmp_path / "whole")
 
 
 def test_every_field_of_the_config_is_read(command, shards, tmp_path):

@@ -14,6 +14,7 @@ from rlvr_jax.analysis.report import (
     autoencoders,
     bands,
     calibration,
+    crosscoder,
     episodes,
     gains,
     held_out,
@@ -97,6 +98,7 @@ def render_page(run: RunArtifacts) -> str:
     )
     sections = [make(run) for make in _SECTIONS]
     sections += reward_features.probe_sections(run)
+    sections += crosscoder.crosscoder_sections(run)
     sections += [autoencoders.autoencoder_section(run)]
     sections += [make(run) for make in _LAST_SECTIONS]
     return environment.get_template("page.html").render(

@@ -74,7 +74,7 @@ def save(bucket, mirror, step, text, *, stage="train", complete=True, max_to_kee
 
 def put(bucket, path, text):
     """Makes an object without counting it: orbax has retries of its own."""
-    super(Bucket, bucket).pipe_file(path, text.encode())
+    super(Bucket, bucket).open(path, "wb", data=text.encode())
 
 
 def in_bucket(bucket, tmp_path):

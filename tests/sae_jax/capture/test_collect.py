@@ -310,11 +310,11 @@ def test_what_cannot_be_collected_is_one_line(command, change, parts):
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        ("model=other", "another model: toy, not other"),
-        ("hook=mlp_out", "another hook: resid_post, not mlp_out"),
-        ("layers=1,2", "another layers: [1, 3], not [1, 2]"),
-        ("context_size=20", "another context_size"),
-        ("dtype=float32", "another dtype: bfloat16"),
+        ("model=other", "other model: toy, not other"),
+        ("hook=mlp_out", "other hook: resid_post, not mlp_out"),
+        ("layers=1,2", "other layers: [1, 3], not [1, 2]"),
+        ("context_size=20", "other context_size"),
+        ("dtype=float32", "other dtype: bfloat16"),
     ],
 )
 def test_a_directory_of_another_collection_is_left_alone(
@@ -338,7 +338,7 @@ def test_other_weights_under_the_same_name_are_another_model(
         self.fingerprint = "others"
 
     monkeypatch.setattr(WordSums, "__init__", trained_on)
-    refused(command("max_documents=3"), "another weights")
+    refused(command("max_documents=3"), "other weights")
 
 
 def test_a_directory_of_other_files_is_left_alone(command, tmp_path):

@@ -1,0 +1,1 @@
+"""What RL added, kept and lost by a crosscoder: the subcommand `crosscoder`."""

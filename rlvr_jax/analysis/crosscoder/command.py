@@ -1,0 +1,218 @@
+"""The subcommand `crosscoder`: what RL added, kept and lost, beside four controls."""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+
+from job_jax.checkpoint import CheckpointReadError
+from job_jax.command import UsageError, load_config, parse_flags, run_command
+from job_jax.files import checkpoint_steps, write_json
+from job_jax.steps import StopSignal
+from rlvr_jax.analysis.crosscoder.fit import (
+    CrosscoderSettings,
+    Fitted,
+    fit_crosscoders,
+    open_measured,
+)
+from rlvr_jax.analysis.crosscoder.summary import (
+    BASE,
+    CROSSCODER_FILE,
+    HALVES,
+    OTHER_SEED,
+    RANDOM,
+    RL,
+    count_replicated,
+    describe_fit,
+    describe_latents,
+)
+from rlvr_jax.analysis.crosscoder.text import format_crosscoder
+from rlvr_jax.analysis.crosscoder.texts import CheckpointTexts, write_texts
+from rlvr_jax.analysis.quotes import quote_latents
+from rlvr_jax.analysis.report.page import write_report
+from rlvr_jax.analysis.workdir import CONFIG_FILE, to_plain_json
+from rlvr_jax.config import Config
+from rlvr_jax.run.fetch import local_run
+
+_USAGE = """\
+usage: python -m rlvr_jax.analysis crosscoder WORKDIR [--random_run=WORKDIR]
+           [--steps=N,...] [--layer=N] [--num_problems=N ...]
+
+Trains a crosscoder on the residual streams of the policy before RL and after (the last
+checkpoint, or --steps), of the same texts, and says which latents RL added, grew, kept,
+shrank and lost. Beside it stand another seed, each half of the problems, the policy
+before RL against itself with noise as large as RL in its weights, and a run that was
+rewarded at random (--random_run). Everything is kept in WORKDIR/crosscoder; run again,
+it goes on where it stopped. docs/crosscoder.md says how to read it.
+"""
+_HELP = {
+    "num_problems": "train problems whose completions are read",
+    "num_samples": "completions of each, before RL and after it each",
+    "latents": "of a crosscoder",
+    "k": "active latents a token, on average",
+    "train_steps": "of each crosscoder",
+    "batch_size": "tokens a step",
+}
+_SETTINGS_FILE = "settings.json"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Returns 0; 1 where a file is broken; 2 where runs or checkpoints are missing."""
+    return run_command(
+        lambda: _run_command(argv),
+        (CheckpointReadError, OSError, ValueError, RuntimeError),
+    )
+
+
+def _run_command(argv: Sequence[str]) -> None:
+    values = flags.FlagValues()
+    flags.DEFINE_string(
+        "random_run", None, "a run rewarded at random", flag_values=values
+    )
+    flags.DEFINE_list(
+        "steps", [], "RL steps of the checkpoints; the last one", flag_values=values
+    )
+    flags.DEFINE_integer(
+        "layer", None, "the probe's, or the middle one", flag_values=values
+    )
+    for field in dataclasses.fields(CrosscoderSettings):
+        default: Any = field.default
+        flags.DEFINE_integer(field.name, default, _HELP[field.name], flag_values=values)
+    (given,) = parse_flags(argv, values, usage=_USAGE, arguments=["WORKDIR"])
+    chosen: dict[str, Any] = {name: values[name].value for name in _HELP}
+    settings = CrosscoderSettings(**chosen)
+    workdir = local_run(given, with_checkpoints=True)
+    runs = {RL: workdir}
+    if values.random_run:
+        runs[RANDOM] = local_run(values.random_run, with_checkpoints=True)
+    steps = {name: _choose_steps(run, values.steps) for name, run in runs.items()}
+    layer = _choose_layer(workdir, values.layer)
+    asked = {
+        name: {
+            "steps": steps[name],
+            "layer": _choose_layer(run, layer),
+            **dataclasses.asdict(settings),
+        }
+        for name, run in runs.items()
+    }
+    for name, run in runs.items():
+        _check_settings(run / CROSSCODER_FILE.parent / _SETTINGS_FILE, asked[name])
+    stop = StopSignal()
+    stop.install()
+    texts = {}
+    for name, run in runs.items():
+        texts[name] = write_texts(
+            run,
+            run / CROSSCODER_FILE.parent / "activations",
+            steps=steps[name],
+            layer=layer,
+            num_problems=settings.num_problems,
+            num_samples=settings.num_samples,
+        )
+        stop.check()
+    fitted = _fit_all(texts, runs, settings, stop)
+    record = _describe(workdir, texts[RL], fitted, asked[RL])
+    write_json(workdir / CROSSCODER_FILE, record)
+    print(format_crosscoder(record))
+    print(f"\nwritten: {workdir / CROSSCODER_FILE} and {write_report(workdir)}")
+
+
+def _fit_all(
+    texts: dict[str, CheckpointTexts],
+    runs: dict[str, Path],
+    settings: CrosscoderSettings,
+    stop: StopSignal,
+) -> dict[str, Fitted]:
+    """Returns RL's crosscoder and the controls, by name, in the order of the table."""
+
+    def fit(run: str, name: str, paths: Sequence[Path], **how: Any) -> list[Fitted]:
+        directory = runs[run] / CROSSCODER_FILE.parent / name
+        return fit_crosscoders(paths, directory, settings, stop=stop, **how)
+
+    streams = {name: list(each.activations.values()) for name, each in texts.items()}
+    both_seeds = fit(RL, "rl", streams[RL], num_seeds=2)
+    fitted = dict(zip((RL, OTHER_SEED), both_seeds, strict=True))
+    for half, name in enumerate(HALVES):
+        (fitted[name],) = fit(RL, f"half_{half}", streams[RL], half=half)
+    base = [streams[RL][0], texts[RL].noise]
+    (fitted[BASE],) = fit(RL, "base", base)
+    if RANDOM in texts:
+        (fitted[RANDOM],) = fit(RANDOM, "rl", streams[RANDOM])
+    return fitted
+
+
+def _describe(
+    workdir: Path,
+    texts: CheckpointTexts,
+    fitted: dict[str, Fitted],
+    asked: dict[str, Any],
+) -> dict[str, Any]:
+    corpus = open_measured(list(texts.activations.values()))
+    names = corpus.shards.index.problems
+    rows = describe_latents(
+        fitted[RL],
+        list(texts.activations),
+        bands={number: texts.bands[name] for number, name in enumerate(names)},
+        others={OTHER_SEED: fitted[OTHER_SEED]},
+    )
+    quotes = quote_latents(fitted[RL].tsae, corpus, [row["latent"] for row in rows])
+    first, second = (fitted[name] for name in HALVES)
+    record = {
+        "run": load_config(workdir / CONFIG_FILE, Config).name,
+        "checkpoints": list(texts.activations),
+        "settings": asked,
+        "crosscoders": {name: describe_fit(each) for name, each in fitted.items()},
+        "replicated": {
+            f"{RL} by {OTHER_SEED}": count_replicated(fitted[RL], fitted[OTHER_SEED]),
+            f"{HALVES[0]} by {HALVES[1]}": count_replicated(first, second),
+        },
+        "latents": [{**row, "contexts": quotes[row["latent"]]} for row in rows],
+    }
+    return to_plain_json(record)
+
+
+def _choose_steps(workdir: Path, asked: Sequence[str]) -> list[int]:
+    """Returns the steps of --steps, or the last one. Raises UsageError."""
+    train = workdir / "checkpoints" / "train"
+    if not (kept := checkpoint_steps(train)):
+        raise UsageError(f"no checkpoint in {train}: RL has not begun")
+    try:
+        steps = sorted({int(value) for value in asked}) or kept[-1:]
+    except ValueError as error:
+        raise UsageError(f"--steps={','.join(asked)}: {error}") from error
+    if missing := [step for step in steps if step not in kept]:
+        raise UsageError(f"{train} has no step {missing[0]}; it has {kept}")
+    return steps
+
+
+def _choose_layer(workdir: Path, asked: int | None) -> int:
+    config = load_config(workdir / CONFIG_FILE, Config)
+    layers = config.model.num_layers
+    if asked is None:
+        return config.probe.layer if config.probe.enabled else layers // 2
+    if not 0 <= asked < layers:
+        raise UsageError(f"--layer={asked}; the policy has layers 0..{layers - 1}")
+    return asked
+
+
+def _check_settings(path: Path, asked: dict[str, Any]) -> None:
+    """Records what is asked. Raises UsageError where something else was begun."""
+    if not path.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, asked)
+        return
+    begun = json.loads(path.read_text(encoding="utf-8"))
+    changed = [name for name in asked if begun.get(name) != asked[name]]
+    if changed:
+        name = changed[0]
+        raise UsageError(
+            f"{path.parent} was begun with {name}={_flag(begun.get(name))}, not "
+            f"{_flag(asked[name])}; give --{name} as it was, or remove that directory"
+        )
+
+
+def _flag(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,190 @@
+"""The same texts, read by several checkpoints of a run: what a crosscoder learns of."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from job_jax.command import load_config
+from job_jax.files import write_atomically
+from job_jax.metrics import Progress
+from job_jax.processes import device_get
+from rlvr_jax.analysis.workdir import CONFIG_FILE
+from rlvr_jax.config import Config, DifficultyConfig
+from rlvr_jax.data.difficulty import bands_of_pass_rates
+from rlvr_jax.probe.capture import add_sequences, open_writer, read_residuals
+from rlvr_jax.probe.weight_noise import add_matched_noise
+from rlvr_jax.rollouts.graded import GradedCompletion, grade_completions
+from rlvr_jax.rollouts.sample import sample_problems
+from rlvr_jax.run.load import (
+    load_checkpoint_params,
+    load_params_before_rl,
+    load_policy,
+)
+from rlvr_jax.run.setup import RunSetup
+from rlvr_jax.types import BANDS, Problem, Rollouts
+
+BEFORE, NOISE = "before", "before_with_noise"
+_DOCUMENTS_FILE, _BANDS_FILE = "documents.jsonl", "bands.json"
+
+
+class CheckpointTexts(NamedTuple):
+    """A run's texts as its checkpoints read them. Made by `write_texts`.
+
+    `activations` are data sets by checkpoint, first to last; `noise` is that of the
+    policy before RL with noise in its weights that moves the stream as far as RL did;
+    `bands` are of each problem.
+    """
+
+    activations: Mapping[str, Path]
+    noise: Path
+    bands: Mapping[str, str]
+
+
+class _Batch(NamedTuple):
+    problems: Sequence[Problem]
+    rollouts: Rollouts
+    graded: Sequence[GradedCompletion]
+
+
+def write_texts(
+    workdir: Path,
+    directory: Path,
+    *,
+    steps: Sequence[int],
+    layer: int,
+    num_problems: int,
+    num_samples: int,
+) -> CheckpointTexts:
+    """Writes the residual stream of each checkpoint on the same completions.
+
+    The policies before RL and after the last of `steps` each complete every problem
+    `num_samples` times. Goes on where it was cut: a data set that is there is complete.
+    A problem's band is by the pass rate of the policy before RL.
+    """
+    config = load_config(workdir / CONFIG_FILE, Config)
+    train = workdir / "checkpoints" / "train"
+    names = [BEFORE, *(f"step_{step}" for step in steps)]
+    activations = {name: directory / name for name in names}
+    noise = directory / NOISE
+    if all(path.is_dir() for path in (*activations.values(), noise)):
+        return CheckpointTexts(activations, noise, _read_bands(directory))
+    directory.mkdir(parents=True, exist_ok=True)
+    with load_policy(config, train / str(steps[-1]), stage="train") as loaded:
+        setup = loaded.setup
+        checkpoints = workdir / "checkpoints"
+        authors = {
+            0: load_params_before_rl(setup, checkpoints),
+            steps[-1]: loaded.params,
+        }
+        batches = [
+            batch
+            for step, params in authors.items()
+            for batch in _complete(setup, params, step, num_problems, num_samples)
+        ]
+        _write_documents(directory, batches, config.difficulty)
+        for name, step in zip(names, (0, *steps), strict=True):
+            params = authors.get(step)
+            if params is None:
+                params = load_checkpoint_params(setup, train, step)
+            if not activations[name].is_dir():
+                _write_stream(setup, params, activations[name], batches, layer=layer)
+        if not noise.is_dir():
+            noisy = _add_noise(setup, authors, batches[0].rollouts, layer=layer)
+            _write_stream(setup, noisy, noise, batches, layer=layer)
+    return CheckpointTexts(activations, noise, _read_bands(directory))
+
+
+def _complete(
+    setup: RunSetup, params: Any, step: int, num_problems: int, num_samples: int
+) -> list[_Batch]:
+    config = setup.config
+    problems = setup.problems("train", num_problems)
+    progress = Progress(f"texts of step {step}", len(problems), every=1)
+    batches = []
+    for batch, rollouts in sample_problems(
+        setup,
+        params,
+        problems,
+        sampling=config.train.sampling,
+        num_samples=num_samples,
+        batch_size=config.eval.batch_size,
+        stream="train",
+        weight_version=step,
+    ):
+        graded = grade_completions(setup, batch, rollouts)
+        batches.append(_Batch(batch, rollouts, graded))
+        progress.update(sum(len(each.problems) for each in batches), {})
+    progress.close()
+    return batches
+
+
+def _write_stream(
+    setup: RunSetup, params: Any, path: Path, batches: Sequence[_Batch], *, layer: int
+) -> None:
+    """Writes a checkpoint's stream in float32: what RL moves is small beside it."""
+    name = f"{setup.config.name}, {path.name}"
+    with open_writer(setup, path, layer=layer, model=name, dtype="float32") as shards:
+        for batch in batches:
+            add_sequences(
+                setup,
+                shards,
+                batch.problems,
+                batch.rollouts,
+                params=params,
+                layer=layer,
+            )
+
+
+def _add_noise(
+    setup: RunSetup, authors: Mapping[int, Any], rollouts: Rollouts, *, layer: int
+) -> Any:
+    """Returns the policy before RL, moved by noise as far as RL moved it on a batch."""
+    prompts, tokens = setup.shard_batch((rollouts.prompts, rollouts.tokens))
+    own_BT1 = np.asarray(rollouts.mask)[:, :, None]
+
+    def read(params: Any) -> np.ndarray:
+        stream = read_residuals(setup.graphdef, params, prompts, tokens, layer=layer)
+        return np.asarray(device_get(stream[1]), np.float64)
+
+    before, after = authors.values()
+    clean_BTD = read(before)
+
+    def measure_drift(params: Any) -> float:
+        moved_BTD = np.where(own_BT1, read(params) - clean_BTD, 0.0)
+        return float(np.linalg.norm(moved_BTD))
+
+    return add_matched_noise(
+        before,
+        measure_drift,
+        target=measure_drift(after),
+        key=setup.stream_key("noise"),
+    )
+
+
+def _write_documents(
+    directory: Path, batches: Sequence[_Batch], difficulty: DifficultyConfig
+) -> None:
+    """Writes a line for each text, and the band of each problem."""
+    outcomes: dict[str, list[float]] = {}
+    lines = []
+    for graded in (each for batch in batches for each in batch.graded):
+        row = graded.to_json("crosscoder", graded.weight_version)
+        lines.append(json.dumps(row) + "\n")
+        if graded.weight_version == 0:
+            outcomes.setdefault(row["id"], []).append(row["reward"])
+    with write_atomically(directory / _DOCUMENTS_FILE) as partial:
+        partial.write_text("".join(lines), encoding="utf-8")
+    rates = np.array([np.mean(rewards) for rewards in outcomes.values()])
+    bands = bands_of_pass_rates(rates, difficulty)
+    named = {
+        problem: BANDS[band] for problem, band in zip(outcomes, bands, strict=True)
+    }
+    with write_atomically(directory / _BANDS_FILE) as partial:
+        partial.write_text(json.dumps(named) + "\n", encoding="utf-8")
+
+
+def _read_bands(directory: Path) -> dict[str, str]:
+    return json.loads((directory / _BANDS_FILE).read_text(encoding="utf-8"))

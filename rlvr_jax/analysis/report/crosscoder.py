@@ -1,0 +1,35 @@
+"""Section of the report on what a crosscoder found; a run without one has none."""
+
+import json
+
+from rlvr_jax.analysis.crosscoder.summary import CROSSCODER_FILE
+from rlvr_jax.analysis.crosscoder.text import (
+    READING,
+    counts_table,
+    describe_replication,
+    latents_table,
+)
+from rlvr_jax.analysis.report.sections import Section
+from rlvr_jax.analysis.workdir import RunArtifacts
+
+
+def crosscoder_sections(run: RunArtifacts) -> list[Section]:
+    """Returns the counts beside their controls, and the latents that changed most."""
+    path = run.path / CROSSCODER_FILE
+    if not path.is_file():
+        return []
+    record = json.loads(path.read_text(encoding="utf-8"))
+    return [
+        Section(
+            title="What RL added, kept and lost",
+            text=f"{READING} Of the confirmed changes, others find again: "
+            f"{describe_replication(record)}.",
+            table=counts_table(record),
+        ),
+        Section(
+            title="Latents that RL changed most",
+            text="Confirmed ones first. The cosine is that of a latent's direction "
+            "before RL with the one after: below 1 it turned.",
+            table=latents_table(record),
+        ),
+    ]
