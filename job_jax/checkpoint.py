@@ -9,9 +9,11 @@ there a checkpoint counts once a commit names it, and is read from the disk afte
 """
 
 import contextlib
+import functools
 import hashlib
 import logging
 import pathlib
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,6 +25,7 @@ from job_jax.buckets import BucketError, JointMirror, describe_error, mirror_of
 from job_jax.closing import Closing
 from job_jax.config import CheckpointConfig
 from job_jax.digests import DigestRecorder, find_damage, set_aside_damaged
+from job_jax.disk import name_file
 from job_jax.files import latest_step
 from job_jax.processes import device_get
 from job_jax.schema import ConfigError
@@ -44,8 +47,7 @@ class StageCheckpoints(Closing):
     """
 
     def __init__(self, directory: pathlib.Path, config: CheckpointConfig | None = None):
-        # Orbax says what it is about to do; what it failed at, it raises.
-        logging.getLogger("absl").setLevel(logging.ERROR)
+        _hush_libraries()
         self._directory = directory
         options = ocp.CheckpointManagerOptions(
             read_only=True, create=False, save_interval_steps=0
@@ -86,7 +88,8 @@ class StageCheckpoints(Closing):
         if self._bucket:
             self._bucket.save(step, args)
         else:
-            self._manager.save(step, args=args)
+            with name_file(self._directory):
+                self._manager.save(step, args=args)
 
     def restore(self, step: int, target: Any) -> tuple[Any, dict[str, Any]]:
         """Returns state and host state of a step, a tree like `target` and laid out so.
@@ -148,7 +151,8 @@ class StageCheckpoints(Closing):
         """Returns when every save is on disk, or in the bucket."""
         if self._bucket:
             self._bucket.wait()
-        self._manager.wait_until_finished()
+        with name_file(self._directory):
+            self._manager.wait_until_finished()
         if self._digests:
             self._digests.record()
             self._digests.wait()
@@ -228,6 +232,23 @@ class _Bucket:
                 f"checkpoints cannot be written to {self._url} "
                 f"({describe_error(error.__cause__ or error)})"
             ) from error
+
+
+@functools.cache
+def _hush_libraries() -> None:
+    """Keeps orbax and TensorStore from saying what they do; a failure they raise.
+
+    Of a save that fails each write under way would show a traceback of its own.
+    """
+    for name in ("absl", "asyncio"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    show = sys.unraisablehook
+
+    def show_others(unraisable: "sys.UnraisableHookArgs") -> None:
+        if str(unraisable.exc_value) != "Event loop is closed":
+            show(unraisable)
+
+    sys.unraisablehook = show_others
 
 
 def _open_manager(

@@ -28,6 +28,7 @@ from job_jax.config_io import (
     override,
     override_faults,
 )
+from job_jax.disk import describe_failure
 from job_jax.output import keep_output_going
 from job_jax.schema import (
     ConfigError,
@@ -102,7 +103,8 @@ def _run_action(
         lines = str(error).splitlines()
         return BAD_USAGE, "\n".join(f"error: {line}" for line in lines)
     except expected_errors as error:
-        return FAILED, f"error: {error}"
+        text = describe_failure(error) if isinstance(error, OSError) else error
+        return FAILED, f"error: {text}"
     except StoppedError:
         return STOPPED, "stopped; run the same command again to go on"
     except (Exception, KeyboardInterrupt) as error:

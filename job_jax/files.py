@@ -8,6 +8,8 @@ import pathlib
 from collections.abc import Iterator
 from typing import Any
 
+from job_jax.disk import name_file
+
 _SAMPLE_BYTES, _NUM_SAMPLES = 1 << 16, 64  # of `fingerprint`
 
 
@@ -16,7 +18,8 @@ def write_atomically(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
     """Yields a path beside `path` to write to; on leaving, it replaces `path`.
 
     A reader sees the old file or the new one, and a process killed meanwhile leaves the
-    old one. If the block raises, `path` stays as it is and what was written is removed.
+    old one. If the block raises, `path` stays as it is and what was written is removed;
+    an OSError of a full disk names `path`.
 
     Example:
         with write_atomically("summary.json") as partial:
@@ -25,8 +28,9 @@ def write_atomically(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
     target = pathlib.Path(path)
     partial = target.with_name(f"{target.name}.partial")
     try:
-        yield partial
-        os.replace(partial, target)
+        with name_file(target):
+            yield partial
+            os.replace(partial, target)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise

@@ -21,6 +21,7 @@ import jax
 import numpy as np
 
 from job_jax.closing import Closing
+from job_jax.disk import name_file
 from job_jax.processes import is_primary
 from job_jax.trackers.base import TrackedLine, Tracker
 from job_jax.trackers.tensorboard import TensorBoard
@@ -134,8 +135,9 @@ class MetricsWriter(Closing):
             return
         time_s = round(self._clock() - self._origin, 3)
         record = {"stage": stage, "step": step, "time_s": time_s, **scalars}
-        self._file.write(json.dumps(record, allow_nan=False).encode() + b"\n")
-        self._file.flush()
+        with name_file(self._path):
+            self._file.write(json.dumps(record, allow_nan=False).encode() + b"\n")
+            self._file.flush()
         line = TrackedLine(
             number=self._num_lines,
             stage=stage,
@@ -151,7 +153,8 @@ class MetricsWriter(Closing):
         """Closes every file. Further writes fail."""
         if is_primary():
             self._tensorboard.close(failed=False)
-            self._file.close()
+            with name_file(self._path):
+                self._file.close()
 
     def _drop_stale_lines(self, is_stale: Callable[[dict[str, Any]], bool]) -> float:
         """Cuts the file before its first stale line; drops a torn last one anyway.

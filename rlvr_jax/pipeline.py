@@ -28,6 +28,7 @@ from rlvr_jax.config import Config
 from rlvr_jax.learn.optimizer import DivergedError
 from rlvr_jax.learn.run_updates import LogprobMismatchError, StaleRolloutsError
 from rlvr_jax.plan import compile_only, dry_run
+from rlvr_jax.plan.memory import check_room
 from rlvr_jax.plan.topology import stand_in_mesh
 from rlvr_jax.run.cli import Invocation
 from rlvr_jax.run.lineage import Lineage, lineage_record
@@ -86,7 +87,14 @@ def execute(invocation: Invocation) -> None:
         compile_only.print_report(config, topology, programs=invocation.programs)
     elif invocation.dry_run or invocation.workdir is None:
         start_jax(stand_in_mesh(config.mesh, topology) if topology else config.mesh)
-        print(dry_run.describe(config, topology, lineage=invocation.lineage))
+        print(
+            dry_run.describe(
+                config,
+                topology,
+                lineage=invocation.lineage,
+                workdir=invocation.workdir,
+            )
+        )
     else:
         start_jax(config.mesh, multi_process=True)
         asked = {"stage": invocation.stage, "config": to_json(config)}
@@ -166,6 +174,7 @@ def _execute_stages(
     setup = open_setup(config, workdir.tokenizer_path, share=workdir.share)
     if not is_finished("probe", config=config, workdir=workdir):
         config.probe.check_before_run(config, setup.tokenizer.encode)
+    check_room(setup, workdir, lineage)
     if lineage:
         if is_primary() and not workdir.has_config:
             print(f"goes on from {lineage}; no SFT (sft.steps=0)", file=sys.stderr)

@@ -48,7 +48,7 @@ flags:"""
 
 def main(argv: Sequence[str]) -> int:
     """Returns 0; 1 where the work failed; 2 where flags or files cannot be used."""
-    return run_command(lambda: _run_command(argv), (ValueError,))
+    return run_command(lambda: _run_command(argv), (OSError, ValueError))
 
 
 def evaluate(

@@ -14,6 +14,7 @@ from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.proto.summary_pb2 import Summary
 
+from job_jax.disk import name_file
 from job_jax.trackers.base import TrackedLine, Tracker
 
 TENSORBOARD_DIR = "tensorboard"
@@ -65,14 +66,16 @@ class TensorBoard(Tracker):
 
     def close(self, *, failed: bool) -> None:
         """Closes every file; a further line opens another one."""
-        for board in self._event_writers.values():
-            board.close()
+        with name_file(self._workdir / TENSORBOARD_DIR):
+            for board in self._event_writers.values():
+                board.close()
         self._event_writers.clear()
 
     def _write_event(self, stage: str, step: int, summary: Summary) -> None:
-        board = self._event_writers.get(stage) or self._open_event_writer(stage)
-        board.write_event(Event(wall_time=time.time(), step=step, summary=summary))
-        board.flush()
+        with name_file(self._workdir / TENSORBOARD_DIR / stage):
+            board = self._event_writers.get(stage) or self._open_event_writer(stage)
+            board.write_event(Event(wall_time=time.time(), step=step, summary=summary))
+            board.flush()
 
     def _open_event_writer(self, stage: str) -> EventsWriter:
         """Starts an event file, telling TensorBoard which older events are void."""

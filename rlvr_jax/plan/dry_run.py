@@ -12,6 +12,7 @@ from jax.sharding import Mesh
 
 from job_jax.command import UsageError
 from job_jax.config_io import to_json
+from job_jax.disk import free_bytes
 from job_jax.mesh import describe_devices
 from job_jax.schema import ConfigError
 from rlvr_jax.config import Config
@@ -28,7 +29,11 @@ _MIB = 1 << 20
 
 
 def describe(
-    config: Config, topology: str | None = None, *, lineage: Lineage | None = None
+    config: Config,
+    topology: str | None = None,
+    *,
+    lineage: Lineage | None = None,
+    workdir: Path | None = None,
 ) -> str:
     """Returns the plan of a run as text. Raises ConfigError where it could not run.
 
@@ -36,7 +41,7 @@ def describe(
     be there: CPU devices stand in for them, as many as the slice has. If the checkpoint
     to start from is missing, the plan is of shapes alone: neither tokenizer nor
     problems are checked, and the text says so. `lineage` is the checkpoint of another
-    run that the run goes on from.
+    run that the run goes on from; `workdir` is where it will write.
     """
     chips = parse_topology(topology) if topology else None
     devices = _plan_devices(chips)
@@ -58,6 +63,7 @@ def describe(
             chips=chips,
             lines=lines,
             lineage=lineage,
+            workdir=workdir,
         )
     with tempfile.TemporaryDirectory() as scratch:
         setup = open_setup(config, Path(scratch) / "tokenizer.model", devices=devices)
@@ -72,6 +78,7 @@ def describe(
             chips=chips,
             lines=setup.dropped_report(),
             lineage=lineage,
+            workdir=workdir,
         )
 
 
@@ -111,6 +118,7 @@ def _format(
     chips: Topology | None,
     lines: list[str],
     lineage: Lineage | None,
+    workdir: Path | None,
 ) -> str:
     graphdef, params = nnx.graphdef(policy), abstract_params(policy, mesh)
     parts = abstract_policy_parts(graphdef, params, mesh, config.train.lora)
@@ -149,6 +157,7 @@ def _format(
             *tables,
             "disk in the workdir, at most:",
             *_table(disk_bytes(config, params, parts, lineage=lineage)),
+            *([_row("free there now", free_bytes(workdir))] if workdir else []),
             *(
                 f"whole on each device: {axis}"
                 for axis in replicated_params(policy, mesh)
@@ -172,4 +181,8 @@ def _schedule(staleness: int) -> str:
 
 def _table(sizes: dict[str, int]) -> list[str]:
     rows = {**sizes, "total": sum(sizes.values())}
-    return [f"  {part:<22}{size / _MIB:12.1f} MiB" for part, size in rows.items()]
+    return [_row(part, size) for part, size in rows.items()]
+
+
+def _row(part: str, size: int) -> str:
+    return f"  {part:<22}{size / _MIB:12.1f} MiB"

@@ -8,10 +8,15 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from job_jax.buckets import JointMirror, mirror_of
+from job_jax.disk import describe_lack, used_bytes
 from job_jax.mesh import partition_spec
+from job_jax.workdir import WorkdirError
 from rlvr_jax.config import Config
 from rlvr_jax.run.lineage import Lineage
-from rlvr_jax.run.trainable import PolicyParts
+from rlvr_jax.run.setup import RunSetup
+from rlvr_jax.run.trainable import PolicyParts, abstract_trainable
+from rlvr_jax.run.workdir import Workdir
 from rlvr_jax.sampler import SamplerLayout
 
 
@@ -64,14 +69,15 @@ def disk_bytes(
 ) -> dict[str, int]:
     """Returns the bytes that a run writes at most, by folder of its workdir.
 
-    Checkpoints hold what is trained and both moments; `checkpoints/start` has the
+    Checkpoints hold what is trained and both moments, and a new one is written before
+    the oldest is removed; `checkpoints/start` has the
     parameters of `policy` that a run goes on from, with moments if they are taken
     along; `activations` are those that a probe is trained on, in bfloat16. Text files
     are small beside them.
     """
     moments = 2 * np.dtype(config.train.optimizer.moments_dtype).itemsize
     num_stages = bool(config.sft.steps) + bool(config.train.steps)
-    kept = num_stages * config.checkpoint.max_to_keep
+    kept = num_stages * config.checkpoint.max_to_keep + bool(num_stages)
     disk = {"checkpoints": kept * _saved_bytes(params.trained, moments=moments)}
     if lineage is not None:
         disk["checkpoints/start"] = _saved_bytes(
@@ -82,6 +88,25 @@ def disk_bytes(
         tokens = completions * config.model.max_seq_len
         disk["activations"] = 2 * tokens * config.model.hidden_size
     return disk
+
+
+def check_room(setup: RunSetup, workdir: Workdir, lineage: Lineage | None) -> None:
+    """Raises WorkdirError where the disk cannot hold the checkpoints still to come."""
+    if isinstance(mirror_of(workdir.path), JointMirror):
+        return  # they go past this disk
+    sizes = disk_bytes(
+        setup.config,
+        setup.abstract_params(),
+        abstract_trainable(setup),
+        lineage=lineage,
+    )
+    whole = sum(size for name, size in sizes.items() if name.startswith("checkpoints"))
+    needed = whole - used_bytes(workdir.checkpoints)
+    if lack := describe_lack(workdir.path, needed):
+        raise WorkdirError(
+            f"{lack} for checkpoints; make room, choose another --workdir, or keep "
+            f"fewer than checkpoint.max_to_keep={setup.config.checkpoint.max_to_keep}"
+        )
 
 
 def _saved_bytes(tree: Any, *, moments: int) -> int:

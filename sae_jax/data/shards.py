@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, Self
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from job_jax.disk import name_file
 from sae_jax.data.shard_index import (
     DTYPES,
     INDEX_FILE,
@@ -214,7 +215,8 @@ def write_shard(
     """Writes the columns of n tokens as a shard; returns its entry in the index."""
     name = f"shard_{number:05d}.bin"
     digest, size = hashlib.sha256(), 0
-    with (directory / name).open("wb") as file:
+    path = directory / name
+    with name_file(path), path.open("wb") as file:
         for column, (kind, _) in index.columns().items():
             data = np.ascontiguousarray(columns[column], dtype=kind)
             file.write(data.view(np.uint8).data)

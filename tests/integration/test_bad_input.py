@@ -11,6 +11,7 @@ import jax
 import pytest
 from command import ROOT, overrides, tiny
 
+from job_jax import disk
 from rlvr_jax import evaluate
 from rlvr_jax.main import main
 from sae_jax import io
@@ -319,3 +320,13 @@ def test_a_tracker_without_its_library_is_told_before_anything_is_made(
         "error: log.trackers: wandb is not installed; pip install 'rlvr_jax[wandb]'\n"
     )
     assert not (tmp_path / "run").exists()
+
+
+def test_a_disk_without_room_for_the_checkpoints_is_refused_before_any_step(
+    refusal, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(disk, "free_bytes", lambda path: 10_000)
+    message = refusal(tiny(tmp_path))
+    assert f"the disk of {tmp_path} has 0.0 MiB free" in message
+    assert "needed for checkpoints; make room, choose another --workdir" in message
+    assert not (tmp_path / "config.json").exists()

@@ -3,6 +3,7 @@
 import json
 import random
 import re
+import resource
 import shutil
 import signal
 
@@ -91,6 +92,25 @@ def test_a_flipped_bit_in_the_newest_checkpoint_costs_the_steps_since_the_one_be
     assert ended.code == 0, ended.err
     begins = f"from {earlier[-1]}" if earlier else "anew"  # the signal was fast
     assert f"the run goes on {begins}\n" in ended.err
+    assert outcome(tmp_path) == outcome(whole)
+
+
+def test_a_disk_that_takes_no_more_ends_in_a_line_and_costs_nothing(
+    command, whole, tmp_path
+):
+    """A limit on the size of files stands for it: no checkpoint can be written."""
+    limited = command.start(*tiny(tmp_path))
+    resource.prlimit(limited.pid, resource.RLIMIT_FSIZE, (10_000, 10_000))
+    _, err = limited.communicate()
+    assert limited.returncode == 1
+    *_, last = err.splitlines()
+    assert last == (
+        f"error: {tmp_path}/checkpoints/sft: File too large; allow larger files "
+        "(ulimit -f), then run the same command again"
+    )
+    assert "Traceback" not in err
+    ended = command.run(*tiny(tmp_path))
+    assert ended.code == 0, ended.err
     assert outcome(tmp_path) == outcome(whole)
 
 

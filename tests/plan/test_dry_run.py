@@ -1,6 +1,7 @@
 """The dry run: a plan for chips that are elsewhere, and what memory by part counts."""
 
 import dataclasses
+import shutil
 import subprocess
 import sys
 
@@ -107,10 +108,17 @@ def test_what_a_run_goes_on_from_is_on_its_disk(has_optimizer, copies):
     )
     text = describe(CONFIG, "v5e:2x2", lineage=lineage)
     sizes = parts(text)
-    # Two stages keep two checkpoints each, of parameters and two moments.
+    # Two stages keep two checkpoints each, of parameters and two moments, and one more
+    # is written before the oldest goes.
     assert sizes["checkpoints"] == pytest.approx(
-        2 * 2 * 3 / copies * sizes["checkpoints/start"], abs=0.6
+        5 * 3 / copies * sizes["checkpoints/start"], abs=0.6
     )
     assert sizes["checkpoints/start"] > 0
     assert f"goes on from {lineage}" in text
     assert "checkpoints/start" not in parts(describe(CONFIG, "v5e:2x2"))
+
+
+def test_what_is_free_on_the_disk_stands_below_what_is_written(tmp_path):
+    free = parts(describe(CONFIG, "v5e:2x2", workdir=tmp_path))["free there now"]
+    assert free == pytest.approx(shutil.disk_usage(tmp_path).free / 2**20, rel=0.2)
+    assert "free there now" not in parts(describe(CONFIG, "v5e:2x2"))

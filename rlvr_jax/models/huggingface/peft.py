@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from safetensors.numpy import save_file
 
+from job_jax.files import write_atomically
 from job_jax.schema import ConfigError
 from rlvr_jax.config import LoRAConfig
 from rlvr_jax.models import lora
@@ -33,9 +34,8 @@ def save_peft(
     if (directory / _WEIGHTS).exists():
         raise ConfigError(f"{directory} holds adapters already; give a new directory")
     directory.mkdir(parents=True, exist_ok=True)
-    save_file(
-        _peft_tensors(policy, config), directory / _WEIGHTS, metadata={"format": "pt"}
-    )
+    with write_atomically(directory / _WEIGHTS) as partial:
+        save_file(_peft_tensors(policy, config), partial, metadata={"format": "pt"})
     settings: dict[str, Any] = {
         "base_model_name_or_path": base,
         "bias": "none",

@@ -12,6 +12,7 @@ import numpy as np
 from flax import nnx
 from safetensors.numpy import save_file
 
+from job_jax.files import write_atomically
 from job_jax.schema import ConfigError
 from rlvr_jax.models.families import ParamMapping, load_family
 from rlvr_jax.models.huggingface.config import CONFIG, text_settings, to_hf_config
@@ -106,9 +107,8 @@ def _write_files(directory: Path, shards: list[list[_Tensor]]) -> None:
         if len(shards) == 1:
             name = f"{WEIGHTS}.safetensors"
         arrays = {tensor.name: tensor.to_hf() for tensor in shard}
-        unfinished = directory / f"{name}.tmp"
-        save_file(arrays, unfinished, metadata={"format": "pt"})
-        unfinished.replace(directory / name)
+        with write_atomically(directory / name) as partial:
+            save_file(arrays, partial, metadata={"format": "pt"})
         weight_map |= dict.fromkeys(arrays, name)
         total += sum(array.nbytes for array in arrays.values())
     if len(shards) > 1:

@@ -1,0 +1,93 @@
+"""What a full or failing disk is told by, before a write and after."""
+
+import errno
+import shutil
+
+import pytest
+
+from job_jax import disk
+from job_jax.command import run_command
+from job_jax.disk import describe_failure, describe_lack, name_file, used_bytes
+
+FULL = "No space left on device"
+
+
+def raising(error, cause=None):
+    with name_file("/runs/a/file"):
+        raise error from cause
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (OSError(errno.ENOSPC, FULL), None),
+        (
+            ValueError(f"RESOURCE_EXHAUSTED: Failed writing: /x: {FULL} [os_error]"),
+            None,
+        ),
+        (RuntimeError("a save has failed"), OSError(errno.ENOSPC, FULL, "/x")),
+    ],
+)
+def test_a_full_disk_is_told_with_the_file(error, cause):
+    with pytest.raises(OSError, match=FULL) as caught:
+        raising(error, cause)
+    assert caught.value.errno == errno.ENOSPC
+    assert caught.value.filename == "/runs/a/file"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, FULL, "/another"),
+        OSError(errno.ENOENT, "No such file or directory"),
+        ValueError("shapes differ"),
+        KeyboardInterrupt(),
+    ],
+)
+def test_what_names_a_file_or_is_no_trouble_of_a_disk_passes(error):
+    with pytest.raises(type(error)) as caught:
+        raising(error)
+    assert caught.value is error
+
+
+def test_the_line_says_what_where_how_much_is_free_and_what_to_do(
+    monkeypatch, tmp_path, capsys
+):
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(9, 8, 3 << 19)
+    )
+    file = tmp_path / "not" / "there"
+
+    def write():
+        with name_file(file):
+            raise OSError(errno.ENOSPC, FULL)
+
+    assert run_command(write, (OSError,)) == 1
+    assert capsys.readouterr().err == (
+        f"error: {file}: {FULL} (1.5 MiB free); make room, then run the same command "
+        "again\n"
+    )
+    read_only = OSError(errno.EROFS, "Read-only file system", str(file))
+    assert describe_failure(read_only) == (
+        f"{file}: Read-only file system; make its file system writable, then run the "
+        "same command again"
+    )
+    other = FileNotFoundError(errno.ENOENT, "No such file", "a")
+    assert describe_failure(other) == str(other)
+
+
+def test_room_is_lacking_from_the_first_byte_on(monkeypatch, tmp_path):
+    monkeypatch.setattr(disk, "free_bytes", lambda path: 3 << 20)
+    assert describe_lack(tmp_path, 3 << 20) is None
+    assert describe_lack(tmp_path, (3 << 20) + 1) == (
+        f"the disk of {tmp_path} has 3.0 MiB free, and 3.0 MiB are needed"
+    )
+
+
+def test_what_files_take_is_counted_at_any_depth(tmp_path):
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "one").write_bytes(bytes(5))
+    (tmp_path / "a" / "b" / "two").write_bytes(bytes(7))
+    assert used_bytes(tmp_path) == 12
+    assert used_bytes(tmp_path / "a" / "one") == 5
+    assert used_bytes(tmp_path / "nowhere") == 0
