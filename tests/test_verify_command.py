@@ -48,7 +48,7 @@ LINES = [
         "unverified",
         "line 12: 'gold' is neither text nor a number",
     ),
-    (_item(_SLOW), "unverified", "time limit 1 s"),
+    (_item(_SLOW), "incorrect", "time limit 1 s"),
     ('{"x": NaN}', "unverified", "line 14: not JSON (NaN is none of its numbers)"),
     ("[" * 100_000, "unverified", None),
     (_item("#### 5"), "correct", ""),

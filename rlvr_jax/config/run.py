@@ -91,7 +91,10 @@ class VerifierConfig(ConfigSection):
     """How completions are graded: mathematics and programs in worker processes."""
 
     workers: PositiveInt = 2
-    timeout_s: PositiveFloat = 5.0  # per item; over it the verdict is `unverified`
+    timeout_s: PositiveFloat = 5.0  # per item; mathematics over it is incorrect
+    overdue_s: PositiveFloat = (
+        60.0  # a batch's, for answers over timeout_s; then untried
+    )
     concurrency: PositiveInt = 32  # items at a time of a verifier's `async def grade`
     code_cpu_s: PositiveInt = (
         2  # of a program; over it, or 5 times the clock: incorrect

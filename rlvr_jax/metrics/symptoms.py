@@ -249,9 +249,11 @@ def _unverified(recent: Sequence[StepMetrics]) -> Findings:
         step_mean(recent, f"verdict/{s}") or 0.0
         for s in ("correct", "incorrect", "unverified")
     ]
-    if sum(means) == 0 or means[2] / sum(means) <= _MAX_UNVERIFIED:
-        return
     late, failed = _failures(recent, "verdict/time_limit", "verdict/failed")
+    if sum(means) == 0:
+        return
+    if max(means[2] / sum(means), late + failed) <= _MAX_UNVERIFIED:
+        return
     yield (
         "unverified",
         f"{percent(means[2] / sum(means))} of completions could not be "

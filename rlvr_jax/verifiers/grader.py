@@ -34,7 +34,7 @@ class Grader(Closing):
 
     def __init__(self, config: VerifierConfig, judge: JudgeConfig = JudgeConfig()):
         self.judge = JudgeVerifier(judge)
-        self._pool = MathVerifier(config.workers, config.timeout_s)
+        self._pool = MathVerifier(config.workers, config.timeout_s, config.overdue_s)
         self.code = Code(config)
         self._limits = CallLimits(
             timeout_s=config.timeout_s, concurrency=config.concurrency

@@ -2,16 +2,21 @@
 
 Sympy can take forever on one expression, inside a single C call that no signal
 interrupts, so the limit is kept from outside: a worker that runs over it is killed and
-replaced, its item is `unverified`, and the other items do not notice. How an answer is
+replaced, and the other items do not notice. The answer is incorrect, as one that cannot
+be parsed is: unverified it would earn its group's mean, and a policy would learn to
+write it. A mere number is unverified: there the machine stood still. How an answer is
 read is stated in `math_worker`.
 """
 
 import collections
 import dataclasses
+import hashlib
 import json
+import math
 import os
 import re
 import selectors
+import signal
 import socket
 import subprocess
 import sys
@@ -39,6 +44,7 @@ _MAX_CHARACTERS = 16_384
 # Items a worker holds: one in work and one waiting, so that it never idles between two.
 _MAX_QUEUED = 2
 _START_LIMIT_S = 60.0  # importing sympy takes a second; more on a crowded machine
+_MAX_REMEMBERED = 100_000  # answers that have ended a worker
 _MAX_FAILED_STARTS = 3  # in a row; then the installation is at fault
 _WORKER_SCRIPT = Path(__file__).with_name("math_worker.py")
 _REPOSITORY = Path(__file__).parents[
@@ -64,12 +70,21 @@ Items = Sequence[Item] | Sequence[tuple[str, str]]  # a pair is an Item of the d
 
 
 class _Batch:
-    """The items of one call: those that wait, and the verdicts on others."""
+    """The items of one call: those that wait, and the verdicts on others.
 
-    def __init__(self, items: Items):
+    `ended` holds the verdicts on answers that have ended a worker, in this call or one
+    before, and `budget_s` is the time that answers over their limit may take together.
+    A policy that writes one slow answer writes it G times, and again at the next step.
+    """
+
+    def __init__(self, items: Items, ended: dict[bytes, Verdict], *, budget_s: float):
         self.items = items
         self.queue = collections.deque(range(len(items)))
         self.verdicts: dict[int, Verdict] = {}
+        self._ended = ended
+        self._budget_s = self.left_s = budget_s
+
+        self._settle_untried()
 
     def next_request(self) -> tuple[int, bytes]:
         """Takes the first item that waits; returns its index and a worker's request."""
@@ -78,26 +93,51 @@ class _Batch:
         request = json.dumps([gold, _truncate_answer(answer), *how])
         return index, request.encode() + b"\n"
 
-    def settle_repeats(self, index: int, verdict: Verdict) -> None:
-        """Gives a verdict to the items that wait with the gold and answer of another.
+    def settle_ended(self, index: int, verdict: Verdict) -> None:
+        """Writes down the verdict on an item that has ended its worker.
 
-        A policy that writes one slow answer writes it G times: it costs one time limit.
-        For a mere number this does nothing: there the machine stood still.
+        A mere number is `unverified`, and may be tried again: the machine stood still.
         """
         stated = self._read(index)
-        if parse_decimal(strip_delimiters(stated)) is not None:
+        if _is_number(stated):
+            verdict = dataclasses.replace(verdict, status="unverified")
+        else:
+            self._ended[self._digest(index, stated)] = verdict
+            if len(self._ended) > _MAX_REMEMBERED:
+                del self._ended[next(iter(self._ended))]
+        self.verdicts[index] = verdict
+        self._settle_untried()
+
+    def _settle_untried(self) -> None:
+        """Gives a verdict to the items that wait and are not to be tried."""
+        if not self._ended:
             return
-        for other in list(self.queue):
-            same_gold = self.items[other][0] == self.items[index][0]
-            if same_gold and self._read(other) == stated:
-                self.queue.remove(other)
-                self.verdicts[other] = verdict
+        waiting = list(self.queue)
+        self.queue.clear()
+        for index in waiting:
+            if verdict := self._judge_untried(index):
+                self.verdicts[index] = verdict
+            else:
+                self.queue.append(index)
+
+    def _judge_untried(self, index: int) -> Verdict | None:
+        stated = self._read(index)
+        if before := self._ended.get(self._digest(index, stated)):
+            return before
+        if self.left_s > 0 or _is_number(stated):
+            return None
+        reason = f"answers of its batch took {self._budget_s:g} s over the time limit"
+        return Verdict(status="unverified", reason=reason, failure="time_limit")
 
     def _read(self, index: int) -> str:
         item = Item(*self.items[index])
         return math_worker.read_answer(
             _truncate_answer(item.answer), item.answer_format
         )
+
+    def _digest(self, index: int, stated: str) -> bytes:
+        text = json.dumps([self.items[index][0], stated])
+        return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
 class _Worker:
@@ -172,9 +212,11 @@ class MathVerifier(Closing):
     any thread and take turns.
     """
 
-    def __init__(self, workers: int, timeout_s: float):
+    def __init__(self, workers: int, timeout_s: float, overdue_s: float = math.inf):
         self._size = workers
         self._timeout_s = timeout_s
+        self._overdue_s = overdue_s
+        self._ended: dict[bytes, Verdict] = {}
         self._workers: list[_Worker] = []
         self._failed_starts = 0
         self._lock = threading.Lock()
@@ -196,7 +238,7 @@ class MathVerifier(Closing):
         The verifier serves nobody else until the iterator is exhausted or closed.
         """
         with self._lock:
-            batch = _Batch(items)
+            batch = _Batch(items, self._ended, budget_s=self._overdue_s)
             try:
                 for index in range(len(items)):
                     while index not in batch.verdicts:
@@ -251,15 +293,24 @@ class MathVerifier(Closing):
     def _replace(
         self, worker: _Worker, reason: str, batch: _Batch, *, failure: Failure
     ) -> None:
-        """Drops a worker: the item in work is `unverified`, the others queue again."""
+        """Drops a worker: the item in work has its verdict, the others queue again.
+
+        A worker that was killed from outside is not the answer's doing.
+        """
         exit_code = self._remove(worker)
         in_work = worker.items.popleft() if worker.ready else None
         batch.queue.extendleft(reversed(worker.items))
         if in_work is not None:
-            verdict = Verdict(status="unverified", reason=reason, failure=failure)
-            batch.verdicts[in_work] = verdict
             if failure == "time_limit":
-                batch.settle_repeats(in_work, verdict)
+                batch.left_s -= self._timeout_s / self._size
+            was_killed = failure == "error" and exit_code == -signal.SIGKILL
+            verdict = Verdict(status="incorrect", reason=reason, failure=failure)
+            if was_killed:
+                batch.verdicts[in_work] = dataclasses.replace(
+                    verdict, status="unverified"
+                )
+            else:
+                batch.settle_ended(in_work, verdict)
         else:
             self._failed_starts += 1
             if self._failed_starts >= _MAX_FAILED_STARTS:
@@ -272,6 +323,11 @@ class MathVerifier(Closing):
         """Returns the exit code of a worker that is now stopped and forgotten."""
         self._workers.remove(worker)
         return worker.stop()
+
+
+def _is_number(stated: str) -> bool:
+    """Returns whether an answer is a mere number, which takes no time."""
+    return parse_decimal(strip_delimiters(stated)) is not None
 
 
 def _truncate_answer(answer: str) -> str:

@@ -238,10 +238,18 @@ def _write_numbers_alike(gold: str, answer: str) -> tuple[str, str]:
 
 
 def _grade_safely(item: list[str]) -> tuple[str, str, str | None]:
-    """Returns `grade`'s verdict, or `unverified` where the mathematics raised."""
+    """Returns `grade`'s verdict; where the mathematics raised, `incorrect`.
+
+    If it raises at the gold alone, nothing can be told of any answer: `unverified`.
+    """
     try:
         return grade(*item)
     except Exception as error:
+        gold, _, *how = item
+        with contextlib.suppress(Exception):
+            status, *_ = grade(gold, "", *how)
+            if status == "incorrect":
+                return status, f"{type(error).__name__} while judging", None
         return "unverified", f"{type(error).__name__} while judging", None
 
 

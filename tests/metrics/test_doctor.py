@@ -25,6 +25,7 @@ HEALTHY = {
     "verdict/correct": 0.5,
     "verdict/incorrect": 0.5,
     "verdict/unverified": 0.0,
+    "verdict/time_limit": 0.0,
     "behavior/repetition": 0.01,
     "behavior/bare_answer": 0.05,
     "behavior/skipped_steps": 0.05,
@@ -95,6 +96,7 @@ def test_healthy_run_raises_nothing():
             "unverified",
             31,
         ),
+        ({"verdict/time_limit": 0.6}, "unverified", 31),
         # A fifth of a window's completions, in 6 of 20 steps: 6 %, 5 steps are 5 %.
         ({"reward_time_limit/a:b": 0.2}, "unscored_a:b", 35),
         ({"reward_failed/judge": 0.2}, "unscored_judge", 35),
