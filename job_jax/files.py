@@ -36,6 +36,50 @@ def write_atomically(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
         raise
 
 
+class DamagedFileError(OSError):
+    """A file that is not what was written. The message names it and the mend."""
+
+
+@contextlib.contextmanager
+def write_with_digest(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
+    """Writes as `write_atomically`, and the file's SHA-256 beside it.
+
+    PATH.sha256 is what `sha256sum --check` reads. A process killed between the two
+    leaves the file alone, which is then read as it is.
+    """
+    target = pathlib.Path(path)
+    _digest_file(target).unlink(missing_ok=True)
+    with write_atomically(target) as partial:
+        yield partial
+    with write_atomically(_digest_file(target)) as partial:
+        hexadecimal = digest_of(target).partition(":")[2]
+        partial.write_text(f"{hexadecimal}  {target.name}\n")
+
+
+def check_digest(path: str | os.PathLike[str]) -> None:
+    """Raises DamagedFileError where a file is not what `write_with_digest` wrote."""
+    target = pathlib.Path(path)
+    recorded = _digest_file(target)
+    if recorded.is_file() and recorded.read_bytes().split()[:1] != [
+        digest_of(target).partition(":")[2].encode()
+    ]:
+        raise DamagedFileError(
+            f"{target} is damaged: {recorded.name} tells of another file. Get it again "
+            "(a run makes it again where both are missing); if you have changed it, "
+            f"remove {recorded.name}"
+        )
+
+
+def remove_with_digest(path: pathlib.Path) -> None:
+    """Removes a file and its digest, if they are there."""
+    _digest_file(path).unlink(missing_ok=True)
+    path.unlink(missing_ok=True)
+
+
+def _digest_file(path: pathlib.Path) -> pathlib.Path:
+    return path.with_name(f"{path.name}.sha256")
+
+
 def write_json(path: str | os.PathLike[str], value: Any) -> None:
     """Writes `value` as JSON over what `path` held, whole or not at all."""
     with write_atomically(path) as partial:

@@ -40,7 +40,7 @@ ENV_VARS = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 # others some seconds later.
 _HEARTBEAT_S = 30
 _NO_TIMEOUT_MS = 1_000_000_000
-_EXIT_GRACE_S = 5.0
+_EXIT_GRACE_S = 15.0  # for the others to read the cause, on a crowded machine too
 _FAILURE_KEY, _EXITED_KEY = "rlvr/cause", "rlvr/left/"
 
 _turn_counter = itertools.count()

@@ -134,7 +134,7 @@ class PairsConfig(ConfigSection):
 
     path: str = ""  # a directory of activation shards; "": synthetic data
     beside: tuple[str, ...] = ()  # the same texts at other checkpoints: a crosscoder
-    verify: bool = False  # read every shard and check its SHA-256 before training
+    verify: bool = True  # read every shard and check its SHA-256 before training
     buffer_tokens: NonNegativeInt = 0  # shuffled at a time, of data of any size; 0: all
     batch_size: PositiveInt = 4096  # pairs a step, over all devices
     positive: Literal["previous", "random"] = "previous"  # random: an earlier token

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from job_jax.files import DamagedFileError
 from sae_jax.formats import (
     dictionary_learning,
     gemma_scope,
@@ -61,10 +62,24 @@ def load(path: str | os.PathLike[str]) -> TSAE:
 
 
 def load_record(path: str | os.PathLike[str]) -> SAERecord:
-    """Returns the autoencoder with its metadata and the name of its format."""
+    """Returns the autoencoder with its metadata and the name of its format.
+
+    Raises FormatError as `load` does and where files are damaged, and DamagedFileError
+    where they are not what `save` wrote.
+    """
     path = Path(path)
-    if path.is_file():
-        return _read_file(path)
+    try:
+        return _read_file(path) if path.is_file() else _read_directory(path)
+    except (FormatError, DamagedFileError):
+        raise
+    except Exception as error:  # a damaged file raises nearly anything
+        raise FormatError(
+            f"{path} is damaged, or of a kind that is not read "
+            f"({type(error).__name__}: {error!s:.200})"
+        ) from error
+
+
+def _read_directory(path: Path) -> SAERecord:
     if not path.is_dir():
         raise FormatError(f"no autoencoder at {path}: there is no such directory")
     for file, read in (

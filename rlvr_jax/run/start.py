@@ -11,6 +11,7 @@ import jax
 from job_jax.checkpoint import CheckpointMismatchError, StageCheckpoints
 from job_jax.command import load_config
 from job_jax.config import CheckpointConfig
+from job_jax.files import check_digest, write_with_digest
 from job_jax.processes import is_primary
 from rlvr_jax.config import Config
 from rlvr_jax.learn.objectives import supervised_objective
@@ -26,7 +27,10 @@ from rlvr_jax.run.workdir import START, TOKENIZER_FILE, Workdir
 def copy_tokenizer(config: Config, workdir: Workdir, lineage: Lineage) -> None:
     """Copies a tokenizer that the other run trained, unless it has been."""
     if config.tokenizer.trained_in_run and is_primary() and not workdir.has_config:
-        shutil.copy(lineage.directory / TOKENIZER_FILE, workdir.tokenizer_path)
+        source = lineage.directory / TOKENIZER_FILE
+        check_digest(source)
+        with write_with_digest(workdir.tokenizer_path) as partial:
+            shutil.copy(source, partial)
 
 
 def copy_start(setup: RunSetup, workdir: Workdir, lineage: Lineage) -> None:

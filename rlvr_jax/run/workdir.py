@@ -10,7 +10,14 @@ from typing import Any
 import numpy as np
 
 import job_jax.workdir
-from job_jax.files import latest_step, write_atomically, write_json
+from job_jax.files import (
+    check_digest,
+    latest_step,
+    remove_with_digest,
+    write_atomically,
+    write_json,
+    write_with_digest,
+)
 from job_jax.processes import is_primary
 from job_jax.schema import ConfigSection
 from job_jax.workdir import SUMMARY_FILE, WorkdirError
@@ -84,7 +91,7 @@ class Workdir(job_jax.workdir.Workdir):
     def _prepare(self, *args: Any) -> None:
         super()._prepare(*args)
         if not self.has_config:
-            self.tokenizer_path.unlink(missing_ok=True)
+            remove_with_digest(self.tokenizer_path)
             self.remove_checkpoints(START)
 
     def mend_of_other_config(self) -> str:
@@ -138,17 +145,21 @@ class Workdir(job_jax.workdir.Workdir):
         if not is_primary():
             return
         with (
-            write_atomically(self.path / DIFFICULTY_FILE) as partial,
+            write_with_digest(self.path / DIFFICULTY_FILE) as partial,
             partial.open("w", encoding="utf-8") as file,
         ):
             for row in rows:
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
     def read_difficulty(self) -> list[dict[str, Any]]:
-        """Returns the lines of difficulty.jsonl; none before it was written."""
+        """Returns the lines of difficulty.jsonl; none before it was written.
+
+        Raises DamagedFileError.
+        """
         file = self.path / DIFFICULTY_FILE
         if not file.exists():
             return []
+        check_digest(file)
         with file.open(encoding="utf-8") as lines:
             return [json.loads(line) for line in lines]
 

@@ -236,7 +236,7 @@ def _read_json(path: Path) -> dict[str, Any]:
         return {}
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not JSON ({error})") from error
     if not isinstance(value, dict):
         raise ConfigError(f"{path} holds no JSON object")

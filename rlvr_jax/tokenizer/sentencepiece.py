@@ -8,6 +8,7 @@ from pathlib import Path
 
 import sentencepiece
 
+from job_jax.files import check_digest, write_with_digest
 from job_jax.schema import ConfigError
 from rlvr_jax.tokenizer.base import PAD_ID
 
@@ -27,7 +28,11 @@ class SentencePieceTokenizer:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, stop: tuple[str, ...] = ()):
-        """Raises ConfigError if the file is no model or lacks an end-of-sequence."""
+        """Raises ConfigError if the file is no model or lacks an end-of-sequence.
+
+        And DamagedFileError, if it was trained here and is not what was written.
+        """
+        check_digest(path)
         try:
             self._processor = sentencepiece.SentencePieceProcessor(
                 model_proto=Path(path).read_bytes()
@@ -88,9 +93,8 @@ class SentencePieceTokenizer:
             )
         except RuntimeError as error:
             raise ConfigError(_training_hint(str(error), vocab_size)) from error
-        unfinished = Path(f"{os.fspath(path)}.tmp")
-        unfinished.write_bytes(model.getvalue())
-        unfinished.replace(path)
+        with write_with_digest(path) as partial:
+            partial.write_bytes(model.getvalue())
         return cls(path)
 
     def encode(self, text: str) -> list[int]:

@@ -147,7 +147,7 @@ def read_index(directory: pathlib.Path) -> ShardIndex:
         index = ShardIndex(
             **{**values, **{name: tuple(values[name]) for name in names}}
         )
-    except (KeyError, TypeError, json.JSONDecodeError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise ShardError(f"{path} is not an index of {FORMAT!r}: {error}") from error
     check_names(index)
     return index

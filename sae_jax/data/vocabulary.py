@@ -27,7 +27,7 @@ def read_vocabulary(
         texts = [""] * (max(tokens.values()) + 1)
         for text, i in tokens.items():
             texts[i] = text
-    except (AttributeError, OSError, TypeError, ValueError) as error:
+    except (AttributeError, OSError, TypeError, ValueError, RecursionError) as error:
         raise ShardError(
             f"{path}: not a JSON object from tokens to their ids ({error})"
         ) from error

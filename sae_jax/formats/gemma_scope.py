@@ -32,6 +32,7 @@ NPZ_FILE = "params.npz"
 SAFETENSORS_FILE = "params.safetensors"
 CONFIG_FILE = "config.json"
 _TENSORS = ("W_enc", "b_enc", "W_dec", "b_dec", "threshold")
+_MAX_UNPACKED = 16  # times a file's size; float32 of weights: below 2
 _SITES = {  # how the second release names a layer's outputs, and we
     "output": "hook_resid_post",
     "post_feedforward_layernorm.output": "hook_mlp_out",
@@ -68,10 +69,22 @@ def _read_tensors(path: Path) -> Tensors:
     if path.suffix != ".npz":
         return read_safetensors(path)
     try:
+        _check_sizes(path)
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise FormatError(f"{path}: {error}") from error
+
+
+def _check_sizes(path: Path) -> None:
+    """Raises FormatError where an archive would unpack to very much more than it is."""
+    with zipfile.ZipFile(path) as archive:
+        unpacked = sum(entry.file_size for entry in archive.infolist())
+    if unpacked > _MAX_UNPACKED * path.stat().st_size:
+        raise FormatError(
+            f"{path} would unpack to {unpacked} bytes, over {_MAX_UNPACKED} times its "
+            "size; no weights do"
+        )
 
 
 def _check_is_autoencoder(path: Path, config: Mapping[str, Any]) -> None:

@@ -51,7 +51,8 @@ def build_tsae(
     difference goes into the encoder's bias, b_enc + b_dec W_enc, in float64: equal up
     to one rounding.
 
-    Raises FormatError, naming the tensor, where the shapes do not fit.
+    Raises FormatError, naming the tensor, where the shapes do not fit, or a number is
+    not finite: every loss would be NaN. A threshold may be infinite.
     """
     if encoder.ndim != 2:
         raise FormatError(f"{path}: the encoder has shape {list(encoder.shape)}")
@@ -69,6 +70,15 @@ def build_tsae(
                 f"{path}: {name} has shape {list(tensor.shape)}; with an encoder of "
                 f"{width} x {latents} it must be {list(shape)}"
             )
+    for name, tensor in (
+        ("the encoder", encoder),
+        ("the encoder's bias", encoder_bias),
+        ("the decoder", decoder),
+        ("the decoder's bias", decoder_bias),
+        ("the threshold", np.minimum(threshold, 0)),
+    ):
+        if not np.isfinite(tensor.astype(np.float32)).all():
+            raise FormatError(f"{path}: {name} holds numbers that are not finite")
     if group_sizes and sum(group_sizes) != latents:
         raise FormatError(
             f"{path}: group_sizes {list(group_sizes)} add up to {sum(group_sizes)}, "

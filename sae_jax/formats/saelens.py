@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
+from job_jax.files import check_digest, write_with_digest
 from sae_jax.formats.files import read_json, read_safetensors
 from sae_jax.formats.record import FormatError, SAERecord, build_tsae, require_tensors
 from sae_jax.formats.saelens_options import fold_options, upgrade_config
@@ -87,24 +88,29 @@ def write(
         config |= {"rescale_acts_by_decoder_norm": False}
         del tensors["threshold"]
     directory.mkdir(parents=True, exist_ok=True)
-    save_file(
-        {name: np.ascontiguousarray(t, np.float32) for name, t in tensors.items()},
-        directory / WEIGHTS_FILE,
-    )
+    with write_with_digest(directory / WEIGHTS_FILE) as partial:
+        save_file(
+            {name: np.ascontiguousarray(t, np.float32) for name, t in tensors.items()},
+            partial,
+        )
     if firing_rate is not None:
         sparsity_Z = np.log10(np.maximum(firing_rate, _MIN_FIRING_RATE))
         save_file(
             {"sparsity": sparsity_Z.astype(np.float32)}, directory / SPARSITY_FILE
         )
     text = json.dumps(config, indent=2, allow_nan=False)
-    (directory / CONFIG_FILE).write_text(text + "\n")
+    with write_with_digest(directory / CONFIG_FILE) as partial:
+        partial.write_text(text + "\n")
 
 
 def read(directory: Path) -> SAERecord:
     """Returns the autoencoder of a SAELens directory; our own comes back bit for bit.
 
-    Raises FormatError for an architecture or an option that a TSAE cannot express.
+    Raises FormatError for an architecture or an option that a TSAE cannot express, and
+    DamagedFileError where a file is not what `write` wrote.
     """
+    for name in (CONFIG_FILE, WEIGHTS_FILE):
+        check_digest(directory / name)
     path = directory / CONFIG_FILE
     config = upgrade_config(read_json(path))
     architecture = config["architecture"]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import random
 import subprocess
 import sys
 
@@ -10,10 +11,11 @@ import pytest
 import job_jax.workdir
 from job_jax.config import CheckpointConfig, MeshConfig
 from job_jax.config_io import override, to_json
+from job_jax.files import DamagedFileError
 from job_jax.workdir import LOCK_FILE, WorkdirError
 from rlvr_jax.analysis.workdir import read_run
 from rlvr_jax.config import Config, JudgeConfig, LogConfig
-from rlvr_jax.run.workdir import Workdir
+from rlvr_jax.run.workdir import DIFFICULTY_FILE, Workdir
 
 CONFIG = Config()
 ROWS = [{"prompt": "1 + 1", "completion": "zwei é", "reward": 1.0}] * 3
@@ -284,3 +286,17 @@ def test_a_workdir_that_was_let_go_is_free_in_the_same_process(tmp_path):
     with workdir.mirrored():
         assert (tmp_path / LOCK_FILE).is_file()
     assert not (tmp_path / LOCK_FILE).exists()
+
+
+def test_200_flipped_bits_of_the_difficulties_are_200_found(workdir):
+    rows = [{"id": f"problem {n}", "mean": n / 50} for n in range(50)]
+    workdir.write_difficulty(rows)
+    assert workdir.read_difficulty() == rows
+    file = workdir.path / DIFFICULTY_FILE
+    content = file.read_bytes()
+    for bit in random.Random(0).sample(range(8 * len(content)), 200):
+        flipped = bytearray(content)
+        flipped[bit // 8] ^= 1 << bit % 8
+        file.write_bytes(flipped)
+        with pytest.raises(DamagedFileError, match=r"difficulty\.jsonl is damaged"):
+            workdir.read_difficulty()

@@ -1,10 +1,12 @@
 """Text to ids and back, without loss."""
 
+import random
 import re
 from pathlib import Path
 
 import pytest
 
+from job_jax.files import DamagedFileError
 from job_jax.schema import ConfigError
 from rlvr_jax.tasks import RecordConfig
 from rlvr_jax.tasks.records.files import load_file_source
@@ -97,3 +99,15 @@ def test_gsm8k_fits_512_pieces_and_comes_back_unchanged(tmp_path):
     assert [tokenizer.decode(row) for row in ids] == solutions
     # Pieces, not bytes: fewer than two thirds as many tokens as characters.
     assert sum(map(len, ids)) < sum(map(len, solutions)) * 2 / 3
+
+
+def test_200_flipped_bits_of_a_trained_model_are_200_found(tmp_path):
+    path = tmp_path / "tokenizer.model"
+    SentencePieceTokenizer.train(TEXTS, vocab_size=300, path=path)
+    content = path.read_bytes()
+    for bit in random.Random(0).sample(range(8 * len(content)), 200):
+        flipped = bytearray(content)
+        flipped[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(flipped)
+        with pytest.raises(DamagedFileError, match=r"tokenizer\.model is damaged"):
+            SentencePieceTokenizer(path)

@@ -45,7 +45,7 @@ def read_json(path: Path) -> dict[str, Any]:
         )
     try:
         value = json.loads(path.read_text())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not JSON ({error})") from error
     if not isinstance(value, dict):
         raise ConfigError(f"{path} holds no JSON object")
