@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from hostile import hostile_answers
 
+from benchmarks.storm.hostile import hostile_answers
 from rlvr_jax.types import Problem
 from rlvr_jax.verifiers import answers, math, math_worker
 from rlvr_jax.verifiers.base import get_verifier

@@ -1,0 +1,1 @@
+"""Faults by a seeded schedule, and what they cost: `python -m benchmarks.storm`."""

@@ -1,0 +1,136 @@
+"""What happens to a run: killed, its disk full. Each returns what it was met in."""
+
+import contextlib
+import dataclasses
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from benchmarks.storm.job import Job
+from job_jax.disk import free_bytes
+
+_POLL_S = 0.002
+_ROOM = "64m"  # of a disk in memory
+_MAX_SLACK_KIB = 300  # that a disk has left when it is about to be full
+FINISHED = "finished"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Struck:
+    """How a run ended that a fault befell.
+
+    `place` is the first word of its last line of progress ("train"), FINISHED if the
+    fault came too late. `fault` is "" where it ended as it should.
+    """
+
+    place: str
+    fault: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Site:
+    """Where one run is struck. `seconds` are what it takes undisturbed."""
+
+    job: Job
+    workdir: Path
+    said: Path
+    seconds: float
+    rng: random.Random
+
+    def random_delay(self) -> float:
+        """Returns a time from when the first step is near; a resumed run is shorter."""
+        return self.rng.uniform(0.3, 0.8) * self.seconds
+
+
+def kill(site: Site) -> Struck:
+    """SIGKILL at a random instant; every second one as a checkpoint is written."""
+    process = site.job.start(site.workdir, site.said)
+    deadline = time.monotonic() + site.random_delay()
+    if site.rng.random() < 0.5:
+        seen = _partial_checkpoints(site.workdir)
+        _wait(process, deadline, lambda: _partial_checkpoints(site.workdir) - seen)
+        time.sleep(site.rng.uniform(0, 0.1))
+    else:
+        _wait(process, deadline, lambda: False)
+    process.send_signal(signal.SIGKILL)
+    code = process.wait()
+    if code == -signal.SIGKILL:
+        return Struck(place=_place(site.said))
+    if code == 0:
+        return Struck(place=FINISHED)
+    return Struck(place=_place(site.said), fault=f"exit code {code}: {site.said}")
+
+
+def fill_disk(site: Site) -> Struck:
+    """From a random instant on next to nothing can be written.
+
+    It must end with exit code 1, or 2 before it begins, and one line that names a file.
+    """
+    process = site.job.start(site.workdir, site.said)
+    _wait(process, time.monotonic() + site.random_delay(), lambda: False)
+    slack = site.rng.randrange(0, _MAX_SLACK_KIB) << 10
+    ballast = site.workdir.parent / "ballast"
+    with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
+        file.write(bytes(max(0, free_bytes(ballast) - slack)))
+    code = process.wait()
+    ballast.unlink(missing_ok=True)
+    if code == 0:
+        return Struck(place=FINISHED)
+    text = site.said.read_text()
+    *_, last = text.splitlines() or [""]
+    is_told = last.startswith("error: ") and "Traceback" not in text
+    fault = "" if code in (1, 2) and is_told else f"exit code {code}: {site.said}"
+    return Struck(place=_place(site.said), fault=fault)
+
+
+def can_fill_disks(directory: Path) -> bool:
+    """Returns whether this user may mount a disk in memory."""
+    try:
+        with mounted(directory):
+            return True
+    except (OSError, subprocess.CalledProcessError):
+        return False
+
+
+@contextlib.contextmanager
+def mounted(directory: Path) -> Iterator[Path]:
+    """Yields the directory as a small disk in memory."""
+    directory.mkdir(exist_ok=True)
+    command = ["mount", "-t", "tmpfs", "-o", f"size={_ROOM}", "storm", str(directory)]
+    subprocess.run(command, check=True, capture_output=True)
+    try:
+        yield directory
+    finally:
+        subprocess.run(["umount", "--lazy", str(directory)], check=False)
+
+
+def _wait(
+    process: subprocess.Popen[bytes], deadline: float, happened: Callable[[], object]
+) -> None:
+    while process.poll() is None and time.monotonic() < deadline and not happened():
+        time.sleep(_POLL_S)
+
+
+def _partial_checkpoints(workdir: Path) -> set[str]:
+    """Returns the checkpoints that are being written."""
+    folder = workdir / "checkpoints"
+    if not folder.is_dir():
+        return set()
+    return {
+        f"{stage.name}/{step.name}"
+        for stage in os.scandir(folder)
+        for step in os.scandir(stage.path)
+        if "tmp" in step.name
+    }
+
+
+def _place(said: Path) -> str:
+    """Returns the stage that the last line of progress tells of."""
+    words = [line.split(maxsplit=1)[:1] for line in said.read_text().splitlines()]
+    known = ("sft", "difficulty", "probe:", "tsae", "train", "eval")
+    seen = [word[0] for word in words if word and word[0] in known]
+    return seen[-1].strip(":") if seen else "start"

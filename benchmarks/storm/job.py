@@ -1,0 +1,104 @@
+"""The run that the storm strikes: every stage of a recipe, in seconds."""
+
+import dataclasses
+import gzip
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).parents[2]
+_COMMAND = (
+    *(sys.executable, "-m", "rlvr_jax.main", f"--config={ROOT}/configs/smoke.py"),
+    "--config.model.num_layers=1",
+    "--config.model.hidden_size=16",
+    "--config.model.intermediate_size=16",
+    "--config.model.num_heads=1",
+    "--config.model.num_kv_heads=1",
+    "--config.sft.steps=12",
+    "--config.sft.batch_size=16",
+    "--config.difficulty.num_samples=2",
+    "--config.difficulty.pool_size=32",
+    "--config.train.steps=8",
+    # Groups that are all wrong get different rewards by it: else nothing is learned.
+    "--config.train.overlong_buffer=24",
+    "--config.eval.every=3",
+    "--config.eval.num_problems=8",
+    "--config.eval.batch_size=8",
+    "--config.probe.name=sae",
+    "--config.probe.num_problems=10",
+    "--config.probe.num_reference_texts=8",
+    "--config.probe.log_every=2",
+    "--config.probe.measure_overhead=False",
+    "--config.probe.sae.architecture.latents=48",
+    "--config.probe.sae.architecture.k=4",
+    "--config.probe.sae.batch_size=32",
+    "--config.probe.sae.optimizer.warmup_steps=2",
+    "--config.probe.sae.train.steps=12",
+    "--config.probe.sae.train.threshold_start_step=2",
+    "--config.probe.sae.train.threshold_decay=0.5",
+    "--config.probe.features.method=list",
+    "--config.probe.features.latents=1,2,40",
+    "--config.checkpoint.every=2",
+    "--config.log.rollouts_every=1",
+    "--config.log.progress_every=1",
+)
+# Of summary.json, what a seed decides.
+_KEPT = ("params_sha256", "eval", "verdicts", "alarms", "difficulty", "params")
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """Runs of one command, which share a folder of compiled programs."""
+
+    programs: Path
+
+    def start(self, workdir: Path, said: Path) -> subprocess.Popen[bytes]:
+        """Starts the run, or lets it go on; what it says goes to the file `said`."""
+        with said.open("wb") as file:
+            return subprocess.Popen(
+                [*_COMMAND, f"--workdir={workdir}"],
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=file,
+                env=os.environ
+                | {
+                    "JAX_COMPILATION_CACHE_DIR": str(self.programs),
+                    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+                    "PYTHONHASHSEED": "0",
+                },
+            )
+
+
+def read_outcome(workdir: Path) -> Mapping[str, Any]:
+    """Returns all that a seed decides: parameters, metrics, completions, features."""
+    summary = json.loads((workdir / "summary.json").read_text())
+    lines = (workdir / "metrics.jsonl").read_text().splitlines()
+    return {
+        **{name: summary[name] for name in _KEPT},
+        "metrics": [
+            {k: v for k, v in json.loads(line).items() if not k.startswith("time")}
+            for line in lines
+        ],
+        "rollouts": {
+            path.name: gzip.decompress(path.read_bytes())
+            for path in sorted((workdir / "rollouts").iterdir())
+        },
+        "difficulties": (workdir / "difficulty.jsonl").read_bytes(),
+        "features": {
+            path.name: _read_arrays(path)
+            for path in sorted((workdir / "features").glob("*.npz"))
+        },
+        "report": (workdir / "report" / "index.html").is_file(),
+    }
+
+
+def _read_arrays(path: Path) -> dict[str, bytes]:
+    with np.load(path, allow_pickle=False) as file:
+        return {name: file[name].tobytes() for name in file.files}
