@@ -246,11 +246,10 @@ def _grade_safely(item: list[str]) -> tuple[str, str, str | None]:
         return grade(*item)
     except Exception as error:
         gold, _, *how = item
+        status = "unverified"
         with contextlib.suppress(Exception):
             status, *_ = grade(gold, "", *how)
-            if status == "incorrect":
-                return status, f"{type(error).__name__} while judging", None
-        return "unverified", f"{type(error).__name__} while judging", None
+        return status, f"{type(error).__name__} while judging", None
 
 
 def main(timeout_s: float) -> None:

@@ -1114,4 +1114,59 @@ MUTANTS = [
             "dynamic_index_in_dim(w, 0,",
         ),
     ),
+    *_of(
+        "job_jax/disk.py",
+        ("tests/job_jax/test_disk.py",),
+        needs_more_than_all=(">= needed:", "> needed:"),
+        takes_any_word=("if os.strerror(number) in str(error):", "if True:"),
+        looks_no_deeper=(
+            "error = error.__cause__ or error.__context__",
+            "error = None",
+        ),
+        renames_files=("error.filename is not None:", "False:"),
+    ),
+    *_of(
+        "job_jax/files.py",
+        ("tests/job_jax/test_files.py",),
+        keeps_the_old_digest=(
+            "_digest_file(target).unlink(missing_ok=True)\n    with",
+            "with",
+        ),
+        trusts_every_file=("if recorded.is_file() and", "if False and"),
+    ),
+    *_of(
+        "rlvr_jax/verifiers/math.py",
+        ("tests/verifiers/test_math.py",),
+        pays_for_slowness=(
+            'verdict = Verdict(status="incorrect", reason=reason, failure=failure)',
+            'verdict = Verdict(status="unverified", reason=reason, failure=failure)',
+        ),
+        punishes_what_was_killed=(
+            'was_killed = failure == "error" and',
+            "was_killed = False and",
+        ),
+        never_spends=("batch.left_s -= self._timeout_s / self._size", "pass"),
+        forgets=("self._ended[self._digest(index, stated)] = verdict", "pass"),
+        one_gold=(
+            "json.dumps([self.items[index][0], stated])",
+            "json.dumps([stated])",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/verifiers/math_worker.py",
+        ("tests/verifiers/test_math.py",),
+        blames_the_answer=(
+            'gold, _, *how = item\n        status = "unverified"',
+            'gold, _, *how = item\n        status = "incorrect"',
+        ),
+        blames_nobody=('status, *_ = grade(gold, "", *how)', "pass"),
+    ),
+    *_of(
+        "sae_jax/formats/record.py",
+        ("tests/sae_jax/test_damaged_files.py",),
+        takes_nan=(
+            "if not np.isfinite(tensor.astype(np.float32)).all():",
+            "if False:",
+        ),
+    ),
 ]

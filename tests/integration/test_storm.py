@@ -1,0 +1,121 @@
+"""The storm: what it calls a loss, and a minute of it."""
+
+import json
+import random
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks.storm import faults, flips
+from benchmarks.storm.faults import Site, Struck
+
+
+class FakeJob:
+    """Runs a Python program in place of a training run."""
+
+    def __init__(self, code):
+        self.code = code
+
+    def start(self, workdir, said):
+        workdir.mkdir(parents=True, exist_ok=True)
+        with said.open("wb") as file:
+            return subprocess.Popen(
+                [sys.executable, "-c", self.code], stderr=file, cwd=workdir
+            )
+
+
+def site(tmp_path, code, *, seconds=0.01):
+    return Site(
+        job=FakeJob(code),
+        workdir=tmp_path / "disk" / "run",
+        said=tmp_path / "said",
+        seconds=seconds,
+        rng=random.Random(0),
+    )
+
+
+def test_a_killed_run_is_struck_where_its_last_line_was(tmp_path):
+    code = (
+        "import sys, time\n"
+        "print('train  3/8  mean 0', file=sys.stderr, flush=True); time.sleep(60)"
+    )
+    assert faults.kill(site(tmp_path, code, seconds=2.0)) == Struck(place="train")
+
+
+def test_a_run_that_is_over_is_not_counted_and_one_that_fails_is_a_loss(tmp_path):
+    assert faults.kill(site(tmp_path, "", seconds=60.0)).place == faults.FINISHED
+    failed = faults.kill(site(tmp_path, "raise SystemExit(3)", seconds=60.0))
+    assert failed == Struck(place="start", fault=f"exit code 3: {tmp_path / 'said'}")
+
+
+SAID = "import sys; print({said!r}, file=sys.stderr); sys.exit({code})"
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "is_loss"),
+    [
+        ("error: /a: No space left on device", 1, False),
+        ("error: the disk of /a has 0.0 MiB free", 2, False),
+        ("error: /a: No space left on device", 75, True),
+        ("OSError: No space left on device", 1, True),
+        ("Traceback (most recent call last):\nerror: /a: No space left", 1, True),
+        ("", 1, True),
+    ],
+)
+def test_a_full_disk_must_end_in_an_error_line(
+    tmp_path, monkeypatch, said, code, is_loss
+):
+    (tmp_path / "disk").mkdir()
+    monkeypatch.setattr(faults, "free_bytes", lambda path: 1 << 20)
+    struck = faults.fill_disk(site(tmp_path, SAID.format(said=said, code=code)))
+    assert bool(struck.fault) is is_loss
+    assert list((tmp_path / "disk").iterdir()) == [tmp_path / "disk" / "run"]
+
+
+def test_a_disk_is_filled_but_for_a_little(tmp_path, monkeypatch):
+    """At least 700 KiB of a megabyte that is free."""
+    (tmp_path / "disk").mkdir()
+    monkeypatch.setattr(faults, "free_bytes", lambda path: 1 << 20)
+    wait = (
+        "import os, signal, sys\n"
+        "signal.alarm(60)\n"
+        "while not os.path.exists('../ballast'): pass\n"
+        "while os.path.getsize('../ballast') < 700 << 10: pass\n"
+        "sys.exit('error: full')"
+    )
+    assert faults.fill_disk(site(tmp_path, wait)) == Struck(place="start")
+
+
+def test_a_flipped_bit_that_nobody_notices_is_not_counted(tmp_path):
+    file = tmp_path / "file"
+    file.write_bytes(b"abc")
+    read = []
+
+    def notice_none():
+        read.append(file.read_bytes())
+
+    assert not flips._is_noticed([file], notice_none, random.Random(0))
+    assert read[0] != b"abc"
+    assert file.read_bytes() == b"abc"
+
+
+def test_a_minute_of_the_storm_loses_nothing(command):
+    asked = ("--kills=3", "--full_disks=2", "--flips=25", "--answers=100")
+    storm = [sys.executable, "-m", "benchmarks.storm", *asked]
+    done = subprocess.run(
+        [*storm, f"--programs={command.cache}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    _, struck, *found, graded = map(json.loads, done.stdout.splitlines())
+    kinds = [kind.split("/")[0] for kind, n in struck.items() for _ in range(n)]
+    assert kinds.count("kill") == 3
+    assert kinds.count("full_disk") in (0, 2)  # none where no disk may be mounted
+    assert kinds.count("runs") > 0
+    assert [(f["found"], f["of"]) for f in found] == [(25, 25)] * 5
+    assert graded["hostile_answers"] == 100
+    judged = ("correct", "incorrect", "unverified")
+    assert sum(graded.get(status, 0) for status in judged) == 100
