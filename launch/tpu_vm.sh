@@ -136,12 +136,12 @@ bring_up() {
 
 # Runs the command on all workers; returns the first exit code that is not 0.
 attempt() {
-  local bundle="${TMPDIR:-/tmp}/$name.bundle" id=FIRST
+  local bundle="$scratch/$name.bundle" id=FIRST
   [[ -n "$print" ]] || id="$(date +%s)-$restarts"
   local command="git init --quiet rlvr_jax && cd rlvr_jax"
   command+=" && git fetch --quiet ../$name.bundle HEAD"
   command+=" && git checkout --quiet --force FETCH_HEAD"
-  command+=" && bash launch/tpu_worker.sh --attempt=$id${nfs:+ --nfs=$nfs}"
+  command+=" && bash launch/tpu_worker.sh --attempt=$id${nfs:+ $(quoted "--nfs=$nfs")}"
   command+=" $(quoted "${run[@]}")"
   do_or_print git -C "$root" bundle create --quiet "$bundle" HEAD &&
     tpus tpu-vm scp "$bundle" "$name:$name.bundle" --worker=all &&
@@ -150,6 +150,11 @@ attempt() {
 
 exec 3>&1
 check
+scratch="${TMPDIR:-/tmp}"
+if [[ -z "$print" ]]; then
+  scratch="$(mktemp --directory)" # a name that nobody can foresee
+  trap 'rm -rf "$scratch"' EXIT
+fi
 if [[ -n "$delete" ]]; then
   delete_slice
   exit

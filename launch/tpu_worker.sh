@@ -61,7 +61,7 @@ if [[ -n "$nfs" ]] && ! mountpoint --quiet "$SHARE"; then
   apt_get install nfs-common
   sudo mkdir -p "$SHARE"
   sudo mount -t nfs "$nfs" "$SHARE"
-  sudo chmod a+rwx "$SHARE"
+  [[ -w "$SHARE" ]] || sudo chown "$(id -u)" "$SHARE"
 fi
 # The images come with Python 3.10.
 if ! python3.12 -c 'import ensurepip' 2>/dev/null; then

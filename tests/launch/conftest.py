@@ -7,7 +7,8 @@ import pytest
 from launchers import stand_in
 
 # All that the launchers find beside stand-ins.
-_TOOLS = ("awk", "bash", "cat", "date", "dirname", "grep", "head", "sed")
+_TOOLS = ("awk", "bash", "cat", "date", "dirname", "grep", "head", "id", "mktemp")
+_TOOLS += ("rm", "sed")
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Cloud TPU slices: every command, and starting over, with a stand-in for gcloud."""
 
+import os
 import re
 import shlex
 import shutil
@@ -107,6 +108,32 @@ def test_every_attempt_has_its_own_name(stage):
     assert len(names) == len(set(names)) == 2
 
 
+def test_words_of_the_share_are_one_word_on_the_worker_too(stage):
+    """No command of theirs runs there."""
+    share = "h:/d'; touch $HOME/owned; '"
+    stand_in(stage, "gcloud")
+    done = launch("tpu_vm.sh", *TPU, f"--nfs={share}", "--print")
+    assert done.returncode == 0
+    ssh = shlex.split(
+        next(line for line in done.stdout.splitlines() if " ssh " in line)
+    )
+    worker = shlex.split(ssh[7].removeprefix("--command="))
+    assert f"--nfs={share}" in worker
+
+
+def test_what_is_copied_lies_under_a_name_of_its_own_and_goes(stage):
+    """Others who use the machine cannot put their own there before."""
+    stand_in(stage, "gcloud")
+    script(stage, "gcloud.list", "echo ACTIVE")
+    assert launch("tpu_vm.sh", *TPU).returncode == 0
+    (bundle,) = re.findall(
+        r"bundle create --quiet (\S+) HEAD", (stage / "log").read_text()
+    )
+    assert not bundle.startswith(f"{stage}/r.bundle")
+    assert bundle.endswith("/r.bundle")
+    assert not (stage / bundle).parent.exists()
+
+
 def test_a_workdir_in_a_bucket_needs_no_share(stage):
     stand_in(stage, "gcloud")
     done = launch("tpu_vm.sh", *TPU, "--nfs=", "--workdir=gs://b/run", "--print")
@@ -140,6 +167,8 @@ def test_a_worker_mounts_installs_and_runs_once_an_attempt(worker, stage):
     assert start("1") == 75
     log = (stage / "log").read_text()
     assert "sudo mount -t nfs h:/d /mnt/share\n" in log
+    assert f"sudo chown {os.getuid()} /mnt/share\n" in log
+    assert "sudo chmod" not in log
     assert "venv.sh python3.12 tpu\n" in log
     started = f"python -m rlvr_jax.main {' '.join(RUN)} --config.name=a b\n"
     assert log.count(started) == 1
