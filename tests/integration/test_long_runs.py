@@ -1,0 +1,57 @@
+"""A long run holds what a short one does: memory, files, threads, programs."""
+
+import os
+import re
+
+import pytest
+from command import metrics, overrides, summary, tiny
+
+LONG = overrides(
+    train__steps=500,
+    eval__every=0,
+    checkpoint__every=50,
+    log__rollouts_every=10,
+    log__progress_every=100,
+)
+
+
+def _held(pid):
+    """Returns the process's resident KiB, open files and threads."""
+    with open(f"/proc/{pid}/status", encoding="ascii") as status:
+        text = status.read()
+    resident, threads = (
+        int(re.search(rf"^{name}:\s+(\d+)", text, re.MULTILINE)[1])
+        for name in ("VmRSS", "Threads")
+    )
+    return resident, len(os.listdir(f"/proc/{pid}/fd")), threads
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="reads /proc")
+def test_500_steps_hold_what_100_held(command, tmp_path):
+    process = command.start(*tiny(tmp_path, *LONG))
+    held = {}
+    for line in process.stderr:
+        if step := re.match(r"train  (\d+)/500", line):
+            held[int(step[1])] = _held(process.pid)
+    process.communicate()
+    assert process.returncode == 0
+    assert list(held) == [100, 200, 300, 400, 500]
+    begun, *later = held.values()
+    # A save under way has a few files and threads of its own; 400 steps of 20 KiB each
+    # would be 8 MiB.
+    assert max(resident for resident, _, _ in later) - begun[0] < 8 << 10
+    assert max(files for _, files, _ in later) <= begun[1] + 4
+    assert max(threads for _, _, threads in later) <= begun[2] + 4
+    steps = [row for row in metrics(tmp_path) if row["stage"] == "train"]
+    assert len(steps) == 500
+
+
+def test_the_number_of_steps_changes_no_number_of_programs(command, tmp_path):
+    counts = []
+    for steps in (20, 60):
+        workdir = tmp_path / str(steps)
+        args = tiny(workdir, *LONG, f"--config.train.steps={steps}")
+        ended = command.run(*args)
+        assert ended.code == 0, ended.err
+        counts.append(summary(workdir)["compile_count"])
+    assert counts[0] == counts[1]
