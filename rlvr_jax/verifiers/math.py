@@ -83,7 +83,6 @@ class _Batch:
         self.verdicts: dict[int, Verdict] = {}
         self._ended = ended
         self._budget_s = self.left_s = budget_s
-
         self._settle_untried()
 
     def next_request(self) -> tuple[int, bytes]:
@@ -101,7 +100,7 @@ class _Batch:
         stated = self._read(index)
         if _is_number(stated):
             verdict = dataclasses.replace(verdict, status="unverified")
-        else:
+        if verdict.status == "incorrect":
             self._ended[self._digest(index, stated)] = verdict
             if len(self._ended) > _MAX_REMEMBERED:
                 del self._ended[next(iter(self._ended))]
@@ -304,13 +303,9 @@ class MathVerifier(Closing):
             if failure == "time_limit":
                 batch.left_s -= self._timeout_s / self._size
             was_killed = failure == "error" and exit_code == -signal.SIGKILL
-            verdict = Verdict(status="incorrect", reason=reason, failure=failure)
-            if was_killed:
-                batch.verdicts[in_work] = dataclasses.replace(
-                    verdict, status="unverified"
-                )
-            else:
-                batch.settle_ended(in_work, verdict)
+            status: VerdictStatus = "unverified" if was_killed else "incorrect"
+            verdict = Verdict(status=status, reason=reason, failure=failure)
+            batch.settle_ended(in_work, verdict)
         else:
             self._failed_starts += 1
             if self._failed_starts >= _MAX_FAILED_STARTS:

@@ -76,6 +76,7 @@ class BufferedPairs:
         self, data: StoredTokens, config: PairsConfig, *, seed: int, mesh: Mesh
     ) -> None:
         self._data, self._config, self._seed = data, config, seed
+        self.width, self.data_hash = data.width, data.data_hash
         self._sharding = batch_sharding(mesh)
         self._num_lanes = math.gcd(config.batch_size, _MAX_LANES)
         self._check_mesh(mesh)
@@ -98,16 +99,6 @@ class BufferedPairs:
             len(self._index.blocks.start) // self._num_lanes,
         )
         self._order = functools.lru_cache(maxsize=2)(self._permutation)
-
-    @property
-    def width(self) -> int:
-        """Returns D."""
-        return self._data.width
-
-    @property
-    def data_hash(self) -> str:
-        """Returns the hash that identifies the data."""
-        return self._data.data_hash
 
     @property
     def num_pairs(self) -> int:

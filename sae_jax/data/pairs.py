@@ -161,6 +161,7 @@ class ShuffledPairs:
     ) -> None:
         share = config.eval_fraction if eval_fraction is None else eval_fraction
         self._data = data
+        self.width, self.data_hash = data.width, data.data_hash
         self._config = config
         self._seed = seed
         self.roles = resolve_roles(config, data.role_names, present_roles(data))
@@ -183,16 +184,6 @@ class ShuffledPairs:
         }
         self._check_sizes(share)
         self._order = functools.lru_cache(maxsize=2)(self._permutation)
-
-    @property
-    def width(self) -> int:
-        """Returns D."""
-        return self._data.width
-
-    @property
-    def data_hash(self) -> str:
-        """Returns the hash that identifies the data."""
-        return self._data.data_hash
 
     @property
     def num_pairs(self) -> int:

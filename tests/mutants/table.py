@@ -1138,8 +1138,8 @@ MUTANTS = [
         "rlvr_jax/verifiers/math.py",
         ("tests/verifiers/test_math.py",),
         pays_for_slowness=(
-            'verdict = Verdict(status="incorrect", reason=reason, failure=failure)',
-            'verdict = Verdict(status="unverified", reason=reason, failure=failure)',
+            '"unverified" if was_killed else "incorrect"',
+            '"unverified"',
         ),
         punishes_what_was_killed=(
             'was_killed = failure == "error" and',
