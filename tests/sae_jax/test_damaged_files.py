@@ -24,7 +24,7 @@ FOREIGN = sorted(
     for path in (GOLDEN / folder).rglob("*")
     if path.suffix in (".pt", ".npz", ".safetensors")
 )
-MUTATIONS = 150  # of each file
+MUTATIONS = 60  # of each file
 
 
 def _mutated(content: bytes, rng: random.Random) -> bytes:

@@ -8,8 +8,6 @@ import os
 import subprocess
 import sys
 
-import pytest
-
 _READ = r"""
 import sys
 
@@ -76,19 +74,16 @@ sys.addaudithook(watch)
 for call in CALLS:
     for frame in FRAMES:
         read(frame.replace("%s", call))
+eval("'__import__'")  # what the hook is for
 print(len(CALLS) * len(FRAMES), *seen, sep="\n")
-if sys.argv[2:]:
-    eval("'__import__'")  # what the hook is for
-    print(*seen, sep="\n")
 """
 
 
-@pytest.mark.parametrize("alarm", [False, True])
-def test_what_a_model_writes_is_read_and_never_run(tmp_path, alarm):
-    """And the hook would notice."""
+def test_what_a_model_writes_is_read_and_never_run(tmp_path):
+    """The hook notices what the test itself runs at the end, and nothing else."""
     canary = tmp_path / "canary"
     done = subprocess.run(
-        [sys.executable, "-c", _READ, str(canary), *["alarm"] * alarm],
+        [sys.executable, "-c", _READ, str(canary)],
         capture_output=True,
         text=True,
         check=True,
@@ -96,5 +91,6 @@ def test_what_a_model_writes_is_read_and_never_run(tmp_path, alarm):
     )
     count, *seen = done.stdout.splitlines()
     assert int(count) == 14 * 11
-    assert len(seen) == (1 if alarm else 0), seen
+    assert len(seen) == 1, seen
+    assert seen[0].startswith("compile (b\"'__import__'\"")
     assert not canary.exists()
