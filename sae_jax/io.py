@@ -65,7 +65,7 @@ def load_record(path: str | os.PathLike[str]) -> SAERecord:
     """Returns the autoencoder with its metadata and the name of its format.
 
     Raises FormatError as `load` does and where files are damaged, and DamagedFileError
-    where they are not what `save` wrote.
+    where the weights are not what `save` wrote.
     """
     path = Path(path)
     try:

@@ -75,7 +75,7 @@ def test_its_commands_are_accepted():
 def test_its_tables_name_the_fields_and_defaults_of_the_config():
     defaults = {path: value for path, _, value in iter_fields(Config())}
     stated = re.findall(r"^\| `([\w.]+)` \| (\d+) \|", _PAGE, re.MULTILINE)
-    assert len(stated) == 4
+    assert len(stated) == 5
     for path, default in stated:
         assert defaults[path] == float(default)
     judged = _PAGE.split("| field of `judge` |")[1].split("\n\n")[0]

@@ -33,10 +33,7 @@ def flip_bits(workdir: Path, count: int, *, seed: int) -> Iterator[tuple[str, in
         ),
         "tokenizer": ([tokenizer], lambda: SentencePieceTokenizer(tokenizer)),
         "dictionary": (
-            [
-                workdir / "sae" / name
-                for name in ("cfg.json", "sae_weights.safetensors")
-            ],
+            [workdir / "sae" / "sae_weights.safetensors"],
             lambda: io.load(workdir / "sae"),
         ),
         "activations": (

@@ -99,18 +99,16 @@ def write(
             {"sparsity": sparsity_Z.astype(np.float32)}, directory / SPARSITY_FILE
         )
     text = json.dumps(config, indent=2, allow_nan=False)
-    with write_with_digest(directory / CONFIG_FILE) as partial:
-        partial.write_text(text + "\n")
+    (directory / CONFIG_FILE).write_text(text + "\n")
 
 
 def read(directory: Path) -> SAERecord:
     """Returns the autoencoder of a SAELens directory; our own comes back bit for bit.
 
     Raises FormatError for an architecture or an option that a TSAE cannot express, and
-    DamagedFileError where a file is not what `write` wrote.
+    DamagedFileError where the weights are not what `write` wrote.
     """
-    for name in (CONFIG_FILE, WEIGHTS_FILE):
-        check_digest(directory / name)
+    check_digest(directory / WEIGHTS_FILE)  # cfg.json is there to be edited
     path = directory / CONFIG_FILE
     config = upgrade_config(read_json(path))
     architecture = config["architecture"]
