@@ -59,26 +59,20 @@ def build_tsae(
     width, latents = encoder.shape
     if np.size(threshold) == 1 and np.ndim(threshold) <= 1:
         threshold = np.full(latents, threshold)
-    for name, tensor, shape in (
-        ("the encoder's bias", encoder_bias, (latents,)),
-        ("the decoder", decoder, (latents, width)),
-        ("the decoder's bias", decoder_bias, (width,)),
-        ("the threshold", threshold, (latents,)),
-    ):
+    tensors = {
+        "the encoder": (encoder, (width, latents)),
+        "the encoder's bias": (encoder_bias, (latents,)),
+        "the decoder": (decoder, (latents, width)),
+        "the decoder's bias": (decoder_bias, (width,)),
+        "the threshold": (threshold, (latents,)),
+    }
+    for name, (tensor, shape) in tensors.items():
         if tensor.shape != shape:
             raise FormatError(
                 f"{path}: {name} has shape {list(tensor.shape)}; with an encoder of "
                 f"{width} x {latents} it must be {list(shape)}"
             )
-    for name, tensor in (
-        ("the encoder", encoder),
-        ("the encoder's bias", encoder_bias),
-        ("the decoder", decoder),
-        ("the decoder's bias", decoder_bias),
-        ("the threshold", np.minimum(threshold, 0)),
-    ):
-        if not np.isfinite(tensor.astype(np.float32)).all():
-            raise FormatError(f"{path}: {name} holds numbers that are not finite")
+        _check_finite(path, name, tensor)
     if group_sizes and sum(group_sizes) != latents:
         raise FormatError(
             f"{path}: group_sizes {list(group_sizes)} add up to {sum(group_sizes)}, "
@@ -98,6 +92,13 @@ def build_tsae(
         group_sizes=tuple(int(size) for size in group_sizes) or (latents,),
         top_k=top_k,
     )
+
+
+def _check_finite(path: Path, name: str, tensor: np.ndarray[Any, Any]) -> None:
+    """Raises FormatError where a number is not finite; a threshold may be infinite."""
+    bounded = np.minimum(tensor, 0) if name == "the threshold" else tensor
+    if not np.isfinite(bounded.astype(np.float32)).all():
+        raise FormatError(f"{path}: {name} holds numbers that are not finite")
 
 
 def require_tensors(tensors: Tensors, names: Sequence[str], path: Path) -> None:

@@ -1165,7 +1165,7 @@ MUTANTS = [
         "sae_jax/formats/record.py",
         ("tests/sae_jax/test_damaged_files.py",),
         takes_nan=(
-            "if not np.isfinite(tensor.astype(np.float32)).all():",
+            "if not np.isfinite(bounded.astype(np.float32)).all():",
             "if False:",
         ),
     ),
