@@ -64,9 +64,8 @@ def check_digest(path: str | os.PathLike[str]) -> None:
         digest_of(target).partition(":")[2].encode()
     ]:
         raise DamagedFileError(
-            f"{target} is damaged: {recorded.name} tells of another file. Get it again "
-            "(a run makes it again where both are missing); if you have changed it, "
-            f"remove {recorded.name}"
+            f"{target} is damaged: {recorded.name} tells of another file. Put a copy "
+            f"in its place; if you have changed it yourself, remove {recorded.name}"
         )
 
 
