@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # bash launch/gke.sh --name=N --image=IMAGE --topology=v5e:4x4
-#     [--claim=CLAIM] [--spot] [--restarts=20]
+#     [--claim=CLAIM] [--spot] [--root] [--restarts=20]
 #     --config=FILE --workdir=gs://BUCKET/RUN|/mnt/share/DIR [--config.a.b=v ...] [--stage=S]
 #     | kubectl apply --filename=-
 #
@@ -12,6 +12,8 @@
 #   --claim    a PersistentVolumeClaim, ReadWriteMany, mounted at /mnt/share; needed
 #              unless the workdir is on gs://, which the pods' account must then write
 #   --spot     on nodes that cost less and may be taken away at any time
+#   --root     run as root: only where the nodes give TPUs to nobody else. Otherwise nodes
+#              need containerd's device_ownership_from_security_context
 #   --restarts how often all pods may be started again
 #
 # The cluster needs the JobSet controller and the node pool that the first line names.
@@ -19,7 +21,7 @@ set -euo pipefail
 # shellcheck source=launch/lib.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
 
-name="" image="" topology="" claim="" spot="" restarts=20
+name="" image="" topology="" claim="" spot="" root="" restarts=20
 while (($#)); do
   case "$1" in
     --help) usage && exit ;;
@@ -29,6 +31,7 @@ while (($#)); do
     --claim=*) claim="${1#*=}" ;;
     --restarts=*) restarts="${1#*=}" ;;
     --spot) spot=1 ;;
+    --root) root=1 ;;
     *) keep_flag "$1" ;;
   esac
   shift
@@ -94,10 +97,22 @@ spec:
                 cloud.google.com/gke-tpu-topology: $shape
 EOF_HEAD
 [[ -z "$spot" ]] || echo '                cloud.google.com/gke-spot: "true"'
+if [[ -n "$root" ]]; then
+  echo "              securityContext: {runAsUser: 0}"
+else
+  cat <<EOF_USER
+              securityContext:
+                runAsNonRoot: true
+                runAsUser: 1000 # rlvr of launch/Dockerfile
+                runAsGroup: 1000
+                fsGroup: 1000
+EOF_USER
+fi
 cat <<EOF_POD
               containers:
                 - name: run
                   image: $(yaml "$image")
+                  securityContext: {allowPrivilegeEscalation: false}
                   command: [python, -m, rlvr_jax.main]
                   args:
 EOF_POD

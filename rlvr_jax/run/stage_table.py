@@ -36,6 +36,14 @@ def _has_summary(key: str, stage: str) -> Callable[[Workdir], bool]:
     return lambda workdir: stage in workdir.read_summary().get(key, {})
 
 
+def _has_difficulties(workdir: Workdir) -> bool:
+    return (workdir.path / DIFFICULTY_FILE).exists()
+
+
+def _has_begun(stage: str, workdir: Workdir) -> bool:
+    return latest_step(workdir.checkpoints / stage) is not None
+
+
 STAGES: Mapping[str, Stage] = {
     "sft": Stage(
         function="rlvr_jax.stages.sft:sft",
@@ -49,8 +57,9 @@ STAGES: Mapping[str, Stage] = {
             "" if config.difficulty.num_samples else "difficulty.num_samples=0"
         ),
         has_results=lambda workdir: (
-            (workdir.path / DIFFICULTY_FILE).exists()
-            and "difficulty" in workdir.read_summary()
+            "difficulty" in workdir.read_summary()
+            # Written again as `train` ends, which knows more of the problems.
+            and (_has_difficulties(workdir) or _has_begun("train", workdir))
         ),
     ),
     "probe": Stage(
@@ -62,7 +71,9 @@ STAGES: Mapping[str, Stage] = {
         function="rlvr_jax.stages.train:train",
         disabled_by=lambda config: "" if config.train.steps else "train.steps=0",
         num_steps=lambda config: config.train.steps,
-        has_results=_has_summary("stages", "train"),
+        has_results=lambda workdir: (
+            _has_summary("stages", "train")(workdir) and _has_difficulties(workdir)
+        ),
     ),
     "eval": Stage(
         function="rlvr_jax.stages.eval:evaluate",

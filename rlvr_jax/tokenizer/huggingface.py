@@ -7,7 +7,6 @@ was trained on. Nothing is downloaded, and no code of a checkpoint is run.
 transformers is imported when it is first needed, for it takes seconds.
 """
 
-import datetime
 import json
 import os
 from collections.abc import Sequence
@@ -19,8 +18,6 @@ from job_jax.schema import ConfigError
 TOKENIZER, SETTINGS = "tokenizer.json", "tokenizer_config.json"
 # Which file says what ends a completion: the first that does.
 _EOS_FILES = ("generation_config.json", "config.json")
-# A day for templates that ask for today's: the same run asks the same questions later.
-_TODAY = datetime.datetime(2026, 1, 1)
 
 
 def import_transformers() -> Any:
@@ -149,43 +146,6 @@ def chat_template(directory: Path, *, field: str) -> str:
             for name, text in tokens.items()
         )
         + template
-    )
-
-
-def render_chat(template: str, messages: Sequence[dict[str, str]]) -> str:
-    """Returns the messages as a chat template writes them, ready for an answer.
-
-    transformers renders it, in its sandbox. `bos_token` and `eos_token` are empty
-    unless the template sets them, and `strftime_now` tells a fixed day. Raises whatever
-    a faulty template raises: jinja2's errors, TypeError and others.
-
-    Example:
-        >>> render_chat(
-        ...     "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}",
-        ...     [{"role": "user", "content": "1+1?"}],
-        ... )
-        '<user>1+1?'
-    """
-    (text,), _ = import_transformers().utils.chat_template_utils.render_jinja_template(
-        conversations=[list(messages)],
-        chat_template=_strftime_macro() + template,
-        add_generation_prompt=True,
-        bos_token="",
-        eos_token="",
-    )
-    return text
-
-
-def _strftime_macro() -> str:
-    """Returns a Jinja macro `strftime_now` that tells `_TODAY`, not the clock's day."""
-    replacements = "".join(
-        f" | replace({'%' + code!r}, {_TODAY.strftime('%' + code)!r})"
-        for code in "aAbBdHIjmMpSwyY"
-    )
-    return (
-        "{%- macro strftime_now(format) -%}{{ format"
-        + replacements
-        + " }}{%- endmacro -%}"
     )
 
 

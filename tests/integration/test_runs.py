@@ -235,6 +235,21 @@ def test_a_finished_run_says_so_and_touches_nothing(command, whole):
     }
 
 
+def test_difficulties_that_are_removed_are_made_again_as_rl_left_them(
+    command, tmp_path
+):
+    sizes = ("num_samples=1", "pool_size=8")
+    argv = tiny(tmp_path, *(f"--config.difficulty.{size}" for size in sizes))
+    assert command.run(*argv).code == 0
+    file = tmp_path / "difficulty.jsonl"
+    known, ended = file.read_bytes(), outcome(tmp_path)
+    file.unlink()
+    again = command.run(*argv)
+    assert again.code == 0, again.err
+    assert file.read_bytes() == known
+    assert outcome(tmp_path) == ended
+
+
 def test_the_summary_holds_the_run_in_numbers(whole):
     found = summary(whole)
     assert found["seed"] == 0

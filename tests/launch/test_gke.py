@@ -1,7 +1,7 @@
 """GKE: the manifest is a JobSet that restarts what can go on."""
 
 import yaml
-from launchers import GKE, RUN, launch
+from launchers import GKE, LAUNCH, RUN, launch
 
 _ALPHA = "alpha.jobset.sigs.k8s.io"
 
@@ -15,6 +15,22 @@ def test_a_workdir_in_a_bucket_needs_no_share():
     assert not {"volumeMounts", "env"} & pod["containers"][0].keys()
     assert pod["containers"][0]["args"][-1] == "--workdir=gs://b/run"
     assert pod["containers"][0]["ports"]
+
+
+def _security(*flags):
+    made = yaml.safe_load(launch("gke.sh", *GKE, *flags).stdout)
+    (replicated,) = made["spec"]["replicatedJobs"]
+    pod = replicated["template"]["spec"]["template"]["spec"]
+    return pod["securityContext"], pod["containers"][0]["securityContext"]
+
+
+def test_pods_run_as_the_images_user_unless_root_is_asked_for():
+    image = (LAUNCH / "Dockerfile").read_text()
+    assert "useradd --uid=1000 --create-home rlvr\nUSER rlvr\n" in image
+    ids = {"runAsUser": 1000, "runAsGroup": 1000, "fsGroup": 1000}
+    no_more = {"allowPrivilegeEscalation": False}
+    assert _security() == ({"runAsNonRoot": True, **ids}, no_more)
+    assert _security("--root") == ({"runAsUser": 0}, no_more)
 
 
 def test_the_manifest_is_a_jobset_with_its_two_ways_to_fail():

@@ -1169,4 +1169,18 @@ MUTANTS = [
             "if False:",
         ),
     ),
+    *_of(
+        "rlvr_jax/tokenizer/chat_worker.py",
+        ("tests/tokenizer/test_chat.py",),
+        any_memory=("_MEMORY_BYTES = 1 << 30", "_MEMORY_BYTES = 1 << 40"),
+        any_length=("if len(text) > _MAX_CHARACTERS:", "if False:"),
+    ),
+    *_of(
+        "rlvr_jax/tokenizer/chat.py",
+        ("tests/tokenizer/test_chat.py",),
+        stays_ended=(
+            "            except TimeoutError as error:\n                self._stop()",
+            "            except TimeoutError as error:",
+        ),
+    ),
 ]

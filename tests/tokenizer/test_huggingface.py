@@ -17,7 +17,7 @@ from rlvr_jax.tokenizer import (
     stop_length,
     truncate_at_stop,
 )
-from rlvr_jax.tokenizer.huggingface import import_transformers, render_chat
+from rlvr_jax.tokenizer.huggingface import import_transformers
 from rlvr_jax.types import Prompts, Rollouts
 
 END, START, TURN = 269, 270, 271  # SPECIAL
@@ -207,9 +207,3 @@ def test_ids_and_templates_are_those_of_transformers(directory):
         messages, tokenize=False, add_generation_prompt=True
     )
     assert _written(chat_template(directory, field=FIELD)) == rendered
-
-
-def test_a_template_that_asks_for_the_day_gets_a_fixed_one():
-    template = "{{ strftime_now('%A %d %B %Y, %d %b %y, %Y-%m-%d %H:%M') }}"
-    expected = "Thursday 01 January 2026, 01 Jan 26, 2026-01-01 00:00"
-    assert render_chat(template, [{"role": "user", "content": "x"}]) == expected

@@ -2,11 +2,9 @@
 
 from collections.abc import Sequence
 
-import jinja2
-
 from job_jax.schema import ConfigError
 from rlvr_jax.tasks.records.layout import RECORD_CHAT_TEMPLATE, RecordConfig
-from rlvr_jax.tokenizer.huggingface import render_chat
+from rlvr_jax.tokenizer.chat import ChatTemplateError, render_chat
 
 # Ours: what a question is followed by where a confidence is asked for.
 CONFIDENCE_REQUEST = (
@@ -24,7 +22,7 @@ def fill_chat_template(
     """
     try:
         return render_chat(template, messages)
-    except (jinja2.TemplateError, TypeError) as error:
+    except ChatTemplateError as error:
         raise ConfigError(
             f"{field}: {error}; give the Jinja text of the model's chat_template"
         ) from error
@@ -35,7 +33,7 @@ class PromptFormatter:
 
     With `ask_confidence` the question is followed by CONFIDENCE_REQUEST.
     A chat template is the Jinja text that Hugging Face's tokenizers carry; transformers
-    renders it, in its sandbox (`rlvr_jax.tokenizer.huggingface.render_chat`).
+    renders it, in its sandbox (`rlvr_jax.tokenizer.chat.render_chat`).
     """
 
     def __init__(
