@@ -9,7 +9,6 @@ With one process every function here returns at once.
 import contextlib
 import ctypes
 import dataclasses
-import itertools
 import json
 import os
 import signal
@@ -28,6 +27,7 @@ from jax._src.clusters import ClusterEnv
 from jax.sharding import NamedSharding, PartitionSpec, Sharding
 
 from job_jax.config_io import diff_json
+from job_jax.heartbeat import Heartbeat
 from job_jax.schema import ConfigError
 
 Item = TypeVar("Item")
@@ -43,7 +43,7 @@ _NO_TIMEOUT_MS = 1_000_000_000
 _EXIT_GRACE_S = 15.0  # for the others to read the cause, on a crowded machine too
 _FAILURE_KEY, _EXITED_KEY = "rlvr/cause", "rlvr/left/"
 
-_turn_counter = itertools.count()
+_heartbeat = Heartbeat()
 _exit_lock = threading.Lock()
 
 
@@ -82,6 +82,7 @@ def initialize() -> None:
             f"{str(error).splitlines()[0]}; is another run using that port?"
         ) from error
     _peer_monitor.start()
+    _heartbeat.start(_store(), process_index())
 
 
 def _own_address(coordinator: str | None) -> str | None:
@@ -148,7 +149,7 @@ def all_gather_json(value: Value) -> list[Value]:
     """
     if process_count() == 1:
         return [value]
-    store, turn = _store(), next(_turn_counter)
+    store, turn = _store(), _heartbeat.begin_exchange()
     prefix = f"rlvr/exchange/{turn}"
     store.key_value_set_bytes(f"{prefix}/{process_index()}", _compress(value))
     if is_primary():
@@ -266,6 +267,7 @@ def shutdown(code: int, cause: str, *, failed: bool) -> int:
         if is_primary():
             _store().key_value_set(_FAILURE_KEY, json.dumps(None))
         _peer_monitor.join()
+        _heartbeat.stop()
         jax.distributed.shutdown()
         _handle_aborts(False)
         return code

@@ -1,4 +1,7 @@
-"""What happens to a run: killed, its disk full. Each returns what it was met in."""
+"""What happens to a run: killed, of one process or several; its disk full.
+
+Each returns what it was met in.
+"""
 
 import contextlib
 import dataclasses
@@ -16,6 +19,7 @@ from job_jax.disk import free_bytes
 _POLL_S = 0.002
 _ROOM = "64m"  # of a disk in memory
 _MAX_SLACK_KIB = 300  # that a disk has left when it is about to be full
+_MAX_DEATH_S = 60.0  # from the death of one process to the end of the others
 FINISHED = "finished"
 
 
@@ -80,11 +84,42 @@ def fill_disk(site: Site) -> Struck:
     ballast.unlink(missing_ok=True)
     if code == 0:
         return Struck(place=FINISHED)
-    text = site.said.read_text()
-    *_, last = text.splitlines() or [""]
-    is_told = last.startswith("error: ") and "Traceback" not in text
+    is_told = _says_why(site.said) and "Traceback" not in site.said.read_text()
     fault = "" if code in (1, 2) and is_told else f"exit code {code}: {site.said}"
     return Struck(place=_place(site.said), fault=fault)
+
+
+def kill_one_of_several(site: Site) -> Struck:
+    """SIGKILL of one of 2 or 4 processes at a random instant; `seconds` are of 2.
+
+    The others must end within a minute, with exit code 1 and a line that says why.
+    """
+    count = site.rng.choice((2, 4))
+    said = [site.said.with_name(f"{site.said.name}{n}") for n in range(count)]
+    processes = site.job.start_several(site.workdir, said)
+    struck_at = time.monotonic() + site.random_delay() * count / 2
+    _wait(processes[0], struck_at, lambda: False)
+    victim = site.rng.randrange(count)
+    processes[victim].send_signal(signal.SIGKILL)
+    deadline = time.monotonic() + _MAX_DEATH_S
+    for process in processes:
+        _wait(process, deadline, lambda: False)
+    left = [n for n, process in enumerate(processes) if process.poll() is None]
+    for process in processes:
+        process.kill()
+        process.wait()
+    place = _place(said[0])
+    if processes[victim].returncode == 0:
+        return Struck(place=FINISHED)
+    silent = [n for n in range(count) if n != victim and not _says_why(said[n])]
+    codes = [process.returncode for process in processes]
+    others = {code for n, code in enumerate(codes) if n != victim}
+    if left or silent or others != {1}:
+        what = f"{victim} was killed, {left} did not end, {silent} did not say why"
+        return Struck(place=place, fault=f"exit codes {codes}; {what}: {site.said}*")
+    for file in said:
+        file.unlink()
+    return Struck(place=place)
 
 
 def can_fill_disks(directory: Path) -> bool:
@@ -126,6 +161,12 @@ def _partial_checkpoints(workdir: Path) -> set[str]:
         for step in os.scandir(stage.path)
         if "tmp" in step.name
     }
+
+
+def _says_why(said: Path) -> bool:
+    """Returns whether the last line is an error's."""
+    *_, last = said.read_text().splitlines() or [""]
+    return last.startswith("error: ")
 
 
 def _place(said: Path) -> str:

@@ -3,7 +3,9 @@
 import dataclasses
 import gzip
 import json
+import math
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -54,15 +56,41 @@ _KEPT = ("params_sha256", "eval", "verdicts", "alarms", "difficulty", "params")
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """Runs of one command, which share a folder of compiled programs."""
+    """Runs of one command on `devices`, which share a folder of compiled programs."""
 
     programs: Path
+    devices: int = 1
 
     def start(self, workdir: Path, said: Path) -> subprocess.Popen[bytes]:
         """Starts the run, or lets it go on; what it says goes to the file `said`."""
+        return self._start(workdir, said, devices=self.devices)
+
+    def start_several(
+        self, workdir: Path, said: list[Path]
+    ) -> list[subprocess.Popen[bytes]]:
+        """Does the same as several processes; each says what it says to its file."""
+        with socket.socket() as opened:
+            opened.bind(("127.0.0.1", 0))
+            port = opened.getsockname()[1]
+        return [
+            self._start(
+                workdir,
+                own,
+                devices=self.devices // len(said),
+                JAX_COORDINATOR_ADDRESS=f"127.0.0.1:{port}",
+                JAX_NUM_PROCESSES=str(len(said)),
+                JAX_PROCESS_ID=str(number),
+            )
+            for number, own in enumerate(said)
+        ]
+
+    def _start(
+        self, workdir: Path, said: Path, *, devices: int, **environment: str
+    ) -> subprocess.Popen[bytes]:
+        where = (f"--workdir={workdir}", f"--config.mesh.cpu_devices={devices}")
         with said.open("wb") as file:
             return subprocess.Popen(
-                [*_COMMAND, f"--workdir={workdir}"],
+                [*_COMMAND, *where],
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -72,6 +100,7 @@ class Job:
                     "JAX_COMPILATION_CACHE_DIR": str(self.programs),
                     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
                     "PYTHONHASHSEED": "0",
+                    **environment,
                 },
             )
 
@@ -102,3 +131,29 @@ def read_outcome(workdir: Path) -> Mapping[str, Any]:
 def _read_arrays(path: Path) -> dict[str, bytes]:
     with np.load(path, allow_pickle=False) as file:
         return {name: file[name].tobytes() for name in file.files}
+
+
+def find_differences(
+    expected: Mapping[str, Any], found: Mapping[str, Any], *, is_exact: bool = True
+) -> list[str]:
+    """Returns the names of what differs between two outcomes.
+
+    Unless `is_exact`, numbers may differ in what several processes add up in another
+    order: metrics by 1e-4 of them, parameters and features are not compared.
+    """
+    if is_exact:
+        return [name for name in expected if found[name] != expected[name]]
+    exact = expected.keys() - {"params_sha256", "features", "metrics"}
+    differ = [name for name in exact if found[name] != expected[name]]
+    rows = expected["metrics"], found["metrics"]
+    same = len(rows[0]) == len(rows[1]) and all(
+        a.keys() == b.keys() and all(_are_close(a[key], b[key]) for key in a)
+        for a, b in zip(*rows, strict=True)
+    )
+    return sorted(differ) + ([] if same else ["metrics"])
+
+
+def _are_close(a: Any, b: Any) -> bool:
+    if isinstance(a, float) and isinstance(b, float):
+        return math.isclose(a, b, rel_tol=1e-4, abs_tol=1e-5)
+    return a == b

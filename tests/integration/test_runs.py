@@ -118,14 +118,15 @@ def test_a_workdir_has_one_run_at_a_time(command, whole, tmp_path):
     first = command.start(*tiny(tmp_path))
     while not (line := first.stderr.readline()).startswith("sft"):
         assert first.poll() is None, line
-    before = {path.name for path in tmp_path.iterdir()}
+    first.send_signal(signal.SIGSTOP)  # it would be done before the second begins
+    before = files(tmp_path)
     second = command.run(*tiny(tmp_path))
     assert second.code == 2
     assert second.err.startswith(
         f"error: workdir {tmp_path} is in use by process {first.pid} on "
     )
     assert second.err.count("\n") == 1
-    assert before <= {path.name for path in tmp_path.iterdir()}
+    assert files(tmp_path) == before
     first.kill()  # what a killed run held is free
     first.communicate()
     ended = command.run(*tiny(tmp_path))

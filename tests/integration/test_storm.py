@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.storm import faults, flips
 from benchmarks.storm.faults import Site, Struck
+from benchmarks.storm.job import find_differences
 
 
 class FakeJob:
@@ -17,12 +18,17 @@ class FakeJob:
     def __init__(self, code):
         self.code = code
 
-    def start(self, workdir, said):
+    def start(self, workdir, said, *arguments):
         workdir.mkdir(parents=True, exist_ok=True)
         with said.open("wb") as file:
             return subprocess.Popen(
-                [sys.executable, "-c", self.code], stderr=file, cwd=workdir
+                [sys.executable, "-c", self.code, *arguments],
+                stderr=file,
+                cwd=workdir,
             )
+
+    def start_several(self, workdir, said):
+        return [self.start(workdir, own, str(n)) for n, own in enumerate(said)]
 
 
 def site(tmp_path, code, *, seconds=0.01):
@@ -87,6 +93,56 @@ def test_a_disk_is_filled_but_for_a_little(tmp_path, monkeypatch):
     assert faults.fill_disk(site(tmp_path, wait)) == Struck(place="start")
 
 
+# Each holds a lock on its file; who gets another's lock has seen it die.
+SEVERAL = """
+import fcntl, pathlib, signal, sys
+signal.alarm(60)
+own = open(sys.argv[1], "w")
+fcntl.flock(own, fcntl.LOCK_EX)
+own.write("locked")
+own.flush()
+while True:
+    for path in pathlib.Path().iterdir():
+        if path.name == sys.argv[1] or not path.read_text():
+            continue
+        try:
+            fcntl.flock(path.open(), fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            continue
+        print({said!r}, file=sys.stderr)
+        sys.exit({code})
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "fault"),
+    [
+        ("error: another process of this run has died", 1, ""),
+        ("RuntimeError: Gloo", 1, "did not say why"),
+        ("error: another process of this run has died", 0, "exit codes"),
+    ],
+)
+def test_where_one_of_several_dies_the_others_must_say_so(tmp_path, said, code, fault):
+    several = SEVERAL.format(said=said, code=code)
+    struck = faults.kill_one_of_several(site(tmp_path, several, seconds=2.0))
+    assert struck.place == "start"
+    assert fault in struck.fault
+    assert bool(struck.fault) is bool(fault)
+
+
+def test_several_processes_may_differ_from_one_in_last_bits_alone():
+    one = {"metrics": [{"loss": 1.0, "step": 3}], "rollouts": b"a", "params_sha256": 1}
+    two = one | {"metrics": [{"loss": 1.00001, "step": 3}], "params_sha256": 2}
+    assert find_differences(one, two, is_exact=False) == []
+    assert find_differences(one, two) == ["metrics", "params_sha256"]
+    for other in ({"loss": 1.001, "step": 3}, {"loss": 1.0, "step": 4}, {"loss": 1.0}):
+        found = two | {"metrics": [other]}
+        assert find_differences(one, found, is_exact=False) == ["metrics"]
+    assert find_differences(one, two | {"metrics": []}, is_exact=False) == ["metrics"]
+    found = two | {"rollouts": b"b"}
+    assert find_differences(one, found, is_exact=False) == ["rollouts"]
+
+
 def test_a_flipped_bit_that_nobody_notices_is_not_counted(tmp_path):
     file = tmp_path / "file"
     file.write_bytes(b"abc")
@@ -101,7 +157,7 @@ def test_a_flipped_bit_that_nobody_notices_is_not_counted(tmp_path):
 
 
 def test_a_minute_of_the_storm_loses_nothing(command):
-    asked = ("--kills=3", "--full_disks=2", "--flips=25", "--answers=100")
+    asked = ("--kills=3", "--full_disks=2", "--flips=25", "--answers=100", "--deaths=0")
     storm = [sys.executable, "-m", "benchmarks.storm", *asked]
     done = subprocess.run(
         [*storm, f"--programs={command.cache}"],

@@ -1,0 +1,127 @@
+"""Names the process that all others wait for.
+
+Every process tells the store of JAX's coordinator every few seconds that it lives, and
+how many exchanges it has begun. Process 0 says who tells nothing new, or has fallen
+behind; the others say where process 0, which holds the store, does not answer. Time is
+counted in checks, so that a process that was itself stopped accuses nobody.
+"""
+
+import collections
+import sys
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+BEAT_S = 3.0
+SILENT_BEATS = 4  # after which a process is named
+BEHIND_BEATS = 20
+_PREFIX = "rlvr/alive/"
+
+
+class Watch:
+    """What the other processes tell, and what is to be said of it."""
+
+    def __init__(self) -> None:
+        self._told: dict[int, tuple[int, int]] = {}
+        self._silent: collections.Counter[int] = collections.Counter()
+        self._behind: collections.Counter[int] = collections.Counter()
+
+    def check(self, told: Mapping[int, tuple[int, int]]) -> list[str]:
+        """Returns lines on who is silent, behind, or there again.
+
+        `told` holds each process's last (beat, number of exchanges). Call it once in
+        BEAT_S.
+        """
+        newest = max((exchanges for _, exchanges in told.values()), default=0)
+        lines = []
+        for number, (beat, exchanges) in sorted(told.items()):
+            is_new = self._told.get(number) != (beat, exchanges)
+            is_behind = exchanges < newest
+            lines += self._count(
+                self._silent,
+                number,
+                grows=not is_new,
+                limit=SILENT_BEATS,
+                name="silent: it was stopped, or cannot be reached",
+            )
+            lines += self._count(
+                self._behind,
+                number,
+                grows=is_behind and is_new,
+                limit=BEHIND_BEATS,
+                name="behind: it works, and the others wait for it",
+            )
+            self._told[number] = beat, exchanges
+        return lines
+
+    def _count(
+        self,
+        counter: collections.Counter[int],
+        number: int,
+        *,
+        grows: bool,
+        limit: int,
+        name: str,
+    ) -> list[str]:
+        seconds = counter[number] * BEAT_S
+        counter[number] = counter[number] + 1 if grows else 0
+        if counter[number] == limit:
+            return [f"process {number} has been {limit * BEAT_S:g} s {name}"]
+        if not grows and seconds >= limit * BEAT_S:
+            word = name.partition(":")[0]
+            return [f"process {number} is no longer {word}, after {seconds:g} s"]
+        return []
+
+
+class Heartbeat:
+    """Two threads: one tells that this process lives, one watches the others."""
+
+    def __init__(self) -> None:
+        self._beats = self._exchanges = 0
+        self._over = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def begin_exchange(self) -> int:
+        """Counts an exchange with the other processes; returns its number, from 0."""
+        self._exchanges += 1
+        return self._exchanges - 1
+
+    def start(self, store: Any, index: int) -> None:
+        """Begins to tell JAX's key-value store, and to watch what it holds."""
+        for target in (self._tell, self._watch):
+            thread = threading.Thread(target=target, args=(store, index), daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def stop(self) -> None:
+        """Ends both; call it while the store is still there."""
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _tell(self, store: Any, index: int) -> None:
+        """Tells the store; waits where it does not answer, until JAX ends us."""
+        while not self._over.is_set():
+            value = f"{self._beats} {self._exchanges}"
+            try:
+                store.key_value_set(f"{_PREFIX}{index}", value, True)
+            except Exception:  # the store is gone: JAX ends this process by itself
+                return
+            self._beats += 1
+            self._over.wait(BEAT_S)
+
+    def _watch(self, store: Any, index: int) -> None:
+        watch = Watch()
+        while not self._over.wait(BEAT_S):
+            # Of process 0 the others know how often it has answered.
+            told = _read_all(store) if index == 0 else {0: (self._beats, 0)}
+            for line in watch.check(told):
+                print(line, file=sys.stderr)
+
+
+def _read_all(store: Any) -> dict[int, tuple[int, int]]:
+    told = {}
+    for key, value in store.key_value_dir_get(_PREFIX):
+        beat, exchanges = map(int, value.split())
+        told[int(key.removeprefix(_PREFIX))] = beat, exchanges
+    return told
