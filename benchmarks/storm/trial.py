@@ -132,8 +132,9 @@ def strike(
         with faults.mounted(disk) if "full_disk" in todo else contextlib.nullcontext():
             _strike_runs(trial, tally, disk, random.Random(f"{seed} {number}"))
 
-    with ThreadPoolExecutor(at_once) as threads:
-        list(threads.map(work, range(at_once)))
+    if todo:
+        with ThreadPoolExecutor(at_once) as threads:
+            list(threads.map(work, range(at_once)))
     return tally
 
 

@@ -144,6 +144,15 @@ def _tensor(name, array):
     return change
 
 
+def _planted(name, value):
+    def change(source):
+        held = load_file(source / "model.safetensors")
+        held[name].flat[-1] = value
+        save_file(held, source / "model.safetensors")
+
+    return change
+
+
 _UP = "model.layers.1.mlp.up_proj.weight"
 
 
@@ -154,6 +163,11 @@ _UP = "model.layers.1.mlp.up_proj.weight"
         (_tensor(_UP, None), rf"lacks '{_UP}'"),
         (_tensor(_UP, np.ones((48, 32), np.int8)), rf"{_UP} holds I8"),
         (_tensor(_UP, np.ones((32, 48), np.float32)), r"shape \(32, 48\), .* \(48, 32"),
+        (_planted(_UP, np.nan), rf": '{_UP}' holds NaN or infinite numbers"),
+        (
+            _planted("model.embed_tokens.weight", -np.inf),
+            r": 'model\.embed_tokens\.weight' holds NaN or infinite",
+        ),
         (
             _tensor("model.extra.weight", np.ones(3, np.float32)),
             r"model\.extra\.weight",

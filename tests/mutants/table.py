@@ -1183,4 +1183,15 @@ MUTANTS = [
             "            except TimeoutError as error:",
         ),
     ),
+    *_of(
+        "rlvr_jax/models/huggingface/load.py",
+        ("tests/models/test_huggingface.py",),
+        takes_nan=("    if names:\n        raise", "    if False:\n        raise"),
+    ),
+    *_of(
+        "job_jax/heartbeat.py",
+        ("tests/job_jax/test_heartbeat.py",),
+        accuses_the_prompt=("grows=not is_new", "grows=True"),
+        never_behind=("is_behind = exchanges < newest", "is_behind = False"),
+    ),
 ]

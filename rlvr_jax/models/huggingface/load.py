@@ -15,7 +15,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jax.sharding import Mesh, Sharding, SingleDeviceSharding
+from jax.sharding import (
+    Mesh,
+    NamedSharding,
+    PartitionSpec,
+    Sharding,
+    SingleDeviceSharding,
+)
 from safetensors import SafetensorError, safe_open
 
 from job_jax.mesh import check_axes
@@ -101,14 +107,16 @@ def load_hf(
         {name: flat[name][1] for name in mapping}, mapping, tensors, directory
     )
     layouts = _shardings(abstract, mesh)
-    values = []
+    values, loaded = {}, []
     # Embedding and head are the largest: their copies are gone before the rest come.
     for name, (key, param) in sorted(
         flat.items(), key=lambda item: item[0].startswith("blocks")
     ):
         value = _load_param(mapping[name], param, tensors, layouts[name])
-        values.append((key, param.replace(value)))
-    return nnx.merge(graphdef, nnx.from_flat_state(values))
+        values[name] = value
+        loaded.append((key, param.replace(value)))
+    _check_finite(values, mapping, directory, mesh)
+    return nnx.merge(graphdef, nnx.from_flat_state(loaded))
 
 
 def _dtype(dtype: jax.typing.DTypeLike) -> Dtype:
@@ -337,6 +345,36 @@ def _load_param(
         stack = put(stack, one_layer, layer)
     # Otherwise reading would run ahead of writing and fill the host with layers.
     return jax.block_until_ready(stack)
+
+
+def _check_finite(
+    values: dict[str, jax.Array],
+    mapping: dict[str, ParamMapping],
+    directory: Path,
+    mesh: Mesh | None,
+) -> None:
+    """Raises ConfigError where a tensor holds NaN or infinite numbers."""
+
+    def are_finite(values: dict[str, jax.Array]) -> dict[str, jax.Array]:
+        return {  # of a stack, each layer
+            name: jnp.isfinite(value).all(
+                axis=range(1, value.ndim) if "{}" in mapping[name].hf_name else None
+            )
+            for name, value in values.items()
+        }
+
+    everywhere = NamedSharding(mesh, PartitionSpec()) if mesh else None
+    found = jax.device_get(jax.jit(are_finite, out_shardings=everywhere)(values))
+    names = [
+        mapping[name].hf_name.format(layer)
+        for name, finite in found.items()
+        for layer in np.flatnonzero(~np.atleast_1d(finite))
+    ]
+    if names:
+        raise ConfigError(
+            f"{directory}: {_abbreviate(names)} holds NaN or infinite numbers; copy or "
+            "download it again"
+        )
 
 
 def _write_layer(stack: jax.Array, part: jax.Array, layer: jax.Array) -> jax.Array:
