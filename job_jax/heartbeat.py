@@ -93,10 +93,10 @@ class Heartbeat:
             self._threads.append(thread)
             thread.start()
 
-    def stop(self) -> None:
-        """Ends both; call it while the store is still there."""
+    def stop(self, *, wait: bool) -> None:
+        """Ends both; `wait` until they have, while the store is still there."""
         self._over.set()
-        for thread in self._threads:
+        for thread in self._threads if wait else ():
             thread.join()
 
     def _tell(self, store: Any, index: int) -> None:

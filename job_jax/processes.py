@@ -267,7 +267,7 @@ def shutdown(code: int, cause: str, *, failed: bool) -> int:
         if is_primary():
             _store().key_value_set(_FAILURE_KEY, json.dumps(None))
         _peer_monitor.join()
-        _heartbeat.stop()
+        _heartbeat.stop(wait=True)
         jax.distributed.shutdown()
         _handle_aborts(False)
         return code
@@ -362,6 +362,7 @@ def _exit(code: int) -> Any:
 
     Process 0, which holds the store, stays until the others have read the cause.
     """
+    _heartbeat.stop(wait=False)  # that some are silent by now is no news
     with contextlib.suppress(Exception):
         store, deadline = _store(), time.monotonic() + _EXIT_GRACE_S
         store.key_value_set(f"{_EXITED_KEY}{process_index()}", "")
