@@ -14,7 +14,7 @@ import pathlib
 import shutil
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, SupportsFloat, TextIO
 
 import jax
@@ -22,11 +22,10 @@ import numpy as np
 
 from job_jax.closing import Closing
 from job_jax.disk import name_file
+from job_jax.metrics_file import METRICS_FILE, read_records
 from job_jax.processes import is_primary
 from job_jax.trackers.base import TrackedLine, Tracker
 from job_jax.trackers.tensorboard import TensorBoard
-
-METRICS_FILE = "metrics.jsonl"
 
 # Steps whose duration says nothing of the next one: they compile.
 _COMPILING_STEPS = 2
@@ -36,38 +35,6 @@ _COMPILE_EVENT = "/jax/core/compile/backend_compile_duration"
 
 class NonFiniteMetricError(ArithmeticError):
     """A metric became NaN or infinite. The message names metric, stage and step."""
-
-
-def read_lines(path: str | os.PathLike[str]) -> list[TrackedLine]:
-    """Returns the lines of a metrics.jsonl as trackers are handed them."""
-    return [
-        TrackedLine(
-            number=number,
-            stage=record.pop("stage"),
-            step=record.pop("step"),
-            time_s=record.pop("time_s"),
-            values=record,
-        )
-        for number, record in enumerate(read_metrics(path))
-    ]
-
-
-def read_metrics(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """Returns the lines of a metrics.jsonl, less a last line that was cut short."""
-    return [record for _, record in _read_lines(pathlib.Path(path))]
-
-
-def _read_lines(path: pathlib.Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yields each line that ends in a newline, after the offset of its end."""
-    end = 0
-    *lines, _torn = path.read_bytes().split(b"\n")
-    for number, line in enumerate(lines, start=1):
-        end += len(line) + 1
-        try:
-            record = json.loads(line)
-        except ValueError as error:
-            raise ValueError(f"{path}:{number}: not a JSON object: {error}") from error
-        yield end, record
 
 
 class MetricsWriter(Closing):
@@ -164,7 +131,7 @@ class MetricsWriter(Closing):
         keep, seconds, stale = 0, 0.0, False
         void_from: dict[str, int] = {}
         self._num_lines = 0
-        for end, record in _read_lines(self._path):
+        for end, record in read_records(self._path):
             stale = stale or is_stale(record)
             if stale:
                 stage, step = record["stage"], record["step"]

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from job_jax.command import StoppedError
 from job_jax.config_io import to_json
-from job_jax.metrics import METRICS_FILE, read_lines
+from job_jax.metrics_file import METRICS_FILE, count_lines, read_lines
 from job_jax.processes import is_primary
 from job_jax.trackers.background import BackgroundTracker
 from job_jax.trackers.base import (
@@ -92,7 +92,7 @@ class RunTrackers:
         saved = saved_rollouts(path)
         rows = self._config.log.tracking.table_rows
         results = RunResults(
-            num_lines=len(read_lines(path / METRICS_FILE)),
+            num_lines=count_lines(path / METRICS_FILE),
             numbers=dict(flatten_numbers(told)),
             tables={
                 stage: self._workdir.read_rollouts(stage, saved[stage][-1])[:rows]

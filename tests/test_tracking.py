@@ -13,7 +13,7 @@ from trackers_of_tests import Recorder
 
 from job_jax.command import StoppedError
 from job_jax.config_io import from_json, override, to_json
-from job_jax.metrics import METRICS_FILE, read_lines
+from job_jax.metrics_file import METRICS_FILE, read_lines
 from job_jax.schema import ConfigError
 from job_jax.trackers.base import Tracker, tracker_class
 from job_jax.trackers.state import tracked_id

@@ -19,6 +19,7 @@ from job_jax.disk import free_bytes
 _POLL_S = 0.002
 _ROOM = "64m"  # of a disk in memory
 _MAX_SLACK_KIB = 300  # that a disk has left when it is about to be full
+_MAX_START_S = 300.0  # until several processes have met
 _MAX_DEATH_S = 60.0  # from the death of one process to the end of the others
 FINISHED = "finished"
 
@@ -92,13 +93,15 @@ def fill_disk(site: Site) -> Struck:
 def kill_one_of_several(site: Site) -> Struck:
     """SIGKILL of one of 2 or 4 processes at a random instant; `seconds` are of 2.
 
-    The others must end within a minute, with exit code 1 and a line that says why.
+    The others must end within a minute, with exit code 1 and a line that says why. They
+    have met: for one that never came they would wait some minutes.
     """
     count = site.rng.choice((2, 4))
     said = [site.said.with_name(f"{site.said.name}{n}") for n in range(count)]
     processes = site.job.start_several(site.workdir, said)
     struck_at = time.monotonic() + site.random_delay() * count / 2
     _wait(processes[0], struck_at, lambda: False)
+    _wait(processes[0], struck_at + _MAX_START_S, lambda: said[0].stat().st_size)
     victim = site.rng.randrange(count)
     processes[victim].send_signal(signal.SIGKILL)
     deadline = time.monotonic() + _MAX_DEATH_S

@@ -26,6 +26,7 @@ BLUE, AMBER, PURPLE, GREEN, RED, GRAY = (
 )
 # Easy to hard, cool to warm.
 _RAMP = (BLUE, PURPLE, RED, AMBER)
+_MAX_POINTS = 1_000  # of a curve, in a chart some 400 pixels wide
 # Stand-ins that the page's own colors replace.
 _INK, _RULE = "#000001", "#000002"
 
@@ -98,13 +99,21 @@ def level_colors(levels: Sequence[int]) -> dict[int, str]:
     }
 
 
-def smooth(values: Sequence[float]) -> list[float]:
-    """Returns the centered moving mean over about a twelfth of the values."""
-    half = len(values) // 24
-    return [
-        float(np.mean(values[max(0, i - half) : i + half + 1]))
-        for i in range(len(values))
-    ]
+def smooth(values: Sequence[float]) -> np.ndarray:
+    """Returns the centered moving mean over about a twelfth of the values.
+
+    NaN is left out; alone in a stretch it stays.
+    """
+    half, at = len(values) // 24, np.arange(len(values))
+    first = np.maximum(at - half, 0)
+    end = np.minimum(at + half + 1, len(values))
+    known = ~np.isnan(np.asarray(values, float))
+    total, count = (
+        np.concatenate([[0.0], np.nancumsum(each)]) for each in (values, known)
+    )
+    found = count[end] - count[first]
+    mean = (total[end] - total[first]) / np.maximum(found, 1)
+    return np.where(found > 0, mean, np.nan)
 
 
 def arm_colors(labels: Sequence[str]) -> dict[str, str]:
@@ -215,19 +224,46 @@ def _draw_lines(axes: Axes, panel: Panel) -> None:
     for line in panel.lines:
         x = [choices.index(at) for at in line.x] if panel.categorical else line.x
         y = line.y if panel.categorical else smooth(line.y)
+        drawn = _drawn_points(len(x))
         if line.interval is not None:
-            axes.fill_between(x, *line.interval, color=line.color, alpha=0.18, lw=0)
+            at, low, high = _take(drawn, x, *line.interval)
+            axes.fill_between(at, low, high, color=line.color, alpha=0.18, lw=0)
         if line.show_raw:
-            axes.plot(x, line.y, color=line.color, alpha=0.3, lw=0.9)
+            raw = _take(_extreme_points(line.y), x, line.y)
+            axes.plot(*raw, color=line.color, alpha=0.3, lw=0.9)
         marker = "o" if panel.categorical and not line.faint else ""
         weight: dict[str, Any] = {"alpha": 0.4, "lw": 0.9} if line.faint else {}
-        axes.plot(x, y, color=line.color, marker=marker, ms=4, **weight)
+        curve = _take(drawn, x, y)
+        axes.plot(*curve, color=line.color, marker=marker, ms=4, **weight)
+
+
+def _take(at: np.ndarray, *values: Sequence[float] | np.ndarray) -> list[Any]:
+    return [np.asarray(each, float)[at] for each in values]
+
+
+def _drawn_points(count: int) -> np.ndarray:
+    """Returns which of so many points are drawn: all, or evenly some of them."""
+    return np.unique(np.linspace(0, count - 1, min(count, _MAX_POINTS)).astype(int))
+
+
+def _extreme_points(values: Sequence[float]) -> np.ndarray:
+    """Returns which points are drawn where none is smoothed.
+
+    Of too many the least and the greatest of each stretch: a spike is never lost.
+    """
+    if len(values) <= _MAX_POINTS:
+        return np.arange(len(values))
+    stretches = np.array_split(np.asarray(values, float), _MAX_POINTS // 2)
+    begins = np.cumsum([0, *map(len, stretches[:-1])])
+    ends = [(each.argmin(), each.argmax()) for each in stretches]
+    return np.unique(begins[:, None] + np.array(ends))
 
 
 def _draw_stack(axes: Axes, panel: Panel) -> None:
+    x = panel.lines[0].x
+    curves = (smooth(line.y) for line in panel.lines)
     axes.stackplot(
-        panel.lines[0].x,
-        [smooth(line.y) for line in panel.lines],
+        *_take(_drawn_points(len(x)), x, *curves),
         colors=[line.color for line in panel.lines],
         alpha=0.75,
         lw=0,

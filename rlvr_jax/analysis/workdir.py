@@ -5,12 +5,13 @@ import json
 import os
 import pathlib
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from job_jax.command import UsageError
-from job_jax.metrics import METRICS_FILE, read_metrics
+from job_jax.metrics_file import METRICS_FILE, StageMetrics, read_stages
 from rlvr_jax.config import DifficultyConfig
 from rlvr_jax.metrics.doctor import Alarm, check_run
 from rlvr_jax.run.workdir import read_rollouts, rollouts_file, saved_rollouts
@@ -25,7 +26,7 @@ class NotAWorkdirError(UsageError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunArtifacts:
-    """A workdir's files, parsed. `metrics` holds each stage's lines in order.
+    """A workdir's files, parsed. `metrics` holds each stage's lines, by column.
 
     `metadata` is config.json whole (config, seed, device, commit, versions); `summary`
     is empty until the run has written one.
@@ -33,7 +34,7 @@ class RunArtifacts:
 
     path: pathlib.Path
     metadata: dict[str, Any]
-    metrics: dict[str, list[dict[str, Any]]]
+    metrics: dict[str, StageMetrics]
     summary: dict[str, Any]
 
     @property
@@ -49,14 +50,13 @@ class RunArtifacts:
             hard_below=difficulty["hard_below"], easy_above=difficulty["easy_above"]
         )
 
-    def series(self, stage: str, name: str) -> tuple[list[int], list[float]]:
+    def stage(self, name: str) -> StageMetrics:
+        """Returns a stage's lines, of which there may be none."""
+        return self.metrics.get(name, StageMetrics())
+
+    def series(self, stage: str, name: str) -> tuple[Sequence[int], Sequence[float]]:
         """Returns the steps at which a stage wrote a metric, and its values there."""
-        pairs = [
-            (row["step"], row[name])
-            for row in self.metrics.get(stage, [])
-            if row.get(name) is not None
-        ]
-        return [step for step, _ in pairs], [value for _, value in pairs]
+        return self.stage(stage).series(name)
 
     def match_metrics(self, stage: str, pattern: str) -> list[str]:
         r"""Returns what the pattern's first group matches in a stage's metric names.
@@ -64,17 +64,14 @@ class RunArtifacts:
         Each match once, in order; numbers sort as numbers: `level_(\d+)/pass` gives
         the levels.
         """
-        names = {name for row in self.metrics.get(stage, []) for name in row}
-        matches = (re.fullmatch(pattern, name) for name in names)
+        matches = (re.fullmatch(pattern, name) for name in self.stage(stage).names)
         groups = {match[1] for match in matches if match}
         return sorted(groups, key=lambda g: (int(g) if g.isdigit() else -1, g))
 
     def alarms(self) -> list[Alarm]:
         """Returns the run doctor's alarms over the training steps so far."""
-        if not (rows := self.metrics.get("train", [])):
-            return []
         return check_run(
-            rows,
+            self.stage("train"),
             total_steps=self.config["train"]["steps"],
             window=self.config["log"]["alarm_window"],
             max_logprob_mismatch=self.config["train"]["max_logprob_mismatch"],
@@ -114,15 +111,12 @@ def read_run(workdir: str | os.PathLike[str]) -> RunArtifacts:
         raise NotAWorkdirError(f"{path} is not a directory")
     if not (path / CONFIG_FILE).is_file():
         raise NotAWorkdirError(f"{path} holds no {CONFIG_FILE}: no run started there")
-    metrics: dict[str, list[dict[str, Any]]] = {}
-    if (path / METRICS_FILE).is_file():
-        for row in read_metrics(path / METRICS_FILE):
-            metrics.setdefault(row["stage"], []).append(row)
+    file = path / METRICS_FILE
     summary = path / SUMMARY_FILE
     return RunArtifacts(
         path=path,
         metadata=json.loads((path / CONFIG_FILE).read_text(encoding="utf-8")),
-        metrics=metrics,
+        metrics=read_stages(file) if file.is_file() else {},
         summary=(
             json.loads(summary.read_text(encoding="utf-8")) if summary.is_file() else {}
         ),

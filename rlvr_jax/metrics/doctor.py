@@ -22,9 +22,10 @@ and leaves out what a step does not have. The conditions: `metrics.symptoms`.
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
+from job_jax.metrics_file import StageMetrics
 from rlvr_jax.metrics.step_metrics import StepMetrics
 from rlvr_jax.metrics.symptoms import FEW_STEPS, find_symptoms, is_read
 
@@ -131,7 +132,7 @@ def describe_short_run(num_steps: int, window: int) -> str:
 
 
 def check_run(
-    records: Iterable[Mapping[str, Any]],
+    train: StageMetrics,
     *,
     total_steps: int,
     window: int,
@@ -141,11 +142,10 @@ def check_run(
 ) -> list[Alarm]:
     """Returns the alarms of a whole run, from the training lines of metrics.jsonl."""
     state, alarms = DoctorState(), []
-    for record in records:
-        metrics = {k: v for k, v in record.items() if "/" in k}
+    for step, metrics in train.rows(is_read):
         state, raised = check_step(
             state,
-            record["step"],
+            step,
             metrics,
             total_steps=total_steps,
             window=window,

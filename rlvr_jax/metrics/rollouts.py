@@ -2,11 +2,12 @@
 
 import collections
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
+from job_jax.metrics_file import StageMetrics
 from rlvr_jax.config import Config
 from rlvr_jax.metrics import doctor
 from rlvr_jax.metrics.statistics import pass_at_k
@@ -254,24 +255,19 @@ def _verified_formats(graded: Sequence[GradedCompletion]) -> list[str]:
     return [c.format for c in graded if c.verdict.status != "unverified"]
 
 
-def run_summary(rows: Sequence[Mapping[str, Any]], config: Config) -> dict[str, Any]:
+def run_summary(train: StageMetrics, config: Config) -> dict[str, Any]:
     """Returns what summary.json says of a run's training steps, from metrics.jsonl.
 
     The mismatch of sampler and scorer is a mean over steps, in nats a token; a skipped
     step has none, nor has one whose rollouts are of older weights. Verdicts count the
     completions that were learned from.
     """
-    steps = [row for row in rows if row["stage"] == "train"]
     mismatches = {
-        name: [row[key] for row in steps if row.get(key) is not None]
-        for name, key in (
-            ("mean", "logprob_mismatch/mean"),
-            ("max", "logprob_mismatch/max"),
-        )
+        name: train.series(f"logprob_mismatch/{name}")[1] for name in ("mean", "max")
     }
     completions = config.train.batch_size * config.train.group_size
     alarms = doctor.check_run(
-        steps,
+        train,
         total_steps=config.train.steps,
         window=config.log.alarm_window,
         max_logprob_mismatch=config.train.max_logprob_mismatch,
@@ -284,7 +280,10 @@ def run_summary(rows: Sequence[Mapping[str, Any]], config: Config) -> dict[str, 
             "max": max(mismatches["max"], default=None),
         },
         "verdicts": {
-            status: sum(round(row[f"verdict/{status}"] * completions) for row in steps)
+            status: sum(
+                round(share * completions)
+                for share in train.series(f"verdict/{status}")[1]
+            )
             for status in _STATUSES
         },
         "alarms": [dataclasses.asdict(alarm) for alarm in alarms],

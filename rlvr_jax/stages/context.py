@@ -6,7 +6,8 @@ from typing import Any
 
 from job_jax.config_io import to_json
 from job_jax.mesh import describe_devices
-from job_jax.metrics import METRICS_FILE, CompileCounter, MetricsWriter, read_metrics
+from job_jax.metrics import CompileCounter, MetricsWriter
+from job_jax.metrics_file import METRICS_FILE, StageMetrics, read_stages
 from job_jax.processes import is_primary
 from job_jax.schema import check
 from job_jax.steps import StageSteps, StopSignal
@@ -49,7 +50,7 @@ class RunContext:
         if not is_primary():
             return
         config = self.setup.config
-        rows = read_metrics(self.workdir.path / METRICS_FILE)
+        stages = read_stages(self.workdir.path / METRICS_FILE)
         old = self.workdir.read_summary()
         self.workdir.update_summary(
             {
@@ -63,7 +64,7 @@ class RunContext:
                 "compile_count": self.compile_counter.count,
                 "too_long": self.setup.too_long,
                 "invalid_golds": self.setup.invalid_golds,
-                **run_summary(rows, config),
+                **run_summary(stages.get("train", StageMetrics()), config),
                 **values,
             }
         )

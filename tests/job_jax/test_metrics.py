@@ -15,8 +15,8 @@ from job_jax.metrics import (
     Progress,
     format_duration,
     format_number,
-    read_metrics,
 )
+from job_jax.metrics_file import read_metrics
 
 
 class Clock:

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from job_jax.metrics_file import StageMetrics
 from rlvr_jax.metrics.doctor import (
     DoctorState,
     check_run,
@@ -43,9 +44,11 @@ HEALTHY = {
 
 
 def alarms_of(rows, window=WINDOW, total_steps=100):
-    records = [{"stage": "train", "step": i, **row} for i, row in enumerate(rows)]
+    train = StageMetrics()
+    for step, row in enumerate(rows):
+        train.append(step, row)
     return check_run(
-        records,
+        train,
         total_steps=total_steps,
         window=window,
         max_logprob_mismatch=LIMIT,

@@ -93,7 +93,7 @@ def measure_run(run: RunArtifacts) -> RunMetrics:
 
 def _training_scores(run: RunArtifacts, missing: list[str]) -> dict[Metric, Score]:
     """Returns the scores of the training steps: alarms, reward, missing signal."""
-    done, num_steps = len(run.metrics.get("train", [])), run.config["train"]["steps"]
+    done, num_steps = len(run.stage("train")), run.config["train"]["steps"]
     if done < num_steps:
         missing.append(f"{done} of {num_steps} training steps done")
     if not done:

@@ -251,14 +251,14 @@ def _bands_in_training(run: RunArtifacts) -> list[str]:
 def _frequent_bands(run: RunArtifacts, bands: Sequence[str]) -> list[str]:
     """Returns the bands that a quarter of the steps or more have met."""
     steps = {band: len(run.series("train", f"band_{band}/pass")[0]) for band in bands}
-    min_steps = _MIN_STEP_FRACTION * len(run.metrics.get("train", []))
+    min_steps = _MIN_STEP_FRACTION * len(run.stage("train"))
     return [band for band in bands if steps[band] >= min_steps]
 
 
 def _fill_gaps(run: RunArtifacts, line: Line) -> Line:
     """Returns the line with 0 at the steps that have no value."""
     values = dict(zip(line.x, line.y, strict=True))
-    steps = [row["step"] for row in run.metrics["train"]]
+    steps = run.stage("train").steps
     return dataclasses.replace(line, x=steps, y=[values.get(s, 0.0) for s in steps])
 
 
@@ -283,7 +283,7 @@ def _describe_drift(run: RunArtifacts, drift: Sequence[Line]) -> str:
 
 def _mean_over_steps(run: RunArtifacts, name: str) -> float:
     """Returns a metric's mean over all steps, counting steps without it as 0."""
-    return sum(run.series("train", name)[1]) / len(run.metrics["train"])
+    return sum(run.series("train", name)[1]) / len(run.stage("train"))
 
 
 def _format_change(values: Sequence[float]) -> str:

@@ -3,8 +3,6 @@
 Each function returns its section, or None where the run has no data for it.
 """
 
-from collections.abc import Mapping, Sequence
-
 from job_jax.metrics import format_duration, format_number
 from rlvr_jax.analysis.charts import (
     AMBER,
@@ -203,12 +201,12 @@ def answer_formats(run: RunArtifacts) -> Section | None:
 
 def doctor_findings(run: RunArtifacts) -> Section | None:
     """The alarms that the run doctor raised."""
-    if not (rows := run.metrics.get("train", [])):
+    if not (num_steps := len(run.stage("train"))):
         return None
     alarms = run.alarms()
-    told = "" if alarms else f"Nothing to report in {len(rows)} steps."
-    if short := describe_short_run(len(rows), run.config["log"]["alarm_window"]):
-        told = f"{short}{_describe_outcome(rows)}"
+    told = "" if alarms else f"Nothing to report in {num_steps} steps."
+    if short := describe_short_run(num_steps, run.config["log"]["alarm_window"]):
+        told = f"{short}{_describe_outcome(run)}"
     return Section(
         title="The run doctor",
         text=told,
@@ -219,7 +217,7 @@ def doctor_findings(run: RunArtifacts) -> Section | None:
     )
 
 
-def _describe_outcome(rows: Sequence[Mapping[str, float]]) -> str:
+def _describe_outcome(run: RunArtifacts) -> str:
     """Returns how many completions were correct and groups had a signal, if known."""
     told = [
         f"{format_percent(mean(values))} of {what}"
@@ -227,7 +225,7 @@ def _describe_outcome(rows: Sequence[Mapping[str, float]]) -> str:
             ("verdict/correct", "completions were correct"),
             ("groups/nonzero_std", "groups had completions of different verdicts"),
         )
-        if (values := [row[name] for row in rows if row.get(name) is not None])
+        if (values := run.series("train", name)[1])
     ]
     return f" In these, {', '.join(told)}." if told else ""
 

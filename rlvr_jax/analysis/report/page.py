@@ -116,7 +116,7 @@ def render_page(run: RunArtifacts) -> str:
 def headline(run: RunArtifacts) -> str:
     """Returns what came of the run, in one sentence."""
     if (scores := _pass_before_and_after(run)) is None:
-        done = len(run.metrics.get("train", []))
+        done = len(run.stage("train"))
         return f"{done} of {run.config['train']['steps']} training steps done"
     k, before, after = scores
     if before["mean"] == after["mean"] == 0:

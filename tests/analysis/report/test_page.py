@@ -7,11 +7,13 @@ import json
 import math
 import re
 
+import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from run_workdirs import config, make_workdir, rollout
 
 from job_jax.metrics import MetricsWriter
-from rlvr_jax.analysis import NotAWorkdirError, read_run, write_report
+from rlvr_jax.analysis import NotAWorkdirError, charts, read_run, write_report
 from rlvr_jax.analysis.__main__ import main
 from rlvr_jax.analysis.charts import (
     AMBER,
@@ -374,7 +376,8 @@ def test_null_values_are_left_out_of_a_series(tmp_path):
     with MetricsWriter(tmp_path) as writer:
         for step, value in enumerate((1.0, math.nan, 3.0)):
             writer.write("train", step, {"a/b": value}, nullable=("a/b",))
-    assert read_run(tmp_path).series("train", "a/b") == ([0, 2], [1.0, 3.0])
+    steps, values = read_run(tmp_path).series("train", "a/b")
+    assert (list(steps), list(values)) == ([0, 2], [1.0, 3.0])
 
 
 def test_levels_sort_as_numbers(tmp_path):
@@ -410,10 +413,30 @@ def test_command_names_the_broken_line(tmp_path, capsys):
 
 
 def test_smoothing_keeps_constants_and_means_neighbors():
-    assert smooth([0.5] * 100) == [0.5] * 100
-    assert smooth([1.0, 5.0]) == [1.0, 5.0]
+    assert smooth([0.5] * 100).tolist() == [0.5] * 100
+    assert smooth([1.0, 5.0]).tolist() == [1.0, 5.0]
     steep = smooth(range(48))  # windows of 5, cut at the ends
     assert (steep[0], steep[20], steep[47]) == (1.0, 20.0, 46.0)
+    values = np.random.default_rng(0).normal(size=240)
+    means = [np.mean(values[max(0, i - 10) : i + 11]) for i in range(240)]
+    np.testing.assert_allclose(smooth(values), means, rtol=1e-12, atol=1e-12)
+    assert smooth([3.0, *[math.nan] * 48, 5.0])[[0, 25, 49]].tolist()[::2] == [3.0, 5.0]
+
+
+def test_a_long_curve_is_drawn_by_some_of_its_points_and_all_of_its_spikes():
+    y = [0.0] * 50_000
+    y[31_234] = 7.0
+    line = Line(label="", color=BLUE, x=range(50_000), y=y, show_raw=True)
+    axes = Figure().add_subplot()
+    charts._draw_lines(axes, Panel(title="t", lines=[line]))
+    raw, curve = axes.lines
+    assert len(raw.get_xdata()) <= 1000
+    assert len(curve.get_xdata()) <= 1000
+    assert (raw.get_xdata()[raw.get_ydata().argmax()], raw.get_ydata().max()) == (
+        31_234,
+        7.0,
+    )
+    assert curve.get_xdata()[[0, -1]].tolist() == [0, 49_999]
 
 
 def test_levels_run_from_cool_to_warm():

@@ -8,7 +8,8 @@ import pytest
 from trackers_of_tests import Recorder
 
 from job_jax import metrics
-from job_jax.metrics import MetricsWriter, read_lines
+from job_jax.metrics import MetricsWriter
+from job_jax.metrics_file import read_lines, read_metrics
 from job_jax.schema import ConfigError
 from job_jax.trackers import background
 from job_jax.trackers.background import BackgroundTracker
@@ -62,7 +63,7 @@ def attempt(workdir, steps, make=Recorder, **options):
 
 
 def steps_of(workdir):
-    return [line["step"] for line in metrics.read_metrics(workdir / "metrics.jsonl")]
+    return [line["step"] for line in read_metrics(workdir / "metrics.jsonl")]
 
 
 def test_every_line_is_logged_once_in_order_with_its_values(tmp_path):
