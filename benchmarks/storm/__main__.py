@@ -1,4 +1,4 @@
-"""`python -m benchmarks.storm [--kills=N --full_disks=N --deaths=N --flips=N ...]`.
+"""`python -m benchmarks.storm [--kills=N --full_disks=N --bad_disks=N ...]`.
 
 Runs of a tiny recipe with every stage are killed at random instants, half of them while
 a checkpoint is written, and robbed of their disk; each is let go on until it ends, and
@@ -8,7 +8,8 @@ the files of a finished run; hostile answers are graded. The schedule follows fr
 --seed.
 
 Exit code 0: nothing was lost. JSON lines: counts by kind. Full disks need the right to
-mount one in memory (root). What a run said that ended wrongly is kept.
+mount one in memory (root), disks that fail a C compiler. What a run said that ended
+wrongly is kept.
 """
 
 import argparse
@@ -39,6 +40,7 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--kills", type=int, default=400)
     parser.add_argument("--full_disks", type=int, default=100)
+    parser.add_argument("--bad_disks", type=int, default=50, help="that fail with EIO")
     parser.add_argument("--deaths", type=int, default=20, help="of one of 2 or 4")
     parser.add_argument("--flips", type=int, default=200, help="in each kind of file")
     parser.add_argument("--answers", type=int, default=100_000)
@@ -71,10 +73,17 @@ def main(argv: Sequence[str]) -> int:
 
 def _strike_all(asked: argparse.Namespace, folder: Path, programs: Path) -> list[str]:
     """Strikes runs of one process, then of several; returns what was lost."""
-    kinds = {"kill": asked.kills, "full_disk": asked.full_disks}
+    kinds = {
+        "kill": asked.kills,
+        "full_disk": asked.full_disks,
+        "bad_disk": asked.bad_disks,
+    }
     if asked.full_disks and not faults.can_fill_disks(folder / "disk"):
         print("no disk can be mounted here: none will be full", file=sys.stderr)
         del kinds["full_disk"]
+    if asked.bad_disks and not faults.compile_bad_disk(folder):
+        print("no C compiler makes bad_disk.so: no disk will fail", file=sys.stderr)
+        del kinds["bad_disk"]
     how = {"minutes": asked.minutes, "seed": asked.seed}
     trials = [(run_alone(Job(programs), folder), kinds, asked.at_once)]
     if asked.deaths:

@@ -83,11 +83,51 @@ def fill_disk(site: Site) -> Struck:
         file.write(bytes(max(0, free_bytes(ballast) - slack)))
     code = process.wait()
     ballast.unlink(missing_ok=True)
+    return _judge_end(site, code)
+
+
+def break_disk(site: Site) -> Struck:
+    """From a random instant on every write to the workdir fails with EIO.
+
+    It must end as with a full disk. `compile_bad_disk` has made what does it.
+    """
+    switch = site.workdir.with_name("broken")
+    process = site.job.start(
+        site.workdir,
+        site.said,
+        LD_PRELOAD=str(bad_disk(site.workdir.parent.parent)),
+        STORM_SWITCH=str(switch),
+        STORM_DIR=str(site.workdir),
+    )
+    _wait(process, time.monotonic() + site.random_delay(), lambda: False)
+    switch.touch()
+    code = process.wait()
+    switch.unlink()
+    return _judge_end(site, code)
+
+
+def _judge_end(site: Site, code: int) -> Struck:
+    """Returns how a run ended whose disk took no more."""
     if code == 0:
         return Struck(place=FINISHED)
     is_told = _says_why(site.said) and "Traceback" not in site.said.read_text()
     fault = "" if code in (1, 2) and is_told else f"exit code {code}: {site.said}"
     return Struck(place=_place(site.said), fault=fault)
+
+
+def bad_disk(folder: Path) -> Path:
+    """Returns where the library lies that `compile_bad_disk` makes."""
+    return folder / "bad_disk.so"
+
+
+def compile_bad_disk(folder: Path) -> bool:
+    """Makes the library that fails writes; returns whether a C compiler did."""
+    flags = ("-shared", "-fPIC", "-o", str(bad_disk(folder)))
+    source = Path(__file__).with_name("bad_disk.c")
+    with contextlib.suppress(OSError):
+        done = subprocess.run(["cc", *flags, str(source), "-ldl"], check=False)
+        return done.returncode == 0
+    return False
 
 
 def kill_one_of_several(site: Site) -> Struck:

@@ -61,9 +61,11 @@ class Job:
     programs: Path
     devices: int = 1
 
-    def start(self, workdir: Path, said: Path) -> subprocess.Popen[bytes]:
+    def start(
+        self, workdir: Path, said: Path, **environment: str
+    ) -> subprocess.Popen[bytes]:
         """Starts the run, or lets it go on; what it says goes to the file `said`."""
-        return self._start(workdir, said, devices=self.devices)
+        return self._start(workdir, said, devices=self.devices, **environment)
 
     def start_several(
         self, workdir: Path, said: list[Path]

@@ -20,6 +20,7 @@ _MAX_FAULTS_A_RUN = 12
 _KINDS: dict[str, Callable[[faults.Site], faults.Struck]] = {
     "kill": faults.kill,
     "full_disk": faults.fill_disk,
+    "bad_disk": faults.break_disk,
     "death": faults.kill_one_of_several,
 }
 

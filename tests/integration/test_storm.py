@@ -1,6 +1,7 @@
 """The storm: what it calls a loss, and a minute of it."""
 
 import json
+import os
 import random
 import subprocess
 import sys
@@ -18,13 +19,14 @@ class FakeJob:
     def __init__(self, code):
         self.code = code
 
-    def start(self, workdir, said, *arguments):
+    def start(self, workdir, said, *arguments, **environment):
         workdir.mkdir(parents=True, exist_ok=True)
         with said.open("wb") as file:
             return subprocess.Popen(
                 [sys.executable, "-c", self.code, *arguments],
                 stderr=file,
                 cwd=workdir,
+                env=os.environ | environment,
             )
 
     def start_several(self, workdir, said):
@@ -94,6 +96,26 @@ def test_a_disk_is_filled_but_for_a_little(tmp_path, monkeypatch):
 
 
 # Each holds a lock on its file; who gets another's lock has seen it die.
+WRITER = """
+import os, sys
+while not os.path.exists(os.environ["STORM_SWITCH"]): pass
+open(os.environ["STORM_SWITCH"] + "2", "w").write("beside the workdir")
+try:
+    open("file", "wb", buffering=0).write(b"below it")
+except OSError as error:
+    sys.exit(f"error: {error}")
+"""
+
+
+def test_a_disk_that_fails_fails_what_is_written_to_the_workdir(tmp_path):
+    if not faults.compile_bad_disk(tmp_path):
+        pytest.skip("no C compiler")
+    where = site(tmp_path, WRITER)
+    assert faults.break_disk(where) == Struck(place="start")
+    assert where.said.read_text() == "error: [Errno 5] Input/output error\n"
+    assert (tmp_path / "disk" / "broken2").read_text() == "beside the workdir"
+
+
 SEVERAL = """
 import fcntl, pathlib, signal, sys
 signal.alarm(60)
@@ -158,7 +180,14 @@ def test_a_flipped_bit_that_nobody_notices_is_not_counted(tmp_path):
 
 
 def test_a_minute_of_the_storm_loses_nothing(command):
-    asked = ("--kills=3", "--full_disks=2", "--flips=25", "--answers=100", "--deaths=0")
+    asked = (
+        "--kills=3",
+        "--full_disks=2",
+        "--bad_disks=1",
+        "--flips=25",
+        "--answers=100",
+        "--deaths=0",
+    )
     storm = [sys.executable, "-m", "benchmarks.storm", *asked]
     done = subprocess.run(
         [*storm, f"--programs={command.cache}"],
@@ -171,6 +200,7 @@ def test_a_minute_of_the_storm_loses_nothing(command):
     kinds = [kind.split("/")[0] for kind, n in struck.items() for _ in range(n)]
     assert kinds.count("kill") == 3
     assert kinds.count("full_disk") in (0, 2)  # none where no disk may be mounted
+    assert kinds.count("bad_disk") in (0, 1)  # none without a C compiler
     assert kinds.count("runs") > 0
     assert [(f["found"], f["of"]) for f in found] == [(25, 25)] * 5
     assert graded["hostile_answers"] == 100
