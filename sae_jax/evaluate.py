@@ -29,6 +29,7 @@ from sae_jax.stats.quality import (
     quality_report,
     seed_cosine,
 )
+from sae_jax.stats.recovery import recovery_report
 from sae_jax.stats.sparse_probing import sparse_probe_report
 
 _USAGE = """\
@@ -41,7 +42,7 @@ are labeled with (MCC, AUROC, linear probes); with --model, which the activation
 of, what it loses by reading reconstructions, beside the mean (cross entropy, KL); and,
 beside autoencoders of other seeds or of a later policy, how many of its latents they
 share, and how each latent correlates with its partner there; of a crosscoder, with
---beside, whose each latent is.
+--beside, whose each latent is; with --directions, which known directions it holds.
 
 flags:"""
 
@@ -128,6 +129,9 @@ def _run_command(argv: Sequence[str]) -> None:
     if values.model:
         reader = open_reader(values.reader, values.model, dtype=values.compute_dtype)
         result["splice"] = measure_splice(tsae, corpus, reader)
+    if values.directions:
+        directions = _read_directions(values.directions, width=tsae.width)
+        result["recovery"] = recovery_report(tsae.decoder, directions)
     if others:
         decoders = [other.decoder for other in others.values()]
         result["seed_cosine"] = _seed_cosine_report(tsae, decoders)
@@ -136,6 +140,23 @@ def _run_command(argv: Sequence[str]) -> None:
             for path, other in others.items()
         }
     print(json.dumps(result, indent=2))
+
+
+def _read_directions(path: str, *, width: int) -> np.ndarray:
+    """Returns the rows of a .npy file. Raises UsageError."""
+    try:
+        rows = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise UsageError(f"--directions={path}: {error}") from error
+    if not isinstance(rows, np.ndarray) or rows.ndim != 2 or rows.shape[1] != width:
+        shape = list(np.shape(rows)) if isinstance(rows, np.ndarray) else "an archive"
+        raise UsageError(
+            f"--directions={path} is {shape}; save one array [directions, {width}] "
+            "with numpy.save"
+        )
+    if not len(rows) or not np.isfinite(rows).all():
+        raise UsageError(f"--directions={path} holds no rows, or numbers not finite")
+    return rows.astype(np.float32)
 
 
 def _parse_counts(values: Sequence[str], *, latents: int) -> list[int]:
@@ -234,6 +255,12 @@ def _define_flags() -> flags.FlagValues:
         [],
         "numbers of latents, such as 1,4,16: probes of the factors on so many, beside "
         "the activations themselves",
+        flag_values=values,
+    )
+    flags.DEFINE_string(
+        "directions",
+        None,
+        "a .npy file of known directions, a row each, which latents are compared with",
         flag_values=values,
     )
     default = CaptureConfig()

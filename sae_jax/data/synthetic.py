@@ -9,6 +9,8 @@ that minimizes squared error alone prefers those; the contrast prefers what posi
 share.
 """
 
+from typing import Any, NamedTuple
+
 import numpy as np
 from jaxtyping import Bool, Float
 
@@ -20,7 +22,27 @@ _NOISE_STD = 0.05  # of each coordinate
 _OFFSET_STD = 1.0  # of each coordinate: activations have a mean
 
 
-def make_synthetic_data(
+class SyntheticWorld(NamedTuple):
+    """Documents of activations, and the direction that each factor adds: [F, D].
+
+    Persistent factors come first, in the order of their columns.
+    """
+
+    data: TokenArrays
+    directions: Float[np.ndarray, "F D"]
+
+
+def make_synthetic_data(**settings: Any) -> TokenArrays:
+    """Returns the documents of `make_synthetic_world`.
+
+    >>> data = make_synthetic_data(seed=0, width=8, num_sequences=3, length=6)
+    >>> data.activations.shape, ground_truth_labels(data, PERSISTENT).shape
+    ((18, 8), (18, 24))
+    """
+    return make_synthetic_world(**settings).data
+
+
+def make_synthetic_world(
     *,
     seed: int,
     width: int = 64,
@@ -30,16 +52,16 @@ def make_synthetic_data(
     num_momentary: int = 72,
     mean_duration: float = 20.0,
     momentary_scale: float = 2.0,
-) -> TokenArrays:
-    """Returns documents of activations, determined by the arguments alone.
+) -> SyntheticWorld:
+    """Returns documents and their factors, determined by the arguments alone.
 
     `mean_duration` is the mean number of tokens that a persistent factor stays on,
     `momentary_scale` the size of momentary factors relative to persistent ones. The
     columns persistent_00, momentary_00, ... say where each factor is on.
 
-    >>> data = make_synthetic_data(seed=0, width=8, num_sequences=3, length=6)
-    >>> data.activations.shape, ground_truth_labels(data, PERSISTENT).shape
-    ((18, 8), (18, 24))
+    >>> world = make_synthetic_world(seed=0, width=8, num_sequences=3, length=6)
+    >>> world.data.activations.shape, world.directions.shape
+    ((18, 8), (96, 8))
     """
     rng = np.random.default_rng(seed)
     shape = (num_sequences, length)
@@ -59,10 +81,11 @@ def make_synthetic_data(
         "role": np.zeros(num_sequences * length, np.uint8),
         "special": np.zeros(num_sequences * length, np.uint8),
     }
+    directions = []
     for kind, on_STF in on.items():
         factors = on_STF.shape[-1]
-        direction = _sample_directions(rng, (factors, width))
-        x += np.where(on_STF, size[kind], np.float32(0)) @ direction
+        directions.append(_sample_directions(rng, (factors, width)))
+        x += np.where(on_STF, size[kind], np.float32(0)) @ directions[-1]
         flat = on_STF.reshape(-1, factors).astype(np.int32)
         columns |= {f"{kind}_{i:02d}": flat[:, i] for i in range(factors)}
     settings = (
@@ -74,12 +97,13 @@ def make_synthetic_data(
         mean_duration,
         momentary_scale,
     )
-    return TokenArrays(
+    data = TokenArrays(
         activations=x.reshape(-1, width),
         columns=columns,
         role_names=("response",),
         data_hash=f"synthetic{settings}",
     )
+    return SyntheticWorld(data, np.concatenate(directions))
 
 
 def ground_truth_labels(data: TokenArrays, kind: str) -> Bool[np.ndarray, "N Y"]:
