@@ -70,11 +70,12 @@ def _run_command(argv: Sequence[str]) -> None:
         factors=names,
         dtype="float32",
     ) as writer:
+        token_ids = np.arange(len(data.activations))  # no document is another's copy
         for start in range(0, len(data.activations), values.length):
             at = slice(start, start + values.length)
             writer.add(
                 data.activations[at],
-                token_ids=np.arange(values.length),
+                token_ids=token_ids[at],
                 roles=data.columns["role"][at],
                 factors={name: data.columns[name][at] for name in names},
             )

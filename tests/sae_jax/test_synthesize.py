@@ -79,7 +79,10 @@ def test_evaluate_says_which_directions_a_dictionary_holds(world, dictionary, ca
     argv = [f"--sae={dictionary}", f"--activations={world}/activations"]
     asked = f"--directions={world}/directions.npy"
     assert evaluate.main([*argv, asked, "--factors="]) == 0
-    recovery = json.loads(capsys.readouterr().out)["recovery"]
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["activations"]["documents"] == 12
+    assert not any(shown["activations"]["skipped"].values())
+    recovery = shown["recovery"]
     assert recovery["found"] == 1.0
     assert recovery["latent"] == [6, 5, 4, 3, 2, 1, 0]
 
