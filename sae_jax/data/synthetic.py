@@ -88,20 +88,12 @@ def make_synthetic_world(
         x += np.where(on_STF, size[kind], np.float32(0)) @ directions[-1]
         flat = on_STF.reshape(-1, factors).astype(np.int32)
         columns |= {f"{kind}_{i:02d}": flat[:, i] for i in range(factors)}
-    settings = (
-        seed,
-        width,
-        shape,
-        num_persistent,
-        num_momentary,
-        mean_duration,
-        momentary_scale,
-    )
+    sizes = (num_persistent, num_momentary, mean_duration, momentary_scale)
     data = TokenArrays(
         activations=x.reshape(-1, width),
         columns=columns,
         role_names=("response",),
-        data_hash=f"synthetic{settings}",
+        data_hash=f"synthetic{(seed, width, shape, *sizes)}",
     )
     return SyntheticWorld(data, np.concatenate(directions))
 
