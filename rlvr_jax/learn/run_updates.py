@@ -1,6 +1,7 @@
 """One rollout batch -> optimizer steps and their diagnostics."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -268,9 +269,12 @@ def _check_not_stale(rollouts_version: int, version: int, *, train: TrainConfig)
 
 
 def _check_mismatch(metrics: Mapping[str, float], limit: float) -> None:
-    """Raises LogprobMismatchError; rollouts of older weights have no mismatch."""
+    """Raises LogprobMismatchError; rollouts of older weights have no mismatch.
+
+    NaN in a step that was skipped is the skipped step's.
+    """
     gap = metrics.get("logprob_mismatch/mean", 0.0)
-    if gap > limit:
+    if gap > limit or (math.isnan(gap) and not metrics["optimizer/skipped"]):
         raise LogprobMismatchError(
             f"sampler and scorer differ by {gap:.3g} nats a token where "
             f"train.max_logprob_mismatch={limit} are allowed; compute in float32, or "

@@ -1,6 +1,7 @@
 """One rollout batch's optimizer steps: their order, their numbers, their refusals."""
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
@@ -258,6 +259,11 @@ def test_the_gap_is_that_of_the_weights_that_sampled(old_logprobs):
     ).metrics
     assert metrics["logprob_mismatch/mean"] == pytest.approx(0.125)
     assert metrics["logprob_mismatch/max"] == pytest.approx(0.25)
+
+
+def test_a_sampler_of_nan_stops_the_run_where_the_update_is_finite():
+    with pytest.raises(LogprobMismatchError, match="differ by nan nats a token"):
+        _optimize(Recorder(offset=math.nan), old_logprobs="trainer")
 
 
 @pytest.mark.parametrize("old_logprobs", ["sampler", "trainer"])

@@ -1194,4 +1194,9 @@ MUTANTS = [
         accuses_the_prompt=("grows=not is_new", "grows=True"),
         never_behind=("is_behind = exchanges < newest", "is_behind = False"),
     ),
+    *_of(
+        "rlvr_jax/learn/run_updates.py",
+        ("tests/learn/test_run_updates.py",),
+        nan_passes=("or (math.isnan(gap)", "or (False"),
+    ),
 ]
