@@ -80,7 +80,7 @@ def test_a_tracker_gets_config_lines_completions_alarms_and_results(workdir):
     # The doctor's alarms, at the steps at which it raised them.
     record = {"config": to_json(config)}
     (workdir.path / "config.json").write_text(json.dumps(record))
-    alarms = {alarm.step: str(alarm) for alarm in read_run(workdir.path).alarms()}
+    alarms = {alarm.step: str(alarm) for alarm in read_run(workdir.path).alarms}
     assert alarms
     assert {line.step: line.alarms[0] for line in made.lines if line.alarms} == alarms
     assert results.num_lines == len(lines) == 100

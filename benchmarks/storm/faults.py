@@ -152,11 +152,11 @@ def kill_one_of_several(site: Site) -> Struck:
         process.kill()
         process.wait()
     place = _place(said[0])
-    if processes[victim].returncode == 0:
-        return Struck(place=FINISHED)
-    silent = [n for n in range(count) if n != victim and not _says_why(said[n])]
     codes = [process.returncode for process in processes]
     others = {code for n, code in enumerate(codes) if n != victim}
+    if codes[victim] == 0 or others == {0}:  # the others needed it no more
+        return Struck(place=FINISHED)
+    silent = [n for n in range(count) if n != victim and not _says_why(said[n])]
     if left or silent or others != {1}:
         what = f"{victim} was killed, {left} did not end, {silent} did not say why"
         return Struck(place=place, fault=f"exit codes {codes}; {what}: {site.said}*")

@@ -1,6 +1,7 @@
 """Reads what a run left in its workdir. Nothing here needs the run to be finished."""
 
 import dataclasses
+import functools
 import json
 import os
 import pathlib
@@ -68,6 +69,7 @@ class RunArtifacts:
         groups = {match[1] for match in matches if match}
         return sorted(groups, key=lambda g: (int(g) if g.isdigit() else -1, g))
 
+    @functools.cached_property
     def alarms(self) -> list[Alarm]:
         """Returns the run doctor's alarms over the training steps so far."""
         return check_run(

@@ -138,17 +138,20 @@ while True:
 
 
 @pytest.mark.parametrize(
-    ("said", "code", "fault"),
+    ("said", "code", "place", "fault"),
     [
-        ("error: another process of this run has died", 1, ""),
-        ("RuntimeError: Gloo", 1, "did not say why"),
-        ("error: another process of this run has died", 0, "exit codes"),
+        ("error: another process of this run has died", 1, "sft", ""),
+        ("RuntimeError: Gloo", 1, "sft", "did not say why"),
+        ("error: another process of this run has died", 75, "sft", "exit codes"),
+        ("eval after  8/8", 0, faults.FINISHED, ""),
     ],
 )
-def test_where_one_of_several_dies_the_others_must_say_so(tmp_path, said, code, fault):
+def test_where_one_of_several_dies_the_others_must_say_so(
+    tmp_path, said, code, place, fault
+):
     several = SEVERAL.format(said=said, code=code)
     struck = faults.kill_one_of_several(site(tmp_path, several, seconds=2.0))
-    assert struck.place == "sft"
+    assert struck.place == place
     assert fault in struck.fault
     assert bool(struck.fault) is bool(fault)
 

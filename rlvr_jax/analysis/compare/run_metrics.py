@@ -98,7 +98,7 @@ def _training_scores(run: RunArtifacts, missing: list[str]) -> dict[Metric, Scor
         missing.append(f"{done} of {num_steps} training steps done")
     if not done:
         return {}
-    scores = {Metric(ALARMS): Score(mean=float(len(run.alarms())))}
+    scores = {Metric(ALARMS): Score(mean=float(len(run.alarms)))}
     if reward := run.series("train", "reward/mean")[1]:
         scores[Metric(REWARD)] = Score(mean=first_and_last_tenth(reward)[1])
     if has_signal := run.series("train", "groups/nonzero_std")[1]:

@@ -215,7 +215,7 @@ def behavior_by_band(run: RunArtifacts) -> Section | None:
         for band in bands
     }
     flags = [f for f in FLAGS if any(sum(rates[f, band]) > 0 for band in bands)]
-    alarms = [alarm for alarm in run.alarms() if "band " in alarm.finding]
+    alarms = [alarm for alarm in run.alarms if "band " in alarm.finding]
     if not flags and not alarms:
         return None
     return Section(

@@ -203,7 +203,7 @@ def doctor_findings(run: RunArtifacts) -> Section | None:
     """The alarms that the run doctor raised."""
     if not (num_steps := len(run.stage("train"))):
         return None
-    alarms = run.alarms()
+    alarms = run.alarms
     told = "" if alarms else f"Nothing to report in {num_steps} steps."
     if short := describe_short_run(num_steps, run.config["log"]["alarm_window"]):
         told = f"{short}{_describe_outcome(run)}"
