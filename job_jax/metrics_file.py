@@ -31,8 +31,8 @@ def read_lines(path: str | os.PathLike[str]) -> list[TrackedLine]:
 class StageMetrics:
     """The lines that one stage wrote, a column of numbers for each metric.
 
-    A million lines of a hundred metrics take 0.8 GB, a tenth of what they would as
-    dicts. None, and a metric that a line does not have, are not there.
+    A million lines of a hundred metrics take 0.8 GB, where dicts would take 11. None,
+    and a metric that a line does not have, are not there.
     """
 
     def __init__(self) -> None:

@@ -44,8 +44,12 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--deaths", type=int, default=20, help="of one of 2 or 4")
     parser.add_argument("--flips", type=int, default=200, help="in each kind of file")
     parser.add_argument("--answers", type=int, default=100_000)
-    parser.add_argument("--minutes", type=float, default=60, help="of kills, at most")
-    parser.add_argument("--at_once", type=int, default=2, help="runs beside each other")
+    parser.add_argument(
+        "--minutes", type=float, default=60, help="at most; as many again for deaths"
+    )
+    parser.add_argument(
+        "--at_once", type=int, default=2, help="runs of one process beside each other"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--programs", help="a folder that keeps compiled programs")
     asked = parser.parse_args(argv)

@@ -130,7 +130,9 @@ def strike(
     def work(number: int) -> None:
         disk = trial.folder / f"disk{number}"
         disk.mkdir()
-        with faults.mounted(disk) if "full_disk" in todo else contextlib.nullcontext():
+        # A disk is only ever filled that is a small one of its own.
+        fills = kinds.get("full_disk", 0) > 0
+        with faults.mounted(disk) if fills else contextlib.nullcontext():
             _strike_runs(trial, tally, disk, random.Random(f"{seed} {number}"))
 
     if todo:

@@ -45,7 +45,9 @@ class ChatRenderer(Closing):
     def close(self) -> None:
         """Stops the process; a later call would start a new one."""
         with self._lock:
-            self._stop()
+            if self._worker is not None:
+                self._worker.stop()
+            self._worker = None
 
     def render(self, template: str, messages: Sequence[dict[str, str]]) -> str:
         """Returns the messages as the template writes them. Raises ChatTemplateError.
@@ -53,26 +55,23 @@ class ChatRenderer(Closing):
         Raises RuntimeError where the process does not start.
         """
         with self._lock:
-            if self._worker is None:
-                self._worker = _Worker(self._limit_s)
+            worker = self._worker or _Worker(self._limit_s)
+            self._worker = None  # a reply that nobody waited for is nobody's
             try:
-                is_text, text = self._worker.ask([template, list(messages)])
+                is_text, text = worker.ask([template, list(messages)])
+                self._worker = worker
             except TimeoutError as error:
-                self._stop()
                 raise ChatTemplateError(
                     f"it takes more than {self._limit_s:g} s for one prompt"
                 ) from error
             except ConnectionError as error:
-                self._stop()
                 raise ChatTemplateError("it ended the process that wrote it") from error
+            finally:
+                if self._worker is None:
+                    worker.stop()
         if not is_text:
             raise ChatTemplateError(text)
         return text
-
-    def _stop(self) -> None:
-        if self._worker is not None:
-            self._worker.stop()
-        self._worker = None
 
 
 class _Worker:

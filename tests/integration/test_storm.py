@@ -1,5 +1,6 @@
 """The storm: what it calls a loss, and a minute of it."""
 
+import contextlib
 import json
 import os
 import random
@@ -8,7 +9,7 @@ import sys
 
 import pytest
 
-from benchmarks.storm import faults, flips
+from benchmarks.storm import faults, flips, trial
 from benchmarks.storm.faults import Site, Struck
 from benchmarks.storm.job import find_differences
 
@@ -93,6 +94,25 @@ def test_a_disk_is_filled_but_for_a_little(tmp_path, monkeypatch):
         "sys.exit('error: full')"
     )
     assert faults.fill_disk(site(tmp_path, wait)) == Struck(place="start")
+
+
+def test_no_disk_is_filled_but_one_of_its_own(tmp_path, monkeypatch):
+    """Also by the run that begins when the schedule is nearly worked off."""
+    mounted = []
+
+    def mount(directory):
+        mounted.append(directory.name)
+        return contextlib.nullcontext()
+
+    def work_off(trial, tally, disk, rng):
+        while tally.next_kind():
+            pass
+
+    monkeypatch.setattr(faults, "mounted", mount)
+    monkeypatch.setattr(trial, "_strike_runs", work_off)
+    field = trial.Trial(job=None, folder=tmp_path, seconds=0.0, expected={})
+    trial.strike(field, {"full_disk": 1, "kill": 1}, minutes=1, seed=0, at_once=3)
+    assert sorted(mounted) == ["disk0", "disk1", "disk2"]
 
 
 # Each holds a lock on its file; who gets another's lock has seen it die.

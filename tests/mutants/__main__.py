@@ -5,7 +5,8 @@
 Every row of table.py changes one line of the program. Each is made by itself in a copy
 of the tree, and the tests named beside it must then fail. They must pass without it,
 which is tried first: a test that always fails would kill everything. `--only` keeps the
-mutants whose name holds NAME. Exit code 0: all are killed; 1: some lived.
+mutants whose name holds NAME. Exit code 0: all are killed; 1: some lived;
+2: there is none of that name.
 """
 
 import argparse
@@ -43,6 +44,9 @@ def main() -> int:
     parser.add_argument("--only", default="", help="mutants whose name holds this")
     args = parser.parse_args()
     chosen = [mutant for mutant in MUTANTS if args.only in mutant.name]
+    if not chosen:
+        print(f"error: no mutant's name holds {args.only!r}; --list shows them")
+        return 2
     for mutant in chosen:
         mutant.applied((ROOT / mutant.file).read_text())
     if args.list:

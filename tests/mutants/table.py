@@ -1178,9 +1178,9 @@ MUTANTS = [
     *_of(
         "rlvr_jax/tokenizer/chat.py",
         ("tests/tokenizer/test_chat.py",),
-        stays_ended=(
-            "            except TimeoutError as error:\n                self._stop()",
-            "            except TimeoutError as error:",
+        keeps_who_owes=(
+            "self._worker = None  # a reply",
+            "self._worker = worker  # a reply",
         ),
     ),
     *_of(

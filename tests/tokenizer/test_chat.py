@@ -1,5 +1,7 @@
 """Chat templates are programs from elsewhere: what they write, and what ends them."""
 
+import signal
+
 import pytest
 
 from rlvr_jax.tokenizer.chat import ChatRenderer, ChatTemplateError, render_chat
@@ -35,6 +37,25 @@ def test_a_template_that_does_not_end_is_ended():
     with ChatRenderer(limit_s=1.0) as renderer:
         with pytest.raises(ChatTemplateError, match="more than 1 s for one prompt"):
             renderer.render(loop + "{% endfor %}", MESSAGES)
+        assert renderer.render(ECHO, MESSAGES) == "1+1?"
+
+
+def test_a_reply_that_nobody_waited_for_is_not_the_next_prompts():
+    slow = "{% for i in range(99999) %}{% for j in range(9) %}{% endfor %}{% endfor %}"
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with ChatRenderer() as renderer:
+        assert renderer.render(ECHO, MESSAGES) == "1+1?"
+        former = signal.signal(signal.SIGALRM, interrupt)
+        signal.setitimer(signal.ITIMER_REAL, 0.02)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                renderer.render(100 * slow + "late", MESSAGES)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, former)
         assert renderer.render(ECHO, MESSAGES) == "1+1?"
 
 

@@ -4,10 +4,8 @@ The host holds one tensor of one layer at a time: layers are written one by one 
 their stack, which lies on the devices from the start.
 """
 
-import contextlib
 import functools
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
@@ -22,7 +20,6 @@ from jax.sharding import (
     Sharding,
     SingleDeviceSharding,
 )
-from safetensors import SafetensorError, safe_open
 
 from job_jax.mesh import check_axes
 from job_jax.schema import ConfigError, did_you_mean
@@ -35,26 +32,19 @@ from rlvr_jax.models.huggingface.config import (
     read_model_config,
     text_settings,
 )
+from rlvr_jax.models.huggingface.tensors import (
+    TensorIndex,
+    abbreviate,
+    index_tensors,
+    open_safetensors,
+)
 from rlvr_jax.models.parameters import layer_sharding, param_shardings
 from rlvr_jax.models.transformer import Transformer
 from rlvr_jax.tokenizer.huggingface import import_transformers
 
-INDEX, WEIGHTS = "model.safetensors.index.json", "model"
 GENERATION = "generation_config.json"
 
 _FLOAT_DTYPES = ("F64", "F32", "F16", "BF16")
-# Beside the language model a checkpoint may hold vision parts, and constants.
-_IGNORED_PARTS = ("vision_tower.", "multi_modal_projector.", "vision_model.")
-_IGNORED_SUFFIX = "rotary_emb.inv_freq"
-# Prefixes under which models with vision keep the language model.
-_WRAPPERS = (
-    ("language_model.model.", "model."),
-    ("language_model.lm_head.", "lm_head."),
-    ("model.language_model.", "model."),
-)
-
-# A tensor's name without wrappers -> its file, and its name there.
-TensorIndex = dict[str, tuple[Path, str]]
 
 
 def load_hf(
@@ -101,7 +91,7 @@ def load_hf(
     graphdef, params = nnx.split(abstract)
     flat = {".".join(map(str, p)): (p, param) for p, param in nnx.to_flat_state(params)}
     mapping = _param_mapping(abstract.config, set(flat))
-    tensors = _index_tensors(directory)
+    tensors = index_tensors(directory)
     _check_names(mapping, abstract.config, tensors, directory)
     _check_shapes(
         {name: flat[name][1] for name in mapping}, mapping, tensors, directory
@@ -134,7 +124,7 @@ def stored_dtype(path: str | os.PathLike[str]) -> Dtype:
     Every tensor but float64 is read in it without loss. Raises ConfigError on files
     that are missing or damaged.
     """
-    dtypes, tensors = set(), _index_tensors(Path(path))
+    dtypes, tensors = set(), index_tensors(Path(path))
     for shard in {file for file, _ in tensors.values()}:
         with open_safetensors(shard) as file:
             keys = [key for where, key in tensors.values() if where == shard]
@@ -192,61 +182,9 @@ def _param_mapping(config: ModelConfig, names: set[str]) -> dict[str, ParamMappi
     if mismatch := sorted(set(mapping) ^ names):
         raise ConfigError(
             f"model.family={config.family}: its param_mapping and the model "
-            f"that its from_hf describes differ in {_abbreviate(mismatch)}"
+            f"that its from_hf describes differ in {abbreviate(mismatch)}"
         )
     return mapping
-
-
-def _index_tensors(directory: Path) -> TensorIndex:
-    """Returns where each tensor of the language model is. Raises ConfigError."""
-    if (directory / INDEX).is_file():
-        weight_map = read_json(directory / INDEX).get("weight_map", {})
-        file_names = sorted(set(weight_map.values()))
-    else:
-        weight_map, file_names = {}, [f"{WEIGHTS}.safetensors"]
-    tensors: TensorIndex = {}
-    stored_names: set[str] = set()
-    for file_name in file_names:
-        with open_safetensors(directory / file_name) as file:
-            stored_names |= set(file.keys())
-            for stored in file.keys():  # noqa: SIM118 (safe_open is no mapping)
-                if not _is_ignored(stored):
-                    tensors[_canonical_name(stored)] = (directory / file_name, stored)
-    if lost := sorted(set(weight_map) - stored_names):
-        raise ConfigError(f"{directory}: {INDEX} names {_abbreviate(lost)}, in no file")
-    return tensors
-
-
-def _is_ignored(name: str) -> bool:
-    """Returns whether a tensor is no parameter of the language model."""
-    return (
-        name.startswith(_IGNORED_PARTS)
-        or any(f".{part}" in name for part in _IGNORED_PARTS)
-        or name.endswith(_IGNORED_SUFFIX)
-    )
-
-
-@contextlib.contextmanager
-def open_safetensors(path: Path) -> Iterator[Any]:
-    """Yields a safetensors file. Raises ConfigError if it is missing or damaged."""
-    if not path.is_file():
-        beside = sorted(p.name for p in path.parent.glob("*"))
-        raise ConfigError(f"no {path}; beside it lie {_abbreviate(beside)}")
-    try:
-        with safe_open(path, framework="numpy") as file:
-            yield file
-    except SafetensorError as error:
-        raise ConfigError(
-            f"{path} is damaged ({error}); copy or download it again"
-        ) from error
-
-
-def _canonical_name(name: str) -> str:
-    """Returns a tensor's name as a model without vision would have it."""
-    for wrapped, plain in _WRAPPERS:
-        if name.startswith(wrapped):
-            return plain + name.removeprefix(wrapped)
-    return name
 
 
 def _check_names(
@@ -264,11 +202,11 @@ def _check_names(
         for layer in range(config.num_layers)
     }
     if missing := sorted(needed - set(tensors)):
-        raise ConfigError(f"{directory} lacks {_abbreviate(missing)}")
+        raise ConfigError(f"{directory} lacks {abbreviate(missing)}")
     if unexpected := sorted(set(tensors) - needed):
         nearest = did_you_mean(unexpected[0], needed)
         raise ConfigError(
-            f"{directory} holds {_abbreviate(unexpected)}, which the model of "
+            f"{directory} holds {abbreviate(unexpected)}, which the model of "
             f"config.json has no place for{nearest}"
         )
 
@@ -372,7 +310,7 @@ def _check_finite(
     ]
     if names:
         raise ConfigError(
-            f"{directory}: {_abbreviate(names)} holds NaN or infinite numbers; copy or "
+            f"{directory}: {abbreviate(names)} holds NaN or infinite numbers; copy or "
             "download it again"
         )
 
@@ -406,9 +344,3 @@ def _load_tensor(
             return part(*(s.indices(n)[:2] for s, n in zip(index, shape, strict=True)))
 
         return jax.make_array_from_callback(shape, sharding, callback)
-
-
-def _abbreviate(names: list[str]) -> str:
-    """Returns the first three names, and how many more there are."""
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(map(repr, names[:3])) + more

@@ -16,7 +16,8 @@ from job_jax.files import write_atomically
 from job_jax.schema import ConfigError
 from rlvr_jax.models.families import ParamMapping, load_family
 from rlvr_jax.models.huggingface.config import CONFIG, text_settings, to_hf_config
-from rlvr_jax.models.huggingface.load import GENERATION, INDEX, WEIGHTS
+from rlvr_jax.models.huggingface.load import GENERATION
+from rlvr_jax.models.huggingface.tensors import INDEX, WEIGHTS
 from rlvr_jax.models.transformer import Transformer
 
 _SHARD_BYTES = 4 << 30  # of one file, at most, but for a tensor that is larger
