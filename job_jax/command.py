@@ -15,7 +15,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from absl import flags
 
@@ -39,6 +39,8 @@ from job_jax.schema import (
     split_annotation,
     type_name,
 )
+
+T = TypeVar("T")
 
 DONE, FAILED, BAD_USAGE, STOPPED = 0, 1, 2, 75
 
@@ -263,7 +265,7 @@ def load_config(path: Path, config_class: type[SectionT]) -> SectionT:
             f"no config file {str(path)!r}{did_you_mean(str(path), siblings)}"
         )
     if path.suffix == ".py":
-        return _load_recipe(path, config_class)
+        return call_recipe(path, "get_config", config_class)
     if path.suffix == ".json":
         return _load_json(path, config_class)
     raise UsageError(f"{path} is neither a Python file (.py) nor a config.json")
@@ -334,25 +336,30 @@ def _parse_overrides(
     return overrides, faults
 
 
-def _load_recipe(path: Path, config_class: type[SectionT]) -> SectionT:
-    """Returns what the file's get_config() returns; errors name file and line."""
+def call_recipe(path: Path, function: str, returned: type[T]) -> T:
+    """Returns what a function of the file returns, such as get_config().
+
+    Raises UsageError, which names file and line, where it is of another class.
+    """
     if (folder := str(path.parent.resolve())) not in sys.path:
         sys.path.append(folder)  # what a recipe brings may lie beside it
     try:
         namespace = runpy.run_path(str(path))
-        if "get_config" not in namespace:
-            raise ConfigError("the file defines no function get_config() -> Config")
-        config = namespace["get_config"]()
-        if not isinstance(config, config_class):
+        if function not in namespace:
             raise ConfigError(
-                f"get_config() returned {type(config).__name__}, not "
-                f"{config_class.__module__}.{config_class.__name__}"
+                f"the file defines no function {function}() -> {returned.__name__}"
+            )
+        value = namespace[function]()
+        if not isinstance(value, returned):
+            raise ConfigError(
+                f"{function}() returned {type(value).__name__}, not "
+                f"{returned.__module__}.{returned.__name__}"
             )
     except Exception as error:
         raise UsageError(
             f"{path}{_error_location(error, path)}: {_error_message(error)}"
         ) from error
-    return config
+    return value
 
 
 def _error_location(error: Exception, path: Path) -> str:

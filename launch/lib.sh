@@ -17,6 +17,14 @@ refuse() {
   exit 2
 }
 
+# Transparent huge pages for malloc: measured to speed up decoding on CPU, where every
+# step walks over the whole cache. glibc reads this once, when a process starts.
+use_huge_pages() {
+  if [[ "$(uname -s)" == Linux ]]; then
+    export GLIBC_TUNABLES="${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1}"
+  fi
+}
+
 # Keeps a flag of the run itself; refuses any other.
 keep_flag() {
   case "$1" in

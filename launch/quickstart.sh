@@ -5,12 +5,11 @@
 set -euo pipefail
 root="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)"
 
+# shellcheck source=launch/lib.sh
+source "$root/launch/lib.sh"
+
 bash "$root/launch/venv.sh"
-if [[ "$(uname -s)" == Linux ]]; then
-  # Transparent huge pages for malloc: measured to speed up decoding on CPU, where every
-  # step walks over the whole cache. glibc reads this once, when a process starts.
-  export GLIBC_TUNABLES="${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1}"
-fi
+use_huge_pages
 # A flag given twice counts as given last, so --config and --workdir can be changed too.
 exec "$root/.venv/bin/python" -m rlvr_jax.main \
   --config="$root/configs/quickstart.py" --workdir="$root/runs/quickstart" "$@"

@@ -202,3 +202,41 @@ def make_workdir(
         }
         (path / "summary.json").write_text(json.dumps(summary))
     return path
+
+
+STATUS = {"r": "correct", "w": "incorrect", "u": "unverified"}
+BEFORE = {"a": "rrrr", "b": "rrww", "c": "wwww", "d": "wwww"}
+
+
+def contender(path, after, *, before=BEFORE, seed=0, types=("t",), **train):
+    """Returns the workdir of a run that answered "rrww" ... to each problem."""
+    make_workdir(path, steps=20, evals=None)
+    record = json.loads((path / "config.json").read_text())
+    record["config"] = config(20) | {"seed": seed}
+    record["config"]["train"] |= train
+    (path / "config.json").write_text(json.dumps(record))
+    for when, answers in (("before", before), ("after", after)):
+        rows = [
+            {
+                "id": name,
+                "type": types[i % len(types)],
+                "verdict": STATUS[letter],
+                "length": 10 * (i + 1),
+            }
+            for i, (name, letters) in enumerate(answers.items())
+            for letter in letters
+        ]
+        file = path / f"rollouts/eval_{when}_000000.jsonl.gz"
+        with gzip.open(file, "wt") as lines:
+            lines.writelines(json.dumps(row) + "\n" for row in rows)
+    k = {
+        "1": {"mean": 0.5, "low": 0.25, "high": 0.75},
+        "4": {"mean": 1.0, "low": None, "high": None},
+    }
+    after_ = {"pass@k": {"1": k["1"]}, "length_mean": 25.0}
+    summary = {
+        "eval": {"after": after_ | {"pass@k": k}},
+        "stages": {"sft": 10.0, "train": 50.0 + seed},
+    }
+    (path / "summary.json").write_text(json.dumps(summary))
+    return str(path)

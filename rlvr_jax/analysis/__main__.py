@@ -11,6 +11,7 @@ from job_jax.schema import did_you_mean
 COMMANDS = {
     "report": "writes WORKDIR/report/index.html, one self-contained page",
     "compare": "prints several runs side by side, with intervals",
+    "experiment": "writes the tables and figures of an experiment's arms and seeds",
     "features": "what RL strengthened, suppressed or woke, by band, with its evidence",
     "crosscoder": "what RL added, kept and lost, by a crosscoder beside four controls",
     "geometry": "how RL moved the weights: how far, along what, how straight",

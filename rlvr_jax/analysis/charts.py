@@ -57,7 +57,7 @@ _STYLE: dict[Any, Any] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Line:
-    """One curve, with `interval` (low, high) around it.
+    """One curve, with `interval` (low, high) around it, which leaves it unsmoothed.
 
     `show_raw` adds the unsmoothed values; a `faint` line is one of those that another
     is the mean of.
@@ -86,6 +86,27 @@ class Panel:
     percent: bool = False
     categorical: bool = False
     stacked: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ForestRow:
+    """A number with its interval (NaN ends: none), and those that it is the mean of."""
+
+    label: str
+    color: str
+    value: float
+    low: float
+    high: float
+    points: Sequence[float] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Forest:
+    """Numbers below each other, beside a line at 0: a forest plot."""
+
+    title: str
+    rows: Sequence[ForestRow]
+    percent: bool = False
 
 
 def level_colors(levels: Sequence[int]) -> dict[int, str]:
@@ -124,7 +145,7 @@ def arm_colors(labels: Sequence[str]) -> dict[str, str]:
     return dict(zip(labels, colors, strict=False))
 
 
-def draw_panel(name: str, panel: Panel) -> markupsafe.Markup:
+def draw_panel(name: str, panel: Panel | Forest) -> markupsafe.Markup:
     """Returns the panel as an `<svg>` element whose ids all start with `name`."""
     with mpl.rc_context({**_STYLE, "svg.hashsalt": name}):
         figure = Figure(figsize=(4.3, 2.5))
@@ -135,17 +156,44 @@ def draw_panel(name: str, panel: Panel) -> markupsafe.Markup:
     return _to_inline_svg(text.getvalue(), name, panel.title)
 
 
-def _draw_axes(axes: Axes, panel: Panel) -> None:
+def _draw_axes(axes: Axes, panel: Panel | Forest) -> None:
+    axes.set_title(panel.title)
+    axes.tick_params(length=0)
+    if isinstance(panel, Forest):
+        _draw_forest(axes, panel)
+    else:
+        _draw_curves(axes, panel)
+
+
+def _draw_forest(axes: Axes, forest: Forest) -> None:
+    """Draws the rows from above, each label over its own."""
+    middle = axes.get_yaxis_transform()
+    for place, row in enumerate(reversed(forest.rows)):
+        axes.text(0.0, place + 0.22, row.label, transform=middle, fontsize=8)
+        axes.plot(
+            row.points, [place] * len(row.points), "o", color=row.color, alpha=0.3, ms=4
+        )
+        axes.plot([row.low, row.high], [place, place], color=row.color, lw=1.8)
+        axes.plot(row.value, place, "D", color=row.color, ms=5)
+    axes.axvline(0, color=_INK, lw=0.8)
+    axes.set_ylim(-0.5, len(forest.rows) - 0.3)
+    axes.set_yticks(())
+    axes.grid(axis="x")
+    axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+    if forest.percent:
+        axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:+.3g}")
+        axes.set_xlabel("points")
+
+
+def _draw_curves(axes: Axes, panel: Panel) -> None:
     if panel.stacked:
         _draw_stack(axes, panel)
     else:
         _draw_lines(axes, panel)
     if axes.dataLim.ymin >= 0:
         axes.set_ylim(bottom=0)
-    axes.set_title(panel.title)
     axes.set_xlabel(panel.xlabel)
     axes.margins(x=0.03 if panel.categorical else 0.01)
-    axes.tick_params(length=0)
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.3g}")
@@ -158,7 +206,7 @@ def _draw_axes(axes: Axes, panel: Panel) -> None:
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
 
 
-def draw_sheet(name: str, title: str, panels: Sequence[Panel]) -> str:
+def draw_sheet(name: str, title: str, panels: Sequence[Panel | Forest]) -> str:
     """Returns panels as one SVG document, three in a row, under a title and a legend.
 
     For files that stand alone: it brings the colors that a page would.
@@ -186,7 +234,7 @@ def draw_sheet(name: str, title: str, panels: Sequence[Panel]) -> str:
     return "\n".join([*parts, "</svg>\n"])
 
 
-def draw_sheet_png(title: str, panels: Sequence[Panel]) -> bytes:
+def draw_sheet_png(title: str, panels: Sequence[Panel | Forest]) -> bytes:
     """Returns the sheet that `draw_sheet` draws as a PNG file, 200 pixels an inch."""
     width, height, top = 4.3, 2.5, 0.6  # inches
     rows = -(-len(panels) // 3)
@@ -210,9 +258,10 @@ def draw_sheet_png(title: str, panels: Sequence[Panel]) -> bytes:
     return content.getvalue()
 
 
-def _legend(panels: Sequence[Panel]) -> dict[str, str]:
-    """Returns the color of each label."""
-    return {line.label: line.color for panel in panels for line in panel.lines}
+def _legend(panels: Sequence[Panel | Forest]) -> dict[str, str]:
+    """Returns the color of each label of curves; a forest's rows bear their own."""
+    curves = [panel for panel in panels if isinstance(panel, Panel)]
+    return {line.label: line.color for panel in curves for line in panel.lines}
 
 
 def _categories(panel: Panel) -> list[float]:
@@ -223,7 +272,8 @@ def _draw_lines(axes: Axes, panel: Panel) -> None:
     choices = _categories(panel)
     for line in panel.lines:
         x = [choices.index(at) for at in line.x] if panel.categorical else line.x
-        y = line.y if panel.categorical else smooth(line.y)
+        is_exact = panel.categorical or line.interval is not None
+        y = line.y if is_exact else smooth(line.y)
         drawn = _drawn_points(len(x))
         if line.interval is not None:
             at, low, high = _take(drawn, x, *line.interval)

@@ -10,6 +10,7 @@ from rlvr_jax.config.difficulty import (
     DynamicSamplingConfig,
 )
 from rlvr_jax.config.environment import EnvironmentConfig
+from rlvr_jax.config.experiment import Arm, Experiment
 from rlvr_jax.config.judge import JudgeConfig
 from rlvr_jax.config.learn import (
     AdvantageConfig,
@@ -45,6 +46,7 @@ from rlvr_jax.config.train import SFTConfig, TrainConfig
 
 __all__ = [
     "AdvantageConfig",
+    "Arm",
     "CheckpointConfig",
     "Config",
     "CurriculumConfig",
@@ -52,6 +54,7 @@ __all__ = [
     "DynamicSamplingConfig",
     "EnvironmentConfig",
     "EvalConfig",
+    "Experiment",
     "FeatureSelectionConfig",
     "JudgeConfig",
     "LoRAConfig",

@@ -7,17 +7,36 @@ import pytest
 
 import rlvr_jax.config
 import sae_jax.config
-from job_jax.command import load_config
+from job_jax.command import call_recipe, load_config
+from rlvr_jax.config import Experiment
+from rlvr_jax.experiment.schedule import check_runs, plan_runs
 from rlvr_jax.types import Problem
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _RECIPES = sorted((_ROOT / "configs").glob("*.py"))
+_EXPERIMENTS = sorted((_ROOT / "configs/paper").rglob("*.py"))
 
 
 @pytest.mark.parametrize("path", _RECIPES, ids=lambda path: path.stem)
 def test_every_recipe_loads_under_its_own_name(path):
     package = sae_jax if path.stem.startswith("tsae_") else rlvr_jax
     assert load_config(path, package.config.Config).name == path.stem
+
+
+@pytest.mark.parametrize("path", _EXPERIMENTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("is_reduced", [False, True])
+def test_every_experiment_is_one_of_its_recipe(path, is_reduced, tmp_path):
+    config = load_config(path, rlvr_jax.config.Config)
+    assert config.name == path.stem
+    experiment = call_recipe(path, "get_experiment", Experiment)
+    arms, seeds = [*experiment.arms], experiment.seeds
+    check_runs(
+        config,
+        plan_runs(
+            experiment, path, tmp_path, arms=arms, seeds=seeds, is_reduced=is_reduced
+        ),
+    )
+    assert len(seeds) >= 5
 
 
 def test_the_quickstart_holds_what_is_known_half_known_and_beyond():

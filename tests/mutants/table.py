@@ -1199,4 +1199,45 @@ MUTANTS = [
         ("tests/learn/test_run_updates.py",),
         nan_passes=("or (math.isnan(gap)", "or (False"),
     ),
+    *_of(
+        "rlvr_jax/metrics/power.py",
+        ("tests/metrics/test_power.py",),
+        one_seed_too_many=("num_seeds * effect**2", "(num_seeds + 1) * effect**2"),
+        one_sided=("(1 + CONFIDENCE) / 2", "CONFIDENCE"),
+    ),
+    *_of(
+        "rlvr_jax/experiment/schedule.py",
+        ("tests/experiment/test_schedule.py",),
+        arms_forget_their_start=("**experiment.starts.get(start, {}),", ""),
+        arms_overrule_reduced=(
+            "            **arm.overrides,\n            **shared,",
+            "            **shared,\n            **arm.overrides,",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/experiment/execute.py",
+        ("tests/experiment/test_execute.py",),
+        runs_all_again=("if not run.has_ended()]", "]"),
+        goes_on_after_a_failure=(
+            "        if code:\n            raise",
+            "        if False:\n            raise",
+        ),
+        swallows_the_signal=("process.send_signal(signal.SIGTERM)", "pass"),
+    ),
+    *_of(
+        "rlvr_jax/analysis/experiment/results.py",
+        ("tests/analysis/experiment/test_results.py",),
+        drops_what_has_not_ended=("set.intersection(*(", "set.union(*("),
+    ),
+    *_of(
+        "rlvr_jax/analysis/experiment/record.py",
+        ("tests/analysis/experiment/test_results.py",),
+        takes_any_arm=("if before[name] != after.get(name)]", "if False]"),
+    ),
+    *_of(
+        "rlvr_jax/analysis/compare/run_metrics.py",
+        ("tests/analysis/compare/test_compare.py",),
+        gains_backward=("now[name] - then[name]", "then[name] - now[name]"),
+        gains_by_band=('if grouping != "band" and', "if"),
+    ),
 ]

@@ -28,7 +28,8 @@ from job_jax.command import UsageError
 from job_jax.config_io import diff_json
 from job_jax.resampling import Interval
 from rlvr_jax.analysis.compare.run_metrics import (
-    FRACTIONS,
+    BOUNDS,
+    FRACTION,
     LENGTH,
     METRIC_NAMES,
     Metric,
@@ -216,7 +217,7 @@ def _arm_value(arm: ExperimentArm, metric: Metric) -> dict[str, Any] | None:
         return None
     if len(scores) > 1:
         interval = t_interval([score.mean for score in scores])
-        interval = _clip_to_bounds(interval, metric, lower=0.0)
+        interval = _clip(interval, BOUNDS.get(metric.name))
         return {**interval.to_json(), "runs": len(scores)}
     (only,) = scores
     if len(arm.runs) > 1 or only.by_problem is None:
@@ -224,15 +225,15 @@ def _arm_value(arm: ExperimentArm, metric: Metric) -> dict[str, Any] | None:
         known = unknown if len(arm.runs) > 1 else only.interval or unknown
         return {**known.to_json(), "runs": 1}
     values = [*only.by_problem.values()]
-    interval = _interval_over_problems(values, metric, bounds=(0.0, 1.0))
+    interval = _interval_over_problems(values, BOUNDS.get(metric.name))
     return {**interval.to_json(), "runs": 1, "problems": len(values)}
 
 
 def _interval_over_problems(
-    values: Sequence[float], metric: Metric, *, bounds: tuple[float, float]
+    values: Sequence[float], bounds: tuple[float, float] | None
 ) -> Interval:
     """Returns the mean over problems with its interval; `bounds` are a fraction's."""
-    if metric.name not in FRACTIONS:
+    if bounds is None:
         return t_interval(values)
     return mean_interval(values, bounds=bounds, resamples=_RESAMPLES, seed=0)
 
@@ -256,7 +257,7 @@ def _arm_difference(
         interval, method = _problem_difference(
             *ours.values(), *theirs.values(), metric=metric
         )
-    interval = _clip_to_bounds(interval, metric, lower=-1.0)
+    interval = _clip(interval, _difference_bounds(metric))
     known = not np.isnan(interval.low)
     return {**interval.to_json(), "method": method if known else "none"}
 
@@ -286,12 +287,20 @@ def _crossings(arms: Sequence[ExperimentArm]) -> list[dict[str, Any]]:
     ]
 
 
-def _clip_to_bounds(interval: Interval, metric: Metric, *, lower: float) -> Interval:
-    """Returns a fraction's interval clipped to its range, which Student's t ignores."""
-    if metric.name not in FRACTIONS:
+def _clip(interval: Interval, bounds: tuple[float, float] | None) -> Interval:
+    """Returns an interval within the bounds, which Student's t ignores."""
+    if bounds is None:
         return interval
-    low, high = np.clip(interval[1:], lower, 1.0)
+    low, high = np.clip(interval[1:], *bounds)
     return Interval(interval.value, low, high)
+
+
+def _difference_bounds(metric: Metric) -> tuple[float, float] | None:
+    """Returns where the difference of two numbers of a metric may lie."""
+    if (bounds := BOUNDS.get(metric.name)) is None:
+        return None
+    low, high = bounds
+    return low - high, high - low
 
 
 def _problem_difference(
@@ -303,9 +312,9 @@ def _problem_difference(
         return Interval(ours.mean - theirs.mean, np.nan, np.nan), "none"
     if a.keys() == b.keys():
         values = [a[name] - b[name] for name in a]
-        return _interval_over_problems(values, metric, bounds=(-1.0, 1.0)), "problem"
+        return _interval_over_problems(values, _difference_bounds(metric)), "problem"
     sides = [*a.values()], [*b.values()]
-    if metric.name not in FRACTIONS:
+    if BOUNDS.get(metric.name) != FRACTION:
         return welch_interval(*sides), "unpaired"
     return mean_difference(*sides, resamples=_RESAMPLES, seed=0), "unpaired"
 

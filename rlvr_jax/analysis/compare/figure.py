@@ -1,12 +1,23 @@
-"""A comparison as charts: pass@k by arm, and what the steps of training measured."""
+"""A comparison as charts: differences, pass@k by arm, and what steps have measured."""
 
-import statistics
+import functools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlvr_jax.analysis.charts import Line, Panel, arm_colors
+from rlvr_jax.analysis.charts import (
+    Forest,
+    ForestRow,
+    Line,
+    Panel,
+    arm_colors,
+    smooth,
+)
 from rlvr_jax.analysis.compare.arms import ExperimentArm
-from rlvr_jax.analysis.compare.run_metrics import PASS, PASS_BEFORE
+from rlvr_jax.analysis.compare.run_metrics import BOUNDS, PASS, PASS_BEFORE
+from rlvr_jax.analysis.compare.text import label_metric
+from rlvr_jax.metrics.bootstrap import t_interval
+from rlvr_jax.types import BANDS
 
 _SERIES = {
     "reward/mean": "Mean reward",
@@ -19,25 +30,93 @@ _FRACTIONS = ("groups/nonzero_std", "eval/pass@1")
 
 def comparison_panels(
     comparison: Mapping[str, Any], arms: Sequence[ExperimentArm]
-) -> list[Panel]:
+) -> list[Panel | Forest]:
     """Returns the charts that the runs have data for; seeds of an arm are faint."""
-    colors = arm_colors([arm.label for arm in arms])
-    panels = [
-        _pass_panel(comparison, name, title, colors)
-        for name, title in ((PASS, "pass@k after RL"), (PASS_BEFORE, "... and before"))
+    first = [m for m in comparison["metrics"] if m["name"] == PASS][:1]
+    return [
+        *(
+            forest
+            for metric in first
+            for forest in difference_forest(comparison, metric)
+        ),
+        *pass_panels(comparison),
+        *series_panels(arms),
     ]
-    panels += [_series_panel(arms, name, colors) for name in _SERIES]
+
+
+def difference_forest(
+    comparison: Mapping[str, Any], metric: Mapping[str, Any]
+) -> list[Forest]:
+    """Returns each arm's difference from the baseline in a metric, if any has one.
+
+    Faint: the differences of the seeds that both have.
+    """
+    base = comparison["baseline"]
+    colors = arm_colors([arm["label"] for arm in comparison["arms"]])
+    rows = [
+        ForestRow(
+            label=arm,
+            color=colors[arm],
+            value=found["mean"],
+            low=_or_nan(found["low"]),
+            high=_or_nan(found["high"]),
+            points=_seed_differences(metric["seeds"][arm], metric["seeds"][base]),
+        )
+        for arm, found in metric["differences"].items()
+        if found is not None
+    ]
+    title = f"{label_metric(metric)}, less {base}'s"
+    return [Forest(title=title, rows=rows, percent=metric["name"] in BOUNDS)] * bool(
+        rows
+    )
+
+
+def _seed_differences(
+    ours: Mapping[str, float], theirs: Mapping[str, float]
+) -> list[float]:
+    shared = [seed for seed in ours if seed in theirs]
+    return [ours[seed] - theirs[seed] for seed in shared] if len(shared) > 1 else []
+
+
+def _or_nan(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def pass_panels(comparison: Mapping[str, Any]) -> list[Panel]:
+    """Returns pass@k after RL, before RL, and after RL by band before RL."""
+    colors = arm_colors([arm["label"] for arm in comparison["arms"]])
+    panels = [
+        _pass_panel(comparison, name, title, colors, group=group)
+        for name, title, group in (
+            (PASS, "pass@k after RL", ""),
+            (PASS_BEFORE, "... and before", ""),
+            *((PASS, f"pass@k after RL, {band}", band) for band in BANDS[:3]),
+        )
+    ]
+    return [panel for panel in panels if panel.lines]
+
+
+def series_panels(arms: Sequence[ExperimentArm]) -> list[Panel]:
+    """Returns what the steps of training have measured."""
+    colors = arm_colors([arm.label for arm in arms])
+    panels = [_series_panel(arms, name, colors) for name in _SERIES]
     return [panel for panel in panels if panel.lines]
 
 
 def _pass_panel(
-    comparison: Mapping[str, Any], name: str, title: str, colors: Mapping[str, str]
+    comparison: Mapping[str, Any],
+    name: str,
+    title: str,
+    colors: Mapping[str, str],
+    *,
+    group: str,
 ) -> Panel:
-    """Returns pass@k over all problems; shaded where each k has an interval."""
+    """Returns pass@k of a band, or over all; shaded where each k has an interval."""
     metrics = [
         metric
         for metric in comparison["metrics"]
-        if metric["name"] == name and metric["grouping"] == "all"
+        if metric["name"] == name
+        and (metric["grouping"], metric["group"]) == ("band" if group else "all", group)
     ]
     lines: list[Line] = []
     for arm, color in colors.items():
@@ -79,7 +158,10 @@ def _pass_panel(
 def _series_panel(
     arms: Sequence[ExperimentArm], name: str, colors: Mapping[str, str]
 ) -> Panel:
-    """Returns a metric of training: an arm's mean where all its seeds have it."""
+    """Returns a metric of training, smoothed, where all seeds of an arm have it.
+
+    Of several seeds the mean, with Student's 95 % interval at each step by itself.
+    """
     lines: list[Line] = []
     for arm in arms:
         curves = [
@@ -88,24 +170,16 @@ def _series_panel(
         steps = sorted(set.intersection(*(set(curve) for curve in curves)))
         if len(steps) < 2:
             continue
-        color = colors[arm.label]
-        lines.append(
-            Line(
-                label=arm.label,
-                color=color,
-                x=steps,
-                y=[statistics.fmean(curve[step] for curve in curves) for step in steps],
-            )
+        line = functools.partial(
+            Line, label=arm.label, color=colors[arm.label], x=steps
         )
-        if len(curves) > 1:
-            lines += [
-                Line(
-                    label=arm.label,
-                    color=color,
-                    x=steps,
-                    y=[curve[step] for step in steps],
-                    faint=True,
-                )
-                for curve in curves
-            ]
+        by_seed = [[curve[step] for step in steps] for curve in curves]
+        if len(by_seed) == 1:
+            lines.append(line(y=by_seed[0]))
+            continue
+        smoothed = [smooth(curve) for curve in by_seed]
+        at_step = [t_interval(values) for values in zip(*smoothed, strict=True)]
+        ends = [each.low for each in at_step], [each.high for each in at_step]
+        lines.append(line(y=[each.value for each in at_step], interval=ends))
+        lines += [line(y=curve, faint=True) for curve in by_seed]
     return Panel(title=_SERIES[name], lines=lines, percent=name in _FRACTIONS)

@@ -13,11 +13,20 @@ from rlvr_jax.metrics.statistics import pass_at_k
 from rlvr_jax.rollouts.graded import Verdicts
 from rlvr_jax.types import BANDS
 
-PASS, PASS_BEFORE, LENGTH = "pass@k", "pass@k before RL", "completion length"
-REWARD, NO_SIGNAL, ALARMS = "reward", "groups without signal", "alarms"
-SECONDS = "seconds"
-METRIC_NAMES = (PASS, PASS_BEFORE, LENGTH, REWARD, NO_SIGNAL, ALARMS, SECONDS)
-FRACTIONS = (PASS, PASS_BEFORE, NO_SIGNAL)  # lie in 0..1
+PASS, PASS_BEFORE, GAIN = "pass@k", "pass@k before RL", "pass@k gained"
+CHOSEN, RIGHT_IF_CHOSEN = "chosen", "correct if chosen"  # a strategy
+LENGTH, REWARD = "completion length", "reward"
+NO_SIGNAL, LUCK = "groups without signal", "mass on wrong steps"
+ALARMS, SECONDS = "alarms", "seconds"
+METRIC_NAMES = (
+    *(PASS, PASS_BEFORE, GAIN, CHOSEN, RIGHT_IF_CHOSEN, LENGTH),
+    *(REWARD, NO_SIGNAL, LUCK, ALARMS, SECONDS),
+)
+# Where a fraction, or a difference of two, may lie; other numbers have no bounds.
+FRACTION = (0.0, 1.0)
+BOUNDS = dict.fromkeys(
+    (PASS, PASS_BEFORE, CHOSEN, RIGHT_IF_CHOSEN, NO_SIGNAL, LUCK), FRACTION
+) | {GAIN: (-1.0, 1.0)}
 
 RolloutRow = Mapping[str, Any]
 RowsByProblem = Mapping[str, list[RolloutRow]]
@@ -26,7 +35,8 @@ RowsByProblem = Mapping[str, list[RolloutRow]]
 class Metric(NamedTuple):
     """What a number of a run is: its name, which problems it is of, its k if any.
 
-    `grouping` is "all", "band" or "type", and `group` the band or the type.
+    `grouping` is "all", "band", "type" or "strategy", and `group` the band, the type,
+    or the type and the strategy.
     """
 
     name: str
@@ -80,6 +90,7 @@ def measure_run(run: RunArtifacts) -> RunMetrics:
         scores |= _summary_scores(run.summary["eval"]["after"])
     else:
         scores |= _eval_scores(run, after, before, missing)
+    scores |= _strategy_scores(run.summary.get("eval", {}).get("after", {}))
     if "stages" in run.summary:
         scores[Metric(SECONDS)] = Score(mean=sum(run.summary["stages"].values()))
     return RunMetrics(
@@ -103,6 +114,8 @@ def _training_scores(run: RunArtifacts, missing: list[str]) -> dict[Metric, Scor
         scores[Metric(REWARD)] = Score(mean=first_and_last_tenth(reward)[1])
     if has_signal := run.series("train", "groups/nonzero_std")[1]:
         scores[Metric(NO_SIGNAL)] = Score(mean=1 - mean(has_signal))
+    if luck := run.series("train", "lucky/wrong_steps_mass")[1]:
+        scores[Metric(LUCK)] = Score(mean=mean(luck))
     return scores
 
 
@@ -144,6 +157,13 @@ def _eval_scores(
         Metric(PASS_BEFORE, k=k): _pass_at_k_score(before, before, k)
         for k in _feasible_ks(ks, before)
     }
+    # None by band: bands were cut by what was right before, so that chance alone moves.
+    scores |= {
+        Metric(GAIN, grouping, group, k): _gain(after, before, names, k)
+        for grouping, group, names in groups
+        for k in _feasible_ks(ks, before)
+        if grouping != "band" and Metric(PASS, grouping, group, k) in scores
+    }
     lengths = {n: mean([row["length"] for row in rows]) for n, rows in after.items()}
     return scores | {Metric(LENGTH): _mean_over_problems(lengths)}
 
@@ -166,16 +186,39 @@ def _split_problems(
 
 
 def _pass_at_k_score(rows: RowsByProblem, names: Iterable[str], k: int) -> Score:
-    return _mean_over_problems(
-        {
-            name: pass_at_k(
-                len(rows[name]),
-                sum(row["verdict"] == "correct" for row in rows[name]),
-                k,
-            )
-            for name in names
-        }
-    )
+    return _mean_over_problems(_pass_by_problem(rows, names, k))
+
+
+def _pass_by_problem(
+    rows: RowsByProblem, names: Iterable[str], k: int
+) -> dict[str, float]:
+    return {
+        name: pass_at_k(
+            len(rows[name]), sum(row["verdict"] == "correct" for row in rows[name]), k
+        )
+        for name in names
+    }
+
+
+def _gain(
+    after: RowsByProblem, before: RowsByProblem, names: Iterable[str], k: int
+) -> Score:
+    """Returns what pass@k has gained, of those problems that were asked before."""
+    asked = [name for name in names if name in before]
+    now, then = (_pass_by_problem(rows, asked, k) for rows in (after, before))
+    return _mean_over_problems({name: now[name] - then[name] for name in asked})
+
+
+def _strategy_scores(scores: Mapping[str, Any]) -> dict[Metric, Score]:
+    """Returns P(strategy | type) and P(correct | strategy, type), of summary.json."""
+    return {
+        Metric(name, "strategy", f"{kind} {strategy}"): Score(
+            mean=found[part]["mean"], interval=Interval.from_json(found[part])
+        )
+        for kind, strategies in scores.get("strategies", {}).items()
+        for strategy, found in strategies.items()
+        for name, part in ((CHOSEN, "share"), (RIGHT_IF_CHOSEN, "pass"))
+    }
 
 
 def _mean_over_problems(values: Mapping[str, float]) -> Score:

@@ -5,7 +5,7 @@ from typing import Any
 
 from rlvr_jax.analysis.compare.run_metrics import (
     ALARMS,
-    FRACTIONS,
+    BOUNDS,
     LENGTH,
     REWARD,
     SECONDS,
@@ -19,7 +19,7 @@ _METHOD_LEGEND = {
     "seed": "s: over seeds, paired (Student's t)",
     "welch": "w: over seeds, unpaired (Welch's t)",
 }
-_READING = """\
+READING = """\
 [95 % interval] of each number alone: of many, some exclude 0 by chance. Of one run it
 is over its held-out problems (of fractions a bootstrap with one more problem at the
 bound, else Student's t), of several over their seeds (Student's t). One problem, or
@@ -47,7 +47,7 @@ def format_comparison(comparison: Mapping[str, Any]) -> str:
             "",
             *map(_crossing_line, comparison["crossings"]),
             "",
-            _READING,
+            READING,
             *legend,
             *(f"note: {note}" for note in comparison["notes"]),
         ]
@@ -113,18 +113,21 @@ def _metric_row(
     metric: Mapping[str, Any], seeds: Mapping[str, Sequence[Any]]
 ) -> list[str]:
     base, *others = seeds
-    is_fraction = metric["name"] in FRACTIONS
-    name = metric["name"].replace("@k", f"@{metric['k']}")
-    label = f"{name}, {metric['group']}" if metric["group"] else name
-    cells = [f"{label}, %" if is_fraction else label]
+    cells = [label_metric(metric) + ", %" * (metric["name"] in BOUNDS)]
     cells += _arm_cells(metric, base, seeds[base])
     for arm in others:
         difference = metric["differences"][arm]
         cells += _arm_cells(metric, arm, seeds[arm])
-        cell = _format_cell(difference, metric["name"], sign="+")
+        cell = format_value(difference, metric["name"], sign="+")
         mark = _METHOD_MARKS[difference["method"]] if difference else ""
         cells.append(f"{cell} {mark}".rstrip())
     return cells
+
+
+def label_metric(metric: Mapping[str, Any]) -> str:
+    """Returns what a metric is called: "pass@8, hard"."""
+    name = metric["name"].replace("@k", f"@{metric['k']}")
+    return f"{name}, {metric['group']}" if metric["group"] else str(name)
 
 
 def _arm_cells(metric: Mapping[str, Any], arm: str, seeds: Sequence[Any]) -> list[str]:
@@ -144,7 +147,7 @@ def _arm_cells(metric: Mapping[str, Any], arm: str, seeds: Sequence[Any]) -> lis
 def _value_cell(metric: Mapping[str, Any], arm: str, runs: int) -> str:
     """Returns an arm's value, with how many problems or runs it covers if not all."""
     value = metric["values"][arm]
-    cell = _format_cell(value, metric["name"])
+    cell = format_value(value, metric["name"])
     if value is None:
         return cell
     if value["runs"] < runs:
@@ -153,7 +156,8 @@ def _value_cell(metric: Mapping[str, Any], arm: str, runs: int) -> str:
     return f"{cell} of {value['problems']}" if is_part else cell
 
 
-def _format_cell(value: Mapping[str, Any] | None, name: str, sign: str = "") -> str:
+def format_value(value: Mapping[str, Any] | None, name: str, sign: str = "") -> str:
+    """Returns "56.2 [52.0, 60.1]", or "-" where there is no value."""
     if value is None:
         return _NONE
     cell, low, high = (
@@ -165,5 +169,5 @@ def _format_cell(value: Mapping[str, Any] | None, name: str, sign: str = "") -> 
 
 def format_number(value: float, name: str, sign: str = "") -> str:
     """Returns a metric's value with its digits; fractions in percent."""
-    scale, digits = (100, 1) if name in FRACTIONS else (1, _DIGITS[name])
+    scale, digits = (100, 1) if name in BOUNDS else (1, _DIGITS[name])
     return f"{scale * value:{sign}.{digits}f}"

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import pathlib
+from collections.abc import Sequence
 
 import jinja2
 
@@ -23,7 +24,12 @@ from rlvr_jax.analysis.report import (
     reward_features,
     tokens,
 )
-from rlvr_jax.analysis.report.samples import samples_by_step, wrong_samples
+from rlvr_jax.analysis.report.samples import (
+    SampleGroup,
+    samples_by_step,
+    wrong_samples,
+)
+from rlvr_jax.analysis.report.sections import Section
 from rlvr_jax.analysis.tables import (
     INTERVALS_OF_SCORES,
     NO_BREAK_SPACE,
@@ -89,19 +95,12 @@ def write_report(workdir: str | os.PathLike[str]) -> pathlib.Path:
 
 def render_page(run: RunArtifacts) -> str:
     """Returns the page. Text from the run is escaped: completions are model text."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(pathlib.Path(__file__).parent),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     sections = [make(run) for make in _SECTIONS]
     sections += reward_features.probe_sections(run)
     sections += crosscoder.crosscoder_sections(run)
     sections += [autoencoders.autoencoder_section(run)]
     sections += [make(run) for make in _LAST_SECTIONS]
-    return environment.get_template("page.html").render(
+    return render_template(
         name=run.config["name"],
         headline=headline(run),
         lead=lead_paragraph(run),
@@ -110,6 +109,37 @@ def render_page(run: RunArtifacts) -> str:
         samples=samples_by_step(run),
         wrong=wrong_samples(run),
         record=json.dumps(run.metadata, indent=2),
+    )
+
+
+def render_template(
+    *,
+    name: str,
+    headline: str,
+    lead: str,
+    sections: Sequence[Section],
+    record: str,
+    tiles: Sequence["Tile"] = (),
+    samples: Sequence[SampleGroup] = (),
+    wrong: Sequence[SampleGroup] = (),
+) -> str:
+    """Returns a page of these parts; `record`, the configuration, is its last."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(pathlib.Path(__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("page.html").render(
+        name=name,
+        headline=headline,
+        lead=lead,
+        tiles=tiles,
+        sections=sections,
+        samples=samples,
+        wrong=wrong,
+        record=record,
     )
 
 

@@ -1,54 +1,18 @@
 """Runs side by side: what is paired, what is pooled, and what is said to be missing."""
 
 import csv
-import gzip
 import json
+import pathlib
 import xml.etree.ElementTree
 
 import pytest
-from run_workdirs import config, make_workdir
+from run_workdirs import BEFORE, contender, make_workdir
 
+from job_jax.metrics import MetricsWriter
 from rlvr_jax.analysis.__main__ import main
 from rlvr_jax.analysis.compare.arms import compare_arms, compare_runs, read_arms
 from rlvr_jax.analysis.compare.figure import comparison_panels
 from rlvr_jax.analysis.compare.text import comparison_table, format_comparison
-
-STATUS = {"r": "correct", "w": "incorrect", "u": "unverified"}
-BEFORE = {"a": "rrrr", "b": "rrww", "c": "wwww", "d": "wwww"}
-
-
-def contender(path, after, *, before=BEFORE, seed=0, types=("t",), **train):
-    """Returns the workdir of a run that answered "rrww" ... to each problem."""
-    make_workdir(path, steps=20, evals=None)
-    record = json.loads((path / "config.json").read_text())
-    record["config"] = config(20) | {"seed": seed}
-    record["config"]["train"] |= train
-    (path / "config.json").write_text(json.dumps(record))
-    for when, answers in (("before", before), ("after", after)):
-        rows = [
-            {
-                "id": name,
-                "type": types[i % len(types)],
-                "verdict": STATUS[letter],
-                "length": 10 * (i + 1),
-            }
-            for i, (name, letters) in enumerate(answers.items())
-            for letter in letters
-        ]
-        file = path / f"rollouts/eval_{when}_000000.jsonl.gz"
-        with gzip.open(file, "wt") as lines:
-            lines.writelines(json.dumps(row) + "\n" for row in rows)
-    k = {
-        "1": {"mean": 0.5, "low": 0.25, "high": 0.75},
-        "4": {"mean": 1.0, "low": None, "high": None},
-    }
-    after_ = {"pass@k": {"1": k["1"]}, "length_mean": 25.0}
-    summary = {
-        "eval": {"after": after_ | {"pass@k": k}},
-        "stages": {"sft": 10.0, "train": 50.0 + seed},
-    }
-    (path / "summary.json").write_text(json.dumps(summary))
-    return str(path)
 
 
 def found(comparison, name="pass@k", cut="all", of="", k=None):
@@ -281,6 +245,8 @@ def test_figures_are_files_that_stand_alone(tmp_path):
 def test_charts_show_each_seed_faintly_and_no_interval_that_is_not_there(tmp_path):
     arms = read_arms(arms_of_seeds(tmp_path))
     panels = {p.title: p for p in comparison_panels(compare_arms(arms), arms)}
+    (row,) = panels["pass@1, less plain3's"].rows
+    assert (row.label, row.value, row.points) == ("a_b%3", 0.0, [0.0, 0.0])
     after = panels["pass@k after RL"].lines
     assert [(line.label, line.faint, len(line.x)) for line in after] == [
         *(("plain3", False, 2), ("plain3", True, 2), ("plain3", True, 2)),
@@ -293,8 +259,28 @@ def test_charts_show_each_seed_faintly_and_no_interval_that_is_not_there(tmp_pat
     assert [line.faint for line in reward] == [False, True, True] * 2
     assert "Held-out pass@1 while training" not in panels
     lone = read_arms([str(tmp_path / "plain3"), str(tmp_path / "a_b%3")])
-    lines = comparison_panels(compare_arms(lone), lone)[0].lines
-    assert [line.faint for line in lines] == [False, False]
+    forest, after, *_ = comparison_panels(compare_arms(lone), lone)
+    assert [row.points for row in forest.rows] == [[]]
+    assert [line.faint for line in after.lines] == [False, False]
+
+
+def test_curves_of_several_seeds_are_their_mean_with_an_interval_a_step(tmp_path):
+    runs = [contender(tmp_path / f"run{seed}", BEFORE, seed=seed) for seed in (0, 1, 2)]
+    other = contender(tmp_path / "other", BEFORE, num_epochs=2)
+    for level, run in enumerate(runs):
+        with MetricsWriter(pathlib.Path(run)) as writer:
+            for step in (20, 21):
+                writer.write("train", step, {"eval/pass@1": 0.1 * level + step - 20})
+    arms = read_arms([*runs, other])
+    panels = {p.title: p for p in comparison_panels(compare_arms(arms), arms)}
+    mean, *seeds = panels["Held-out pass@1 while training"].lines
+    assert mean.y == pytest.approx([0.1, 1.1])
+    # Student's t of 2 degrees of freedom is 4.303; the standard deviation is 0.1.
+    reach = 4.303 * 0.1 / 3**0.5
+    assert mean.interval[0] == pytest.approx([0.1 - reach, 1.1 - reach], abs=1e-4)
+    assert mean.interval[1] == pytest.approx([0.1 + reach, 1.1 + reach], abs=1e-4)
+    assert [line.y[0] for line in seeds] == pytest.approx([0.0, 0.1, 0.2])
+    assert all(line.faint for line in seeds)
 
 
 def test_arms_of_other_seeds_are_not_paired(tmp_path):
@@ -395,6 +381,64 @@ def test_crossings_of_pass_at_k_are_told_between_arms_and_before_rl(tmp_path):
         "pass@k: other leads plain below k = 2 (95 % interval 1 to 4, boot" in printed
     )
     assert "plain, plain before RL: level at k = 1, or one problem" in printed
+
+
+def test_what_rl_has_gained_is_paired_by_problem_and_told_of_no_band(tmp_path):
+    """A band is cut by what was right before RL, so that new draws alone move it."""
+    before = {"a": "rrrr", "b": "rrww", "c": "rwww", "d": "wwww"}
+    after = {"a": "rrrw", "b": "rrrr", "c": "rrww", "d": "wwww"}
+    types = ("s", "t")
+    runs = [
+        contender(tmp_path / "one", after, before=before, types=types),
+        contender(tmp_path / "two", before, before=before, types=types, num_epochs=2),
+    ]
+    comparison = compare_runs(runs)
+    gained = found(comparison, "pass@k gained", k=1)["values"]["one"]
+    assert gained["mean"] == pytest.approx((-1 + 2 + 1 + 0) / 16)
+    assert -1 < gained["low"] < 0 < gained["mean"] < gained["high"] < 1
+    of_type = found(comparison, "pass@k gained", "type", "t", k=1)  # b and d
+    assert of_type["values"]["one"]["mean"] == pytest.approx(2 / 8)
+    cuts = {m["grouping"] for m in comparison["metrics"] if "gained" in m["name"]}
+    assert cuts == {"all", "type"}
+    # No gain beside it: its difference from 0 gained is the gain.
+    less = found(comparison, "pass@k gained", k=1)["differences"]["two"]
+    assert less["mean"] == pytest.approx(-gained["mean"])
+
+
+def test_strategies_and_luck_are_compared(tmp_path):
+    runs = [
+        contender(tmp_path / "one", BEFORE),
+        contender(tmp_path / "two", BEFORE, num_epochs=2),
+    ]
+    for path, share, mass in zip(runs, (0.5, 0.75), (0.25, 0.5), strict=True):
+        file = pathlib.Path(path, "summary.json")
+        summary = json.loads(file.read_text())
+        known = {"low": share - 0.1, "high": share + 0.1}
+        summary["eval"]["after"]["strategies"] = {
+            "inversion": {
+                "backward": {
+                    "share": {"mean": share, **known},
+                    "pass": {"mean": 1.0, "low": None, "high": None},
+                }
+            }
+        }
+        file.write_text(json.dumps(summary))
+        with MetricsWriter(pathlib.Path(path)) as writer:
+            writer.write("train", 20, {"lucky/wrong_steps_mass": mass})
+            writer.write("train", 21, {"lucky/wrong_steps_mass": mass + 0.5})
+    comparison = compare_runs(runs)
+    of = ("strategy", "inversion backward")
+    chosen = found(comparison, "chosen", *of)
+    assert chosen["values"]["one"] == {
+        "mean": 0.5,
+        "low": 0.4,
+        "high": 0.6,
+        "runs": 1,
+    }
+    assert chosen["differences"]["two"]["mean"] == 0.25
+    assert found(comparison, "correct if chosen", *of)["values"]["two"]["mean"] == 1
+    luck = found(comparison, "mass on wrong steps")["values"]
+    assert (luck["one"]["mean"], luck["two"]["mean"]) == (0.5, 0.75)
 
 
 def test_unfinished_runs_are_compared_in_what_there_is(tmp_path, pair):

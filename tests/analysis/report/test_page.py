@@ -18,6 +18,8 @@ from rlvr_jax.analysis.__main__ import main
 from rlvr_jax.analysis.charts import (
     AMBER,
     BLUE,
+    Forest,
+    ForestRow,
     Line,
     Panel,
     draw_panel,
@@ -437,6 +439,46 @@ def test_a_long_curve_is_drawn_by_some_of_its_points_and_all_of_its_spikes():
         7.0,
     )
     assert curve.get_xdata()[[0, -1]].tolist() == [0, 49_999]
+
+
+def test_a_curve_with_an_interval_is_drawn_as_it_is():
+    y = [0.0, 1.0] * 24
+    band = [v - 1 for v in y], [v + 1 for v in y]
+    line = Line(label="", color=BLUE, x=range(48), y=y, interval=band)
+    axes = Figure().add_subplot()
+    charts._draw_lines(axes, Panel(title="t", lines=[line]))
+    assert axes.lines[0].get_ydata().tolist() == y
+
+
+def test_a_forest_has_a_row_for_each_number_the_first_above():
+    rows = [
+        ForestRow(
+            label="a", color=BLUE, value=-0.2, low=-0.3, high=-0.1, points=[-0.25]
+        ),
+        ForestRow(label="b", color=AMBER, value=0.1, low=math.nan, high=math.nan),
+    ]
+    axes = Figure().add_subplot()
+    charts._draw_axes(axes, Forest(title="less c", rows=rows, percent=True))
+    drawn = [
+        (
+            [*line.get_xdata()],
+            line.get_ydata()[0],
+            line.get_color(),
+            line.get_marker(),
+        )
+        for line in axes.lines
+        if len(line.get_xdata())
+    ]
+    assert ([-0.2], 1, BLUE, "D") in drawn
+    assert ([-0.25], 1, BLUE, "o") in drawn
+    assert ([-0.3, -0.1], 1, BLUE, "None") in drawn
+    assert ([0.1], 0, AMBER, "D") in drawn
+    assert [text.get_text() for text in axes.texts] == ["b", "a"]
+    low, high = axes.get_xlim()
+    assert (low < -0.3, high > 0.1) == (True, True)
+    svg = draw_panel("f", Forest(title="less c", rows=rows, percent=True))
+    assert ">points<" in svg
+    assert ">a<" in svg
 
 
 def test_levels_run_from_cool_to_warm():

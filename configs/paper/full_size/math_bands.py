@@ -1,0 +1,68 @@
+r"""Which band of difficulty teaches Qwen2.5-Math-1.5B on MATH: arXiv 2605.28388.
+
+configs/medium.py, whose docstring says what it needs and what of it is ours, with the
+paper's arms: RL on each band, on easy and medium problems, on all, and RFGO. Plain GRPO
+unless an arm says otherwise.
+
+Commands, with the checkpoint and MATH where configs/medium.py has them:
+    bash launch/reproduce.sh full_size/math_bands --dry_run
+    python -m rlvr_jax.main --config=configs/paper/full_size/math_bands.py \
+        --compile_only --topology=v5e:4x4
+
+NOT RUN: no weights and no accelerator were at hand. configs/medium.py, whose programs
+these are, was compiled for a v5e-16 (docs/compile_only.md).
+"""
+
+import dataclasses
+from pathlib import Path
+
+from job_jax.command import load_config
+from rlvr_jax.config import Arm, Config, Experiment, RFGOConfig
+
+_MEDIUM = Path(__file__).parents[2] / "medium.py"
+
+
+def get_config() -> Config:
+    """Returns the recipe: plain GRPO on the medium band."""
+    config = load_config(_MEDIUM, Config)
+    rfgo = RFGOConfig(lambda_w=0.0, lambda_p=0.0)
+    train = dataclasses.replace(config.train, rfgo=rfgo)
+    return dataclasses.replace(config, name="math_bands", train=train)
+
+
+def get_experiment() -> Experiment:
+    """Returns the paper's arms; published are means of five benchmarks."""
+    mixture = {"curriculum.name": "mixture", "curriculum.bands": "easy,medium"}
+    return Experiment(
+        question="Do medium problems teach, and do over-hard ones harm?",
+        reference="arXiv 2605.28388, Qwen2.5-Math-1.5B: 37.63 before RL",
+        outcomes=("pass@1", "pass@1 gained", "completion length"),
+        baseline="medium",
+        seed_sd=2.0,
+        seed_sd_source="a guess: nobody has told of seeds",
+        starts={},
+        arms={
+            "medium": Arm(start="", published="38.08"),
+            "hard": Arm(
+                start="", overrides={"curriculum.band": "hard"}, published="31.88"
+            ),
+            "easy": Arm(start="", overrides={"curriculum.band": "easy"}),
+            "easy_and_medium": Arm(
+                start="",
+                overrides={**mixture, "curriculum.band_weights": "0.5,0.5"},
+                published="more than full",
+            ),
+            "full": Arm(
+                start="", overrides={"curriculum.name": "uniform"}, published="36.67"
+            ),
+            "full_rfgo": Arm(
+                start="",
+                overrides={
+                    "curriculum.name": "uniform",
+                    "train.rfgo.lambda_w": "0.5",
+                    "train.rfgo.lambda_p": "0.1",
+                },
+                published="38.40",
+            ),
+        },
+    )

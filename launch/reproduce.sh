@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# bash launch/reproduce.sh [NAME ...] [--reduced] [--dry_run] [--seeds=0,1] [--arms=A,B]
+# Runs the experiments of configs/paper by name, or all that need no accelerator.
+# Stopped and run again it goes on where it stopped: runs/paper/NAME, with its table and
+# figures in result/. --reduced: two seeds in minutes, which show that it runs.
+set -euo pipefail
+cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
+# shellcheck source=launch/lib.sh
+source launch/lib.sh
+
+names=() options=() kind=paper
+for word; do
+  case "$word" in
+    -h | --help)
+      usage
+      exit
+      ;;
+    --reduced) kind=paper_reduced options+=("$word") ;;
+    -*) options+=("$word") ;;
+    *) names+=("$word") ;;
+  esac
+done
+known="$(cd configs/paper && find . -name '*.py' | sed 's|^\./||; s|\.py$||' | sort | xargs)"
+if [[ ${#names[@]} == 0 ]]; then
+  read -ra names <<<"$(tr ' ' '\n' <<<"$known" | grep -v / | xargs)"
+fi
+for name in "${names[@]}"; do
+  [[ " $known " == *" $name "* ]] || refuse "no experiment $name; there are $known"
+done
+
+bash launch/venv.sh
+use_huge_pages
+for name in "${names[@]}"; do
+  .venv/bin/python -m rlvr_jax.experiment --config="configs/paper/$name.py" \
+    --workdir="runs/$kind/$name" ${options[@]+"${options[@]}"}
+done

@@ -1,0 +1,1 @@
+"""What came of an experiment: arms beside each other, from their workdirs alone."""

@@ -1,0 +1,142 @@
+"""The files of DIR/result/: a page, the table as Markdown, CSV and LaTeX, figures."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from job_jax.files import write_atomically
+from rlvr_jax.analysis.charts import Panel, arm_colors, draw_panel
+from rlvr_jax.analysis.compare.export import write_comparison
+from rlvr_jax.analysis.compare.figure import (
+    difference_forest,
+    pass_panels,
+    series_panels,
+)
+from rlvr_jax.analysis.compare.text import READING, comparison_table
+from rlvr_jax.analysis.experiment.results import (
+    Results,
+    describe_results,
+    outcome_table,
+    read_results,
+)
+from rlvr_jax.analysis.report.page import render_template
+from rlvr_jax.analysis.report.sections import Section
+from rlvr_jax.analysis.tables import Table
+
+RESULT_FOLDER = "result"
+_FILES = ("comparison.json", "table.csv", "table.tex", "figure.svg", "figure.png")
+
+
+def write_results(folder: Path) -> Path:
+    """Writes DIR/result/ from the runs of an experiment; returns the page.
+
+    Raises NoResultsError where there are no results yet.
+    """
+    results = read_results(folder)
+    place = folder / RESULT_FOLDER
+    place.mkdir(exist_ok=True)
+    for name in _FILES:
+        write_comparison(place / name, results.comparison, results.arms)
+    page = place / "index.html"
+    for path, text in (
+        (place / "table.md", render_markdown(results)),
+        (page, render_page(results)),
+    ):
+        with write_atomically(path) as partial:
+            partial.write_text(text, encoding="utf-8")
+    return page
+
+
+def render_markdown(results: Results) -> str:
+    """Returns the question, what was run, and the table of outcomes."""
+    experiment = results.record.experiment
+    table = outcome_table(results)
+    lines = [
+        f"# {experiment.question}",
+        f"{experiment.reference}.",
+        "",
+        *(f"- {sentence}" for sentence in describe_results(results)),
+        "",
+        *(_markdown_row(row) for row in (table.head, ["---"] * len(table.head))),
+        *(_markdown_row(row) for row in table.rows),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def render_page(results: Results) -> str:
+    """Returns one self-contained page."""
+    record = results.record
+    sections = [
+        _outcomes(results),
+        _curves(results, "pass@k", "pass", pass_panels(results.comparison)),
+        _curves(results, "While training", "steps", series_panels(results.arms)),
+        Section(
+            title="Everything that was measured",
+            text=READING,
+            table=comparison_table(results.comparison),
+        ),
+        _arms(results),
+    ]
+    return render_template(
+        name=record.experiment.reference,
+        headline=record.experiment.question,
+        lead="; ".join(describe_results(results)) + ".",
+        sections=sections,
+        record=json.dumps(record.experiment.to_json(), indent=2),
+    )
+
+
+def _outcomes(results: Results) -> Section:
+    """Returns the table of outcomes, and a forest plot of each."""
+    metrics = map(results.metric, results.record.experiment.outcomes)
+    figures = [
+        draw_panel(f"forest{number}", forest)
+        for number, metric in enumerate(metrics)
+        if metric
+        for forest in difference_forest(results.comparison, metric)
+    ]
+    return Section(
+        title="What came of it",
+        text=f"Decided by {results.record.experiment.outcomes[0]}. A diamond is the "
+        "difference, its line the 95\u00a0% interval: over the seeds, which are faint "
+        "dots, or of one seed over its problems. Each is of its number alone.",
+        figures=figures,
+        table=outcome_table(results),
+    )
+
+
+def _curves(
+    results: Results, title: str, name: str, panels: Sequence[Panel]
+) -> Section:
+    """Returns curves of the arms: shaded intervals over seeds, which are faint."""
+    colors = arm_colors([arm.label for arm in results.arms])
+    return Section(
+        title=title,
+        text="Means over the seeds, which are faint lines; shaded Student's 95\u00a0% "
+        "interval at each point by itself. Of one seed pass@k's is over its problems.",
+        figures=[draw_panel(f"{name}{n}", panel) for n, panel in enumerate(panels)],
+        legend=colors,
+    )
+
+
+def _arms(results: Results) -> Section:
+    """Returns what each arm is."""
+    experiment = results.record.experiment
+    rows = [
+        (
+            arm.label,
+            experiment.arms[arm.label].start,
+            " ".join(
+                f"--config.{key}={text}"
+                for key, text in experiment.arms[arm.label].overrides.items()
+            ),
+            " ".join(map(str, arm.seeds)),
+        )
+        for arm in results.arms
+    ]
+    head = ("arm", "goes on from", "differs from the recipe in", "seeds")
+    return Section(title="The arms", table=Table(head=head, rows=rows))

@@ -1,0 +1,173 @@
+"""An experiment's results: tables, figures and a page, from its workdirs alone."""
+
+import dataclasses
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from job_jax.command import UsageError
+from rlvr_jax.analysis.compare.arms import (
+    ExperimentArm,
+    compare_arms,
+    read_training_run,
+)
+from rlvr_jax.analysis.compare.run_metrics import BOUNDS, measure_run
+from rlvr_jax.analysis.compare.text import format_number, format_value, label_metric
+from rlvr_jax.analysis.experiment.record import (
+    ExperimentRecord,
+    has_scores,
+    read_record,
+    workdir_of,
+)
+from rlvr_jax.analysis.tables import Table
+from rlvr_jax.config.experiment import Experiment
+from rlvr_jax.metrics.power import POWER, detectable_difference
+
+
+class NoResultsError(UsageError):
+    """Too few runs of an experiment have ended to compare any."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Results:
+    """An experiment with its arms side by side; the baseline is the first.
+
+    `arms` are those that have ended, for the seeds that all of them have; `left_out`
+    says in sentences what is not there.
+    """
+
+    record: ExperimentRecord
+    arms: list[ExperimentArm]
+    comparison: Mapping[str, Any]
+    left_out: list[str]
+
+    def metric(self, outcome: str) -> Mapping[str, Any] | None:
+        """Returns an outcome's numbers, None where no run has them."""
+        named = (m for m in self.comparison["metrics"] if label_metric(m) == outcome)
+        return next(named, None)
+
+
+def read_results(folder: Path) -> Results:
+    """Returns the results so far. Raises NoResultsError where there are none.
+
+    A seed counts once every arm that has ended anywhere has ended for it: arms are
+    compared over the same seeds, and none is dropped for what came of it.
+    """
+    record = read_record(folder)
+    experiment = record.experiment
+    ended = {
+        name: {s for s in experiment.seeds if has_scores(workdir_of(folder, name, s))}
+        for name in (experiment.baseline, *experiment.arms)
+    }
+    begun = [name for name in ended if ended[name]]
+    seeds = set.intersection(*(ended[name] for name in begun)) if begun else set()
+    if not seeds or len(begun) < 2 or begun[0] != experiment.baseline:
+        raise NoResultsError(
+            f"{folder} has no results yet: {experiment.baseline} and another arm must "
+            "have ended for a seed"
+        )
+    arms = [
+        ExperimentArm(
+            label=name,
+            runs=[
+                measure_run(read_training_run(str(workdir_of(folder, name, seed))))
+                for seed in experiment.seeds
+                if seed in seeds
+            ],
+        )
+        for name in begun
+    ]
+    return Results(
+        record=record,
+        arms=arms,
+        comparison=compare_arms(arms),
+        left_out=_left_out(experiment, ended, seeds),
+    )
+
+
+def _left_out(
+    experiment: Experiment, ended: Mapping[str, set[int]], seeds: set[int]
+) -> list[str]:
+    sentences = []
+    if never := [name for name in experiment.arms if not ended[name]]:
+        sentences.append(f"not run: {', '.join(never)}")
+    waiting: dict[str, list[int]] = {}
+    for seed in experiment.seeds:
+        missing = [name for name in ended if ended[name] and seed not in ended[name]]
+        if seed not in seeds:
+            waiting.setdefault(", ".join(missing), []).append(seed)
+    sentences += [
+        f"seed {', '.join(map(str, which))} left out until there is {missing}"
+        for missing, which in waiting.items()
+    ]
+    return sentences
+
+
+def describe_results(results: Results) -> list[str]:
+    """Returns sentences: what was asked, of how many runs, and what they could show."""
+    experiment, seeds = results.record.experiment, results.arms[0].seeds
+    first = results.metric(experiment.outcomes[0])
+    sentences = [
+        f"{len(results.arms)} arms, "
+        + (f"seeds {', '.join(map(str, seeds))}" if len(seeds) > 1 else "one seed"),
+        *results.left_out,
+        *(
+            f"no run has told of {outcome}"
+            for outcome in experiment.outcomes
+            if results.metric(outcome) is None
+        ),
+    ]
+    if results.record.is_reduced:
+        sentences.insert(0, "REDUCED: runs in minutes, which show nothing")
+    if first and len(seeds) > 1:
+        sentences += [
+            _describe_power(first, arm.label, results.comparison["baseline"])
+            for arm in results.arms[1:]
+        ]
+    return sentences
+
+
+def _describe_power(metric: Mapping[str, Any], arm: str, base: str) -> str:
+    """Returns how much a difference varied, and what so many seeds find of it."""
+    ours, theirs = (metric["seeds"][name] for name in (arm, base))
+    spread = statistics.stdev(ours[seed] - theirs[seed] for seed in ours)
+    found = detectable_difference(spread, len(ours))
+    name = metric["name"]
+    return (
+        f"{arm} less {base}: standard deviation between seeds "
+        f"{format_number(spread, name)}; {len(ours)} seeds find "
+        f"{format_number(found, name)} with {100 * POWER:.0f} % power"
+    )
+
+
+def outcome_table(results: Results) -> Table:
+    """Returns a row for each outcome that is known and arm, with its difference."""
+    experiment = results.record.experiment
+    rows = []
+    for outcome in experiment.outcomes:
+        if (metric := results.metric(outcome)) is None:
+            continue
+        unit = ", %" if metric["name"] in BOUNDS else ""
+        is_first = outcome == experiment.outcomes[0]
+        for arm in results.arms:
+            published = experiment.arms[arm.label].published if is_first else ""
+            rows.append([outcome + unit, arm.label, *_cells(metric, arm), published])
+    base = results.comparison["baseline"]
+    head = ("", "arm", "mean [95 %]", f"less {base}", "by seed", "published")
+    return Table(head=head, rows=rows)
+
+
+def _cells(metric: Mapping[str, Any], arm: ExperimentArm) -> list[str]:
+    """Returns an arm's value, its difference, and each seed's value."""
+    name, label = metric["name"], arm.label
+    by_seed = metric["seeds"][label].values()
+    return [
+        format_value(metric["values"][label], name),
+        format_value(metric["differences"][label], name, sign="+")
+        if label in metric["differences"]
+        else "",
+        " ".join(format_number(value, name) for value in by_seed)
+        if len(by_seed) > 1
+        else "",
+    ]

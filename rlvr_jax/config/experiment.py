@@ -1,0 +1,108 @@
+"""An experiment: arms of a recipe that, over seeds, answer a question.
+
+A recipe that has one defines `get_experiment()` beside `get_config()`.
+"""
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from typing import Any, Self
+
+from job_jax.schema import check, did_you_mean
+
+# What follows --config. of each: {"curriculum.band": "hard"}. In an arm's {start} is
+# the workdir that it goes on from: {"probe.sae_path": "{start}/sae"}.
+Overrides = Mapping[str, str]
+
+START = "start"
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Arm:
+    """Runs that differ from the recipe in `overrides`, one a seed.
+
+    They go on from what SFT left in the run `start` of their seed, or begin as the
+    recipe does where it is "". `published` says what came of it in the paper.
+    """
+
+    overrides: Overrides = dataclasses.field(default_factory=dict)
+    start: str = START
+    published: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """A question, and the runs that answer it: every arm for every seed.
+
+    `outcomes` are what is measured, as the tables of `analysis compare` call it
+    ("pass@1", "pass@1, hard"); by the first the question is decided. Differences are
+    from the arm `baseline`. `seed_sd` is the standard deviation, from seed to seed, of
+    two arms' difference in the first outcome where it was seen before
+    (`seed_sd_source`), in points where that is a fraction: what can be found follows
+    from it. `starts` are the runs that arms go on from, by name, and their overrides,
+    which hold for these arms too; of each the `start_stages` are run, SFT at least,
+    whose policy the arms begin with. `reduced` are the overrides of a trial in minutes,
+    for the first two seeds.
+    """
+
+    question: str
+    reference: str
+    arms: Mapping[str, Arm]
+    baseline: str
+    outcomes: tuple[str, ...]
+    seed_sd: float
+    seed_sd_source: str
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    starts: Mapping[str, Overrides] = dataclasses.field(
+        default_factory=lambda: {START: {}}
+    )
+    start_stages: tuple[str, ...] = ("sft",)
+    reduced: Overrides = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError where names do not go together."""
+        names = [*self.starts, *self.arms]
+        for name in names:
+            check(
+                _NAME.fullmatch(name) is not None,
+                f"{name!r} is no name of an arm or a start: a-z, 0-9 and _, from a "
+                "letter; it becomes a directory",
+            )
+        both = ", ".join(sorted(self.starts.keys() & self.arms))
+        check(not both, f"{both}: a start and an arm; give them different names")
+        check(
+            self.baseline in self.arms,
+            f"baseline={self.baseline!r} is no arm"
+            f"{did_you_mean(self.baseline, [*self.arms])}",
+        )
+        for name, arm in self.arms.items():
+            check(
+                not arm.start or arm.start in self.starts,
+                f"arm {name} goes on from {arm.start!r}, which is no start"
+                f"{did_you_mean(arm.start, [*self.starts])}",
+            )
+        before_rl = ("sft", "difficulty", "probe")
+        check(
+            self.start_stages in (before_rl[:1], before_rl[:2], before_rl),
+            f"start_stages={self.start_stages}; give sft, or more of what comes before "
+            f"RL: {', '.join(before_rl)}",
+        )
+        check(len(self.outcomes) > 0, "outcomes is empty; name what is measured")
+        check(
+            0 < len(self.seeds) == len(set(self.seeds)),
+            f"seeds={self.seeds}; give one or more, each once",
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the experiment as plain JSON."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Returns the experiment that `to_json` wrote."""
+        arms = {name: Arm(**arm) for name, arm in data["arms"].items()}
+        lists = {
+            name: tuple(data[name]) for name in ("outcomes", "seeds", "start_stages")
+        }
+        return cls(**{**data, **lists, "arms": arms})

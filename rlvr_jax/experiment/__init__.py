@@ -1,0 +1,1 @@
+"""Experiments: arms of a recipe, over seeds, run one after the other."""

@@ -1,0 +1,132 @@
+"""The command `python -m rlvr_jax.experiment --config=FILE --workdir=DIR`."""
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from absl import flags
+
+from job_jax.command import (
+    UsageError,
+    call_recipe,
+    load_config,
+    parse_flags,
+    run_command,
+)
+from job_jax.schema import did_you_mean
+from rlvr_jax.analysis.experiment.page import write_results
+from rlvr_jax.analysis.experiment.record import ExperimentRecord, write_record
+from rlvr_jax.analysis.experiment.results import NoResultsError
+from rlvr_jax.config import Config
+from rlvr_jax.config.experiment import Experiment
+from rlvr_jax.experiment.execute import RunFailedError, execute_runs
+from rlvr_jax.experiment.schedule import (
+    PlannedRun,
+    check_runs,
+    describe_plan,
+    plan_runs,
+)
+
+_USAGE = """\
+usage: python -m rlvr_jax.experiment --config=FILE --workdir=DIR [--arms=NAME,NAME]
+           [--seeds=0,1] [--reduced] [--dry_run]
+
+Runs the experiment of a recipe: every arm for every seed, one run after the other.
+Stopped and run again, it goes on where it stopped. After each seed DIR/result/ holds
+the table and the figures of what there is; so does, from the runs alone,
+python -m rlvr_jax.analysis experiment DIR.
+"""
+_REDUCED_SEEDS = 2
+
+
+def main(argv: Sequence[str]) -> int:
+    """Returns 0; 1 where a run failed; 2 for bad usage; 75 where it was stopped."""
+    expected = (OSError, ValueError, RunFailedError)
+    return run_command(lambda: _run_command(argv), expected)
+
+
+def _run_command(argv: Sequence[str]) -> None:
+    values = _define_flags()
+    parse_flags(argv, values, usage=_USAGE, required=("config", "workdir"))
+    path, folder = Path(values.config), Path(values.workdir)
+    config = load_config(path, Config)
+    experiment = call_recipe(path, "get_experiment", Experiment)
+    runs = plan_runs(
+        experiment,
+        path,
+        folder,
+        arms=_choose("arms", values.arms, [*experiment.arms]),
+        seeds=_choose_seeds(experiment, values.seeds, is_reduced=values.reduced),
+        is_reduced=values.reduced,
+    )
+    check_runs(config, runs)
+    print(describe_plan(experiment, runs), flush=True)
+    if not values.dry_run:
+        write_record(
+            folder, ExperimentRecord(experiment=experiment, is_reduced=values.reduced)
+        )
+        _execute(runs, folder)
+
+
+def _execute(runs: Sequence[PlannedRun], folder: Path) -> None:
+    """Runs what has not ended; results are written after each seed, and at the end."""
+    last_of_seed = {run.seed: run for run in runs}.values()
+    for run in execute_runs(runs):
+        if run in last_of_seed:
+            with contextlib.suppress(NoResultsError):
+                write_results(folder)
+    try:
+        print(write_results(folder))
+    except NoResultsError as error:
+        print(error)
+
+
+def _choose(flag: str, asked: Sequence[str] | None, known: Sequence[str]) -> list[str]:
+    """Returns what was asked for of what there is, all of it where nothing was."""
+    for name in asked or ():
+        if name not in known:
+            nearest = "" if name.isdigit() else did_you_mean(name, known)
+            raise UsageError(
+                f"--{flag}={name}: there is no such one"
+                f"{nearest or '; there are ' + ', '.join(known)}"
+            )
+    return [name for name in known if not asked or name in asked]
+
+
+def _choose_seeds(
+    experiment: Experiment, asked: Sequence[str] | None, *, is_reduced: bool
+) -> list[int]:
+    known = experiment.seeds[: _REDUCED_SEEDS if is_reduced else None]
+    return [int(seed) for seed in _choose("seeds", asked, [*map(str, known)])]
+
+
+def _define_flags() -> flags.FlagValues:
+    values = flags.FlagValues()
+    flags.DEFINE_string(
+        "config",
+        None,
+        "a Python file with get_config() and get_experiment()",
+        flag_values=values,
+    )
+    flags.DEFINE_string(
+        "workdir", None, "where the runs live; made if missing", flag_values=values
+    )
+    flags.DEFINE_list(
+        "arms", None, "some of the arms; all by default", flag_values=values
+    )
+    flags.DEFINE_list(
+        "seeds", None, "some of the seeds; all by default", flag_values=values
+    )
+    flags.DEFINE_boolean(
+        "reduced",
+        False,
+        f"{_REDUCED_SEEDS} seeds in minutes: shows that it runs, and nothing else",
+        flag_values=values,
+    )
+    flags.DEFINE_boolean(
+        "dry_run",
+        False,
+        "print the question, what can be found, and the runs; start nothing",
+        flag_values=values,
+    )
+    return values

@@ -1,0 +1,169 @@
+"""Arms over seeds: what counts, what waits, what the tables and the page say."""
+
+import json
+import math
+import pathlib
+import re
+
+import pytest
+from run_workdirs import contender
+
+from job_jax.command import UsageError
+from rlvr_jax.analysis.__main__ import main
+from rlvr_jax.analysis.experiment.page import render_markdown, render_page
+from rlvr_jax.analysis.experiment.record import ExperimentRecord, write_record
+from rlvr_jax.analysis.experiment.results import (
+    NoResultsError,
+    describe_results,
+    outcome_table,
+    read_results,
+)
+from rlvr_jax.config import Arm, Experiment
+
+BASE, OTHER = (2, 4, 3), (1, 2, 2)  # of 8 right, by seed
+
+
+def experiment(**changed):
+    return Experiment(
+        **{
+            "question": "Does <it> work?",
+            "reference": "a paper",
+            "arms": {
+                "hard": Arm(published="-5.75"),
+                "plain": Arm(published="38.08"),
+                "never": Arm(),
+            },
+            "baseline": "plain",
+            "outcomes": ("pass@1", "completion length", "pass@99"),
+            "seed_sd": 0.1,
+            "seed_sd_source": "a guess",
+            "seeds": (0, 1, 2),
+            **changed,
+        }
+    )
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Three seeds of two arms, and one of them without its last seed."""
+    write_record(tmp_path, ExperimentRecord(experiment=experiment(), is_reduced=False))
+    for name, rights in (("plain", BASE), ("hard", OTHER)):
+        for seed, right in enumerate(rights):
+            path = tmp_path / name / f"seed_{seed}"
+            letters = "r" * right + "w" * (8 - right)
+            contender(path, {"a": letters[:4], "b": letters[4:]}, seed=seed)
+    return tmp_path
+
+
+def drop(folder, name, seed):
+    """Makes a run one that has not been evaluated yet."""
+    (folder / name / f"seed_{seed}" / "summary.json").write_text("{}")
+
+
+def test_differences_are_those_of_the_seeds(folder):
+    results = read_results(folder)
+    assert [arm.label for arm in results.arms] == ["plain", "hard"]
+    found = results.metric("pass@1")
+    assert found["values"]["plain"]["mean"] == pytest.approx(3 / 8)
+    less = found["differences"]["hard"]
+    # -1/8, -2/8, -1/8: mean -1/6, standard deviation 0.0722; t of 2 is 4.303.
+    assert less["mean"] == pytest.approx(-1 / 6)
+    assert less["low"] == pytest.approx(-1 / 6 - 4.303 * 0.07217 / math.sqrt(3), 1e-3)
+    assert less["method"] == "seed"
+
+
+def test_the_table_has_every_outcome_and_arm_and_what_was_published(folder):
+    table = outcome_table(read_results(folder))
+    assert [row[:2] for row in table.rows] == [
+        ["pass@1, %", "plain"],
+        ["pass@1, %", "hard"],
+        ["completion length", "plain"],
+        ["completion length", "hard"],
+    ]
+    plain, hard, *lengths = table.rows
+    assert plain[3:] == ["", "25.0 50.0 37.5", "38.08"]
+    assert hard[3].startswith("-16.7 [-34.6, +1.3]")
+    assert hard[4:] == ["12.5 25.0 25.0", "-5.75"]
+    assert lengths[0][5] == ""  # published is of the first outcome
+
+
+def test_what_is_not_there_is_said(folder):
+    drop(folder, "hard", 1)
+    results = read_results(folder)
+    assert results.arms[0].seeds == [0, 2]
+    said = "\n".join(describe_results(results))
+    assert "not run: never" in said
+    assert "seed 1 left out until there is hard" in said
+    assert "no run has told of pass@99" in said
+    # Two seeds that both differ by an eighth: no spread, so that any difference shows.
+    assert "hard less plain: standard deviation between seeds 0.0" in said
+
+
+def test_what_so_many_seeds_find_follows_from_their_spread(folder):
+    said = describe_results(read_results(folder))[-1]
+    # 3.264 standard deviations of 7.2 points: what three pairs find 4 times of 5.
+    assert "between seeds 7.2; 3 seeds find 23.6 with 80 % power" in said
+
+
+def test_a_seed_waits_for_every_arm_that_has_begun(folder):
+    for seed in range(3):
+        drop(folder, "hard", seed)
+    with pytest.raises(NoResultsError, match="plain and another arm must have ended"):
+        read_results(folder)
+
+
+def test_a_reduced_experiment_says_so_first(folder):
+    record = json.loads((folder / "experiment.json").read_text())
+    (folder / "experiment.json").write_text(json.dumps(record | {"is_reduced": True}))
+    assert describe_results(read_results(folder))[0].startswith("REDUCED")
+
+
+def test_page_and_table_hold_the_same_numbers_and_no_markup_of_a_question(folder):
+    results = read_results(folder)
+    page, table = render_page(results), render_markdown(results)
+    assert "<it>" not in page
+    assert "Does &lt;it&gt; work?" in page
+    for told in ("-16.7 [-34.6, +1.3]", "12.5 25.0 25.0", "not run: never"):
+        assert told in page
+        assert told in table
+    assert "pass@1, less plain" in page  # the forest plot
+    assert len(re.findall("<svg", page)) > 4
+
+
+def test_the_command_writes_every_file_and_prints_the_table(folder, capsys):
+    assert main(["experiment", str(folder)]) == 0
+    assert "| pass@1, % | hard |" in capsys.readouterr().out
+    assert {path.name for path in (folder / "result").iterdir()} == {
+        "index.html",
+        "table.md",
+        "table.csv",
+        "table.tex",
+        "figure.svg",
+        "figure.png",
+        "comparison.json",
+    }
+
+
+def test_what_is_no_experiment_is_refused_in_one_line(tmp_path, capsys):
+    assert main(["experiment", str(tmp_path)]) == 2
+    assert "holds no experiment.json" in capsys.readouterr().err
+    pathlib.Path(tmp_path, "experiment.json").write_text("{}")
+    assert main(["experiment", str(tmp_path)]) == 2
+    assert "is no record of an experiment" in capsys.readouterr().err
+
+
+def test_a_directory_keeps_its_experiment(tmp_path):
+    def record(**changed):
+        kind = ExperimentRecord(
+            experiment=experiment(**changed), is_reduced=bool(changed.get("reduced"))
+        )
+        write_record(tmp_path, kind)
+
+    record()
+    arms = dict(experiment().arms)
+    record(arms=arms | {"another": Arm()}, seeds=(0, 1, 2, 3))  # more is no other
+    arms["hard"] = Arm(overrides={"train.steps": "3"})
+    with pytest.raises(UsageError, match="which differs in hard, another; use another"):
+        record(arms=arms)
+    with pytest.raises(UsageError, match="which differs in --reduced"):
+        record(arms=experiment().arms | {"another": Arm()}, reduced={"seed": "1"})

@@ -1,0 +1,48 @@
+"""What an experiment may be, and that JSON keeps it."""
+
+import json
+
+import pytest
+
+from job_jax.schema import ConfigError
+from rlvr_jax.config import Arm, Experiment
+
+GOOD = {
+    "question": "q",
+    "reference": "r",
+    "arms": {"plain": Arm(), "hard": Arm(overrides={"curriculum.band": "hard"})},
+    "baseline": "plain",
+    "outcomes": ("pass@1",),
+    "seed_sd": 0.1,
+    "seed_sd_source": "s",
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"baseline": "plane"}, r"baseline='plane' is no arm; did you mean 'plain'\?"),
+        ({"arms": {"plain": Arm(start="fb")}}, "arm plain goes on from 'fb', which is"),
+        ({"arms": {"plain": Arm(), "a/b": Arm()}}, "'a/b' is no name of an arm"),
+        ({"arms": {"plain": Arm(), "..": Arm()}}, "'..' is no name of an arm"),
+        ({"arms": {"plain": Arm(), "start": Arm()}}, "start: a start and an arm"),
+        ({"outcomes": ()}, "outcomes is empty"),
+        ({"start_stages": ("probe",)}, r"start_stages=\('probe',\); give sft, or more"),
+        ({"seeds": ()}, r"seeds=\(\); give one or more, each once"),
+        ({"seeds": (1, 1)}, "give one or more, each once"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(changed, said):
+    with pytest.raises(ConfigError, match=said):
+        Experiment(**{**GOOD, **changed})
+
+
+def test_json_keeps_an_experiment():
+    made = Experiment(
+        **{**GOOD, "arms": {**GOOD["arms"], "b": Arm(start="b_only", published="+1")}},
+        starts={"start": {}, "b_only": {"task.sft.strategies": "backward"}},
+        seeds=(3, 1),
+        start_stages=("sft", "difficulty"),
+        reduced={"train.steps": "2"},
+    )
+    assert Experiment.from_json(json.loads(json.dumps(made.to_json()))) == made

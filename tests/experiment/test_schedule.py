@@ -1,0 +1,162 @@
+"""Which runs an experiment takes, and which have ended."""
+
+import dataclasses
+import json
+import pathlib
+
+import pytest
+
+from job_jax.command import UsageError
+from rlvr_jax.config import Arm, Config, Experiment
+from rlvr_jax.experiment.schedule import check_runs, describe_plan, plan_runs
+
+EXPERIMENT = Experiment(
+    question="Which?",
+    reference="a paper",
+    arms={
+        "plain": Arm(),
+        "hard": Arm(
+            overrides={
+                "curriculum.name": "band",
+                "curriculum.difficulty_source": "online",
+            }
+        ),
+        "back": Arm(start="b", overrides={"train.steps": "7"}),
+    },
+    starts={"start": {}, "b": {"sft.steps": "9"}},
+    baseline="plain",
+    outcomes=("pass@1",),
+    seed_sd=10.0,
+    seed_sd_source="a guess",
+    seeds=(0, 1),
+    reduced={"train.steps": "2", "eval.num_problems": "4"},
+)
+
+
+def plan(folder, *, arms=("plain", "hard", "back"), seeds=(0, 1), is_reduced=False):
+    recipe = pathlib.Path("recipe.py")
+    return plan_runs(
+        EXPERIMENT, recipe, folder, arms=arms, seeds=seeds, is_reduced=is_reduced
+    )
+
+
+def test_each_seed_begins_with_what_its_arms_go_on_from(tmp_path):
+    assert [(run.name, run.seed) for run in plan(tmp_path)] == [
+        (name, seed)
+        for seed in (0, 1)
+        for name in ("start", "b", "plain", "hard", "back")
+    ]
+    start, _, _, hard, back = plan(tmp_path)[:5]
+    assert start.arguments == [
+        "--config=recipe.py",
+        f"--workdir={tmp_path}/start/seed_0",
+        "--stage=sft",
+        "--config.seed=0",
+    ]
+    assert hard.arguments == [
+        "--config=recipe.py",
+        f"--workdir={tmp_path}/hard/seed_0",
+        "--stage=all",
+        f"--continue_from={tmp_path}/start/seed_0@sft",
+        "--config.curriculum.name=band",
+        "--config.curriculum.difficulty_source=online",
+        "--config.seed=0",
+    ]
+    # What its start was told holds for an arm too.
+    assert f"--continue_from={tmp_path}/b/seed_0@sft" in back.arguments
+    assert {"--config.sft.steps=9", "--config.train.steps=7"} <= {*back.arguments}
+
+
+def test_an_arm_without_a_start_begins_as_the_recipe_does(tmp_path):
+    alone = dataclasses.replace(
+        EXPERIMENT, arms={"plain": Arm(start="")}, starts={}, seeds=(3,)
+    )
+    recipe = pathlib.Path("recipe.py")
+    (run,) = plan_runs(
+        alone, recipe, tmp_path, arms=("plain",), seeds=(3,), is_reduced=False
+    )
+    assert run.arguments == [
+        "--config=recipe.py",
+        f"--workdir={tmp_path}/plain/seed_3",
+        "--stage=all",
+        "--config.seed=3",
+    ]
+
+
+def test_some_arms_need_some_starts_and_reduced_runs_are_all_reduced(tmp_path):
+    runs = plan(tmp_path, arms=("back",), seeds=(1,), is_reduced=True)
+    assert [(run.name, run.seed) for run in runs] == [("b", 1), ("back", 1)]
+    for run in runs:
+        assert run.overrides["train.steps"] == "2"  # not the arm's 7
+        assert run.overrides["eval.num_problems"] == "4"
+
+
+def test_arms_read_what_their_start_has_made(tmp_path):
+    probed = dataclasses.replace(
+        EXPERIMENT,
+        arms={"plain": Arm(overrides={"probe.sae_path": "{start}/sae"})},
+        start_stages=("sft", "difficulty", "probe"),
+    )
+    recipe = pathlib.Path("recipe.py")
+    *stages, arm = plan_runs(
+        probed, recipe, tmp_path, arms=("plain",), seeds=(1,), is_reduced=False
+    )
+    assert [run.stage for run in stages] == ["sft", "difficulty", "probe"]
+    assert {run.workdir for run in stages} == {tmp_path / "start/seed_1"}
+    assert arm.overrides["probe.sae_path"] == f"{tmp_path}/start/seed_1/sae"
+
+
+def test_a_run_has_ended_when_what_it_makes_is_there(tmp_path):
+    start, arm = plan(tmp_path, arms=("plain",), seeds=(0,))
+    assert not start.has_ended()
+    assert not arm.has_ended()
+    for run, summary in (
+        (start, {"stages": {}}),
+        (arm, {"stages": {"train": 3.0}, "eval": {"before": {}}}),
+    ):
+        run.workdir.mkdir(parents=True)
+        (run.workdir / "summary.json").write_text(json.dumps(summary))
+        assert not run.has_ended()
+    for run, summary in (
+        (start, {"stages": {"sft": 4.0}}),
+        (arm, {"eval": {"after": {}}}),
+    ):
+        (run.workdir / "summary.json").write_text(json.dumps(summary))
+        assert run.has_ended()
+
+
+def test_the_plan_tells_the_question_the_power_and_every_command(tmp_path):
+    told = describe_plan(EXPERIMENT, plan(tmp_path))
+    assert told.startswith("Which? (a paper)")
+    # Two seeds: 11.55 standard deviations of 10.
+    assert "2 seeds find a difference of 115.5 with 80 % power" in told
+    assert "10 runs, of which 0 have ended" in told
+    assert told.count("python -m rlvr_jax.main --config=recipe.py") == 10
+
+
+def test_overrides_are_checked_before_anything_runs(tmp_path):
+    check_runs(Config(), plan(tmp_path))
+    recipe = pathlib.Path("recipe.py")
+    wrong = Experiment(
+        question="q",
+        reference="r",
+        arms={
+            "plain": Arm(overrides={"train.stepz": "1"}),
+            "other": Arm(overrides={"train.steps": "many"}),
+            "third": Arm(overrides={"train.minibatches": "7"}),
+        },
+        baseline="plain",
+        outcomes=("pass@1",),
+        seed_sd=0.1,
+        seed_sd_source="s",
+    )
+    runs = plan_runs(
+        wrong, recipe, tmp_path, arms=[*wrong.arms], seeds=(0,), is_reduced=False
+    )
+    with pytest.raises(UsageError) as caught:
+        check_runs(Config(), runs)
+    lines = str(caught.value).splitlines()
+    assert lines[0].startswith("plain: unknown config key")
+    assert lines[1].startswith("other: train.steps")
+    assert lines[2].startswith("third: ")
+    assert len(lines) == 3

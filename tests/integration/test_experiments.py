@@ -1,0 +1,128 @@
+"""An experiment as its user runs it: cut, taken up, and what it leaves."""
+
+import json
+import signal
+
+import pytest
+from command import ROOT, SMOKE, TINY, rollouts, summary
+
+RECIPE = """
+from pathlib import Path
+
+from job_jax.command import load_config
+from job_jax.config_io import override
+from rlvr_jax.config import Arm, Config, Experiment
+
+
+def get_config():
+    return override(load_config(Path({smoke!r}), Config), {overrides!r})
+
+
+def get_experiment():
+    return Experiment(
+        question="Do more steps move more?",
+        reference="nobody",
+        arms={{"plain": Arm(), "short": Arm(overrides={{"train.steps": "2"}})}},
+        baseline="plain",
+        outcomes=("pass@1", "completion length"),
+        seed_sd=0.1,
+        seed_sd_source="a guess",
+        seeds=(0, 1),
+    )
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    given = [flag.removeprefix("--config.").partition("=") for flag in TINY]
+    overrides = {key: value for key, _, value in given}
+    path = tmp_path / "recipe.py"
+    path.write_text(RECIPE.format(smoke=str(SMOKE), overrides=overrides))
+    return path
+
+
+def test_an_experiment_is_cut_taken_up_and_told_of(command, recipe, tmp_path):
+    folder = tmp_path / "runs"
+    how = {"module": "rlvr_jax.experiment"}
+    args = (f"--config={recipe}", f"--workdir={folder}")
+    cut = command.cut("train  2/4", signal.SIGTERM, *args, **how)
+    assert cut.code == 75, cut.err
+    assert cut.err.endswith("run the same command again to go on\n")
+    assert not (folder / "short").exists()
+    ended = command.run(*args, **how)
+    assert ended.code == 0, ended.err
+    assert "run 1/5  plain, seed 0\n" in ended.err  # the start of seed 0 had ended
+    assert ended.out.endswith(f"{folder}/result/index.html\n")
+    for seed in (0, 1):
+        # Both go on from what SFT left, and are asked the same before RL.
+        before = [
+            rollouts(folder / arm / f"seed_{seed}")["eval_before_000000.jsonl.gz"]
+            for arm in ("plain", "short")
+        ]
+        assert before[0] == before[1]
+    digests = {
+        summary(folder / arm / f"seed_{seed}")["params_sha256"]
+        for arm in ("plain", "short")
+        for seed in (0, 1)
+    }
+    assert len(digests) == 4
+    found = json.loads((folder / "result/comparison.json").read_text())
+    assert [(arm["label"], arm["seeds"]) for arm in found["arms"]] == [
+        ("plain", [0, 1]),
+        ("short", [0, 1]),
+    ]
+    assert found["arms"][1]["differs"] == ["train.steps: 4 -> 2"]
+    again = command.run(*args, "--arms=short", **how)
+    assert again.code == 0
+    assert again.err == ""
+    assert "4 runs, of which 4 have ended" in again.out
+
+
+@pytest.mark.parametrize(
+    ("name", "arms"), [("inverted_u", "medium,hard"), ("selection", "fb_long,fb_short")]
+)
+def test_the_papers_experiments_run_reduced(command, name, arms, tmp_path):
+    ended = command.run(
+        f"--config={ROOT}/configs/paper/{name}.py",
+        f"--workdir={tmp_path}",
+        f"--arms={arms}",
+        "--reduced",
+        module="rlvr_jax.experiment",
+    )
+    assert ended.code == 0, ended.err
+    table = (tmp_path / "result/table.md").read_text()
+    assert "- REDUCED" in table
+    assert "2 arms, seeds 0, 1" in table
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("--arms=plane",), "--arms=plane: there is no such one; did you mean 'plain'"),
+        (("--seeds=7",), "--seeds=7: there is no such one; there are 0, 1"),
+        (("--seed=0",), "unknown flag '--seed'; did you mean '--seeds'?"),
+    ],
+)
+def test_what_there_is_not_is_refused_before_anything_runs(
+    command, recipe, tmp_path, args, said
+):
+    folder = tmp_path / "runs"
+    ended = command.run(
+        f"--config={recipe}",
+        f"--workdir={folder}",
+        *args,
+        module="rlvr_jax.experiment",
+    )
+    assert ended.code == 2
+    assert ended.err.startswith("error: ")
+    assert said in ended.err
+    assert ended.err.count("\n") == 1
+    assert not folder.exists()
+
+
+def test_a_recipe_without_an_experiment_is_told_what_it_lacks(command, tmp_path):
+    ended = command.run(
+        f"--config={SMOKE}", f"--workdir={tmp_path}", module="rlvr_jax.experiment"
+    )
+    assert ended.code == 2
+    assert "defines no function get_experiment() -> Experiment" in ended.err
