@@ -341,6 +341,8 @@ def call_recipe(path: Path, function: str, returned: type[T]) -> T:
 
     Raises UsageError, which names file and line, where it is of another class.
     """
+    if path.suffix != ".py":
+        raise UsageError(f"{path} is no Python file; {function}() is a recipe's")
     if (folder := str(path.parent.resolve())) not in sys.path:
         sys.path.append(folder)  # what a recipe brings may lie beside it
     try:

@@ -4,9 +4,10 @@
 # Stopped and run again it goes on where it stopped: runs/paper/NAME, with its table and
 # figures in result/. --reduced: two seeds in minutes, which show that it runs.
 set -euo pipefail
-cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
+root="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)"
+
 # shellcheck source=launch/lib.sh
-source launch/lib.sh
+source "$root/launch/lib.sh"
 
 names=() options=() kind=paper
 for word; do
@@ -20,6 +21,7 @@ for word; do
     *) names+=("$word") ;;
   esac
 done
+cd "$root"
 known="$(cd configs/paper && find . -name '*.py' | sed 's|^\./||; s|\.py$||' | sort | xargs)"
 if [[ ${#names[@]} == 0 ]]; then
   read -ra names <<<"$(tr ' ' '\n' <<<"$known" | grep -v / | xargs)"

@@ -91,38 +91,7 @@ def get_experiment() -> Experiment:
         baseline="medium",
         seed_sd=9.8,
         seed_sd_source="hard less medium, three seeds: -14.5, -31.6, -14.8",
-        arms={
-            "medium": Arm(published="38.08"),
-            "hard": Arm(overrides={"curriculum.band": "hard"}, published="31.88"),
-            "easy": Arm(overrides={"curriculum.band": "easy"}),
-            "easy_and_medium": Arm(
-                overrides={
-                    "curriculum.name": "mixture",
-                    "curriculum.bands": "easy,medium",
-                    "curriculum.band_weights": "0.5,0.5",
-                },
-                published="more than full",
-            ),
-            "full": Arm(overrides={"curriculum.name": "uniform"}, published="36.67"),
-            "hard_clip": Arm(
-                overrides={
-                    "curriculum.band": "hard",
-                    "train.advantage.overhard_advantage": "clip",
-                }
-            ),
-            "hard_shrink": Arm(
-                overrides={
-                    "curriculum.band": "hard",
-                    "train.advantage.overhard_advantage": "shrink",
-                }
-            ),
-            "hard_dynamic": Arm(
-                overrides={
-                    "curriculum.band": "hard",
-                    "dynamic_sampling.max_rounds": "3",
-                }
-            ),
-        },
+        arms=_arms(),
         reduced={
             "model.num_layers": "1",
             "model.hidden_size": "32",
@@ -137,3 +106,24 @@ def get_experiment() -> Experiment:
             "eval.batch_size": "18",
         },
     )
+
+
+def _arms() -> dict[str, Arm]:
+    """Returns RL on each band, on two, on all, and on hard problems with a guard."""
+    hard = {"curriculum.band": "hard"}
+    mixture = {
+        "curriculum.name": "mixture",
+        "curriculum.bands": "easy,medium",
+        "curriculum.band_weights": "0.5,0.5",
+    }
+    guard = "train.advantage.overhard_advantage"
+    return {
+        "medium": Arm(published="38.08"),
+        "hard": Arm(overrides=hard, published="31.88"),
+        "easy": Arm(overrides={"curriculum.band": "easy"}),
+        "easy_and_medium": Arm(overrides=mixture, published="more than full"),
+        "full": Arm(overrides={"curriculum.name": "uniform"}, published="36.67"),
+        "hard_clip": Arm(overrides={**hard, guard: "clip"}),
+        "hard_shrink": Arm(overrides={**hard, guard: "shrink"}),
+        "hard_dynamic": Arm(overrides={**hard, "dynamic_sampling.max_rounds": "3"}),
+    }

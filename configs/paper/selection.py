@@ -12,9 +12,7 @@ nothing else: GF(7) and fixed symbols in place of GF(11) and a permutation in th
 (task.symbols=permuted); SFT on fresh problems, which has seen a little of 6-9 steps as
 well as 2-5: a policy from nothing does not go beyond the lengths that it was shown.
 
-Command: bash launch/reproduce.sh selection
-
-NOT RUN to its end: a few steps of each stage were.
+Command: bash launch/reproduce.sh selection (docs/findings.md has what came of it)
 """
 
 from rlvr_jax.config import (
@@ -86,12 +84,18 @@ def get_experiment() -> Experiment:
             "pass@1 gained",
             "pass@1 before RL",
             "pass@1",
+            "pass@1 before RL, inversion",
             "pass@1, inversion",
+            "pass@1 before RL, evaluation",
             "pass@1, evaluation",
             "chosen, inversion backward",
+            "chosen gained, inversion backward",
             "correct if chosen, inversion backward",
+            "correct if chosen gained, inversion backward",
             "chosen, evaluation forward",
+            "chosen gained, evaluation forward",
             "correct if chosen, evaluation forward",
+            "correct if chosen gained, evaluation forward",
             "pass@32",
         ),
         baseline="fb_long",
@@ -102,31 +106,7 @@ def get_experiment() -> Experiment:
             "f_start": {"task.sft.strategies": "forward"},
             "b_start": {"task.sft.strategies": "backward"},
         },
-        arms={
-            "fb_long": Arm(published="47.0 27.1 64.3 -> 95.7 94.1 97.1"),
-            "fb_short": Arm(
-                overrides={"task.train.chain_lengths": _SHORT},
-                published="47.0 27.1 64.3 -> 60.0 32.2 91.5",
-            ),
-            "f_long": Arm(
-                start="f_start", published="57.0 10.7 97.1 -> 58.3 11.0 99.3"
-            ),
-            "f_short": Arm(
-                start="f_start",
-                overrides={"task.train.chain_lengths": _SHORT},
-                published="57.0 10.7 97.1 -> 48.0 9.3 91.7",
-            ),
-            "b_long": Arm(
-                start="b_start", published="24.5 38.9 11.9 -> 50.8 96.0 11.6"
-            ),
-            "b_short": Arm(
-                start="b_start",
-                overrides={"task.train.chain_lengths": _SHORT},
-                published="24.5 38.9 11.9 -> 18.4 25.6 10.1",
-            ),
-            "fb_long_75": Arm(overrides={"task.train.type_weights": "0.75,0.25"}),
-            "fb_long_90": Arm(overrides={"task.train.type_weights": "0.9,0.1"}),
-        },
+        arms=_arms(),
         reduced={
             "model.num_layers": "1",
             "model.hidden_size": "32",
@@ -138,3 +118,23 @@ def get_experiment() -> Experiment:
             "eval.num_samples": "4",
         },
     )
+
+
+def _arms() -> dict[str, Arm]:
+    """Returns RL on long and short chains from each start, and on unequal types."""
+    short = {"task.train.chain_lengths": _SHORT}
+    fb, f, b = "47.0 27.1 64.3", "57.0 10.7 97.1", "24.5 38.9 11.9"
+    return {
+        "fb_long": Arm(published=f"{fb} -> 95.7 94.1 97.1"),
+        "fb_short": Arm(overrides=short, published=f"{fb} -> 60.0 32.2 91.5"),
+        "f_long": Arm(start="f_start", published=f"{f} -> 58.3 11.0 99.3"),
+        "f_short": Arm(
+            start="f_start", overrides=short, published=f"{f} -> 48.0 9.3 91.7"
+        ),
+        "b_long": Arm(start="b_start", published=f"{b} -> 50.8 96.0 11.6"),
+        "b_short": Arm(
+            start="b_start", overrides=short, published=f"{b} -> 18.4 25.6 10.1"
+        ),
+        "fb_long_75": Arm(overrides={"task.train.type_weights": "0.75,0.25"}),
+        "fb_long_90": Arm(overrides={"task.train.type_weights": "0.9,0.1"}),
+    }

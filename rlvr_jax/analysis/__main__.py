@@ -15,6 +15,7 @@ COMMANDS = {
     "features": "what RL strengthened, suppressed or woke, by band, with its evidence",
     "crosscoder": "what RL added, kept and lost, by a crosscoder beside four controls",
     "geometry": "how RL moved the weights: how far, along what, how straight",
+    "credit": "whether token weights lie on the tokens that change what comes of it",
     "causal": "edits latents while a checkpoint answers, beside matched controls",
 }
 

@@ -16,6 +16,7 @@ Overrides = Mapping[str, str]
 
 START = "start"
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
+RESULT_FOLDER = "result"  # what the directory of an experiment holds beside its runs
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,13 +62,28 @@ class Experiment:
     reduced: Overrides = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raises ConfigError where names do not go together."""
-        names = [*self.starts, *self.arms]
-        for name in names:
+        """Raises ConfigError where it could not be run, or nothing be told of it."""
+        self._check_names()
+        self._check_overrides()
+        before_rl = ("sft", "difficulty", "probe")
+        check(
+            self.start_stages in (before_rl[:1], before_rl[:2], before_rl),
+            f"start_stages={self.start_stages}; give sft, or more of what comes before "
+            f"RL: {', '.join(before_rl)}",
+        )
+        check(len(self.outcomes) > 0, "outcomes is empty; name what is measured")
+        check(self.seed_sd > 0, f"seed_sd={self.seed_sd}; give a number above 0")
+        check(
+            0 < len(self.seeds) == len(set(self.seeds)),
+            f"seeds={self.seeds}; give one or more, each once",
+        )
+
+    def _check_names(self) -> None:
+        for name in (*self.starts, *self.arms):
             check(
-                _NAME.fullmatch(name) is not None,
+                _NAME.fullmatch(name) is not None and name != RESULT_FOLDER,
                 f"{name!r} is no name of an arm or a start: a-z, 0-9 and _, from a "
-                "letter; it becomes a directory",
+                f"letter, and not {RESULT_FOLDER!r}; it becomes a directory",
             )
         both = ", ".join(sorted(self.starts.keys() & self.arms))
         check(not both, f"{both}: a start and an arm; give them different names")
@@ -82,17 +98,20 @@ class Experiment:
                 f"arm {name} goes on from {arm.start!r}, which is no start"
                 f"{did_you_mean(arm.start, [*self.starts])}",
             )
-        before_rl = ("sft", "difficulty", "probe")
-        check(
-            self.start_stages in (before_rl[:1], before_rl[:2], before_rl),
-            f"start_stages={self.start_stages}; give sft, or more of what comes before "
-            f"RL: {', '.join(before_rl)}",
-        )
-        check(len(self.outcomes) > 0, "outcomes is empty; name what is measured")
-        check(
-            0 < len(self.seeds) == len(set(self.seeds)),
-            f"seeds={self.seeds}; give one or more, each once",
-        )
+
+    def _check_overrides(self) -> None:
+        of_starts = [(name, given, "") for name, given in self.starts.items()]
+        of_arms = [(name, arm.overrides, arm.start) for name, arm in self.arms.items()]
+        for name, overrides, start in (*of_starts, *of_arms):
+            check(
+                "seed" not in overrides,
+                f"{name} sets the seed; name seeds by `seeds`, for all arms",
+            )
+            check(
+                bool(start) or "{start}" not in "".join(overrides.values()),
+                f"{name} names {{start}} and goes on from none; only an arm with a "
+                "start has one",
+            )
 
     def to_json(self) -> dict[str, Any]:
         """Returns the experiment as plain JSON."""

@@ -1,11 +1,12 @@
 """The command `python -m rlvr_jax.experiment --config=FILE --workdir=DIR`."""
 
-import contextlib
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from absl import flags
 
+from job_jax.buckets import is_url
 from job_jax.command import (
     UsageError,
     call_recipe,
@@ -15,8 +16,12 @@ from job_jax.command import (
 )
 from job_jax.schema import did_you_mean
 from rlvr_jax.analysis.experiment.page import write_results
-from rlvr_jax.analysis.experiment.record import ExperimentRecord, write_record
-from rlvr_jax.analysis.experiment.results import NoResultsError
+from rlvr_jax.analysis.experiment.record import (
+    check_record,
+    make_record,
+    write_record,
+)
+from rlvr_jax.analysis.experiment.results import NoResultsError, read_results
 from rlvr_jax.config import Config
 from rlvr_jax.config.experiment import Experiment
 from rlvr_jax.experiment.execute import RunFailedError, execute_runs
@@ -48,7 +53,13 @@ def main(argv: Sequence[str]) -> int:
 def _run_command(argv: Sequence[str]) -> None:
     values = _define_flags()
     parse_flags(argv, values, usage=_USAGE, required=("config", "workdir"))
-    path, folder = Path(values.config), Path(values.workdir)
+    if is_url(values.workdir):
+        raise UsageError(
+            f"--workdir={values.workdir}: an experiment's runs lie on a disk; copy the "
+            "directory to a bucket when they have ended"
+        )
+    # An address of its own: arms keep it in their configs, from wherever it is named.
+    path, folder = Path(values.config), Path(values.workdir).resolve()
     config = load_config(path, Config)
     experiment = call_recipe(path, "get_experiment", Experiment)
     runs = plan_runs(
@@ -59,24 +70,32 @@ def _run_command(argv: Sequence[str]) -> None:
         seeds=_choose_seeds(experiment, values.seeds, is_reduced=values.reduced),
         is_reduced=values.reduced,
     )
-    check_runs(config, runs)
+    check_runs(config, experiment, runs)
+    record = make_record(experiment, config, is_reduced=values.reduced)
+    check_record(folder, record)
     print(describe_plan(experiment, runs), flush=True)
     if not values.dry_run:
-        write_record(
-            folder, ExperimentRecord(experiment=experiment, is_reduced=values.reduced)
-        )
+        write_record(folder, record)
         _execute(runs, folder)
 
 
 def _execute(runs: Sequence[PlannedRun], folder: Path) -> None:
-    """Runs what has not ended; results are written after each seed, and at the end."""
-    last_of_seed = {run.seed: run for run in runs}.values()
-    for run in execute_runs(runs):
+    """Runs what has not ended; results are written after each seed, and at the end.
+
+    A fault in the results of a seed is told, and the runs go on.
+    """
+    left = [run for run in runs if not run.has_ended()]
+    last_of_seed = {run.seed: run for run in left}.values()
+    for run in execute_runs(left):
         if run in last_of_seed:
-            with contextlib.suppress(NoResultsError):
-                write_results(folder)
+            try:
+                write_results(folder, read_results(folder))
+            except NoResultsError:
+                continue
+            except (OSError, ValueError) as error:
+                print(f"no results yet: {error}", file=sys.stderr)
     try:
-        print(write_results(folder))
+        print(write_results(folder, read_results(folder)))
     except NoResultsError as error:
         print(error)
 

@@ -1,6 +1,7 @@
 """Which runs an experiment takes, in order, and which of them have ended."""
 
 import dataclasses
+import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -9,7 +10,8 @@ from typing import Any
 
 from job_jax.command import UsageError
 from job_jax.config_io import override, override_faults
-from job_jax.schema import ConfigError
+from job_jax.schema import ConfigError, did_you_mean
+from rlvr_jax.analysis.compare.run_metrics import METRIC_NAMES
 from rlvr_jax.analysis.experiment.record import has_scores, read_summary, workdir_of
 from rlvr_jax.config import Config
 from rlvr_jax.config.experiment import Arm, Experiment, Overrides
@@ -50,7 +52,7 @@ class PlannedRun:
         return [sys.executable, "-m", "rlvr_jax.main", *self.arguments]
 
     def has_ended(self) -> bool:
-        """Returns whether the workdir holds all that the run would write."""
+        """Returns whether the stage is done: of all, the scores after RL are there."""
         if self.stage == "all":
             return has_scores(self.workdir)
         return self.stage in read_summary(self.workdir).get("stages", {})
@@ -107,33 +109,50 @@ def plan_runs(
     ]
 
 
-def check_runs(config: Config, runs: Sequence[PlannedRun]) -> None:
-    """Raises UsageError where overrides give no config, a line for each fault."""
+def check_runs(
+    config: Config, experiment: Experiment, runs: Sequence[PlannedRun]
+) -> None:
+    """Raises UsageError where overrides give no config, or nobody measures an outcome.
+
+    A line for each fault.
+    """
     faults = []
-    for name, overrides in {run.name: run.overrides for run in runs}.items():
+    for outcome in experiment.outcomes:
+        name = re.sub(r"@\d+", "@k", outcome.split(",")[0])
+        if name not in METRIC_NAMES:
+            faults.append(
+                f"outcomes: {outcome!r} is nothing that runs are compared in"
+                f"{did_you_mean(name, METRIC_NAMES)}"
+            )
+    for run_name, overrides in {run.name: run.overrides for run in runs}.items():
         wrong = override_faults(config, overrides)
         try:
             if not wrong:
                 override(config, overrides)
         except ConfigError as error:
             wrong = str(error).splitlines()
-        faults += [f"{name}: {line}" for line in wrong]
+        faults += [f"{run_name}: {line}" for line in wrong]
     if faults:
         raise UsageError("\n".join(faults))
 
 
 def describe_plan(experiment: Experiment, runs: Sequence[PlannedRun]) -> str:
-    """Returns the question, what so many seeds can show, and the runs as commands."""
-    seeds = {run.seed for run in runs}
+    """Returns the question, what its seeds can show, and the runs as commands."""
     ended = sum(run.has_ended() for run in runs)
-    found = detectable_difference(experiment.seed_sd, len(seeds))
+    num_seeds = len({*experiment.seeds, *(run.seed for run in runs)})
+    found = detectable_difference(experiment.seed_sd, num_seeds)
+    power = (
+        f"{num_seeds} seeds find a difference of {found:.1f} with {100 * POWER:.0f} % "
+        f"power, where it varies by {experiment.seed_sd} from seed to seed "
+        f"({experiment.seed_sd_source})"
+        if num_seeds > 1
+        else "one seed cannot tell a difference from what varies between seeds"
+    )
     return "\n".join(
         [
             f"{experiment.question} ({experiment.reference})",
             f"decided by {experiment.outcomes[0]}, less {experiment.baseline}'s; "
-            f"{len(seeds)} seeds find a difference of {found:.1f} with "
-            f"{100 * POWER:.0f} % power, where it varies by {experiment.seed_sd} from "
-            f"seed to seed ({experiment.seed_sd_source})",
+            f"{power}",
             f"{len(runs)} runs, of which {ended} have ended:",
             *(f"  {run.command}" for run in runs if not run.has_ended()),
         ]

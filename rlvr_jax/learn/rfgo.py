@@ -282,9 +282,22 @@ def _token_scores(
     if token_score == "ref_diff":
         assert batch.probe_targets is not None
         return activation - batch.probe_targets.ref_activations, has_activation
-    step_BTR = jnp.abs(f[:, 1:] - f[:, :-1])
     per_unit_R = jnp.abs(reasoning_features.weights) / reasoning_features.scale
-    score_BT = (step_BTR * per_unit_R[None, None]).sum(axis=-1)
+    return feature_movement(f, per_unit_R, has_activation)
+
+
+def feature_movement(
+    f: Float[Array, " B T R"],
+    per_unit: Float[Array, " R"],
+    has_activation: Bool[Array, " B T"],
+) -> tuple[Float[Array, " B T"], Bool[Array, " B T"]]:
+    """Returns sum_k per_unit_k |f_k(h_t) - f_k(h_{t-1})|, and which tokens have one.
+
+    The score `temporal_diff`, where `per_unit` is |s_k| / sigma_k: of tokens that have
+    an activation and follow one.
+    """
+    step_BTR = jnp.abs(f[:, 1:] - f[:, :-1])
+    score_BT = (step_BTR * per_unit[None, None]).sum(axis=-1)
     first = ((0, 0), (1, 0))
     return jnp.pad(score_BT, first), has_activation & jnp.pad(
         has_activation[:, :-1], first

@@ -163,6 +163,7 @@ class RunSetup:
             "arm": 4,
             "lora": 5,
             "noise": 6,
+            "prefixes": 7,
         }[stream]
         return jax.random.fold_in(jax.random.key(self.config.seed), number)
 

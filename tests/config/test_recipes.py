@@ -32,6 +32,7 @@ def test_every_experiment_is_one_of_its_recipe(path, is_reduced, tmp_path):
     arms, seeds = [*experiment.arms], experiment.seeds
     check_runs(
         config,
+        experiment,
         plan_runs(
             experiment, path, tmp_path, arms=arms, seeds=seeds, is_reduced=is_reduced
         ),

@@ -134,8 +134,16 @@ def test_the_plan_tells_the_question_the_power_and_every_command(tmp_path):
     assert told.count("python -m rlvr_jax.main --config=recipe.py") == 10
 
 
+def test_one_seed_has_no_power(tmp_path):
+    lone = dataclasses.replace(EXPERIMENT, seeds=(0,))
+    told = describe_plan(lone, plan(tmp_path, seeds=(0,)))
+    assert "one seed cannot tell a difference from what varies" in told
+    # What is run in another sitting counts: the experiment's seeds are asked.
+    assert "2 seeds find" in describe_plan(EXPERIMENT, plan(tmp_path, seeds=(0,)))
+
+
 def test_overrides_are_checked_before_anything_runs(tmp_path):
-    check_runs(Config(), plan(tmp_path))
+    check_runs(Config(), EXPERIMENT, plan(tmp_path))
     recipe = pathlib.Path("recipe.py")
     wrong = Experiment(
         question="q",
@@ -146,7 +154,7 @@ def test_overrides_are_checked_before_anything_runs(tmp_path):
             "third": Arm(overrides={"train.minibatches": "7"}),
         },
         baseline="plain",
-        outcomes=("pass@1",),
+        outcomes=("pass@8, hard", "pass@1 gianed, inversion"),
         seed_sd=0.1,
         seed_sd_source="s",
     )
@@ -154,9 +162,13 @@ def test_overrides_are_checked_before_anything_runs(tmp_path):
         wrong, recipe, tmp_path, arms=[*wrong.arms], seeds=(0,), is_reduced=False
     )
     with pytest.raises(UsageError) as caught:
-        check_runs(Config(), runs)
+        check_runs(Config(), wrong, runs)
     lines = str(caught.value).splitlines()
-    assert lines[0].startswith("plain: unknown config key")
-    assert lines[1].startswith("other: train.steps")
-    assert lines[2].startswith("third: ")
-    assert len(lines) == 3
+    assert lines[0] == (
+        "outcomes: 'pass@1 gianed, inversion' is nothing that runs are compared in; "
+        "did you mean 'pass@k gained'?"
+    )
+    assert lines[1].startswith("plain: unknown config key")
+    assert lines[2].startswith("other: train.steps")
+    assert lines[3].startswith("third: ")
+    assert len(lines) == 4

@@ -79,20 +79,28 @@ def test_an_experiment_is_cut_taken_up_and_told_of(command, recipe, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "arms"), [("inverted_u", "medium,hard"), ("selection", "fb_long,fb_short")]
+    ("name", "arms", "seeds", "told"),
+    [
+        ("inverted_u", "medium,hard", "0,1", "completion length"),
+        ("selection", "fb_long,fb_short", "0,1", "pass@1 before RL, inversion"),
+        ("features_by_band", "medium,hard", "0", "features of its own"),
+        ("rfgo", "grpo,both", "0", "groups without signal"),
+    ],
 )
-def test_the_papers_experiments_run_reduced(command, name, arms, tmp_path):
+def test_the_papers_experiments_run_reduced(command, name, arms, seeds, told, tmp_path):
     ended = command.run(
         f"--config={ROOT}/configs/paper/{name}.py",
         f"--workdir={tmp_path}",
         f"--arms={arms}",
+        f"--seeds={seeds}",
         "--reduced",
         module="rlvr_jax.experiment",
     )
     assert ended.code == 0, ended.err
     table = (tmp_path / "result/table.md").read_text()
     assert "- REDUCED" in table
-    assert "2 arms, seeds 0, 1" in table
+    assert f"2 arms, {'seeds 0, 1' if seeds == '0,1' else 'one seed'}" in table
+    assert f"| {told}" in table
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import shutil
 import signal
 
 import numpy as np
@@ -192,6 +193,17 @@ def test_a_finished_probed_run_says_so_and_touches_nothing(command, guided):
     assert (ended.code, ended.err) == (0, "")
     assert ended.out.startswith("finished: ")
     assert files(guided) == before
+
+
+def test_a_policy_that_is_never_right_has_no_credit_to_give(command, guided, tmp_path):
+    workdir = tmp_path / "run"
+    shutil.copytree(guided, workdir)
+    args = ("credit", workdir, "--num_samples=4", "--num_controls=2")
+    ended = command.run(*args, "--num_problems=8", module="rlvr_jax.analysis")
+    assert ended.code == 1
+    assert "prefixes" in ended.err
+    assert "\nerror: no token of these completions changes" in ended.err
+    assert not (workdir / "credit.json").exists()
 
 
 @pytest.mark.exhaustive

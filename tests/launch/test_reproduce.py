@@ -1,6 +1,7 @@
 """bash launch/reproduce.sh: which experiments it starts, and where."""
 
 import shutil
+import subprocess
 
 import pytest
 from launchers import ROOT, launch, script, stand_in
@@ -33,7 +34,10 @@ def test_all_experiments_that_a_laptop_can_run_are_run(house):
     assert started(house) == [
         f"python -m rlvr_jax.experiment --config=configs/paper/{name}.py "
         f"--workdir=runs/paper/{name}"
-        for name in ("inverted_u", "selection")
+        for name in (
+            *("composition", "features_by_band", "inverted_u"),
+            *("rfgo", "selection"),
+        )
     ]
 
 
@@ -51,8 +55,8 @@ def test_an_experiment_that_there_is_not_is_refused_before_any_is_run(house):
     done = run(house, "selection", "inverted")
     assert done.returncode == 2
     assert done.stderr == (
-        "error: no experiment inverted; there are full_size/math_bands inverted_u "
-        "selection\n"
+        "error: no experiment inverted; there are composition features_by_band "
+        "full_size/math_bands inverted_u rfgo selection\n"
     )
     assert not (house / "log").exists()
 
@@ -61,3 +65,15 @@ def test_the_first_that_fails_is_the_last_that_is_run(house):
     script(house, "python.-m", "exit 75")
     assert run(house).returncode == 75
     assert len(started(house)) == 1
+
+
+def test_help_is_told_from_anywhere(house):
+    bash = shutil.which("bash")
+    done = subprocess.run(
+        [bash, "reproduce.sh", "--help"],
+        cwd=house / "launch",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.startswith("bash launch/reproduce.sh [NAME ...]")

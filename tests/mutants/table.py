@@ -1200,6 +1200,26 @@ MUTANTS = [
         nan_passes=("or (math.isnan(gap)", "or (False"),
     ),
     *_of(
+        "rlvr_jax/probe/prefix_values.py",
+        ("tests/probe/test_prefix_values.py",),
+        squares_the_noise=("* np.diff(second.mean(", "* np.diff(first.mean("),
+        runs_on_beyond_the_limit=("ids = ids[:max_new_tokens]", "pass"),
+        forgets_the_prefix=("ids = begun + sampled", "ids = sampled"),
+        starts_anew=("return [*prompt.tolist(), *begun.tolist()]", "return [*prompt]"),
+    ),
+    *_of(
+        "rlvr_jax/analysis/credit/measure.py",
+        ("tests/analysis/credit/test_measure.py",),
+        reads_the_last_token=(
+            "index_T < lengths[:, None] - 1",
+            "index_T < lengths[:, None]",
+        ),
+        every_completion_alike=(
+            "denominator=total_B)\n\n    def compare",
+            "denominator=np.ones_like(total_B))\n\n    def compare",
+        ),
+    ),
+    *_of(
         "rlvr_jax/metrics/power.py",
         ("tests/metrics/test_power.py",),
         one_seed_too_many=("num_seeds * effect**2", "(num_seeds + 1) * effect**2"),
@@ -1226,18 +1246,36 @@ MUTANTS = [
     ),
     *_of(
         "rlvr_jax/analysis/experiment/results.py",
-        ("tests/analysis/experiment/test_results.py",),
+        (
+            "tests/analysis/experiment/test_results.py",
+            "tests/analysis/experiment/test_features.py",
+        ),
         drops_what_has_not_ended=("set.intersection(*(", "set.union(*("),
+        swallows_why_there_are_no_features=("left_out.append(f", "str(f"),
+    ),
+    *_of(
+        "rlvr_jax/analysis/experiment/features.py",
+        ("tests/analysis/experiment/test_features.py",),
+        own_is_all_that_was_gained=("& ~np.any(elsewhere, axis=0)", ""),
     ),
     *_of(
         "rlvr_jax/analysis/experiment/record.py",
         ("tests/analysis/experiment/test_results.py",),
         takes_any_arm=("if before[name] != after.get(name)]", "if False]"),
+        takes_any_recipe=("in diff_json(old.recipe, new.recipe)", "in ()"),
     ),
     *_of(
         "rlvr_jax/analysis/compare/run_metrics.py",
         ("tests/analysis/compare/test_compare.py",),
-        gains_backward=("now[name] - then[name]", "then[name] - now[name]"),
-        gains_by_band=('if grouping != "band" and', "if"),
+        gains_backward=("after_k[name] - before_k", "before_k[name] - after_k"),
+        gains_by_band=('if each[0] != "band"', "if True"),
+    ),
+    *_of(
+        "rlvr_jax/analysis/compare/arms.py",
+        ("tests/analysis/experiment/test_results.py",),
+        unpaired_where_a_seed_lacks=(
+            "if len(shared) > 1 and set(arm.seeds) == set(base.seeds):",
+            "if len(shared) > 1 and ours.keys() == theirs.keys():",
+        ),
     ),
 ]

@@ -19,7 +19,7 @@ band only if they started from policies that answered alike.
 
 import dataclasses
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -167,7 +167,7 @@ def group_runs(runs: Sequence[RunArtifacts]) -> dict[str, list[RunArtifacts]]:
     """
     groups: list[tuple[str, list[RunArtifacts]]] = []
     for run in runs:
-        key = json.dumps(_compared_config(run), sort_keys=True)
+        key = json.dumps(compared_config(run.config), sort_keys=True)
         for other_key, group in groups:
             seeds = [other.config["seed"] for other in group]
             if other_key == key and run.config["seed"] not in seeds:
@@ -182,8 +182,9 @@ def group_runs(runs: Sequence[RunArtifacts]) -> dict[str, list[RunArtifacts]]:
     }
 
 
-def _compared_config(run: RunArtifacts) -> dict[str, Any]:
-    return {k: v for k, v in run.config.items() if k not in _IGNORED_FIELDS}
+def compared_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns of a config as JSON what makes runs another arm: no seed, no name."""
+    return {k: v for k, v in config.items() if k not in _IGNORED_FIELDS}
 
 
 def _sort_key(metrics: Sequence[Metric]) -> Callable[[Metric], Any]:
@@ -202,7 +203,8 @@ def _describe_arm(arm: ExperimentArm, base: ExperimentArm) -> dict[str, Any]:
         "workdirs": [str(run.run.path) for run in arm.runs],
         "seeds": arm.seeds,
         "differs": diff_json(
-            _compared_config(base.runs[0].run), _compared_config(arm.runs[0].run)
+            compared_config(base.runs[0].run.config),
+            compared_config(arm.runs[0].run.config),
         ),
     }
 
@@ -248,8 +250,9 @@ def _arm_difference(
     means = [[score.mean for score in side.values()] for side in (ours, theirs)]
     interval = Interval(mean(means[0]) - mean(means[1]), np.nan, np.nan)
     method = "none"
-    if len(ours) > 1 and ours.keys() == theirs.keys():
-        interval = t_interval([ours[s].mean - theirs[s].mean for s in ours])
+    shared = [seed for seed in ours if seed in theirs]
+    if len(shared) > 1 and set(arm.seeds) == set(base.seeds):
+        interval = t_interval([ours[s].mean - theirs[s].mean for s in shared])
         method = "seed"
     elif len(ours) > 1 and len(theirs) > 1:
         interval, method = welch_interval(*means), "welch"

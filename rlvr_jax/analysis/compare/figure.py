@@ -2,6 +2,7 @@
 
 import functools
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from rlvr_jax.analysis.charts import (
 from rlvr_jax.analysis.compare.arms import ExperimentArm
 from rlvr_jax.analysis.compare.run_metrics import BOUNDS, PASS, PASS_BEFORE
 from rlvr_jax.analysis.compare.text import label_metric
+from rlvr_jax.analysis.tables import mean
 from rlvr_jax.metrics.bootstrap import t_interval
 from rlvr_jax.types import BANDS
 
@@ -26,17 +28,26 @@ _SERIES = {
     "eval/pass@1": "Held-out pass@1 while training",
 }
 _FRACTIONS = ("groups/nonzero_std", "eval/pass@1")
+_RARE = 0.05  # of the completions of a type
 
 
 def comparison_panels(
     comparison: Mapping[str, Any], arms: Sequence[ExperimentArm]
 ) -> list[Panel | Forest]:
-    """Returns the charts that the runs have data for; seeds of an arm are faint."""
-    first = [m for m in comparison["metrics"] if m["name"] == PASS][:1]
+    """Returns the charts that the runs have data for; seeds of an arm are faint.
+
+    Differences are of pass@1, or of what decides where the comparison says so.
+    """
+    decides = comparison.get("decided_by")
+    first = [
+        metric
+        for metric in comparison["metrics"]
+        if (label_metric(metric) == decides if decides else metric["name"] == PASS)
+    ]
     return [
         *(
             forest
-            for metric in first
+            for metric in first[:1]
             for forest in difference_forest(comparison, metric)
         ),
         *pass_panels(comparison),
@@ -97,10 +108,38 @@ def pass_panels(comparison: Mapping[str, Any]) -> list[Panel]:
 
 
 def series_panels(arms: Sequence[ExperimentArm]) -> list[Panel]:
-    """Returns what the steps of training have measured."""
-    colors = arm_colors([arm.label for arm in arms])
-    panels = [_series_panel(arms, name, colors) for name in _SERIES]
+    """Returns what the steps of training have measured, strategies last."""
+    panels = [
+        _series_panel(arms, name, title, percent=name in _FRACTIONS)
+        for name, title in _SERIES.items()
+    ]
+    for kind, strategy in _best_strategies(arms).items():
+        for part, said in (("", "chosen"), ("_pass", "correct if chosen")):
+            name = f"strategy_{kind}/{strategy}{part}"
+            title = f"{kind}: {strategy} {said}"
+            panels.append(_series_panel(arms, name, title, percent=True))
     return [panel for panel in panels if panel.lines]
+
+
+def _best_strategies(arms: Sequence[ExperimentArm]) -> dict[str, str]:
+    """Returns of each type the strategy that was right most often when chosen.
+
+    Of types of which runs used two or more, each in more than one of 20 completions.
+    """
+    rates: dict[str, dict[str, list[float]]] = {}
+    for run in (run.run for arm in arms for run in arm.runs):
+        for kind in run.match_metrics("train", r"strategy_(.+)/[^/]+_pass"):
+            of_kind = rf"strategy_{re.escape(kind)}/([^/]+)_pass"
+            for name in run.match_metrics("train", of_kind):
+                metric = f"strategy_{kind}/{name}"
+                if mean(run.series("train", metric)[1]) > _RARE:
+                    _, right = run.series("train", f"{metric}_pass")
+                    rates.setdefault(kind, {}).setdefault(name, []).append(mean(right))
+    return {
+        kind: max(by_name, key=lambda name: mean(by_name[name]))
+        for kind, by_name in rates.items()
+        if len(by_name) > 1
+    }
 
 
 def _pass_panel(
@@ -156,12 +195,13 @@ def _pass_panel(
 
 
 def _series_panel(
-    arms: Sequence[ExperimentArm], name: str, colors: Mapping[str, str]
+    arms: Sequence[ExperimentArm], name: str, title: str, *, percent: bool
 ) -> Panel:
     """Returns a metric of training, smoothed, where all seeds of an arm have it.
 
     Of several seeds the mean, with Student's 95 % interval at each step by itself.
     """
+    colors = arm_colors([arm.label for arm in arms])
     lines: list[Line] = []
     for arm in arms:
         curves = [
@@ -182,4 +222,4 @@ def _series_panel(
         ends = [each.low for each in at_step], [each.high for each in at_step]
         lines.append(line(y=[each.value for each in at_step], interval=ends))
         lines += [line(y=curve, faint=True) for curve in by_seed]
-    return Panel(title=_SERIES[name], lines=lines, percent=name in _FRACTIONS)
+    return Panel(title=title, lines=lines, percent=percent)

@@ -1,10 +1,19 @@
 """What one run measured, in numbers that can be set beside another run's."""
 
 import dataclasses
+import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from job_jax.resampling import Interval
+from rlvr_jax.analysis.features.dynamics import (
+    CLAIMED,
+    DYNAMICS_FILE,
+    EQUAL_DRIFT,
+)
+from rlvr_jax.analysis.features.texts import ALL_BANDS
 from rlvr_jax.analysis.tables import first_and_last_tenth, mean
 from rlvr_jax.analysis.workdir import RunArtifacts
 from rlvr_jax.metrics.crossing import Counts, count_correct
@@ -15,18 +24,36 @@ from rlvr_jax.types import BANDS
 
 PASS, PASS_BEFORE, GAIN = "pass@k", "pass@k before RL", "pass@k gained"
 CHOSEN, RIGHT_IF_CHOSEN = "chosen", "correct if chosen"  # a strategy
+CHOSEN_GAINED, RIGHT_GAINED = "chosen gained", "correct if chosen gained"
 LENGTH, REWARD = "completion length", "reward"
 NO_SIGNAL, LUCK = "groups without signal", "mass on wrong steps"
 ALARMS, SECONDS = "alarms", "seconds"
+# Kinds of change, as `analysis features` counts them.
+FEATURES = {
+    kind: f"features {kind}"
+    for kind in ("strengthened", "suppressed", "emerging", "unique", "claimed")
+}
+NOISE_FEATURES = "features that noise claims"  # in weights, of equal drift
+OWN_FEATURES = "features of its own"  # known where an experiment's arms are compared
 METRIC_NAMES = (
-    *(PASS, PASS_BEFORE, GAIN, CHOSEN, RIGHT_IF_CHOSEN, LENGTH),
-    *(REWARD, NO_SIGNAL, LUCK, ALARMS, SECONDS),
+    *(PASS, PASS_BEFORE, GAIN),
+    *(CHOSEN, CHOSEN_GAINED, RIGHT_IF_CHOSEN, RIGHT_GAINED, LENGTH),
+    *(
+        REWARD,
+        NO_SIGNAL,
+        LUCK,
+        *FEATURES.values(),
+        NOISE_FEATURES,
+        OWN_FEATURES,
+        ALARMS,
+        SECONDS,
+    ),
 )
 # Where a fraction, or a difference of two, may lie; other numbers have no bounds.
 FRACTION = (0.0, 1.0)
 BOUNDS = dict.fromkeys(
     (PASS, PASS_BEFORE, CHOSEN, RIGHT_IF_CHOSEN, NO_SIGNAL, LUCK), FRACTION
-) | {GAIN: (-1.0, 1.0)}
+) | dict.fromkeys((GAIN, CHOSEN_GAINED, RIGHT_GAINED), (-1.0, 1.0))
 
 RolloutRow = Mapping[str, Any]
 RowsByProblem = Mapping[str, list[RolloutRow]]
@@ -90,7 +117,8 @@ def measure_run(run: RunArtifacts) -> RunMetrics:
         scores |= _summary_scores(run.summary["eval"]["after"])
     else:
         scores |= _eval_scores(run, after, before, missing)
-    scores |= _strategy_scores(run.summary.get("eval", {}).get("after", {}))
+    scores |= _strategy_scores(run.summary.get("eval", {}))
+    scores |= _feature_scores(run)
     if "stages" in run.summary:
         scores[Metric(SECONDS)] = Score(mean=sum(run.summary["stages"].values()))
     return RunMetrics(
@@ -148,29 +176,34 @@ def _eval_scores(
     groups += _split_problems(
         "type", after, types.__getitem__, sorted(set(types.values()) - {""})
     )
+    now, then = (count_correct(_verdicts(rows)) for rows in (after, before))
     scores = {
-        Metric(PASS, grouping, group, k): _pass_at_k_score(after, names, k)
+        Metric(PASS, grouping, group, k): _mean_over_problems(
+            _pass_by_problem(now, names, k)
+        )
         for grouping, group, names in groups
-        for k in _feasible_ks(ks, after)
-    }
-    scores |= {
-        Metric(PASS_BEFORE, k=k): _pass_at_k_score(before, before, k)
-        for k in _feasible_ks(ks, before)
+        for k in _feasible_ks(ks, now)
     }
     # None by band: bands were cut by what was right before, so that chance alone moves.
-    scores |= {
-        Metric(GAIN, grouping, group, k): _gain(after, before, names, k)
-        for grouping, group, names in groups
-        for k in _feasible_ks(ks, before)
-        if grouping != "band" and Metric(PASS, grouping, group, k) in scores
-    }
+    for grouping, group, names in (each for each in groups if each[0] != "band"):
+        asked = [name for name in names if name in then]
+        for k in _feasible_ks(ks, then) if asked else ():
+            before_k = _pass_by_problem(then, asked, k)
+            scores[Metric(PASS_BEFORE, grouping, group, k)] = _mean_over_problems(
+                before_k
+            )
+            if Metric(PASS, grouping, group, k) in scores:
+                after_k = _pass_by_problem(now, asked, k)
+                scores[Metric(GAIN, grouping, group, k)] = _mean_over_problems(
+                    {name: after_k[name] - before_k[name] for name in asked}
+                )
     lengths = {n: mean([row["length"] for row in rows]) for n, rows in after.items()}
     return scores | {Metric(LENGTH): _mean_over_problems(lengths)}
 
 
-def _feasible_ks(ks: Iterable[int], rows: RowsByProblem) -> list[int]:
+def _feasible_ks(ks: Iterable[int], counts: Counts) -> list[int]:
     """Returns those k that no problem has fewer samples than."""
-    fewest = min(map(len, rows.values()), default=0)
+    fewest = min((samples for samples, _ in counts.values()), default=0)
     return [k for k in ks if k <= fewest]
 
 
@@ -185,40 +218,62 @@ def _split_problems(
     return [(grouping, group, names) for group, names in members.items() if names]
 
 
-def _pass_at_k_score(rows: RowsByProblem, names: Iterable[str], k: int) -> Score:
-    return _mean_over_problems(_pass_by_problem(rows, names, k))
+def _pass_by_problem(counts: Counts, names: Iterable[str], k: int) -> dict[str, float]:
+    names = [*names]
+    samples, correct = np.array([counts[name] for name in names]).T
+    return dict(zip(names, pass_at_k(samples, correct, k).tolist(), strict=True))
 
 
-def _pass_by_problem(
-    rows: RowsByProblem, names: Iterable[str], k: int
-) -> dict[str, float]:
-    return {
-        name: pass_at_k(
-            len(rows[name]), sum(row["verdict"] == "correct" for row in rows[name]), k
+def _strategy_scores(evals: Mapping[str, Any]) -> dict[Metric, Score]:
+    """Returns P(strategy | type) and P(correct | strategy, type), of summary.json.
+
+    And what RL gained in each, of strategies that were chosen before RL, too.
+    """
+    now, then = (evals.get(w, {}).get("strategies", {}) for w in ("after", "before"))
+    scores: dict[Metric, Score] = {}
+    for kind, strategies in now.items():
+        for strategy, found in strategies.items():
+            of = ("strategy", f"{kind} {strategy}")
+            before = then.get(kind, {}).get(strategy)
+            for name, gained, part in (
+                (CHOSEN, CHOSEN_GAINED, "share"),
+                (RIGHT_IF_CHOSEN, RIGHT_GAINED, "pass"),
+            ):
+                value, interval = found[part]["mean"], Interval.from_json(found[part])
+                scores[Metric(name, *of)] = Score(mean=value, interval=interval)
+                if before:
+                    gain = value - before[part]["mean"]
+                    scores[Metric(gained, *of)] = Score(mean=gain)
+    return scores
+
+
+def _feature_scores(run: RunArtifacts) -> dict[Metric, Score]:
+    """Returns how many features changed, by band, where `analysis features` has told.
+
+    And how many noise in the weights claims that moves the residual stream as far.
+    """
+    path = run.path / DYNAMICS_FILE
+    if not path.is_file():
+        return {}
+    found = json.loads(path.read_text())
+    scores = {
+        feature_metric(FEATURES[kind], band): Score(mean=float(count))
+        for band, kinds in found["counts"].items()
+        for kind, count in kinds.items()
+        if kind in FEATURES
+    }
+    (noise,) = (null for null in found["nulls"] if null["label"] == EQUAL_DRIFT)
+    return scores | {
+        feature_metric(NOISE_FEATURES, band): Score(
+            mean=mean([draw[band][CLAIMED] for draw in noise["draws"]])
         )
-        for name in names
+        for band in found["counts"]
     }
 
 
-def _gain(
-    after: RowsByProblem, before: RowsByProblem, names: Iterable[str], k: int
-) -> Score:
-    """Returns what pass@k has gained, of those problems that were asked before."""
-    asked = [name for name in names if name in before]
-    now, then = (_pass_by_problem(rows, asked, k) for rows in (after, before))
-    return _mean_over_problems({name: now[name] - then[name] for name in asked})
-
-
-def _strategy_scores(scores: Mapping[str, Any]) -> dict[Metric, Score]:
-    """Returns P(strategy | type) and P(correct | strategy, type), of summary.json."""
-    return {
-        Metric(name, "strategy", f"{kind} {strategy}"): Score(
-            mean=found[part]["mean"], interval=Interval.from_json(found[part])
-        )
-        for kind, strategies in scores.get("strategies", {}).items()
-        for strategy, found in strategies.items()
-        for name, part in ((CHOSEN, "share"), (RIGHT_IF_CHOSEN, "pass"))
-    }
+def feature_metric(name: str, band: str) -> Metric:
+    """Returns the metric of a band of reference texts, or of all of them."""
+    return Metric(name) if band == ALL_BANDS else Metric(name, "band", band)
 
 
 def _mean_over_problems(values: Mapping[str, float]) -> Score:

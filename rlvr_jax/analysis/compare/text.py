@@ -6,7 +6,10 @@ from typing import Any
 from rlvr_jax.analysis.compare.run_metrics import (
     ALARMS,
     BOUNDS,
+    FEATURES,
     LENGTH,
+    NOISE_FEATURES,
+    OWN_FEATURES,
     REWARD,
     SECONDS,
 )
@@ -24,7 +27,10 @@ READING = """\
 is over its held-out problems (of fractions a bootstrap with one more problem at the
 bound, else Student's t), of several over their seeds (Student's t). One problem, or
 numbers without bounds that are all equal, have none."""
-_DIGITS = {REWARD: 3, LENGTH: 1, ALARMS: 1, SECONDS: 0}  # fractions, in percent, have 1
+# Fractions, in percent, have 1.
+_DIGITS = {REWARD: 3, LENGTH: 1, ALARMS: 1, SECONDS: 0} | dict.fromkeys(
+    (*FEATURES.values(), NOISE_FEATURES, OWN_FEATURES), 1
+)
 _MAX_FIELDS = 12  # of a config's differences that are shown
 _NONE = "-"
 
@@ -114,10 +120,10 @@ def _metric_row(
 ) -> list[str]:
     base, *others = seeds
     cells = [label_metric(metric) + ", %" * (metric["name"] in BOUNDS)]
-    cells += _arm_cells(metric, base, seeds[base])
+    cells += arm_cells(metric, base, seeds[base])
     for arm in others:
         difference = metric["differences"][arm]
-        cells += _arm_cells(metric, arm, seeds[arm])
+        cells += arm_cells(metric, arm, seeds[arm])
         cell = format_value(difference, metric["name"], sign="+")
         mark = _METHOD_MARKS[difference["method"]] if difference else ""
         cells.append(f"{cell} {mark}".rstrip())
@@ -130,8 +136,8 @@ def label_metric(metric: Mapping[str, Any]) -> str:
     return f"{name}, {metric['group']}" if metric["group"] else str(name)
 
 
-def _arm_cells(metric: Mapping[str, Any], arm: str, seeds: Sequence[Any]) -> list[str]:
-    """Returns an arm's value and, of several seeds, each one's."""
+def arm_cells(metric: Mapping[str, Any], arm: str, seeds: Sequence[Any]) -> list[str]:
+    """Returns an arm's value and, of several seeds, each one's, "-" where it is not."""
     cells = [_value_cell(metric, arm, len(seeds))]
     if len(seeds) == 1:
         return cells

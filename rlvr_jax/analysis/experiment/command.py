@@ -10,11 +10,13 @@ from rlvr_jax.analysis.experiment.page import render_markdown, write_results
 from rlvr_jax.analysis.experiment.results import read_results
 
 _USAGE = """\
-usage: python -m rlvr_jax.analysis experiment DIR
+usage: python -m rlvr_jax.analysis experiment DIR [--baseline=ARM]
 
 Writes DIR/result/ from the runs in DIR, the --workdir of python -m rlvr_jax.experiment:
-index.html, a page; table.md, table.csv, table.tex; figure.svg, figure.png;
-comparison.json. Prints the table. An unfinished experiment gets what there is.
+index.html, a page; table.md, what was asked; table.csv, table.tex, comparison.json, all
+that runs are compared in; figure.svg, figure.png. Prints table.md. An unfinished
+experiment gets what there is. With another arm as --baseline the table is printed, with
+differences from that, and nothing is written.
 """
 
 
@@ -25,7 +27,11 @@ def main(argv: Sequence[str]) -> int:
 
 def _run_command(argv: Sequence[str]) -> None:
     values = flags.FlagValues()
+    flags.DEFINE_string(
+        "baseline", "", "the arm that differences are from", flag_values=values
+    )
     (folder,) = parse_flags(argv, values, usage=_USAGE, arguments=["DIR"])
-    page = write_results(Path(folder))
-    print(render_markdown(read_results(Path(folder))))
-    print(page)
+    results = read_results(Path(folder), baseline=values.baseline)
+    print(render_markdown(results))
+    if not values.baseline:
+        print(write_results(Path(folder), results))

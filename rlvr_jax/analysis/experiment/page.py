@@ -1,4 +1,4 @@
-"""The files of DIR/result/: a page, the table as Markdown, CSV and LaTeX, figures."""
+"""The files of DIR/result/: a page, the outcomes as Markdown, and a comparison's."""
 
 import json
 from collections.abc import Sequence
@@ -17,22 +17,17 @@ from rlvr_jax.analysis.experiment.results import (
     Results,
     describe_results,
     outcome_table,
-    read_results,
 )
 from rlvr_jax.analysis.report.page import render_template
 from rlvr_jax.analysis.report.sections import Section
 from rlvr_jax.analysis.tables import Table
+from rlvr_jax.config.experiment import RESULT_FOLDER
 
-RESULT_FOLDER = "result"
 _FILES = ("comparison.json", "table.csv", "table.tex", "figure.svg", "figure.png")
 
 
-def write_results(folder: Path) -> Path:
-    """Writes DIR/result/ from the runs of an experiment; returns the page.
-
-    Raises NoResultsError where there are no results yet.
-    """
-    results = read_results(folder)
+def write_results(folder: Path, results: Results) -> Path:
+    """Writes DIR/result/ of an experiment; returns the page."""
     place = folder / RESULT_FOLDER
     place.mkdir(exist_ok=True)
     for name in _FILES:

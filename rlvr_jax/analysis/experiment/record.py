@@ -2,12 +2,16 @@
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from job_jax.command import UsageError
+from job_jax.config_io import diff_json, to_json
 from job_jax.files import write_json
 from job_jax.workdir import SUMMARY_FILE
+from rlvr_jax.analysis.compare.arms import compared_config
+from rlvr_jax.config import Config
 from rlvr_jax.config.experiment import Experiment
 
 EXPERIMENT_FILE = "experiment.json"
@@ -15,10 +19,25 @@ EXPERIMENT_FILE = "experiment.json"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExperimentRecord:
-    """An experiment, and whether its runs are the reduced ones."""
+    """An experiment, the recipe that its arms differ from, and whether it is reduced.
+
+    `recipe` is the config as JSON, without what does not change a run's numbers.
+    """
 
     experiment: Experiment
+    recipe: Mapping[str, Any]
     is_reduced: bool
+
+
+def make_record(
+    experiment: Experiment, recipe: Config, *, is_reduced: bool
+) -> ExperimentRecord:
+    """Returns the record of an experiment that is about to run."""
+    return ExperimentRecord(
+        experiment=experiment,
+        recipe=compared_config(to_json(recipe)),
+        is_reduced=is_reduced,
+    )
 
 
 def read_record(folder: Path) -> ExperimentRecord:
@@ -31,35 +50,37 @@ def read_record(folder: Path) -> ExperimentRecord:
         )
     try:
         data = json.loads(path.read_text())
-        return ExperimentRecord(
-            experiment=Experiment.from_json(data["experiment"]),
-            is_reduced=data["is_reduced"],
-        )
+        experiment = Experiment.from_json(data.pop("experiment"))
+        return ExperimentRecord(experiment=experiment, **data)
     except (ValueError, TypeError, KeyError) as error:
         raise UsageError(f"{path} is no record of an experiment: {error}") from error
 
 
 def write_record(folder: Path, record: ExperimentRecord) -> None:
-    """Writes the record.
-
-    Raises UsageError where the directory holds runs of another experiment: the same
-    question may get more arms and seeds, but no arm may become another.
-    """
+    """Writes the record, once `check_record` has nothing against it."""
+    check_record(folder, record)
     folder.mkdir(parents=True, exist_ok=True)
-    if (folder / EXPERIMENT_FILE).is_file():
-        _check_same(folder, read_record(folder), record)
     write_json(
         folder / EXPERIMENT_FILE,
-        {"experiment": record.experiment.to_json(), "is_reduced": record.is_reduced},
+        {**vars(record), "experiment": record.experiment.to_json()},
     )
 
 
-def _check_same(folder: Path, old: ExperimentRecord, new: ExperimentRecord) -> None:
+def check_record(folder: Path, new: ExperimentRecord) -> None:
+    """Raises UsageError where the directory holds runs of another experiment.
+
+    The same question may get more arms and seeds; no arm may become another, no seed
+    may go, and what decides stays what it was.
+    """
+    if not (folder / EXPERIMENT_FILE).is_file():
+        return
+    old = read_record(folder)
     differ = ["--reduced"] if old.is_reduced != new.is_reduced else []
-    if new.is_reduced and old.experiment.reduced != new.experiment.reduced:
-        differ.append("reduced")
-    before, after = (_overrides(record.experiment) for record in (old, new))
+    before, after = (_what_is_fixed(record) for record in (old, new))
     differ += [name for name in before if before[name] != after.get(name)]
+    differ += [line.split(":")[0] for line in diff_json(old.recipe, new.recipe)]
+    if lost := sorted({*old.experiment.seeds} - {*new.experiment.seeds}):
+        differ.append(f"seeds without {', '.join(map(str, lost))}")
     if differ:
         raise UsageError(
             f"{folder} holds runs of another experiment, which differs in "
@@ -67,10 +88,17 @@ def _check_same(folder: Path, old: ExperimentRecord, new: ExperimentRecord) -> N
         )
 
 
-def _overrides(experiment: Experiment) -> dict[str, object]:
-    """Returns all that makes each start and each arm what it is, by name."""
+def _what_is_fixed(record: ExperimentRecord) -> dict[str, object]:
+    """Returns what decides, and all that makes each start and each arm what it is.
+
+    No name of an arm has a space.
+    """
+    experiment = record.experiment
     return {
-        "start_stages": experiment.start_stages,
+        "the baseline": experiment.baseline,
+        "the first outcome": experiment.outcomes[0],
+        "the stages of starts": experiment.start_stages,
+        **({"what is reduced": experiment.reduced} if record.is_reduced else {}),
         **experiment.starts,
         **{name: (arm.start, arm.overrides) for name, arm in experiment.arms.items()},
     }
@@ -82,9 +110,12 @@ def workdir_of(folder: Path, name: str, seed: int) -> Path:
 
 
 def read_summary(workdir: Path) -> dict[str, Any]:
-    """Returns a run's summary.json, {} where there is none yet."""
+    """Returns a run's summary.json, {} where there is none yet. Raises UsageError."""
     path = workdir / SUMMARY_FILE
-    return json.loads(path.read_text()) if path.is_file() else {}
+    try:
+        return json.loads(path.read_text()) if path.is_file() else {}
+    except ValueError as error:
+        raise UsageError(f"{path} is damaged: {error}") from error
 
 
 def has_scores(workdir: Path) -> bool:

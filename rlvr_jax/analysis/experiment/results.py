@@ -1,4 +1,4 @@
-"""An experiment's results: tables, figures and a page, from its workdirs alone."""
+"""An experiment's results: its arms side by side, from their workdirs alone."""
 
 import dataclasses
 import statistics
@@ -12,14 +12,26 @@ from rlvr_jax.analysis.compare.arms import (
     compare_arms,
     read_training_run,
 )
-from rlvr_jax.analysis.compare.run_metrics import BOUNDS, measure_run
-from rlvr_jax.analysis.compare.text import format_number, format_value, label_metric
+from rlvr_jax.analysis.compare.run_metrics import (
+    BOUNDS,
+    Metric,
+    Score,
+    measure_run,
+)
+from rlvr_jax.analysis.compare.text import (
+    arm_cells,
+    format_number,
+    format_value,
+    label_metric,
+)
+from rlvr_jax.analysis.experiment.features import any_probed, count_own_features
 from rlvr_jax.analysis.experiment.record import (
     ExperimentRecord,
     has_scores,
     read_record,
     workdir_of,
 )
+from rlvr_jax.analysis.features.log import NoFeaturesError
 from rlvr_jax.analysis.tables import Table
 from rlvr_jax.config.experiment import Experiment
 from rlvr_jax.metrics.power import POWER, detectable_difference
@@ -48,13 +60,19 @@ class Results:
         return next(named, None)
 
 
-def read_results(folder: Path) -> Results:
+def read_results(folder: Path, *, baseline: str = "") -> Results:
     """Returns the results so far. Raises NoResultsError where there are none.
 
+    Differences are from the experiment's baseline, or from the arm `baseline`.
+
     A seed counts once every arm that has ended anywhere has ended for it: arms are
-    compared over the same seeds, and none is dropped for what came of it.
+    compared over the same seeds, and none is dropped for what came of it. Runs that a
+    probe has read get what `analysis features` writes.
     """
     record = read_record(folder)
+    if baseline:
+        seen_from = dataclasses.replace(record.experiment, baseline=baseline)
+        record = dataclasses.replace(record, experiment=seen_from)
     experiment = record.experiment
     ended = {
         name: {s for s in experiment.seeds if has_scores(workdir_of(folder, name, s))}
@@ -67,22 +85,24 @@ def read_results(folder: Path) -> Results:
             f"{folder} has no results yet: {experiment.baseline} and another arm must "
             "have ended for a seed"
         )
-    arms = [
-        ExperimentArm(
-            label=name,
-            runs=[
-                measure_run(read_training_run(str(workdir_of(folder, name, seed))))
-                for seed in experiment.seeds
-                if seed in seeds
-            ],
-        )
-        for name in begun
-    ]
+    arms = [ExperimentArm(label=name, runs=[]) for name in begun]
+    left_out = _left_out(experiment, ended, seeds)
+    for seed in (seed for seed in experiment.seeds if seed in seeds):
+        workdirs = [workdir_of(folder, name, seed) for name in begun]
+        own: list[dict[Metric, Score]] = [{} for _ in workdirs]
+        try:
+            # First, for it writes the files that other numbers of features are in.
+            own = count_own_features(workdirs) if any_probed(workdirs) else own
+        except NoFeaturesError as error:
+            left_out.append(f"seed {seed} tells of no features: {error}")
+        for arm, workdir, features in zip(arms, workdirs, own, strict=True):
+            run = measure_run(read_training_run(str(workdir)))
+            arm.runs.append(dataclasses.replace(run, scores={**run.scores, **features}))
     return Results(
         record=record,
         arms=arms,
-        comparison=compare_arms(arms),
-        left_out=_left_out(experiment, ended, seeds),
+        comparison={**compare_arms(arms), "decided_by": experiment.outcomes[0]},
+        left_out=left_out,
     )
 
 
@@ -121,24 +141,27 @@ def describe_results(results: Results) -> list[str]:
     if results.record.is_reduced:
         sentences.insert(0, "REDUCED: runs in minutes, which show nothing")
     if first and len(seeds) > 1:
-        sentences += [
-            _describe_power(first, arm.label, results.comparison["baseline"])
-            for arm in results.arms[1:]
-        ]
+        base = results.comparison["baseline"]
+        for arm in results.arms[1:]:
+            sentences += _describe_power(first, arm.label, base)
     return sentences
 
 
-def _describe_power(metric: Mapping[str, Any], arm: str, base: str) -> str:
+def _describe_power(metric: Mapping[str, Any], arm: str, base: str) -> list[str]:
     """Returns how much a difference varied, and what so many seeds find of it."""
     ours, theirs = (metric["seeds"][name] for name in (arm, base))
-    spread = statistics.stdev(ours[seed] - theirs[seed] for seed in ours)
-    found = detectable_difference(spread, len(ours))
-    name = metric["name"]
-    return (
+    differences = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
+    if len(differences) < 2:
+        return []
+    name, spread = metric["name"], statistics.stdev(differences)
+    if spread == 0:
+        return [f"{arm} less {base}: no spread between seeds, which tells of no power"]
+    found = detectable_difference(spread, len(differences))
+    return [
         f"{arm} less {base}: standard deviation between seeds "
-        f"{format_number(spread, name)}; {len(ours)} seeds find "
+        f"{format_number(spread, name)}; {len(differences)} seeds find "
         f"{format_number(found, name)} with {100 * POWER:.0f} % power"
-    )
+    ]
 
 
 def outcome_table(results: Results) -> Table:
@@ -160,14 +183,9 @@ def outcome_table(results: Results) -> Table:
 
 def _cells(metric: Mapping[str, Any], arm: ExperimentArm) -> list[str]:
     """Returns an arm's value, its difference, and each seed's value."""
-    name, label = metric["name"], arm.label
-    by_seed = metric["seeds"][label].values()
-    return [
-        format_value(metric["values"][label], name),
-        format_value(metric["differences"][label], name, sign="+")
-        if label in metric["differences"]
-        else "",
-        " ".join(format_number(value, name) for value in by_seed)
-        if len(by_seed) > 1
-        else "",
-    ]
+    value, *by_seed = arm_cells(metric, arm.label, arm.seeds)
+    difference = ""
+    if arm.label in metric["differences"]:
+        found = metric["differences"][arm.label]
+        difference = format_value(found, metric["name"], sign="+")
+    return [value, difference, " ".join(by_seed)]

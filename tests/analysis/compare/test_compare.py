@@ -264,6 +264,35 @@ def test_charts_show_each_seed_faintly_and_no_interval_that_is_not_there(tmp_pat
     assert [line.faint for line in after.lines] == [False, False]
 
 
+def test_of_each_type_the_strategy_that_works_is_drawn_if_there_was_a_choice(tmp_path):
+    path = contender(tmp_path / "run", BEFORE)
+    other = contender(tmp_path / "other", BEFORE, num_epochs=2)
+    with MetricsWriter(pathlib.Path(path)) as writer:
+        for step, share in ((20, 0.5), (21, 0.75)):
+            writer.write(
+                "train",
+                step,
+                {
+                    "strategy_division/backward": share,
+                    "strategy_division/backward_pass": 0.9,
+                    "strategy_division/forward": 1 - share,
+                    "strategy_division/forward_pass": 0.1,
+                    "strategy_addition/backward": 0.02,  # no choice: one is rare
+                    "strategy_addition/backward_pass": 0.1,
+                    "strategy_addition/forward": 0.98,
+                    "strategy_addition/forward_pass": 0.9,
+                },
+            )
+    arms = read_arms([path, other])
+    panels = {p.title: p for p in comparison_panels(compare_arms(arms), arms)}
+    (chosen,) = panels["division: backward chosen"].lines
+    assert (chosen.label, chosen.x, chosen.y) == ("run", [20, 21], [0.5, 0.75])
+    (right,) = panels["division: backward correct if chosen"].lines
+    assert right.y == [0.9, 0.9]
+    assert "division: forward chosen" not in panels
+    assert not any(title.startswith("addition") for title in panels)
+
+
 def test_curves_of_several_seeds_are_their_mean_with_an_interval_a_step(tmp_path):
     runs = [contender(tmp_path / f"run{seed}", BEFORE, seed=seed) for seed in (0, 1, 2)]
     other = contender(tmp_path / "other", BEFORE, num_epochs=2)
@@ -405,6 +434,15 @@ def test_what_rl_has_gained_is_paired_by_problem_and_told_of_no_band(tmp_path):
     assert less["mean"] == pytest.approx(-gained["mean"])
 
 
+def test_problems_that_were_not_asked_before_have_no_gain(tmp_path):
+    other = contender(tmp_path / "other", {"z": "rrww", "a": "rrrw"})
+    pair = [other, contender(tmp_path / "run", {"z": "rrww"}, num_epochs=2)]
+    comparison = compare_runs(pair)
+    gained = found(comparison, "pass@k gained", k=1)["values"]
+    assert gained["other"]["mean"] == 0.75 - 1  # of the one that both have
+    assert gained["run"] is None
+
+
 def test_strategies_and_luck_are_compared(tmp_path):
     runs = [
         contender(tmp_path / "one", BEFORE),
@@ -422,12 +460,20 @@ def test_strategies_and_luck_are_compared(tmp_path):
                 }
             }
         }
+        if path == runs[1]:
+            then = {"share": {"mean": 0.5}, "pass": {"mean": 0.75}}
+            of_type = {"inversion": {"backward": then}}
+            summary["eval"]["before"] = {"strategies": of_type}
         file.write_text(json.dumps(summary))
         with MetricsWriter(pathlib.Path(path)) as writer:
             writer.write("train", 20, {"lucky/wrong_steps_mass": mass})
             writer.write("train", 21, {"lucky/wrong_steps_mass": mass + 0.5})
     comparison = compare_runs(runs)
     of = ("strategy", "inversion backward")
+    gained = found(comparison, "chosen gained", *of)["values"]
+    assert (gained["one"], gained["two"]["mean"]) == (None, 0.25)
+    right = found(comparison, "correct if chosen gained", *of)["values"]
+    assert right["two"]["mean"] == 0.25
     chosen = found(comparison, "chosen", *of)
     assert chosen["values"]["one"] == {
         "mean": 0.5,
@@ -439,6 +485,31 @@ def test_strategies_and_luck_are_compared(tmp_path):
     assert found(comparison, "correct if chosen", *of)["values"]["two"]["mean"] == 1
     luck = found(comparison, "mass on wrong steps")["values"]
     assert (luck["one"]["mean"], luck["two"]["mean"]) == (0.5, 0.75)
+
+
+def test_features_that_rl_changed_are_compared_where_they_have_been_counted(tmp_path):
+    runs = [contender(tmp_path / f"run{seed}", BEFORE, seed=seed) for seed in (0, 1)]
+    runs.append(contender(tmp_path / "bare", BEFORE, num_epochs=2))
+    for run, count in zip(runs, (3, 6), strict=False):
+        path = pathlib.Path(run, "features/dynamics.json")
+        path.parent.mkdir()
+        counts = {
+            "hard": {"strengthened": count, "moved": 50, "claimed": 9},
+            "all": {"strengthened": 1, "moved": 60, "claimed": 2},
+        }
+        draws = [{band: {"claimed": n} for band in counts} for n in (0, 1)]
+        noise = {"label": "noise of equal drift", "draws": draws}
+        path.write_text(json.dumps({"counts": counts, "nulls": [noise]}))
+    comparison = compare_runs(runs)
+    hard = found(comparison, "features strengthened", "band", "hard")
+    assert hard["seeds"]["run0"] == {"0": 3.0, "1": 6.0}
+    assert hard["values"]["run0"]["mean"] == 4.5
+    assert hard["values"]["bare"] is None
+    assert found(comparison, "features claimed")["values"]["run0"]["mean"] == 2
+    noise = found(comparison, "features that noise claims", "band", "hard")
+    assert noise["values"]["run0"]["mean"] == 0.5
+    assert "moved" not in json.dumps(comparison["metrics"])
+    assert "features strengthened, hard" in format_comparison(comparison)
 
 
 def test_unfinished_runs_are_compared_in_what_there_is(tmp_path, pair):

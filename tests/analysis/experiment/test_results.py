@@ -1,5 +1,6 @@
 """Arms over seeds: what counts, what waits, what the tables and the page say."""
 
+import dataclasses
 import json
 import math
 import pathlib
@@ -9,16 +10,17 @@ import pytest
 from run_workdirs import contender
 
 from job_jax.command import UsageError
+from job_jax.metrics import MetricsWriter
 from rlvr_jax.analysis.__main__ import main
 from rlvr_jax.analysis.experiment.page import render_markdown, render_page
-from rlvr_jax.analysis.experiment.record import ExperimentRecord, write_record
+from rlvr_jax.analysis.experiment.record import make_record, write_record
 from rlvr_jax.analysis.experiment.results import (
     NoResultsError,
     describe_results,
     outcome_table,
     read_results,
 )
-from rlvr_jax.config import Arm, Experiment
+from rlvr_jax.config import Arm, Config, Experiment
 
 BASE, OTHER = (2, 4, 3), (1, 2, 2)  # of 8 right, by seed
 
@@ -46,7 +48,7 @@ def experiment(**changed):
 @pytest.fixture
 def folder(tmp_path):
     """Three seeds of two arms, and one of them without its last seed."""
-    write_record(tmp_path, ExperimentRecord(experiment=experiment(), is_reduced=False))
+    write_record(tmp_path, make_record(experiment(), Config(), is_reduced=False))
     for name, rights in (("plain", BASE), ("hard", OTHER)):
         for seed, right in enumerate(rights):
             path = tmp_path / name / f"seed_{seed}"
@@ -95,8 +97,8 @@ def test_what_is_not_there_is_said(folder):
     assert "not run: never" in said
     assert "seed 1 left out until there is hard" in said
     assert "no run has told of pass@99" in said
-    # Two seeds that both differ by an eighth: no spread, so that any difference shows.
-    assert "hard less plain: standard deviation between seeds 0.0" in said
+    # Two seeds that both differ by an eighth.
+    assert "hard less plain: no spread between seeds, which tells of no power" in said
 
 
 def test_what_so_many_seeds_find_follows_from_their_spread(folder):
@@ -105,7 +107,24 @@ def test_what_so_many_seeds_find_follows_from_their_spread(folder):
     assert "between seeds 7.2; 3 seeds find 23.6 with 80 % power" in said
 
 
-def test_a_seed_waits_for_every_arm_that_has_begun(folder):
+def test_a_seed_without_the_outcome_that_decides_is_shown_and_not_paired(folder):
+    record = json.loads((folder / "experiment.json").read_text())
+    record["experiment"]["outcomes"] = ["mass on wrong steps"]
+    (folder / "experiment.json").write_text(json.dumps(record))
+    for name, masses in (("plain", (0.1, 0.2)), ("hard", (0.2, 0.5, 0.4))):
+        for seed, mass in enumerate(masses):
+            with MetricsWriter(folder / name / f"seed_{seed}") as writer:
+                writer.write("train", 20, {"lucky/wrong_steps_mass": mass})
+    results = read_results(folder)
+    plain, hard = outcome_table(results).rows
+    assert plain[2].endswith("in 2 of 3 runs")
+    assert plain[4] == "10.0 20.0 -"
+    assert hard[3].startswith("+20.0 [")  # of the seeds that both have
+    assert "2 seeds find" in describe_results(results)[-1]
+    assert results.comparison["decided_by"] == "mass on wrong steps"
+
+
+def test_one_arm_is_no_result(folder):
     for seed in range(3):
         drop(folder, "hard", seed)
     with pytest.raises(NoResultsError, match="plain and another arm must have ended"):
@@ -144,6 +163,15 @@ def test_the_command_writes_every_file_and_prints_the_table(folder, capsys):
     }
 
 
+def test_differences_from_another_arm_are_printed_alone(folder, capsys):
+    assert main(["experiment", str(folder), "--baseline=hard"]) == 0
+    told = capsys.readouterr().out
+    assert "| pass@1, % | plain | 37.5 [6.4, 68.6] | +16.7 [-1.3, +34.6] |" in told
+    assert not (folder / "result").exists()
+    assert main(["experiment", str(folder), "--baseline=plane"]) == 2
+    assert "baseline='plane' is no arm; did you mean 'plain'" in capsys.readouterr().err
+
+
 def test_what_is_no_experiment_is_refused_in_one_line(tmp_path, capsys):
     assert main(["experiment", str(tmp_path)]) == 2
     assert "holds no experiment.json" in capsys.readouterr().err
@@ -153,17 +181,32 @@ def test_what_is_no_experiment_is_refused_in_one_line(tmp_path, capsys):
 
 
 def test_a_directory_keeps_its_experiment(tmp_path):
-    def record(**changed):
-        kind = ExperimentRecord(
-            experiment=experiment(**changed), is_reduced=bool(changed.get("reduced"))
+    def record(recipe=None, *, is_reduced=False, **changed):
+        kind = make_record(
+            experiment(**changed), recipe or Config(), is_reduced=is_reduced
         )
         write_record(tmp_path, kind)
 
     record()
-    arms = dict(experiment().arms)
-    record(arms=arms | {"another": Arm()}, seeds=(0, 1, 2, 3))  # more is no other
-    arms["hard"] = Arm(overrides={"train.steps": "3"})
-    with pytest.raises(UsageError, match="which differs in hard, another; use another"):
-        record(arms=arms)
-    with pytest.raises(UsageError, match="which differs in --reduced"):
-        record(arms=experiment().arms | {"another": Arm()}, reduced={"seed": "1"})
+    arms = experiment().arms | {"another": Arm()}
+    record(arms=arms, seeds=(0, 1, 2, 3))  # more is no other
+    record(Config(name="by another name"), arms=arms, seeds=(0, 1, 2, 3))
+    steps = dataclasses.replace(Config().train, steps=3)
+    changed = {
+        "hard, another": {"arms": experiment().arms | {"hard": Arm(start="")}},
+        "--reduced": {"is_reduced": True},
+        "the baseline": {"baseline": "hard"},
+        "the first outcome": {"outcomes": ("pass@8", "pass@1")},
+        "seeds without 3": {"seeds": (0, 1, 2)},
+        "train.steps": {"recipe": Config(train=steps)},
+    }
+    for differs, how in changed.items():
+        with pytest.raises(UsageError, match=f"which differs in {differs}; use anoth"):
+            record(**{"arms": arms, "seeds": (0, 1, 2, 3), **how})
+
+
+def test_a_damaged_summary_is_named(folder):
+    file = folder / "hard/seed_1/summary.json"
+    file.write_text('{"eval": {"aft')
+    with pytest.raises(UsageError, match=f"{file} is damaged"):
+        read_results(folder)

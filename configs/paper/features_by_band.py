@@ -1,0 +1,83 @@
+"""What RL on each band of difficulty moves inside the policy (arXiv 2605.28388).
+
+configs/paper/inverted_u.py with configs/quickstart.py's T-SAE of the policy before RL,
+which a seed's arms share. It watches: RFGO is off. Each arm's features are claimed
+against noise in the weights that moves the residual stream as far (docs/features.md);
+an arm's own are those that no other arm of its seed gained. The paper had one run each.
+Not told apart: two runs on one band would each have features of its own as well, and an
+arm with more signal moves more.
+
+Command: bash launch/reproduce.sh features_by_band; for witnesses of another kind
+    python -m rlvr_jax.analysis geometry DIR/medium/seed_0 DIR/hard/seed_0
+    python -m rlvr_jax.analysis crosscoder DIR/hard/seed_0
+
+NOT RUN to its end: the reduced setting was.
+"""
+
+import dataclasses
+from pathlib import Path
+
+from job_jax.command import call_recipe, load_config
+from rlvr_jax.config import Config, Experiment, RFGOConfig
+
+_INVERTED_U = Path(__file__).with_name("inverted_u.py")
+_QUICKSTART = Path(__file__).parents[1] / "quickstart.py"
+
+
+def get_config() -> Config:
+    """Returns the recipe: RL on the medium band, read but not steered."""
+    config = load_config(_INVERTED_U, Config)
+    return dataclasses.replace(
+        config,
+        name="features_by_band",
+        probe=load_config(_QUICKSTART, Config).probe,
+        train=dataclasses.replace(
+            config.train, rfgo=RFGOConfig(lambda_w=0.0, lambda_p=0.0)
+        ),
+        eval=dataclasses.replace(config.eval, num_samples=16),
+    )
+
+
+def get_experiment() -> Experiment:
+    """Returns an arm for each band; published are features of its own."""
+    of_bands = call_recipe(_INVERTED_U, "get_experiment", Experiment)
+    own = {"medium": "4", "hard": "35", "easy": "5"}
+    return dataclasses.replace(
+        of_bands,
+        question="Does each band of difficulty move features of its own?",
+        reference="arXiv 2605.28388, Qwen2.5-Math-1.5B: 13 features emerge",
+        outcomes=(
+            "features of its own",
+            "features claimed",
+            "features that noise claims",
+            "features strengthened",
+            "features suppressed",
+            "features emerging",
+            "pass@1 gained",
+        ),
+        seed_sd=5.0,
+        seed_sd_source="a guess, before the first run",
+        start_stages=("sft", "difficulty", "probe"),
+        arms={
+            name: dataclasses.replace(
+                of_bands.arms[name],
+                overrides={
+                    **of_bands.arms[name].overrides,
+                    "probe.sae_path": "{start}/sae",
+                },
+                published=count,
+            )
+            for name, count in own.items()
+        },
+        reduced={
+            **of_bands.reduced,
+            "probe.layer": "0",
+            "probe.num_problems": "16",
+            "probe.num_reference_texts": "8",
+            "probe.log_every": "2",
+            "probe.sae.train.steps": "20",
+            "probe.sae.train.threshold_start_step": "4",
+            "probe.sae.batch_size": "64",
+            "probe.sae.optimizer.warmup_steps": "2",
+        },
+    )

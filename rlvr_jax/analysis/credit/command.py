@@ -1,0 +1,241 @@
+"""The subcommand `credit`: whether token weights follow a completion's value."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from absl import flags
+from jaxtyping import Float
+
+from job_jax.checkpoint import CheckpointReadError
+from job_jax.command import UsageError, load_config, parse_flags, run_command
+from job_jax.files import write_json
+from rlvr_jax.analysis.credit.measure import (
+    CreditComparison,
+    Estimate,
+    compare_weights,
+    weigh_by_movement,
+    weigh_by_surprise,
+)
+from rlvr_jax.analysis.tables import Table, align_table
+from rlvr_jax.analysis.workdir import CONFIG_FILE
+from rlvr_jax.config import Config, RFGOConfig
+from rlvr_jax.probe.edited_policy import clean_residuals
+from rlvr_jax.probe.prefix_values import sample_prefix_values, squared_changes
+from rlvr_jax.probe.sae_probe import make_reader
+from rlvr_jax.probe.selection import FeatureSelection
+from rlvr_jax.rollouts.graded import GradedCompletion, grade_completions
+from rlvr_jax.rollouts.sample import sample_problems
+from rlvr_jax.run.fetch import local_run
+from rlvr_jax.run.load import LoadedPolicy, load_params_before_rl, load_policy
+from rlvr_jax.types import Rollouts
+from sae_jax import io
+from sae_jax.edits import measure_firing, rate_matched_latents
+from sae_jax.sae import TSAE
+
+CREDIT_FILE = "credit.json"
+
+_USAGE = """\
+usage: python -m rlvr_jax.analysis credit WORKDIR [--num_problems=64]
+           [--num_samples=16] [--num_controls=20] [--lambda_w=0.5]
+
+Asks whether RFGO's token weights lie on the tokens that change the chance of a right
+answer. The policy before RL answers held-out problems; from every prefix of every
+completion it is sampled on, and the share of right ends is the prefix's value. Prints
+how much weight the tokens get that change it, beside random latents and the tokens'
+surprise, and writes WORKDIR/credit.json. docs/rfgo.md says how to read it.
+"""
+
+
+class _Answers(NamedTuple):
+    """One completion of each problem, in NumPy, and its residual stream."""
+
+    graded: list[GradedCompletion]
+    rollouts: Rollouts
+    residual: Float[np.ndarray, "B T D"]
+
+
+def main(argv: Sequence[str]) -> int:
+    """Returns 0; 1 where a file is broken; 2 where there is no probed run."""
+    return run_command(
+        lambda: _run_command(argv), (CheckpointReadError, OSError, ValueError)
+    )
+
+
+def _run_command(argv: Sequence[str]) -> None:
+    values = _define_flags()
+    (named,) = parse_flags(argv, values, usage=_USAGE, arguments=["WORKDIR"])
+    workdir = local_run(named, with_checkpoints=True)
+    config = load_config(workdir / CONFIG_FILE, Config)
+    _check_config(config)
+    selection = _load_selection(workdir)
+    rfgo = dataclasses.replace(config.train.rfgo, lambda_w=values.lambda_w)
+    with load_policy(config, workdir, stage="eval") as loaded:
+        before = load_params_before_rl(loaded.setup, workdir / "checkpoints")
+        policy = loaded._replace(params=before)
+        answers = _answer(policy, values.num_problems, layer=selection.layer)
+        changes = _measure_changes(policy, answers, num_samples=values.num_samples)
+    found = _compare(
+        answers,
+        changes,
+        io.load(workdir / "sae"),
+        selection,
+        rfgo,
+        num_controls=values.num_controls,
+    )
+    asked = {name: values[name].value for name in (*_COUNTS, "lambda_w")}
+    write_json(workdir / CREDIT_FILE, {"asked": asked, **found.to_json()})
+    print(format_credit(found, len(changes)))
+    print(workdir / CREDIT_FILE)
+
+
+_COUNTS = {
+    "num_problems": (64, 2, "held-out problems, a completion each, in one batch"),
+    "num_samples": (16, 2, "samples from each prefix"),
+    "num_controls": (20, 1, "draws of random latents that fire as often"),
+}
+
+
+def _define_flags() -> flags.FlagValues:
+    values = flags.FlagValues()
+    for name, (default, least, text) in _COUNTS.items():
+        flags.DEFINE_integer(name, default, text, least, flag_values=values)
+    flags.DEFINE_float(
+        "lambda_w", 0.5, "as train.rfgo.lambda_w", 0.0, flag_values=values
+    )
+    return values
+
+
+def _check_config(config: Config) -> None:
+    """Raises UsageError where prefixes cannot be sampled on, or weights are others."""
+    if config.environment.enabled:
+        raise UsageError("completions of one turn have prefixes; these are episodes")
+    if config.train.sampling.min_new_tokens:
+        raise UsageError(
+            "train.sampling.min_new_tokens would count anew from every prefix; a run "
+            "with 0 is needed"
+        )
+    if (score := config.train.rfgo.token_score) != "temporal_diff":
+        raise UsageError(f"train.rfgo.token_score={score}; temporal_diff is measured")
+
+
+def _load_selection(workdir: Path) -> FeatureSelection:
+    """Returns the reasoning features of a run. Raises UsageError where it has none."""
+    file = workdir / "sae/selection.json"
+    if not file.is_file():
+        raise UsageError(
+            f"{workdir} has no {file.relative_to(workdir)}: give a run whose stage "
+            "probe has ended, with probe.name=sae"
+        )
+    selection = FeatureSelection.load(file)
+    if selection.refusal or selection.control != "none":
+        why = selection.refusal or f"probe.features.control={selection.control}"
+        raise UsageError(f"{workdir} has no reasoning features: {why}")
+    return selection
+
+
+def _answer(policy: LoadedPolicy, num_problems: int, *, layer: int) -> _Answers:
+    """Returns one completion of each held-out problem, drawn as in training."""
+    config = policy.setup.config
+    problems = policy.setup.problems("eval", num_problems)
+    whole_batches = -(-len(problems) // config.eval.batch_size)
+    ((batch, rollouts),) = sample_problems(
+        policy.setup,
+        policy.params,
+        problems,
+        sampling=config.train.sampling,
+        num_samples=1,
+        batch_size=whole_batches * config.eval.batch_size,
+        stream="eval",
+    )
+    return _Answers(
+        graded=grade_completions(policy.setup, batch, rollouts),
+        rollouts=rollouts,
+        residual=clean_residuals(policy, rollouts, layer=layer)[: len(batch)],
+    )
+
+
+def _measure_changes(
+    policy: LoadedPolicy, answers: _Answers, *, num_samples: int
+) -> list[Float[np.ndarray, " T"]]:
+    """Returns the squared change of the value by each token of each completion."""
+    config = policy.setup.config
+    values = sample_prefix_values(
+        policy,
+        answers.graded,
+        answers.rollouts,
+        sampling=config.train.sampling,
+        num_samples=num_samples,
+        batch_size=config.eval.batch_size,
+    )
+    return [squared_changes(each) for each in values]
+
+
+def _compare(
+    answers: _Answers,
+    changes: Sequence[Float[np.ndarray, " T"]],
+    tsae: TSAE,
+    selection: FeatureSelection,
+    config: RFGOConfig,
+    *,
+    num_controls: int,
+) -> CreditComparison:
+    """Returns the weights of the features, of random latents, and of surprise."""
+    B, T = answers.residual.shape[:2]
+    lengths = np.array(answers.rollouts.lengths[:B])
+    read = answers.residual[np.arange(T)[None] < lengths[:, None] - 1]
+    rate = measure_firing(tsae, read.astype(np.float32)).rate
+
+    def weigh(latents: Sequence[int]) -> Float[np.ndarray, "B T"]:
+        chosen = dataclasses.replace(selection, latents=tuple(latents))
+        residual = jnp.asarray(answers.residual, jnp.float32)
+        f = np.asarray(make_reader(tsae, chosen).features(residual))
+        return weigh_by_movement(f, selection.weights, lengths, config)
+
+    logprobs = np.asarray(answers.rollouts.logprobs[:B])
+    return compare_weights(
+        {
+            "reasoning features": weigh(selection.latents),
+            "surprise, -log p": weigh_by_surprise(logprobs, lengths, config),
+        },
+        [
+            weigh(latents)
+            for latents in rate_matched_latents(
+                rate, selection.latents, num_draws=num_controls, seed=0
+            )
+        ],
+        changes,
+    )
+
+
+def format_credit(found: CreditComparison, num_problems: int) -> str:
+    """Returns the table, and how to read it in two sentences."""
+    low, high = min(found.of_draws), max(found.of_draws)
+    rows = [
+        (
+            label,
+            _format(kind.ratio),
+            _format(kind.beyond_controls, sign="+"),
+            f"{kind.num_as_high} of {len(found.of_draws)}",
+        )
+        for label, kind in found.kinds.items()
+    ]
+    rows.append(("random latents", _format(found.controls), "", ""))
+    head = ("weights by", "weight on change", "beyond random latents", "as high")
+    return "\n".join(
+        [
+            align_table(Table(head=head, rows=rows)),
+            "",
+            "The mean weight of a token, by how much it changes the chance of a right "
+            f"answer: 1 is none the wiser. Draws of random latents: {low:.2f} to "
+            f"{high:.2f}. Intervals are over {num_problems} problems.",
+        ]
+    )
+
+
+def _format(estimate: Estimate, sign: str = "") -> str:
+    mean, low, high = (f"{value:{sign}.2f}" for value in estimate)
+    return f"{mean} [{low}, {high}]"

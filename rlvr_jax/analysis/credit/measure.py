@@ -1,0 +1,160 @@
+"""The weight of tokens that change a completion's value, beside controls.
+
+    weight on change = sum_it w_it dV_it^2 / sum_it dV_it^2
+
+over completions i and their tokens t, whose weights w have mean 1 in each completion:
+1 where, within a completion, weights and changes of value know nothing of each other,
+as shuffled weights have it on average. The ratio, and what stands beside it, are ours.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float
+
+from job_jax.resampling import resample_counts
+from rlvr_jax.config import RFGOConfig
+from rlvr_jax.learn.rfgo import feature_movement, rfgo_token_weights
+from rlvr_jax.metrics.bootstrap import RatioStatistic, ratio_difference
+
+_RESAMPLES = 10_000
+
+Estimate = tuple[float, float, float]  # a number and the ends of its 95 % interval
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WeightOnChange:
+    """What one kind of weight gives the tokens that change the value.
+
+    `beyond_controls` is the ratio less that of the controls, averaged over their draws,
+    with an interval over problems, as if these draws were all; `num_as_high` of the
+    draws have a ratio as high or higher.
+    """
+
+    ratio: Estimate
+    beyond_controls: Estimate
+    num_as_high: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CreditComparison:
+    """Kinds of weights by label, and the controls: their mean, and each draw's."""
+
+    kinds: dict[str, WeightOnChange]
+    controls: Estimate
+    of_draws: list[float]
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the fields as JSON."""
+        return dataclasses.asdict(self)
+
+
+def weigh_by_movement(
+    f: Float[np.ndarray, "B T R"],
+    sizes: Sequence[float],
+    lengths: np.ndarray,
+    config: RFGOConfig,
+) -> Float[np.ndarray, "B T"]:
+    """Returns RFGO's weights of tokens by how far features move, `sizes` being |s_k|.
+
+    Each feature is measured in its root mean square over these very tokens.
+    """
+    mask_BT, has_activation_BT = _masks(lengths, f.shape[1])
+    f = np.where(has_activation_BT[:, :, None], f, 0.0)
+    mean_square_R = (f**2).sum(axis=(0, 1)) / max(1, has_activation_BT.sum())
+    scale_R = np.sqrt(np.where(mean_square_R > 0, mean_square_R, 1.0))
+    score_BT, scored_BT = feature_movement(
+        jnp.asarray(f),
+        jnp.asarray(np.abs(sizes) / scale_R),
+        jnp.asarray(has_activation_BT),
+    )
+    return _weigh(score_BT, mask_BT, scored_BT, config)
+
+
+def weigh_by_surprise(
+    logprobs: Float[np.ndarray, "B T"], lengths: np.ndarray, config: RFGOConfig
+) -> Float[np.ndarray, "B T"]:
+    """Returns weights of tokens by -log p, made as RFGO makes them of scores.
+
+    Of the tokens alone whose features can move, so that both have a say on the same.
+    """
+    mask_BT, has_activation_BT = _masks(lengths, logprobs.shape[1])
+    has_activation_BT[:, 0] = False
+    return _weigh(-logprobs, mask_BT, has_activation_BT, config)
+
+
+def _weigh(
+    score: Any, mask: Any, scored: Any, config: RFGOConfig
+) -> Float[np.ndarray, "B T"]:
+    weights = rfgo_token_weights(
+        score,
+        mask,
+        lambda_w=config.lambda_w,
+        low=config.weight_low,
+        high=config.weight_high,
+        score_mask=scored,
+    )
+    return np.asarray(weights, np.float64)
+
+
+def _masks(
+    lengths: np.ndarray, width: int
+) -> tuple[Bool[np.ndarray, "B T"], Bool[np.ndarray, "B T"]]:
+    """Returns which tokens are a completion's, and which have an activation."""
+    index_T = np.arange(width)[None]
+    return index_T < lengths[:, None], index_T < lengths[:, None] - 1
+
+
+def compare_weights(
+    weights: Mapping[str, Float[np.ndarray, "B T"]],
+    controls: Sequence[Float[np.ndarray, "B T"]],
+    changes: Sequence[Float[np.ndarray, " T"]],
+) -> CreditComparison:
+    """Returns each kind of weight on the tokens that change the value, B completions.
+
+    `changes` are the squared changes of each completion's tokens, `controls` the
+    weights by draws of random latents. Intervals are over problems, one completion
+    each, by percentile bootstrap. Raises ValueError where no value changes.
+    """
+    total_B = np.array([change.sum() for change in changes])
+    if not total_B.sum() > 0:
+        raise ValueError(
+            "no token of these completions changes the chance of a right answer; ask "
+            "more problems, or harder or easier ones"
+        )
+    counts_RN = resample_counts(len(total_B), resamples=_RESAMPLES, seed=0)
+
+    def weigh(weight_BT: Float[np.ndarray, "B T"]) -> RatioStatistic:
+        rows = zip(weight_BT, changes, strict=True)
+        weighted_B = np.array([row[: len(each)] @ each for row, each in rows])
+        return RatioStatistic(numerator=weighted_B, denominator=total_B)
+
+    def compare(ratio: RatioStatistic, other: RatioStatistic) -> Estimate:
+        found = ratio_difference(ratio, other, counts_RN)
+        return found.mean, found.low, found.high
+
+    def beyond_one(ratio: RatioStatistic) -> Estimate:
+        even = RatioStatistic(numerator=total_B, denominator=total_B)
+        mean, low, high = compare(ratio, even)
+        return 1 + mean, 1 + low, 1 + high
+
+    drawn = [weigh(control) for control in controls]
+    of_draws = [ratio.mean() for ratio in drawn]
+    mean_B = np.mean([ratio.numerator for ratio in drawn], axis=0)
+    average = RatioStatistic(numerator=mean_B, denominator=total_B)
+    kinds = {label: weigh(weight_BT) for label, weight_BT in weights.items()}
+    return CreditComparison(
+        kinds={
+            label: WeightOnChange(
+                ratio=beyond_one(ratio),
+                beyond_controls=compare(ratio, average),
+                num_as_high=sum(each >= ratio.mean() for each in of_draws),
+            )
+            for label, ratio in kinds.items()
+        },
+        controls=beyond_one(average),
+        of_draws=of_draws,
+    )
