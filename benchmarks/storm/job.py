@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).parents[2]
-_COMMAND = (
-    *(sys.executable, "-m", "rlvr_jax.main", f"--config={ROOT}/configs/smoke.py"),
+_ARGUMENTS = (
+    f"--config={ROOT}/configs/smoke.py",
     "--config.model.num_layers=1",
     "--config.model.hidden_size=16",
     "--config.model.intermediate_size=16",
@@ -65,7 +65,9 @@ class Job:
         self, workdir: Path, said: Path, **environment: str
     ) -> subprocess.Popen[bytes]:
         """Starts the run, or lets it go on; what it says goes to the file `said`."""
-        return self._start(workdir, said, devices=self.devices, **environment)
+        return self._start(
+            "rlvr_jax.main", workdir, said, devices=self.devices, **environment
+        )
 
     def start_several(
         self, workdir: Path, said: list[Path]
@@ -76,6 +78,7 @@ class Job:
             port = opened.getsockname()[1]
         return [
             self._start(
+                "benchmarks.storm.process",
                 workdir,
                 own,
                 devices=self.devices // len(said),
@@ -87,12 +90,18 @@ class Job:
         ]
 
     def _start(
-        self, workdir: Path, said: Path, *, devices: int, **environment: str
+        self,
+        module: str,
+        workdir: Path,
+        said: Path,
+        *,
+        devices: int,
+        **environment: str,
     ) -> subprocess.Popen[bytes]:
         where = (f"--workdir={workdir}", f"--config.mesh.cpu_devices={devices}")
         with said.open("wb") as file:
             return subprocess.Popen(
-                [*_COMMAND, *where],
+                [sys.executable, "-m", module, *_ARGUMENTS, *where],
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

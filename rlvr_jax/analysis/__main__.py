@@ -16,6 +16,7 @@ COMMANDS = {
     "crosscoder": "what RL added, kept and lost, by a crosscoder beside four controls",
     "geometry": "how RL moved the weights: how far, along what, how straight",
     "credit": "whether token weights lie on the tokens that change what comes of it",
+    "gradients": "whether token weights turn a gradient to that of many batches",
     "causal": "edits latents while a checkpoint answers, beside matched controls",
 }
 

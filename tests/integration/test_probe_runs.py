@@ -206,6 +206,30 @@ def test_a_policy_that_is_never_right_has_no_credit_to_give(command, guided, tmp
     assert not (workdir / "credit.json").exists()
 
 
+def test_gradients_are_compared_as_training_would_take_them(command, guided, tmp_path):
+    workdir = tmp_path / "run"
+    shutil.copytree(guided, workdir)
+    sizes = ("--num_batches=2", "--num_reference=2", "--num_controls=2")
+    even = command.run(
+        *("gradients", workdir, *sizes, "--lambda_w=0.0"), module="rlvr_jax.analysis"
+    )
+    assert even.code == 0, even.err
+    found = json.loads((workdir / "gradients.json").read_text())
+    alike = {kind["cosine"]["mean"] for kind in found["kinds"].values()}
+    assert alike == {*found["of_draws"]}  # weights of 1 all
+    assert all(kind["less_even"]["mean"] == 0 for kind in found["kinds"].values())
+    weighed = command.run(*("gradients", workdir, *sizes), module="rlvr_jax.analysis")
+    assert weighed.code == 0, weighed.err
+    assert "batches  4/4" in weighed.err
+    assert "over 2 batches" in weighed.out
+    found = json.loads((workdir / "gradients.json").read_text())
+    even_cosine = found["kinds"]["none: weights of 1"]["cosine"]["mean"]
+    assert {even_cosine} == alike
+    others = {kind["cosine"]["mean"] for kind in found["kinds"].values()} - alike
+    assert len(others) == 3
+    assert all(-1 < cosine < 1 for cosine in others)
+
+
 @pytest.mark.exhaustive
 def test_an_autoencoder_from_another_run_is_read_where_it_lies(
     command, guided, tmp_path

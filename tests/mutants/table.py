@@ -1208,16 +1208,37 @@ MUTANTS = [
         starts_anew=("return [*prompt.tolist(), *begun.tolist()]", "return [*prompt]"),
     ),
     *_of(
-        "rlvr_jax/analysis/credit/measure.py",
+        "rlvr_jax/analysis/credit/weights.py",
         ("tests/analysis/credit/test_measure.py",),
         reads_the_last_token=(
             "index_T < lengths[:, None] - 1",
             "index_T < lengths[:, None]",
         ),
+    ),
+    *_of(
+        "rlvr_jax/analysis/credit/measure.py",
+        ("tests/analysis/credit/test_measure.py",),
         every_completion_alike=(
             "denominator=total_B)\n\n    def compare",
             "denominator=np.ones_like(total_B))\n\n    def compare",
         ),
+    ),
+    *_of(
+        "rlvr_jax/analysis/gradients/measure.py",
+        ("tests/analysis/gradients/test_measure.py",),
+        controls_are_weights_of_1=("cosine_N - average_N", "cosine_N - even_N"),
+        a_product_for_a_cosine=("jnp.maximum(norms, 1e-30)", "1.0"),
+        shuffles_the_padding=(
+            "row[:length] = rng.permutation(row[:length])",
+            "rng.shuffle(row)",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/analysis/gradients/batches.py",
+        ("tests/analysis/gradients/test_batches.py",),
+        asks_the_same_again=("num_batches=served", "num_batches=0"),
+        entropy_pulls_too=("kl_coef=0.0, entropy_coef=0.0", "kl_coef=0.0"),
+        weights_are_dropped=("token_weights=weights_BT.astype(np.float32)", ""),
     ),
     *_of(
         "rlvr_jax/metrics/power.py",

@@ -2,10 +2,8 @@
 
 import dataclasses
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 from absl import flags
 from jaxtyping import Float
@@ -17,24 +15,23 @@ from rlvr_jax.analysis.credit.measure import (
     CreditComparison,
     Estimate,
     compare_weights,
-    weigh_by_movement,
-    weigh_by_surprise,
+)
+from rlvr_jax.analysis.credit.weights import (
+    TokenWeights,
+    check_weights_exist,
+    load_selection,
 )
 from rlvr_jax.analysis.tables import Table, align_table
 from rlvr_jax.analysis.workdir import CONFIG_FILE
-from rlvr_jax.config import Config, RFGOConfig
+from rlvr_jax.config import Config
 from rlvr_jax.probe.edited_policy import clean_residuals
 from rlvr_jax.probe.prefix_values import sample_prefix_values, squared_changes
-from rlvr_jax.probe.sae_probe import make_reader
-from rlvr_jax.probe.selection import FeatureSelection
 from rlvr_jax.rollouts.graded import GradedCompletion, grade_completions
 from rlvr_jax.rollouts.sample import sample_problems
 from rlvr_jax.run.fetch import local_run
 from rlvr_jax.run.load import LoadedPolicy, load_params_before_rl, load_policy
 from rlvr_jax.types import Rollouts
 from sae_jax import io
-from sae_jax.edits import measure_firing, rate_matched_latents
-from sae_jax.sae import TSAE
 
 CREDIT_FILE = "credit.json"
 
@@ -71,21 +68,22 @@ def _run_command(argv: Sequence[str]) -> None:
     workdir = local_run(named, with_checkpoints=True)
     config = load_config(workdir / CONFIG_FILE, Config)
     _check_config(config)
-    selection = _load_selection(workdir)
+    selection = load_selection(workdir)
     rfgo = dataclasses.replace(config.train.rfgo, lambda_w=values.lambda_w)
     with load_policy(config, workdir, stage="eval") as loaded:
         before = load_params_before_rl(loaded.setup, workdir / "checkpoints")
         policy = loaded._replace(params=before)
         answers = _answer(policy, values.num_problems, layer=selection.layer)
         changes = _measure_changes(policy, answers, num_samples=values.num_samples)
-    found = _compare(
-        answers,
-        changes,
+    weights = TokenWeights.draw(
         io.load(workdir / "sae"),
         selection,
         rfgo,
-        num_controls=values.num_controls,
+        answers.residual,
+        answers.rollouts,
+        num_draws=values.num_controls,
     )
+    found = compare_weights(*weights.weigh(answers.residual, answers.rollouts), changes)
     asked = {name: values[name].value for name in (*_COUNTS, "lambda_w")}
     write_json(workdir / CREDIT_FILE, {"asked": asked, **found.to_json()})
     print(format_credit(found, len(changes)))
@@ -111,30 +109,12 @@ def _define_flags() -> flags.FlagValues:
 
 def _check_config(config: Config) -> None:
     """Raises UsageError where prefixes cannot be sampled on, or weights are others."""
-    if config.environment.enabled:
-        raise UsageError("completions of one turn have prefixes; these are episodes")
+    check_weights_exist(config)
     if config.train.sampling.min_new_tokens:
         raise UsageError(
             "train.sampling.min_new_tokens would count anew from every prefix; a run "
             "with 0 is needed"
         )
-    if (score := config.train.rfgo.token_score) != "temporal_diff":
-        raise UsageError(f"train.rfgo.token_score={score}; temporal_diff is measured")
-
-
-def _load_selection(workdir: Path) -> FeatureSelection:
-    """Returns the reasoning features of a run. Raises UsageError where it has none."""
-    file = workdir / "sae/selection.json"
-    if not file.is_file():
-        raise UsageError(
-            f"{workdir} has no {file.relative_to(workdir)}: give a run whose stage "
-            "probe has ended, with probe.name=sae"
-        )
-    selection = FeatureSelection.load(file)
-    if selection.refusal or selection.control != "none":
-        why = selection.refusal or f"probe.features.control={selection.control}"
-        raise UsageError(f"{workdir} has no reasoning features: {why}")
-    return selection
 
 
 def _answer(policy: LoadedPolicy, num_problems: int, *, layer: int) -> _Answers:
@@ -172,43 +152,6 @@ def _measure_changes(
         batch_size=config.eval.batch_size,
     )
     return [squared_changes(each) for each in values]
-
-
-def _compare(
-    answers: _Answers,
-    changes: Sequence[Float[np.ndarray, " T"]],
-    tsae: TSAE,
-    selection: FeatureSelection,
-    config: RFGOConfig,
-    *,
-    num_controls: int,
-) -> CreditComparison:
-    """Returns the weights of the features, of random latents, and of surprise."""
-    B, T = answers.residual.shape[:2]
-    lengths = np.array(answers.rollouts.lengths[:B])
-    read = answers.residual[np.arange(T)[None] < lengths[:, None] - 1]
-    rate = measure_firing(tsae, read.astype(np.float32)).rate
-
-    def weigh(latents: Sequence[int]) -> Float[np.ndarray, "B T"]:
-        chosen = dataclasses.replace(selection, latents=tuple(latents))
-        residual = jnp.asarray(answers.residual, jnp.float32)
-        f = np.asarray(make_reader(tsae, chosen).features(residual))
-        return weigh_by_movement(f, selection.weights, lengths, config)
-
-    logprobs = np.asarray(answers.rollouts.logprobs[:B])
-    return compare_weights(
-        {
-            "reasoning features": weigh(selection.latents),
-            "surprise, -log p": weigh_by_surprise(logprobs, lengths, config),
-        },
-        [
-            weigh(latents)
-            for latents in rate_matched_latents(
-                rate, selection.latents, num_draws=num_controls, seed=0
-            )
-        ],
-        changes,
-    )
 
 
 def format_credit(found: CreditComparison, num_problems: int) -> str:

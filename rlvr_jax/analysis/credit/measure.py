@@ -11,13 +11,10 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from job_jax.resampling import resample_counts
-from rlvr_jax.config import RFGOConfig
-from rlvr_jax.learn.rfgo import feature_movement, rfgo_token_weights
 from rlvr_jax.metrics.bootstrap import RatioStatistic, ratio_difference
 
 _RESAMPLES = 10_000
@@ -50,62 +47,6 @@ class CreditComparison:
     def to_json(self) -> dict[str, Any]:
         """Returns the fields as JSON."""
         return dataclasses.asdict(self)
-
-
-def weigh_by_movement(
-    f: Float[np.ndarray, "B T R"],
-    sizes: Sequence[float],
-    lengths: np.ndarray,
-    config: RFGOConfig,
-) -> Float[np.ndarray, "B T"]:
-    """Returns RFGO's weights of tokens by how far features move, `sizes` being |s_k|.
-
-    Each feature is measured in its root mean square over these very tokens.
-    """
-    mask_BT, has_activation_BT = _masks(lengths, f.shape[1])
-    f = np.where(has_activation_BT[:, :, None], f, 0.0)
-    mean_square_R = (f**2).sum(axis=(0, 1)) / max(1, has_activation_BT.sum())
-    scale_R = np.sqrt(np.where(mean_square_R > 0, mean_square_R, 1.0))
-    score_BT, scored_BT = feature_movement(
-        jnp.asarray(f),
-        jnp.asarray(np.abs(sizes) / scale_R),
-        jnp.asarray(has_activation_BT),
-    )
-    return _weigh(score_BT, mask_BT, scored_BT, config)
-
-
-def weigh_by_surprise(
-    logprobs: Float[np.ndarray, "B T"], lengths: np.ndarray, config: RFGOConfig
-) -> Float[np.ndarray, "B T"]:
-    """Returns weights of tokens by -log p, made as RFGO makes them of scores.
-
-    Of the tokens alone whose features can move, so that both have a say on the same.
-    """
-    mask_BT, has_activation_BT = _masks(lengths, logprobs.shape[1])
-    has_activation_BT[:, 0] = False
-    return _weigh(-logprobs, mask_BT, has_activation_BT, config)
-
-
-def _weigh(
-    score: Any, mask: Any, scored: Any, config: RFGOConfig
-) -> Float[np.ndarray, "B T"]:
-    weights = rfgo_token_weights(
-        score,
-        mask,
-        lambda_w=config.lambda_w,
-        low=config.weight_low,
-        high=config.weight_high,
-        score_mask=scored,
-    )
-    return np.asarray(weights, np.float64)
-
-
-def _masks(
-    lengths: np.ndarray, width: int
-) -> tuple[Bool[np.ndarray, "B T"], Bool[np.ndarray, "B T"]]:
-    """Returns which tokens are a completion's, and which have an activation."""
-    index_T = np.arange(width)[None]
-    return index_T < lengths[:, None], index_T < lengths[:, None] - 1
 
 
 def compare_weights(

@@ -4,11 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rlvr_jax.analysis.credit.measure import (
-    compare_weights,
-    weigh_by_movement,
-    weigh_by_surprise,
-)
+from rlvr_jax.analysis.credit.measure import compare_weights
+from rlvr_jax.analysis.credit.weights import weigh_by_movement, weigh_by_surprise
 from rlvr_jax.config import RFGOConfig
 from rlvr_jax.learn.rfgo import rfgo_token_weights
 

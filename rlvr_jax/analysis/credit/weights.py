@@ -1,0 +1,155 @@
+"""Token weights of a fixed policy's completions: RFGO's, and what stands beside them.
+
+By the movement of reasoning features, of random latents that fire as often, and by the
+tokens' surprise: each made of its scores as RFGO makes weights.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float
+
+from job_jax.command import UsageError
+from rlvr_jax.config import Config, RFGOConfig
+from rlvr_jax.learn.rfgo import feature_movement, rfgo_token_weights
+from rlvr_jax.probe.sae_probe import make_reader
+from rlvr_jax.probe.selection import FeatureSelection
+from rlvr_jax.types import Rollouts
+from sae_jax.edits import measure_firing, rate_matched_latents
+from sae_jax.sae import TSAE
+
+FEATURES, SURPRISE = "reasoning features", "surprise, -log p"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TokenWeights:
+    """A run's reasoning features, and draws of random latents to set beside them."""
+
+    tsae: TSAE
+    selection: FeatureSelection
+    config: RFGOConfig
+    draws: Sequence[Sequence[int]]
+
+    @classmethod
+    def draw(
+        cls,
+        tsae: TSAE,
+        selection: FeatureSelection,
+        config: RFGOConfig,
+        residual: Float[np.ndarray, "B T D"],
+        rollouts: Rollouts,
+        *,
+        num_draws: int,
+    ) -> Self:
+        """Returns the features with sets of latents that fire as often on these."""
+        B, T = residual.shape[:2]
+        _, has_activation_BT = _masks(np.array(rollouts.lengths[:B]), T)
+        read = residual[has_activation_BT].astype(np.float32)
+        rate = measure_firing(tsae, read).rate
+        draws = rate_matched_latents(
+            rate, selection.latents, num_draws=num_draws, seed=0
+        )
+        return cls(tsae=tsae, selection=selection, config=config, draws=draws)
+
+    def weigh(
+        self, residual: Float[np.ndarray, "B T D"], rollouts: Rollouts
+    ) -> tuple[dict[str, Float[np.ndarray, "B T"]], list[Float[np.ndarray, "B T"]]]:
+        """Returns the weights by features and by surprise, and those of each draw."""
+        B = len(residual)
+        lengths = np.array(rollouts.lengths[:B])
+
+        def weigh_by(latents: Sequence[int]) -> Float[np.ndarray, "B T"]:
+            chosen = dataclasses.replace(self.selection, latents=tuple(latents))
+            wide = jnp.asarray(residual, jnp.float32)
+            f = np.asarray(make_reader(self.tsae, chosen).features(wide))
+            return weigh_by_movement(f, self.selection.weights, lengths, self.config)
+
+        logprobs = np.asarray(rollouts.logprobs[:B])
+        kinds = {
+            FEATURES: weigh_by(self.selection.latents),
+            SURPRISE: weigh_by_surprise(logprobs, lengths, self.config),
+        }
+        return kinds, [weigh_by(latents) for latents in self.draws]
+
+
+def load_selection(workdir: Path) -> FeatureSelection:
+    """Returns the reasoning features of a run. Raises UsageError where it has none."""
+    file = workdir / "sae/selection.json"
+    if not file.is_file():
+        raise UsageError(
+            f"{workdir} has no {file.relative_to(workdir)}: give a run whose stage "
+            "probe has ended, with probe.name=sae"
+        )
+    selection = FeatureSelection.load(file)
+    if selection.refusal or selection.control != "none":
+        why = selection.refusal or f"probe.features.control={selection.control}"
+        raise UsageError(f"{workdir} has no reasoning features: {why}")
+    return selection
+
+
+def check_weights_exist(config: Config) -> None:
+    """Raises UsageError where completions are episodes, or weights are others."""
+    if config.environment.enabled:
+        raise UsageError("completions of one turn are weighed; these are episodes")
+    if (score := config.train.rfgo.token_score) != "temporal_diff":
+        raise UsageError(f"train.rfgo.token_score={score}; temporal_diff is measured")
+
+
+def weigh_by_movement(
+    f: Float[np.ndarray, "B T R"],
+    sizes: Sequence[float],
+    lengths: np.ndarray,
+    config: RFGOConfig,
+) -> Float[np.ndarray, "B T"]:
+    """Returns RFGO's weights of tokens by how far features move, `sizes` being |s_k|.
+
+    Each feature is measured in its root mean square over these very tokens.
+    """
+    mask_BT, has_activation_BT = _masks(lengths, f.shape[1])
+    f = np.where(has_activation_BT[:, :, None], f, 0.0)
+    mean_square_R = (f**2).sum(axis=(0, 1)) / max(1, has_activation_BT.sum())
+    scale_R = np.sqrt(np.where(mean_square_R > 0, mean_square_R, 1.0))
+    score_BT, scored_BT = feature_movement(
+        jnp.asarray(f),
+        jnp.asarray(np.abs(sizes) / scale_R),
+        jnp.asarray(has_activation_BT),
+    )
+    return _weigh(score_BT, mask_BT, scored_BT, config)
+
+
+def weigh_by_surprise(
+    logprobs: Float[np.ndarray, "B T"], lengths: np.ndarray, config: RFGOConfig
+) -> Float[np.ndarray, "B T"]:
+    """Returns weights of tokens by -log p, made as RFGO makes them of scores.
+
+    Of the tokens alone whose features can move, so that both have a say on the same.
+    """
+    mask_BT, has_activation_BT = _masks(lengths, logprobs.shape[1])
+    has_activation_BT[:, 0] = False
+    return _weigh(-logprobs, mask_BT, has_activation_BT, config)
+
+
+def _weigh(
+    score: Any, mask: Any, scored: Any, config: RFGOConfig
+) -> Float[np.ndarray, "B T"]:
+    weights = rfgo_token_weights(
+        score,
+        mask,
+        lambda_w=config.lambda_w,
+        low=config.weight_low,
+        high=config.weight_high,
+        score_mask=scored,
+    )
+    return np.asarray(weights, np.float64)
+
+
+def _masks(
+    lengths: np.ndarray, width: int
+) -> tuple[Bool[np.ndarray, "B T"], Bool[np.ndarray, "B T"]]:
+    """Returns which tokens are a completion's, and which have an activation."""
+    index_T = np.arange(width)[None]
+    return index_T < lengths[:, None], index_T < lengths[:, None] - 1

@@ -1,0 +1,1 @@
+"""Whether token weights turn a batch's gradient towards that of many batches."""

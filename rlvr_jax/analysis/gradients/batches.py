@@ -1,0 +1,114 @@
+"""The batches that RL would learn from first, and their policy gradients."""
+
+import dataclasses
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from job_jax.checkpoint import StageCheckpoints
+from rlvr_jax.data import Pool
+from rlvr_jax.data.difficulty import Difficulty, from_json
+from rlvr_jax.learn.batches import batch_from_rollouts, with_loss_weights
+from rlvr_jax.learn.micro_batches import MicroBatchCut, split_micro_batches
+from rlvr_jax.learn.objectives import policy_objective
+from rlvr_jax.learn.update import TrainState, Updater
+from rlvr_jax.models.distribution import SamplingParams
+from rlvr_jax.rollouts.collect import RolloutBatch, collect_rollouts
+from rlvr_jax.run.load import LoadedPolicy
+from rlvr_jax.run.throughput import StepTimer
+from rlvr_jax.tokenizer.classes import token_classes
+from rlvr_jax.types import Batch
+
+
+def read_difficulty(workdir: Path, pool: Pool) -> Difficulty:
+    """Returns the estimates that RL begins with: of stage `difficulty`, if it ran."""
+    folder = workdir / "checkpoints/difficulty"
+    if not folder.is_dir():
+        return pool.initial()
+    with StageCheckpoints(folder) as checkpoints:
+        saved = checkpoints.restore_host_state(checkpoints.latest_step or 0)
+    return from_json(saved["difficulty"])
+
+
+def sample_batches(
+    policy: LoadedPolicy, workdir: Path, count: int
+) -> Iterator[RolloutBatch]:
+    """Yields batches that the policy answers, as training asks and rewards them.
+
+    The policy and what is known of difficulty stay as they are.
+    """
+    setup = policy.setup
+    pool = Pool(setup.sources["train"], setup.config)
+    known = read_difficulty(workdir, pool)
+    zero = jnp.int32(0)
+    state = TrainState(
+        params=policy.params, opt_state=None, step=zero, consecutive_nonfinite=zero
+    )
+    key = functools.partial(jax.random.fold_in, setup.stream_key("train"))
+    for step in range(1, count + 1):
+        sampled = collect_rollouts(
+            setup, state, pool, known, step=step, batch_key=key, timer=StepTimer()
+        )
+        served = known.num_batches + sampled.num_batches
+        known = dataclasses.replace(known, num_batches=served)
+        yield sampled
+
+
+class PolicyGradients:
+    """Gradients of a policy on what it sampled itself, by the program that RL uses.
+
+    Of the rewards alone: the objective's terms of KL and entropy are left out.
+    """
+
+    def __init__(self, policy: LoadedPolicy):
+        setup, train = policy.setup, policy.setup.config.train
+        self._policy, self._train = policy, train
+        loss = dataclasses.replace(train.loss, kl_coef=0.0, entropy_coef=0.0)
+        self._updater = Updater(
+            setup.graphdef,
+            policy_objective(loss, token_classes(setup.tokenizer)),
+            optimizer=train.optimizer,
+            total_steps=1,
+            logits_chunk_size=train.logits_chunk_size,
+        )
+        self._sampling = setup.replicate(SamplingParams.from_config(train.sampling))
+        self._cut = MicroBatchCut.from_config(setup.config)
+
+    def make_batch(self, sampled: RolloutBatch) -> Batch:
+        """Returns what an optimizer step would learn from, as one minibatch."""
+        batch = batch_from_rollouts(sampled.groups.rollouts, sampled.advantages)
+        whole = with_loss_weights(
+            batch,
+            aggregation=self._train.loss.aggregation,
+            max_length=self._train.sampling.max_new_tokens,
+            exclude_zero_variance=self._train.loss.exclude_zero_variance,
+        )
+        own = np.ones(len(whole.lengths), np.bool_)
+        return dataclasses.replace(whole, on_policy=own)
+
+    def gradient(self, batch: Batch, weights_BT: np.ndarray) -> Any:
+        """Returns the gradient of the parameters, float32, its tokens weighed so."""
+        weighed = dataclasses.replace(
+            batch, token_weights=weights_BT.astype(np.float32)
+        )
+        parts = (
+            self._updater.gradient(
+                self._policy.params,
+                self._policy.setup.shard_batch(part),
+                self._sampling,
+                None,
+            )[0]
+            for part in split_micro_batches(weighed, self._cut)
+        )
+        return functools.reduce(add, parts)
+
+
+@jax.jit
+def add(gradient: Any, other: Any) -> Any:
+    """Returns the sum of two gradients."""
+    return jax.tree.map(jnp.add, gradient, other)

@@ -1,0 +1,215 @@
+"""The subcommand `gradients`: whether token weights give a better gradient."""
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from absl import flags
+
+from job_jax.checkpoint import CheckpointReadError
+from job_jax.command import UsageError, load_config, parse_flags, run_command
+from job_jax.files import write_json
+from job_jax.metrics import Progress
+from job_jax.resampling import Interval
+from rlvr_jax.analysis.credit.weights import (
+    FEATURES,
+    TokenWeights,
+    check_weights_exist,
+    load_selection,
+)
+from rlvr_jax.analysis.gradients.batches import PolicyGradients, add, sample_batches
+from rlvr_jax.analysis.gradients.measure import (
+    EVEN,
+    DirectionComparison,
+    compare_directions,
+    measure_cosines,
+    shuffle_weights,
+)
+from rlvr_jax.analysis.tables import Table, align_table
+from rlvr_jax.analysis.workdir import CONFIG_FILE
+from rlvr_jax.config import Config, RFGOConfig
+from rlvr_jax.probe.edited_policy import clean_residuals
+from rlvr_jax.rollouts.collect import RolloutBatch
+from rlvr_jax.run.fetch import local_run
+from rlvr_jax.run.load import LoadedPolicy, load_params_before_rl, load_policy
+from sae_jax import io
+
+GRADIENTS_FILE = "gradients.json"
+
+_USAGE = """\
+usage: python -m rlvr_jax.analysis gradients WORKDIR [--num_batches=32]
+           [--num_reference=64] [--num_controls=10] [--lambda_w=0.5]
+
+Asks whether RFGO's token weights point the gradient of a batch closer to that of many
+batches. The policy before RL answers batches as training asks them. Prints the cosine
+of a batch's gradient with that of --num_reference other batches together: with the
+weights, without, and with those of random latents, of the tokens' surprise and in a
+random order. Writes WORKDIR/gradients.json. docs/rfgo.md says how to read it.
+"""
+_SHUFFLED = f"{FEATURES}, in a random order"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Returns 0; 1 where a file is broken; 2 where there is no probed run."""
+    return run_command(
+        lambda: _run_command(argv), (CheckpointReadError, OSError, ValueError)
+    )
+
+
+_COUNTS = {
+    "num_batches": (32, 2, "batches whose tokens are weighed"),
+    "num_reference": (64, 1, "other batches, whose gradient is theirs together"),
+    "num_controls": (10, 1, "draws of random latents that fire as often"),
+}
+
+
+def _run_command(argv: Sequence[str]) -> None:
+    values = flags.FlagValues()
+    for name, (default, least, text) in _COUNTS.items():
+        flags.DEFINE_integer(name, default, text, least, flag_values=values)
+    flags.DEFINE_float(
+        "lambda_w", 0.5, "as train.rfgo.lambda_w", 0.0, flag_values=values
+    )
+    (named,) = parse_flags(argv, values, usage=_USAGE, arguments=["WORKDIR"])
+    workdir = local_run(named, with_checkpoints=True)
+    config = load_config(workdir / CONFIG_FILE, Config)
+    check_weights_exist(config)
+    if config.train.loss.has_external_traces:
+        raise UsageError("traces that the policy did not write have no token weights")
+    load_selection(workdir)
+    asked = {name: values[name].value for name in (*_COUNTS, "lambda_w")}
+    with load_policy(config, workdir, stage="train") as loaded:
+        before = load_params_before_rl(loaded.setup, workdir / "checkpoints")
+        found = _compare(
+            loaded._replace(params=before),
+            workdir,
+            dataclasses.replace(config.train.rfgo, lambda_w=values.lambda_w),
+            num_batches=values.num_batches,
+            num_reference=values.num_reference,
+            num_controls=values.num_controls,
+        )
+    write_json(workdir / GRADIENTS_FILE, {"asked": asked, **found.to_json()})
+    print(format_directions(found, num_reference=values.num_reference))
+    print(workdir / GRADIENTS_FILE)
+
+
+class _Measured(NamedTuple):
+    """The cosines of one batch: by kind, and of each draw of random latents."""
+
+    kinds: dict[str, float]
+    draws: list[float]
+
+
+def _compare(
+    policy: LoadedPolicy,
+    workdir: Path,
+    rfgo: RFGOConfig,
+    *,
+    num_batches: int,
+    num_reference: int,
+    num_controls: int,
+) -> DirectionComparison:
+    """Returns the cosines of batches with the gradient of the first ones together."""
+    gradients = PolicyGradients(policy)
+    batches = sample_batches(policy, workdir, num_reference + num_batches)
+    progress = Progress("batches", num_reference + num_batches, every=1)
+    first, reference = next(batches), None
+    others = itertools.islice(batches, num_reference - 1)
+    for done, sampled in enumerate(itertools.chain([first], others), 1):
+        batch = gradients.make_batch(sampled)
+        own = gradients.gradient(batch, np.ones(batch.tokens.shape))
+        reference = own if reference is None else add(reference, own)
+        progress.update(done, {})
+    weights = _draw_weights(policy, workdir, rfgo, first, num_draws=num_controls)
+    measured = []
+    for done, sampled in enumerate(batches, num_reference + 1):
+        if sampled.advantages.any():
+            rollouts = sampled.groups.rollouts
+            residual = clean_residuals(policy, rollouts, layer=weights.selection.layer)
+            kinds, draws = weights.weigh(residual, rollouts)
+            measured.append(_measure(gradients, sampled, reference, kinds, draws))
+        progress.update(done, {})
+    progress.close()
+    labels = measured[0].kinds if measured else [EVEN]
+    return compare_directions(
+        {label: [each.kinds[label] for each in measured] for label in labels},
+        np.array([each.draws for each in measured]).T,
+    )
+
+
+def _draw_weights(
+    policy: LoadedPolicy,
+    workdir: Path,
+    rfgo: RFGOConfig,
+    sampled: RolloutBatch,
+    *,
+    num_draws: int,
+) -> TokenWeights:
+    """Returns the run's features with latents that fire as often on this batch."""
+    selection, rollouts = load_selection(workdir), sampled.groups.rollouts
+    residual = clean_residuals(policy, rollouts, layer=selection.layer)
+    return TokenWeights.draw(
+        io.load(workdir / "sae"),
+        selection,
+        rfgo,
+        residual,
+        rollouts,
+        num_draws=num_draws,
+    )
+
+
+def _measure(
+    gradients: PolicyGradients,
+    sampled: RolloutBatch,
+    reference: Any,
+    kinds: dict[str, np.ndarray],
+    draws: list[np.ndarray],
+) -> _Measured:
+    """Returns one batch's cosines under all weights."""
+    batch = gradients.make_batch(sampled)
+    kinds = {
+        EVEN: np.ones(batch.tokens.shape),
+        **kinds,
+        _SHUFFLED: shuffle_weights(kinds[FEATURES], batch.lengths, seed=0),
+    }
+    gradient = functools.partial(gradients.gradient, batch)
+    of_kinds = measure_cosines(gradient, reference, [*kinds.values()])
+    return _Measured(
+        kinds=dict(zip(kinds, of_kinds, strict=True)),
+        draws=measure_cosines(gradient, reference, draws),
+    )
+
+
+def format_directions(found: DirectionComparison, *, num_reference: int) -> str:
+    """Returns the table, and how to read it in two sentences."""
+    rows = [
+        (
+            label,
+            _format(kind.cosine),
+            "" if label == EVEN else _format(kind.less_even, sign="+"),
+            _format(kind.less_draws, sign="+"),
+            f"{kind.num_as_high} of {len(found.of_draws)}",
+        )
+        for label, kind in found.kinds.items()
+    ]
+    rows.append(("random latents", _format(found.draws), "", "", ""))
+    head = (*("weights by", "cosine", "less weights of 1"), "less random", "as high")
+    low, high = min(found.of_draws), max(found.of_draws)
+    return "\n".join(
+        [
+            align_table(Table(head=head, rows=rows)),
+            "",
+            f"The cosine of a batch's gradient with that of {num_reference} other "
+            f"batches. Draws of random latents: {low:.4f} to {high:.4f}. Intervals are "
+            f"over {found.num_batches} batches.",
+        ]
+    )
+
+
+def _format(interval: Interval, sign: str = "") -> str:
+    mean, low, high = (f"{value:{sign}.4f}" for value in interval)
+    return f"{mean} [{low}, {high}]"

@@ -1,0 +1,126 @@
+"""How far a batch's gradient points to that of many batches, by its token weights.
+
+    cosine = <g, G> / (|g| |G|)
+
+g is the policy gradient of one batch, its tokens weighed; G that of many other batches
+together, all weights 1. A weighting that gives credit where it is due has the larger
+cosine: what it takes away is noise. Beside it stand weights of 1, random latents, and
+the same weights in a random order. The measure is ours.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Float
+
+from job_jax.resampling import Interval
+from rlvr_jax.metrics.bootstrap import t_interval
+
+EVEN = "none: weights of 1"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Direction:
+    """What one kind of token weight does to the gradient of N batches.
+
+    Intervals are Student's t over batches. `less_even` is the cosine less that of
+    weights of 1, `less_draws` less that of the controls' draws on average;
+    `num_as_high` of the draws have a mean as high or higher.
+    """
+
+    cosine: Interval
+    less_even: Interval
+    less_draws: Interval
+    num_as_high: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the fields as JSON."""
+        return {
+            **{
+                name: interval.to_json()
+                for name, interval in vars(self).items()
+                if isinstance(interval, Interval)
+            },
+            "num_as_high": self.num_as_high,
+        }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DirectionComparison:
+    """Kinds of token weights by label, EVEN among them, and each draw's mean cosine."""
+
+    kinds: dict[str, Direction]
+    draws: Interval
+    of_draws: list[float]
+    num_batches: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the fields as JSON."""
+        return {
+            "kinds": {name: kind.to_json() for name, kind in self.kinds.items()},
+            "draws": self.draws.to_json(),
+            "of_draws": self.of_draws,
+            "num_batches": self.num_batches,
+        }
+
+
+def compare_directions(
+    cosines: Mapping[str, Sequence[float]], draws: Float[np.ndarray, "K N"]
+) -> DirectionComparison:
+    """Returns each kind beside weights of 1 and beside the draws, paired by batch.
+
+    `cosines` are those of N batches by kind, EVEN one of them. Raises ValueError where
+    there are fewer than two.
+    """
+    even_N, average_N = np.array(cosines[EVEN]), np.mean(draws, axis=0)
+    if len(even_N) < 2:
+        raise ValueError(
+            f"{len(even_N)} of the batches have a gradient; two are needed: ask more, "
+            "or problems that are sometimes answered right"
+        )
+    of_draws = np.mean(draws, axis=1)
+    kinds = {name: np.array(each) for name, each in cosines.items()}
+    return DirectionComparison(
+        kinds={
+            name: Direction(
+                cosine=t_interval(cosine_N),
+                less_even=t_interval(cosine_N - even_N),
+                less_draws=t_interval(cosine_N - average_N),
+                num_as_high=int((of_draws >= cosine_N.mean()).sum()),
+            )
+            for name, cosine_N in kinds.items()
+        },
+        draws=t_interval(average_N),
+        of_draws=of_draws.tolist(),
+        num_batches=len(even_N),
+    )
+
+
+def measure_cosines(
+    gradient: Callable[[Float[np.ndarray, "B T"]], Any],
+    reference: Any,
+    weights: Sequence[Float[np.ndarray, "B T"]],
+) -> list[float]:
+    """Returns the cosine with `reference` of a batch's gradient under each weights."""
+    return [float(_cosine(gradient(weight_BT), reference)) for weight_BT in weights]
+
+
+@jax.jit
+def _cosine(gradient: Any, reference: Any) -> jax.Array:
+    norms = optax.tree.norm(gradient) * optax.tree.norm(reference)
+    return optax.tree.vdot(gradient, reference) / jnp.maximum(norms, 1e-30)
+
+
+def shuffle_weights(
+    weights: Float[np.ndarray, "B T"], lengths: np.ndarray, *, seed: int
+) -> Float[np.ndarray, "B T"]:
+    """Returns each row's weights in a random order of its tokens."""
+    rng, shuffled = np.random.default_rng(seed), weights.copy()
+    for row, length in zip(shuffled, lengths, strict=True):
+        row[:length] = rng.permutation(row[:length])
+    return shuffled
