@@ -1224,6 +1224,16 @@ MUTANTS = [
         ),
     ),
     *_of(
+        "rlvr_jax/fork.py",
+        ("tests/integration/test_fork.py",),
+        forgets_what_a_state_is_made_of=("or change.startswith(_OF_THE_STATE)", ""),
+        keeps_a_later_step=("< step + counts_done", "<= step + counts_done"),
+        is_evaluated_already=(
+            'for name in ("before",)',
+            'for name in ("before", "after")',
+        ),
+    ),
+    *_of(
         "rlvr_jax/analysis/gradients/measure.py",
         ("tests/analysis/gradients/test_measure.py",),
         controls_are_weights_of_1=("cosine_N - average_N", "cosine_N - even_N"),

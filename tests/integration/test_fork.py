@@ -1,0 +1,101 @@
+"""Forks: the parent's bits where nothing changes, and from the step on where it does."""
+
+import json
+
+import pytest
+from command import completions, files, metrics, outcome, summary
+
+from rlvr_jax import fork
+
+
+def steps(workdir):
+    """Returns the metrics of the steps of RL."""
+    return [line for line in metrics(workdir) if line["stage"] == "train"]
+
+
+def go_on(command, workdir):
+    ended = command.run(f"--config={workdir}/config.json", f"--workdir={workdir}")
+    assert ended.code == 0, ended.err
+    return ended
+
+
+def test_a_fork_that_changes_nothing_ends_with_its_parents_bits(
+    command, whole, tmp_path, capsys
+):
+    before, workdir = files(whole), tmp_path / "fork"
+    assert fork.main([f"--run={whole}@2", f"--workdir={workdir}"]) == 0
+    assert f"{workdir} is {whole} after step 2; no change" in capsys.readouterr().out
+    assert [line["step"] for line in steps(workdir)] == [0, 1]
+    assert not (workdir / "rollouts/train_000002.jsonl.gz").exists()
+    assert "after" not in summary(workdir)["eval"]
+    ended = go_on(command, workdir)
+    assert "train  3/4" in ended.err
+    assert "train  2/4" not in ended.err
+    assert "sft" not in ended.err
+    assert outcome(workdir) == outcome(whole)
+    assert files(whole) == before
+
+
+def test_what_a_fork_changes_begins_at_its_step(command, whole, tmp_path):
+    workdir, rate = tmp_path / "fork", "--config.train.optimizer.learning_rate=0.01"
+    assert fork.main([f"--run={whole}@2", f"--workdir={workdir}", rate]) == 0
+    go_on(command, workdir)
+    theirs, ours = steps(whole), steps(workdir)
+    assert ours[:2] == theirs[:2]
+    assert all(a != b for a, b in zip(ours[2:], theirs[2:], strict=True))
+    # Step 2 is asked of the weights that both have, step 3 of other ones.
+    for step, is_shared in ((2, True), (3, False)):
+        name = f"train_{step:06d}.jsonl.gz"
+        ours, theirs = completions(workdir, name), completions(whole, name)
+        assert [row["id"] for row in ours] == [row["id"] for row in theirs]
+        assert (ours == theirs) is is_shared
+    assert summary(workdir)["params_sha256"] != summary(whole)["params_sha256"]
+    assert summary(workdir)["eval"]["before"] == summary(whole)["eval"]["before"]
+    origin = json.loads((workdir / "config.json").read_text())["forked_from"]
+    assert (origin["workdir"], origin["step"]) == (str(whole.resolve()), 2)
+    (change,) = origin["changes"]
+    assert change.startswith("train.optimizer.learning_rate: ")
+    compared = command.run("compare", whole, workdir, module="rlvr_jax.analysis")
+    assert compared.code == 0, compared.err
+
+
+def test_a_change_for_one_step_is_two_forks(command, whole, tmp_path):
+    once, back = tmp_path / "once", tmp_path / "back"
+    for_one = ("--config.train.steps=3", "--config.train.optimizer.learning_rate=0.01")
+    assert fork.main([f"--run={whole}@2", f"--workdir={once}", *for_one]) == 0
+    go_on(command, once)
+    saved = json.loads((whole / "config.json").read_text())["config"]["train"]
+    rate = saved["optimizer"]["learning_rate"]
+    as_before = (
+        "--config.train.steps=4",
+        f"--config.train.optimizer.learning_rate={rate}",
+    )
+    assert fork.main([f"--run={once}@3", f"--workdir={back}", *as_before]) == 0
+    go_on(command, back)
+    assert steps(back)[:3] == steps(once)
+    records = [json.loads((w / "config.json").read_text()) for w in (whole, back)]
+    assert records[0]["config"] == records[1]["config"]
+    assert summary(back)["params_sha256"] != summary(whole)["params_sha256"]
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("--run={run}@3",), "no checkpoint of RL step 3 (there are 2, 4)"),
+        (("--run={run}",), "give WORKDIR@STEP, a step of RL with a checkpoint"),
+        (("--run={tmp}@2",), "config.json; give a run's workdir"),
+        ((), "--run=RUN@STEP is missing"),
+        (("--run={run}@2", "--config=a.py"), "--config is that of --run"),
+        (("--run={run}@2", "--config.seed=7"), "seed: 0 -> 7: what was before step 2"),
+        (("--run={run}@2", "--config.train.lora.rank=4"), "train.lora.rank: 0 -> 4"),
+        (("--run={run}@2", "--config.train.steps=2"), "none is left after 2"),
+        (("--run={run}@2", "--workdir={tmp}"), "is there already; a fork needs a new"),
+        (("--run={run}@2", "--workdir=gs://b/x"), "in a directory, not a bucket"),
+        (("--run={run}@2", "--config.train.stps=3"), "train.steps"),
+    ],
+)
+def test_what_cannot_be_forked_is_refused(whole, tmp_path, capsys, args, said):
+    named = [arg.format(run=whole, tmp=tmp_path) for arg in args]
+    assert fork.main([f"--workdir={tmp_path}/fork", *named]) == 2
+    assert said in capsys.readouterr().err
+    assert not [*tmp_path.iterdir()]
