@@ -1,4 +1,4 @@
-"""Forks: the parent's bits where nothing changes, and from the step on where it does."""
+"""Forks: the parent's bits where nothing changes; from the step on where it does."""
 
 import json
 
