@@ -206,9 +206,13 @@ def test_a_policy_that_is_never_right_has_no_credit_to_give(command, guided, tmp
     assert not (workdir / "credit.json").exists()
 
 
-def test_gradients_are_compared_as_training_would_take_them(command, guided, tmp_path):
-    workdir = tmp_path / "run"
-    shutil.copytree(guided, workdir)
+def test_gradients_are_compared_as_training_would_take_them(command, tmp_path):
+    workdir, bands = (
+        tmp_path,
+        overrides(difficulty__num_samples=2, curriculum__name="mixture"),
+    )
+    ended = command.run(*tiny(workdir, *PROBED, *GUIDED, *bands))
+    assert ended.code == 0, ended.err
     sizes = ("--num_batches=2", "--num_reference=2", "--num_controls=2")
     even = command.run(
         *("gradients", workdir, *sizes, "--lambda_w=0.0"), module="rlvr_jax.analysis"

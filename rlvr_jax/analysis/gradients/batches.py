@@ -32,7 +32,7 @@ def read_difficulty(workdir: Path, pool: Pool) -> Difficulty:
         return pool.initial()
     with StageCheckpoints(folder) as checkpoints:
         saved = checkpoints.restore_host_state(checkpoints.latest_step or 0)
-    return from_json(saved["difficulty"])
+    return from_json(saved["host"]["difficulty"])
 
 
 def sample_batches(
