@@ -164,7 +164,12 @@ def make_fork(
         summary = json.loads((source / SUMMARY_FILE).read_text())
         write_json(made / SUMMARY_FILE, _before_rl(summary))
         record = json.loads((source / CONFIG_FILE).read_text())
-        origin = {"workdir": str(source.resolve()), "step": step, "changes": [*changes]}
+        origin = {
+            "workdir": str(source.resolve()),
+            "step": step,
+            "changes": [*changes],
+            "earlier": record.get("forked_from"),
+        }
         write_json(
             made / CONFIG_FILE,
             {**record, "config": to_json(config), "forked_from": origin},

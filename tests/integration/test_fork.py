@@ -55,6 +55,10 @@ def test_what_a_fork_changes_begins_at_its_step(command, whole, tmp_path):
     assert (origin["workdir"], origin["step"]) == (str(whole.resolve()), 2)
     (change,) = origin["changes"]
     assert change.startswith("train.optimizer.learning_rate: ")
+    report = (workdir / "report/index.html").read_text()
+    assert (
+        f"Up to step 2 it is {whole.resolve()}; changed from there on: train" in report
+    )
     compared = command.run("compare", whole, workdir, module="rlvr_jax.analysis")
     assert compared.code == 0, compared.err
 
@@ -75,6 +79,8 @@ def test_a_change_for_one_step_is_two_forks(command, whole, tmp_path):
     assert steps(back)[:3] == steps(once)
     records = [json.loads((w / "config.json").read_text()) for w in (whole, back)]
     assert records[0]["config"] == records[1]["config"]
+    origin = records[1]["forked_from"]
+    assert (origin["step"], origin["earlier"]["step"]) == (3, 2)
     assert summary(back)["params_sha256"] != summary(whole)["params_sha256"]
 
 
