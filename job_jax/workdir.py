@@ -170,9 +170,7 @@ class Workdir:
     ) -> None:
         """Writes config.json, with `more` in it, unless an earlier attempt has."""
         if is_primary() and not self.has_config:
-            write_json(
-                self.config_path, {**_provenance(config, device), **(more or {})}
-            )
+            write_json(self.config_path, {**provenance(config, device), **(more or {})})
 
     @property
     def config_path(self) -> pathlib.Path:
@@ -298,7 +296,8 @@ def _read_config(
         ) from error
 
 
-def _provenance(config: ConfigSection, device: str) -> dict[str, Any]:
+def provenance(config: ConfigSection, device: str) -> dict[str, Any]:
+    """Returns what config.json holds of every job: config, device, versions, commit."""
     return {
         "config": to_json(config),
         "seed": vars(config)["seed"],

@@ -129,6 +129,7 @@ def _run_pending(
         if pending:
             workdir.claim()
             _execute_stages(config, workdir, pending, lineage, trackers)
+        jax.devices()  # of all processes at once: one that asks alone waits for all
         if is_primary():
             _end_run(config, workdir, stage, bool(pending), trackers)
 

@@ -153,7 +153,7 @@ class Updater:
     ) -> tuple[Any, LossAux]:
         """Returns a micro-batch's gradient and sums, by the program that `step` uses.
 
-        It serves to measure how much longer an update takes with a probe.
+        For what is measured of updates: what a probe costs, where token weights point.
         """
         zeros = self._zero_grads(params, probe)
         return self._accumulate(zeros, params, self._frozen, batch, sampling, probe)

@@ -111,7 +111,7 @@ class Workdir(job_jax.workdir.Workdir):
             super()._check_config(saved, config)
             return
         done = latest_step(self.checkpoints / "train") or 0
-        if reason := _reason_against(saved, steps[1], done=done):
+        if reason := reason_against_steps(saved, steps[1], done=done):
             raise WorkdirError(
                 f"workdir {self.name} holds a run of {done} RL steps, and going on "
                 f"with train.steps={steps[1]} in place of {steps[0]} {reason}; use "
@@ -196,7 +196,7 @@ class Workdir(job_jax.workdir.Workdir):
             )
 
 
-def _reason_against(config: Config, num_steps: int, *, done: int) -> str:
+def reason_against_steps(config: Config, num_steps: int, *, done: int) -> str:
     """Returns why a run of this config that did `done` RL steps cannot do `num_steps`.
 
     "" if it ends as a run would that had asked for so many from the start.

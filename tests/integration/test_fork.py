@@ -2,8 +2,18 @@
 
 import json
 
+import numpy as np
 import pytest
-from command import completions, files, metrics, outcome, summary
+from command import (
+    completions,
+    files,
+    metrics,
+    outcome,
+    overrides,
+    summary,
+    tiny,
+)
+from test_probe_runs import GUIDED, PROBED
 
 from rlvr_jax import fork
 
@@ -34,6 +44,39 @@ def test_a_fork_that_changes_nothing_ends_with_its_parents_bits(
     assert "sft" not in ended.err
     assert outcome(workdir) == outcome(whole)
     assert files(whole) == before
+
+
+def test_what_came_of_the_parents_rl_stays_behind(command, tmp_path):
+    """Of a probed run with difficulties and things beside it: the same bits again."""
+    probed, workdir = tmp_path / "run", tmp_path / "fork"
+    bands = overrides(difficulty__num_samples=2, difficulty__pool_size=16)
+    ended = command.run(*tiny(probed, *PROBED, *GUIDED, *bands))
+    assert ended.code == 0, ended.err
+    for name in ("crosscoder/crosscoder.json", "notes.txt", "probe/x.partial"):
+        (probed / name).parent.mkdir(exist_ok=True)
+        (probed / name).write_text("{}")
+    assert fork.main([f"--run={probed}@2", f"--workdir={workdir}"]) == 0
+    assert not {"crosscoder", "notes.txt"} & {p.name for p in workdir.iterdir()}
+    assert not (workdir / "probe/x.partial").exists()
+    assert "posterior_by_initial" in summary(probed)["difficulty"]
+    assert "posterior_by_initial" not in summary(workdir)["difficulty"]
+    assert summary(workdir)["eval"].keys() == {"before"}
+    later = {"step_000004.npz", "noise_000004.npz"}
+    assert later <= {p.name for p in (probed / "features").iterdir()}
+    assert not later & {p.name for p in (workdir / "features").iterdir()}
+    go_on(command, workdir)
+    assert outcome(workdir) == outcome(probed)
+    for name in ("features/sae_fidelity.jsonl", "difficulty.jsonl"):
+        assert (workdir / name).read_bytes() == (probed / name).read_bytes()
+    for file in (probed / "features").glob("*.npz"):
+        with np.load(file) as theirs, np.load(workdir / "features" / file.name) as ours:
+            assert theirs.files == ours.files
+            assert all((theirs[n] == ours[n]).all() for n in theirs.files)
+
+
+def test_memorization_is_of_what_rl_asked_and_is_measured_anew():
+    before = {"pass@k": {"1": 0.5}, "memorization": {"seen": 1.0}}
+    assert "eval" not in fork._before_rl({"eval": {"before": before, "after": {}}})
 
 
 def test_what_a_fork_changes_begins_at_its_step(command, whole, tmp_path):
@@ -94,6 +137,8 @@ def test_a_change_for_one_step_is_two_forks(command, whole, tmp_path):
         (("--run={run}@2", "--config=a.py"), "--config is that of --run"),
         (("--run={run}@2", "--config.seed=7"), "seed: 0 -> 7: what was before step 2"),
         (("--run={run}@2", "--config.train.lora.rank=4"), "train.lora.rank: 0 -> 4"),
+        (("--run={run}@2", "--config.train.batch_size=16"), "nor what is sampled"),
+        (("--run={run}@2", "--config.train.sampling.top_p=0.5"), "nor what is"),
         (("--run={run}@2", "--config.train.steps=2"), "none is left after 2"),
         (("--run={run}@2", "--workdir={tmp}"), "is there already; a fork needs a new"),
         (("--run={run}@2", "--workdir=gs://b/x"), "in a directory, not a bucket"),

@@ -221,6 +221,17 @@ def test_with_a_probe_a_run_is_that_of_one_process(command, tmp_path):
     }
 
 
+def test_several_processes_write_a_report_that_is_missing(command, tmp_path):
+    """All else has ended: nothing but the report asks for devices, in one process."""
+    asked = command.run(*_asked(tmp_path, 2, *PROBED))
+    assert asked.code == 0, asked.err
+    page = tmp_path / "report/index.html"
+    page.unlink()
+    code, _, said = _launched(command, 2, *_asked(tmp_path, 1, *PROBED))
+    assert code == 0, said
+    assert page.is_file()
+
+
 @pytest.mark.parametrize(
     ("told", "complaint"),
     [

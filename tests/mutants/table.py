@@ -1224,14 +1224,16 @@ MUTANTS = [
         ),
     ),
     *_of(
+        "rlvr_jax/pipeline.py",
+        ("tests/integration/test_processes.py",),
+        devices_of_one_alone=("        jax.devices()  #", "        pass  #"),
+    ),
+    *_of(
         "rlvr_jax/fork.py",
         ("tests/integration/test_fork.py",),
-        forgets_what_a_state_is_made_of=("or change.startswith(_OF_THE_STATE)", ""),
+        forgets_what_was_decided_before=("or change.startswith(_OF_BEFORE)", ""),
         keeps_a_later_step=("< step + counts_done", "<= step + counts_done"),
-        is_evaluated_already=(
-            'for name in ("before",)',
-            'for name in ("before", "after")',
-        ),
+        memorizes_the_parents_problems=('and "memorization" not in before', ""),
     ),
     *_of(
         "rlvr_jax/analysis/gradients/measure.py",

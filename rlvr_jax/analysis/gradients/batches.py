@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from job_jax.checkpoint import StageCheckpoints
+from job_jax.files import latest_step
 from rlvr_jax.data import Pool
 from rlvr_jax.data.difficulty import Difficulty, from_json
 from rlvr_jax.learn.batches import batch_from_rollouts, with_loss_weights
@@ -21,18 +22,23 @@ from rlvr_jax.models.distribution import SamplingParams
 from rlvr_jax.rollouts.collect import RolloutBatch, collect_rollouts
 from rlvr_jax.run.load import LoadedPolicy
 from rlvr_jax.run.throughput import StepTimer
+from rlvr_jax.run.workdir import START
 from rlvr_jax.tokenizer.classes import token_classes
 from rlvr_jax.types import Batch
 
 
 def read_difficulty(workdir: Path, pool: Pool) -> Difficulty:
     """Returns the estimates that RL begins with: of stage `difficulty`, if it ran."""
-    folder = workdir / "checkpoints/difficulty"
-    if not folder.is_dir():
-        return pool.initial()
-    with StageCheckpoints(folder) as checkpoints:
-        saved = checkpoints.restore_host_state(checkpoints.latest_step or 0)
-    return from_json(saved["host"]["difficulty"])
+    known, folders = pool.initial(), workdir / "checkpoints"
+    if (step := latest_step(folders / "difficulty")) is not None:
+        with StageCheckpoints(folders / "difficulty") as checkpoints:
+            saved = checkpoints.restore_host_state(step)
+        known = from_json(saved["host"]["difficulty"])
+    if (step := latest_step(folders / START)) is not None:
+        with StageCheckpoints(folders / START) as checkpoints:
+            asked = checkpoints.restore_host_state(step)["num_batches"]
+        known = dataclasses.replace(known, num_batches=asked)
+    return known
 
 
 def sample_batches(
@@ -50,7 +56,7 @@ def sample_batches(
         params=policy.params, opt_state=None, step=zero, consecutive_nonfinite=zero
     )
     key = functools.partial(jax.random.fold_in, setup.stream_key("train"))
-    for step in range(1, count + 1):
+    for step in range(count):
         sampled = collect_rollouts(
             setup, state, pool, known, step=step, batch_key=key, timer=StepTimer()
         )
@@ -112,3 +118,8 @@ class PolicyGradients:
 def add(gradient: Any, other: Any) -> Any:
     """Returns the sum of two gradients."""
     return jax.tree.map(jnp.add, gradient, other)
+
+
+def is_nonzero(gradient: Any) -> bool:
+    """Returns whether any parameter has a gradient."""
+    return any(bool(leaf.any()) for leaf in jax.tree.leaves(gradient))

@@ -21,7 +21,12 @@ from rlvr_jax.analysis.credit.weights import (
     check_weights_exist,
     load_selection,
 )
-from rlvr_jax.analysis.gradients.batches import PolicyGradients, add, sample_batches
+from rlvr_jax.analysis.gradients.batches import (
+    PolicyGradients,
+    add,
+    is_nonzero,
+    sample_batches,
+)
 from rlvr_jax.analysis.gradients.measure import (
     EVEN,
     DirectionComparison,
@@ -80,6 +85,8 @@ def _run_command(argv: Sequence[str]) -> None:
     check_weights_exist(config)
     if config.train.loss.has_external_traces:
         raise UsageError("traces that the policy did not write have no token weights")
+    if config.train.lora.rank:
+        raise UsageError("RL moved adapters; the gradient is of all weights")
     load_selection(workdir)
     asked = {name: values[name].value for name in (*_COUNTS, "lambda_w")}
     with load_policy(config, workdir, stage="train") as loaded:
@@ -124,6 +131,11 @@ def _compare(
         own = gradients.gradient(batch, np.ones(batch.tokens.shape))
         reference = own if reference is None else add(reference, own)
         progress.update(done, {})
+    if not is_nonzero(reference):
+        raise ValueError(
+            f"the {num_reference} batches of reference have no gradient; ask more, or "
+            "problems that are sometimes answered right"
+        )
     weights = _draw_weights(policy, workdir, rfgo, first, num_draws=num_controls)
     measured = []
     for done, sampled in enumerate(batches, num_reference + 1):
@@ -131,7 +143,9 @@ def _compare(
             rollouts = sampled.groups.rollouts
             residual = clean_residuals(policy, rollouts, layer=weights.selection.layer)
             kinds, draws = weights.weigh(residual, rollouts)
-            measured.append(_measure(gradients, sampled, reference, kinds, draws))
+            measured.append(
+                _measure(gradients, sampled, reference, kinds, draws, seed=done)
+            )
         progress.update(done, {})
     progress.close()
     labels = measured[0].kinds if measured else [EVEN]
@@ -168,13 +182,15 @@ def _measure(
     reference: Any,
     kinds: dict[str, np.ndarray],
     draws: list[np.ndarray],
+    *,
+    seed: int,
 ) -> _Measured:
-    """Returns one batch's cosines under all weights."""
+    """Returns one batch's cosines under all weights, `seed` being of a random order."""
     batch = gradients.make_batch(sampled)
     kinds = {
         EVEN: np.ones(batch.tokens.shape),
         **kinds,
-        _SHUFFLED: shuffle_weights(kinds[FEATURES], batch.lengths, seed=0),
+        _SHUFFLED: shuffle_weights(kinds[FEATURES], batch.lengths, seed=seed),
     }
     gradient = functools.partial(gradients.gradient, batch)
     of_kinds = measure_cosines(gradient, reference, [*kinds.values()])

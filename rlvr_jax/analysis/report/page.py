@@ -192,11 +192,13 @@ def lead_paragraph(run: RunArtifacts) -> str:
         while lineage := lineage.earlier:
             text += f"; that from {lineage}"
         text += "."
-    if origin := run.metadata.get("forked_from"):
+    origin = run.metadata.get("forked_from")
+    while origin:
         text += (
             f" Up to step {origin['step']} it is {origin['workdir']}; changed from "
             f"there on: {'; '.join(origin['changes']) or 'nothing'}."
         )
+        origin = origin["earlier"]
     if former := run.metadata.get("former_train_steps"):
         text += f" It was asked for {' and '.join(map(str, former))} steps at first."
     if (scores := _pass_before_and_after(run)) is not None:
