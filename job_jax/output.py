@@ -16,14 +16,21 @@ class _LastingStream(io.TextIOWrapper):
 
     @classmethod
     def of(cls, stream: io.TextIOWrapper) -> Self:
-        """Returns one that writes where `stream` does, and as it does."""
-        return cls(
+        """Returns one that writes where `stream` does, as it does, and behind it."""
+        lasting = cls(
             stream.buffer,
             encoding=stream.encoding,
             errors=stream.errors,
             line_buffering=stream.line_buffering,
             write_through=stream.write_through,
         )
+        try:
+            stream.flush()
+        except OSError:
+            if lasting._is_file():
+                raise
+            lasting._drop()
+        return lasting
 
     def write(self, text: str, /) -> int:
         """Writes text, or drops it."""

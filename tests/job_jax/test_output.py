@@ -29,6 +29,36 @@ def test_a_pipe_that_nobody_reads_ends_nothing():
     assert (ended.returncode, ended.stderr) == (0, "went on\n")
 
 
+BUFFERED = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
+
+
+def test_what_was_printed_before_comes_first():
+    ended = subprocess.run(
+        [sys.executable, "-c", f"print('before'){CODE}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=BUFFERED,
+    )
+    assert ended.returncode == 0
+    assert ended.stdout == f"before\n{'x' * 100_000}\ny\n"
+
+
+def test_what_was_printed_before_ends_nothing_either():
+    reading, writing = os.pipe()
+    os.close(reading)
+    ended = subprocess.run(
+        [sys.executable, "-c", f"print('before'){CODE}"],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        env=BUFFERED,
+    )
+    os.close(writing)
+    assert (ended.returncode, ended.stderr) == (0, "went on\n")
+
+
 def test_a_file_that_cannot_hold_the_output_is_an_error(tmp_path):
     """A limit on the size of files stands for a full disk."""
     command = [sys.executable, "-c", CODE, "5000"]
