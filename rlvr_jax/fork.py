@@ -156,8 +156,8 @@ def _check_changes(
         if not change.startswith(_MAY_CHANGE) or change.startswith(_OF_BEFORE):
             raise UsageError(
                 f"{change}: what was before step {step} depends on it; a fork may "
-                "change the curriculum, dynamic_sampling, and of train neither its "
-                "state's shape nor what is sampled"
+                "change the curriculum, dynamic_sampling, and of train all but its "
+                "state's shape and what is sampled"
             )
     steps = config.train.steps
     if steps <= step:

@@ -19,7 +19,7 @@ from job_jax.checkpoint import CheckpointReadError
 from job_jax.config_io import to_json
 from job_jax.mesh import describe_devices, start_jax
 from job_jax.metrics import CompileCounter, MetricsWriter, NonFiniteMetricError
-from job_jax.processes import assert_equal_across, is_primary
+from job_jax.processes import assert_equal_across, is_primary, process_count
 from job_jax.schema import ConfigError
 from job_jax.steps import STOP_SIGNALS, StopSignal
 from rlvr_jax.analysis.report.page import is_report_stale, write_report
@@ -129,7 +129,8 @@ def _run_pending(
         if pending:
             workdir.claim()
             _execute_stages(config, workdir, pending, lineage, trackers)
-        jax.devices()  # of all processes at once: one that asks alone waits for all
+        if process_count() > 1:
+            jax.devices()  # all at once: a process that asks alone waits for the rest
         if is_primary():
             _end_run(config, workdir, stage, bool(pending), trackers)
 

@@ -1226,7 +1226,7 @@ MUTANTS = [
     *_of(
         "rlvr_jax/pipeline.py",
         ("tests/integration/test_processes.py",),
-        devices_of_one_alone=("        jax.devices()  #", "        pass  #"),
+        devices_of_one_alone=("            jax.devices()  #", "            pass  #"),
     ),
     *_of(
         "rlvr_jax/fork.py",

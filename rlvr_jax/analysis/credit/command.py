@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from absl import flags
 from jaxtyping import Float
 
 from job_jax.checkpoint import CheckpointReadError
 from job_jax.command import UsageError, load_config, parse_flags, run_command
 from job_jax.files import write_json
+from rlvr_jax.analysis.credit.flags import define_weight_flags, what_was_asked
 from rlvr_jax.analysis.credit.measure import (
     CreditComparison,
     Estimate,
@@ -63,7 +63,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run_command(argv: Sequence[str]) -> None:
-    values = _define_flags()
+    values = define_weight_flags(_COUNTS)
     (named,) = parse_flags(argv, values, usage=_USAGE, arguments=["WORKDIR"])
     workdir = local_run(named, with_checkpoints=True)
     config = load_config(workdir / CONFIG_FILE, Config)
@@ -84,7 +84,7 @@ def _run_command(argv: Sequence[str]) -> None:
         num_draws=values.num_controls,
     )
     found = compare_weights(*weights.weigh(answers.residual, answers.rollouts), changes)
-    asked = {name: values[name].value for name in (*_COUNTS, "lambda_w")}
+    asked = what_was_asked(values, _COUNTS)
     write_json(workdir / CREDIT_FILE, {"asked": asked, **found.to_json()})
     print(format_credit(found, len(changes)))
     print(workdir / CREDIT_FILE)
@@ -95,16 +95,6 @@ _COUNTS = {
     "num_samples": (16, 2, "samples from each prefix"),
     "num_controls": (20, 1, "draws of random latents that fire as often"),
 }
-
-
-def _define_flags() -> flags.FlagValues:
-    values = flags.FlagValues()
-    for name, (default, least, text) in _COUNTS.items():
-        flags.DEFINE_integer(name, default, text, least, flag_values=values)
-    flags.DEFINE_float(
-        "lambda_w", 0.5, "as train.rfgo.lambda_w", 0.0, flag_values=values
-    )
-    return values
 
 
 def _check_config(config: Config) -> None:

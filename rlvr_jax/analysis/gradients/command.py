@@ -3,18 +3,17 @@
 import dataclasses
 import functools
 import itertools
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from absl import flags
 
 from job_jax.checkpoint import CheckpointReadError
 from job_jax.command import UsageError, load_config, parse_flags, run_command
 from job_jax.files import write_json
 from job_jax.metrics import Progress
 from job_jax.resampling import Interval
+from rlvr_jax.analysis.credit.flags import define_weight_flags, what_was_asked
 from rlvr_jax.analysis.credit.weights import (
     FEATURES,
     TokenWeights,
@@ -38,10 +37,12 @@ from rlvr_jax.analysis.tables import Table, align_table
 from rlvr_jax.analysis.workdir import CONFIG_FILE
 from rlvr_jax.config import Config, RFGOConfig
 from rlvr_jax.probe.edited_policy import clean_residuals
+from rlvr_jax.probe.selection import FeatureSelection
 from rlvr_jax.rollouts.collect import RolloutBatch
 from rlvr_jax.run.fetch import local_run
 from rlvr_jax.run.load import LoadedPolicy, load_params_before_rl, load_policy
 from sae_jax import io
+from sae_jax.sae import TSAE
 
 GRADIENTS_FILE = "gradients.json"
 
@@ -73,12 +74,7 @@ _COUNTS = {
 
 
 def _run_command(argv: Sequence[str]) -> None:
-    values = flags.FlagValues()
-    for name, (default, least, text) in _COUNTS.items():
-        flags.DEFINE_integer(name, default, text, least, flag_values=values)
-    flags.DEFINE_float(
-        "lambda_w", 0.5, "as train.rfgo.lambda_w", 0.0, flag_values=values
-    )
+    values = define_weight_flags(_COUNTS)
     (named,) = parse_flags(argv, values, usage=_USAGE, arguments=["WORKDIR"])
     workdir = local_run(named, with_checkpoints=True)
     config = load_config(workdir / CONFIG_FILE, Config)
@@ -87,18 +83,27 @@ def _run_command(argv: Sequence[str]) -> None:
         raise UsageError("traces that the policy did not write have no token weights")
     if config.train.lora.rank:
         raise UsageError("RL moved adapters; the gradient is of all weights")
-    load_selection(workdir)
-    asked = {name: values[name].value for name in (*_COUNTS, "lambda_w")}
+    selection = load_selection(workdir)
+    rfgo = dataclasses.replace(config.train.rfgo, lambda_w=values.lambda_w)
     with load_policy(config, workdir, stage="train") as loaded:
         before = load_params_before_rl(loaded.setup, workdir / "checkpoints")
+        policy = loaded._replace(params=before)
+        count = values.num_reference + values.num_batches
         found = _compare(
-            loaded._replace(params=before),
-            workdir,
-            dataclasses.replace(config.train.rfgo, lambda_w=values.lambda_w),
-            num_batches=values.num_batches,
+            policy,
+            sample_batches(policy, workdir, count),
+            functools.partial(
+                _draw_weights,
+                policy,
+                io.load(workdir / "sae"),
+                selection,
+                rfgo,
+                num_draws=values.num_controls,
+            ),
             num_reference=values.num_reference,
-            num_controls=values.num_controls,
+            num_batches=values.num_batches,
         )
+    asked = what_was_asked(values, _COUNTS)
     write_json(workdir / GRADIENTS_FILE, {"asked": asked, **found.to_json()})
     print(format_directions(found, num_reference=values.num_reference))
     print(workdir / GRADIENTS_FILE)
@@ -113,16 +118,14 @@ class _Measured(NamedTuple):
 
 def _compare(
     policy: LoadedPolicy,
-    workdir: Path,
-    rfgo: RFGOConfig,
+    batches: Iterator[RolloutBatch],
+    draw_weights: Callable[[RolloutBatch], TokenWeights],
     *,
-    num_batches: int,
     num_reference: int,
-    num_controls: int,
+    num_batches: int,
 ) -> DirectionComparison:
     """Returns the cosines of batches with the gradient of the first ones together."""
     gradients = PolicyGradients(policy)
-    batches = sample_batches(policy, workdir, num_reference + num_batches)
     progress = Progress("batches", num_reference + num_batches, every=1)
     first, reference = next(batches), None
     others = itertools.islice(batches, num_reference - 1)
@@ -136,7 +139,7 @@ def _compare(
             f"the {num_reference} batches of reference have no gradient; ask more, or "
             "problems that are sometimes answered right"
         )
-    weights = _draw_weights(policy, workdir, rfgo, first, num_draws=num_controls)
+    weights = draw_weights(first)
     measured = []
     for done, sampled in enumerate(batches, num_reference + 1):
         if sampled.advantages.any():
@@ -157,22 +160,18 @@ def _compare(
 
 def _draw_weights(
     policy: LoadedPolicy,
-    workdir: Path,
+    tsae: TSAE,
+    selection: FeatureSelection,
     rfgo: RFGOConfig,
     sampled: RolloutBatch,
     *,
     num_draws: int,
 ) -> TokenWeights:
     """Returns the run's features with latents that fire as often on this batch."""
-    selection, rollouts = load_selection(workdir), sampled.groups.rollouts
+    rollouts = sampled.groups.rollouts
     residual = clean_residuals(policy, rollouts, layer=selection.layer)
     return TokenWeights.draw(
-        io.load(workdir / "sae"),
-        selection,
-        rfgo,
-        residual,
-        rollouts,
-        num_draws=num_draws,
+        tsae, selection, rfgo, residual, rollouts, num_draws=num_draws
     )
 
 

@@ -8,7 +8,14 @@ import optax
 import pytest
 from policies import TINY_EVAL
 
-from rlvr_jax.analysis.gradients.batches import PolicyGradients, sample_batches
+from job_jax.checkpoint import StageCheckpoints
+from job_jax.config import CheckpointConfig
+from rlvr_jax.analysis.gradients.batches import (
+    PolicyGradients,
+    is_nonzero,
+    read_difficulty,
+    sample_batches,
+)
 from rlvr_jax.config import RewardConfig
 from rlvr_jax.data import Pool
 from rlvr_jax.learn.update import Updater
@@ -47,6 +54,33 @@ def test_every_batch_asks_the_problems_that_a_run_would_ask_next(policy, batches
         assert [each.problem for each in graded[::4]] == asked.problems
     texts = {each.completion for batch in batches for each in batch.groups.graded}
     assert len(texts) > 48  # of 96
+
+
+def test_what_a_run_begins_with_is_known(policy, tmp_path):
+    """Estimates of stage `difficulty`, and the batches that an earlier run asked."""
+    pool = Pool(policy.setup.sources["train"], policy.setup.config)
+    assert read_difficulty(tmp_path, pool).num_batches == 0
+    correct = np.arange(pool.size)
+    estimates = dataclasses.replace(
+        pool.initial(), correct=correct, num_visits=np.ones(pool.size, int)
+    )
+    nothing = policy.setup.replicate({"nothing": np.int32(0)})
+    for stage, host in (
+        ("difficulty", {"seconds": 1.0, "host": {"difficulty": estimates.to_json()}}),
+        ("start", {"num_batches": 7}),
+    ):
+        with StageCheckpoints(
+            tmp_path / "checkpoints" / stage, CheckpointConfig()
+        ) as checkpoints:
+            checkpoints.save(1, nothing, host)
+    found = read_difficulty(tmp_path, pool)
+    assert found.num_batches == 7
+    np.testing.assert_array_equal(found.correct, correct)
+
+
+def test_a_gradient_of_nothing_is_told():
+    assert not is_nonzero({"a": np.zeros(3), "b": np.zeros(2)})
+    assert is_nonzero({"a": np.zeros(3), "b": np.array([0.0, -1e-9])})
 
 
 def test_the_gradient_is_that_of_the_weighed_tokens_rewards_alone(policy, batches):
