@@ -41,7 +41,7 @@ def get_config() -> Config:
 def get_experiment() -> Experiment:
     """Returns an arm for each band; published are features of its own."""
     of_bands = call_recipe(_INVERTED_U, "get_experiment", Experiment)
-    own = {"medium": "4", "hard": "35", "easy": "5"}
+    own = {"medium": "4", "medium_again": "", "hard": "35", "easy": "5"}
     return dataclasses.replace(
         of_bands,
         question="Does each band of difficulty move features of its own?",
@@ -53,28 +53,21 @@ def get_experiment() -> Experiment:
             "features strengthened",
             "features suppressed",
             "features emerging",
-            "pass@1 gained",
+            *of_bands.outcomes,
         ),
         seed_sd=5.0,
         seed_sd_source="a guess, before the first run",
         start_stages=("sft", "difficulty", "probe"),
+        feature_arms=(*own,),
         arms={
-            name: dataclasses.replace(
-                of_bands.arms[name],
-                overrides={
-                    **of_bands.arms[name].overrides,
-                    "probe.sae_path": "{start}/sae",
-                },
-                published=count,
-            )
-            for name, count in own.items()
+            name: dataclasses.replace(arm, published=own.get(name, ""))
+            for name, arm in of_bands.arms.items()
         },
         reduced={
             **of_bands.reduced,
             "probe.layer": "0",
             "probe.num_problems": "16",
             "probe.num_reference_texts": "8",
-            "probe.log_every": "2",
             "probe.sae.train.steps": "20",
             "probe.sae.train.threshold_start_step": "4",
             "probe.sae.batch_size": "64",

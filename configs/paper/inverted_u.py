@@ -6,9 +6,18 @@ knows some problems, slips on others, and has to guess the rest: one guess in se
 right, and in a group of eight that lucky one is the lesson. 16 samples of each of 512
 problems before RL say which is which: hard below 0.3 right, easy above 0.9.
 
+Arms of a seed share all that was before RL. `medium_again` is RL on medium problems
+once more, in another order: how far two runs of one kind are apart. Some ask what makes
+hard problems harm: `hard_worked` pays for a right answer only if its steps lead to it,
+so that no luck is learned from. Others are forks, the run on medium problems to the bit
+but for one thing: from step 40 to 50 it is asked hard ones, and then medium ones again.
+`medium_to_50` is what the first ten steps are held against:
+    python -m rlvr_jax.analysis experiment DIR --baseline=medium_to_50
+
 Command: bash launch/reproduce.sh inverted_u (docs/findings.md has what came of it)
 """
 
+from job_jax.config import CheckpointConfig
 from rlvr_jax.config import (
     Arm,
     Config,
@@ -17,6 +26,7 @@ from rlvr_jax.config import (
     Experiment,
     ModelConfig,
     OptimizerConfig,
+    Overrides,
     SamplingConfig,
     SFTConfig,
     TrainConfig,
@@ -66,6 +76,7 @@ def get_config() -> Config:
             batch_size=24,
             sampling=SamplingConfig(max_new_tokens=72),
         ),
+        checkpoint=CheckpointConfig(every=40),  # what forks go on from
         prompt_pad_multiple=48,
         completion_pad_multiple=72,
     )
@@ -87,10 +98,12 @@ def get_experiment() -> Experiment:
             "pass@1, hard",
             "mass on wrong steps",
             "completion length",
+            "groups without signal",
         ),
         baseline="medium",
         seed_sd=9.8,
         seed_sd_source="hard less medium, three seeds: -14.5, -31.6, -14.8",
+        start_stages=("sft", "difficulty"),
         arms=_arms(),
         reduced={
             "model.num_layers": "1",
@@ -99,7 +112,6 @@ def get_experiment() -> Experiment:
             "sft.steps": "8",
             "difficulty.pool_size": "32",
             "difficulty.num_samples": "4",
-            "train.steps": "4",
             "train.batch_size": "4",
             "eval.num_problems": "18",
             "eval.num_samples": "4",
@@ -109,21 +121,43 @@ def get_experiment() -> Experiment:
 
 
 def _arms() -> dict[str, Arm]:
-    """Returns RL on each band, on two, on all, and on hard problems with a guard."""
-    hard = {"curriculum.band": "hard"}
+    """Returns RL on bands, on hard problems otherwise, and on some for ten steps."""
+    hard, medium = {"curriculum.band": "hard"}, {"curriculum.band": "medium"}
     mixture = {
         "curriculum.name": "mixture",
         "curriculum.bands": "easy,medium",
         "curriculum.band_weights": "0.5,0.5",
     }
-    guard = "train.advantage.overhard_advantage"
+    guard, reward = "train.advantage.overhard_advantage", "train.reward.names"
+    worked = {reward: "rlvr_jax.tasks.finite_field.rewards:worked_answer"}
+    to_50, to_80 = {"train.steps": "50"}, {"train.steps": "80"}
+    of_start: dict[str, tuple[Overrides, str]] = {
+        "medium": ({}, "38.08"),
+        "medium_again": ({"curriculum.order": "1"}, ""),
+        "hard": (hard, "31.88"),
+        "easy": ({"curriculum.band": "easy"}, ""),
+        "easy_and_medium": (mixture, "more than full"),
+        "full": ({"curriculum.name": "uniform"}, "36.67"),
+        "hard_clip": ({**hard, guard: "clip"}, ""),
+        "hard_shrink": ({**hard, guard: "shrink"}, ""),
+        "hard_dynamic": ({**hard, "dynamic_sampling.max_rounds": "3"}, ""),
+        "hard_worked": ({**hard, **worked}, ""),
+    }
+    of_arms: dict[str, tuple[Overrides, str]] = {
+        "medium_to_50": (to_50, "medium@40"),
+        "ten_hard": ({**hard, **to_50}, "medium@40"),
+        "ten_hard_then_medium": ({**medium, **to_80}, "ten_hard@50"),
+        "ten_worked": ({**hard, **worked, **to_50}, "medium@40"),
+        "ten_worked_then_medium": (
+            {**medium, **to_80, reward: "correctness"},
+            "ten_worked@50",
+        ),
+        "hard_then_medium": (medium, "hard@40"),
+    }
     return {
-        "medium": Arm(published="38.08"),
-        "hard": Arm(overrides=hard, published="31.88"),
-        "easy": Arm(overrides={"curriculum.band": "easy"}),
-        "easy_and_medium": Arm(overrides=mixture, published="more than full"),
-        "full": Arm(overrides={"curriculum.name": "uniform"}, published="36.67"),
-        "hard_clip": Arm(overrides={**hard, guard: "clip"}),
-        "hard_shrink": Arm(overrides={**hard, guard: "shrink"}),
-        "hard_dynamic": Arm(overrides={**hard, "dynamic_sampling.max_rounds": "3"}),
+        name: Arm(overrides=overrides, published=published, start="start@0")
+        for name, (overrides, published) in of_start.items()
+    } | {
+        name: Arm(overrides=overrides, start=start)
+        for name, (overrides, start) in of_arms.items()
     }

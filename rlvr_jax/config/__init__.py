@@ -10,7 +10,7 @@ from rlvr_jax.config.difficulty import (
     DynamicSamplingConfig,
 )
 from rlvr_jax.config.environment import EnvironmentConfig
-from rlvr_jax.config.experiment import Arm, Experiment
+from rlvr_jax.config.experiment import Arm, Experiment, Overrides
 from rlvr_jax.config.judge import JudgeConfig
 from rlvr_jax.config.learn import (
     AdvantageConfig,
@@ -63,6 +63,7 @@ __all__ = [
     "MeshConfig",
     "ModelConfig",
     "OptimizerConfig",
+    "Overrides",
     "PolicyObjective",
     "PretrainedConfig",
     "ProbeConfig",

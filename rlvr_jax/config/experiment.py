@@ -16,20 +16,37 @@ Overrides = Mapping[str, str]
 
 START = "start"
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
+_STEP = re.compile(r"0|[1-9][0-9]*")
 RESULT_FOLDER = "result"  # what the directory of an experiment holds beside its runs
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Arm:
-    """Runs that differ from the recipe in `overrides`, one a seed.
+    """Runs that differ from what they go on from in `overrides`, one a seed.
 
-    They go on from what SFT left in the run `start` of their seed, or begin as the
-    recipe does where it is "". `published` says what came of it in the paper.
+    `start` says what that is, in the run of the same seed: of a start, what SFT left;
+    "NAME@0", all that a start has done (rlvr_jax.fork); "NAME@STEP", what the run of an
+    earlier arm was after that step of RL. With "" they begin as the recipe does.
+    `published` says what came of it in the paper.
     """
 
     overrides: Overrides = dataclasses.field(default_factory=dict)
     start: str = START
     published: str = ""
+
+    @property
+    def parent(self) -> str:
+        """Returns the name of the start or arm that it goes on from, "" for none."""
+        return self.start.partition("@")[0]
+
+    @property
+    def fork_step(self) -> int | None:
+        """Returns the step of RL up to which it is its parent, None if it is no fork.
+
+        Raises ValueError where what follows the @ is no number.
+        """
+        _, is_fork, step = self.start.partition("@")
+        return int(step) if is_fork else None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,7 +61,8 @@ class Experiment:
     from it. `starts` are the runs that arms go on from, by name, and their overrides,
     which hold for these arms too; of each the `start_stages` are run, SFT at least,
     whose policy the arms begin with. `reduced` are the overrides of a trial in minutes,
-    for the first two seeds.
+    for the first two seeds; what they set, no arm changes. Of `feature_arms`, all arms
+    where it is (), "features of its own" are those that no other of them gained.
     """
 
     question: str
@@ -60,6 +78,7 @@ class Experiment:
     )
     start_stages: tuple[str, ...] = ("sft",)
     reduced: Overrides = dataclasses.field(default_factory=dict)
+    feature_arms: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Raises ConfigError where it could not be run, or nothing be told of it."""
@@ -92,11 +111,33 @@ class Experiment:
             f"baseline={self.baseline!r} is no arm"
             f"{did_you_mean(self.baseline, [*self.arms])}",
         )
-        for name, arm in self.arms.items():
+        for name in self.feature_arms:
             check(
-                not arm.start or arm.start in self.starts,
-                f"arm {name} goes on from {arm.start!r}, which is no start"
-                f"{did_you_mean(arm.start, [*self.starts])}",
+                name in self.arms,
+                f"feature_arms: {name!r} is no arm{did_you_mean(name, [*self.arms])}",
+            )
+        earlier: list[str] = []
+        for name, arm in self.arms.items():
+            self._check_start(name, arm, earlier)
+            earlier.append(name)
+
+    def _check_start(self, name: str, arm: Arm, earlier: list[str]) -> None:
+        """Refuses what an arm cannot go on from."""
+        where = f"arm {name} goes on from {arm.start!r}"
+        _, is_fork, step = arm.start.partition("@")
+        check(
+            not is_fork or _STEP.fullmatch(step) is not None,
+            f"{where}; behind the @ give a step of RL, such as 40",
+        )
+        if is_fork and step != "0":
+            check(
+                arm.parent in earlier,
+                f"{where}, which is no earlier arm{did_you_mean(arm.parent, earlier)}",
+            )
+        else:
+            check(
+                not arm.start or arm.parent in self.starts,
+                f"{where}, which is no start{did_you_mean(arm.parent, [*self.starts])}",
             )
 
     def _check_overrides(self) -> None:
@@ -121,7 +162,6 @@ class Experiment:
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Returns the experiment that `to_json` wrote."""
         arms = {name: Arm(**arm) for name, arm in data["arms"].items()}
-        lists = {
-            name: tuple(data[name]) for name in ("outcomes", "seeds", "start_stages")
-        }
+        names = ("outcomes", "seeds", "start_stages", "feature_arms")
+        lists = {name: tuple(data.get(name, ())) for name in names}
         return cls(**{**data, **lists, "arms": arms})

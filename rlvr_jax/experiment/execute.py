@@ -49,9 +49,15 @@ def execute_runs(runs: Sequence[PlannedRun]) -> Iterator[PlannedRun]:
 
 
 def _run(run: PlannedRun, stop: StopSignal) -> int:
-    """Returns the exit code of a run; a signal to stop is handed on once."""
+    """Returns the exit code of a run's commands: of the first that fails, or 0."""
+    codes = (_run_command(command, stop) for command in run.commands)
+    return next((code for code in codes if code), 0)
+
+
+def _run_command(argv: Sequence[str], stop: StopSignal) -> int:
+    """Returns the exit code of a command; a signal to stop is handed on once."""
     # In a session of its own: a terminal's Ctrl-C comes by this process alone.
-    with subprocess.Popen(run.argv, start_new_session=True) as process:
+    with subprocess.Popen(argv, start_new_session=True) as process:
         try:
             while process.poll() is None and not stop.requested():
                 time.sleep(_POLL_S)

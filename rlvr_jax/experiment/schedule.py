@@ -6,21 +6,33 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from job_jax.command import UsageError
-from job_jax.config_io import override, override_faults
-from job_jax.schema import ConfigError, did_you_mean
+from job_jax.config_io import diff, override, override_faults
+from job_jax.schema import ConfigError, check, did_you_mean
 from rlvr_jax.analysis.compare.run_metrics import METRIC_NAMES
 from rlvr_jax.analysis.experiment.record import has_scores, read_summary, workdir_of
 from rlvr_jax.config import Config
-from rlvr_jax.config.experiment import Arm, Experiment, Overrides
+from rlvr_jax.config.experiment import Experiment, Overrides
 from rlvr_jax.metrics.power import POWER, detectable_difference
+from rlvr_jax.run.fork import check_changes, kept_steps
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fork:
+    """What an arm's run is up to a step of RL, and what changes there."""
+
+    run: Path
+    step: int
+    changes: Overrides
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlannedRun:
-    """A run of an experiment: an arm's, or one stage of what arms go on from."""
+    """A run of an experiment: an arm's, or one stage of what arms go on from.
+
+    `overrides` are of the recipe, those of what the run goes on from among them.
+    """
 
     name: str
     seed: int
@@ -28,7 +40,8 @@ class PlannedRun:
     workdir: Path
     overrides: Overrides
     stage: str = "all"
-    start: Path | None = None  # the workdir that an arm goes on from
+    start: Path | None = None  # the workdir of which an arm takes what SFT left
+    fork: Fork | None = None
 
     @property
     def arguments(self) -> list[str]:
@@ -38,24 +51,41 @@ class PlannedRun:
             f"--workdir={self.workdir}",
             f"--stage={self.stage}",
             *([f"--continue_from={self.start}@sft"] if self.start else []),
-            *(f"--config.{key}={text}" for key, text in self.overrides.items()),
+            *_as_flags(self.overrides),
         ]
 
     @property
-    def command(self) -> str:
-        """Returns the command as it is typed."""
-        return shlex.join(["python", "-m", "rlvr_jax.main", *self.arguments])
+    def commands(self) -> list[list[str]]:
+        """Returns what is left to run, in order, as it is started.
+
+        A fork is made once: its directory is there whole or not at all.
+        """
+        go_on = [sys.executable, "-m", "rlvr_jax.main", *self.arguments]
+        if self.fork is None or self.workdir.exists():
+            return [go_on]
+        make = [
+            *(sys.executable, "-m", "rlvr_jax.fork"),
+            f"--run={self.fork.run}@{self.fork.step}",
+            f"--workdir={self.workdir}",
+            *_as_flags(self.fork.changes),
+        ]
+        return [make, go_on]
 
     @property
-    def argv(self) -> list[str]:
-        """Returns the command as it is started: by this interpreter."""
-        return [sys.executable, "-m", "rlvr_jax.main", *self.arguments]
+    def command(self) -> str:
+        """Returns the commands as they are typed."""
+        typed = (shlex.join(["python", *argv[1:]]) for argv in self.commands)
+        return " && ".join(typed)
 
     def has_ended(self) -> bool:
         """Returns whether the stage is done: of all, the scores after RL are there."""
         if self.stage == "all":
             return has_scores(self.workdir)
         return self.stage in read_summary(self.workdir).get("stages", {})
+
+
+def _as_flags(overrides: Overrides) -> list[str]:
+    return [f"--config.{key}={text}" for key, text in overrides.items()]
 
 
 def plan_runs(
@@ -68,45 +98,76 @@ def plan_runs(
     is_reduced: bool,
 ) -> list[PlannedRun]:
     """Returns the runs, seed by seed: first what the arms go on from, then the arms."""
+    needed = _with_parents(experiment, arms)
+    starts = {
+        name: given for name, given in experiment.starts.items() if name in needed
+    }
     shared = experiment.reduced if is_reduced else {}
-    chosen = {name: experiment.arms[name] for name in arms}
-    starts = [s for s in experiment.starts if s in {a.start for a in chosen.values()}]
-
-    def plan(name: str, seed: int, start: str, **how: Any) -> PlannedRun:
-        workdir = workdir_of(folder, name, seed)
-        arm = chosen.get(name, Arm())
-        overrides = {
-            **experiment.starts.get(start, {}),
-            **arm.overrides,
-            **shared,
-            "seed": str(seed),
-        }
-        begin = workdir_of(folder, start, seed) if name in chosen and start else None
-        return PlannedRun(
-            name=name,
-            seed=seed,
-            config=config,
-            workdir=workdir,
-            overrides={
-                key: text.replace("{start}", str(begin))
-                for key, text in overrides.items()
-            },
-            start=begin,
-            **how,
-        )
-
     return [
         run
         for seed in seeds
         for run in (
             *(
-                plan(name, seed, name, stage=stage)
-                for name in starts
+                PlannedRun(
+                    name=name,
+                    seed=seed,
+                    config=config,
+                    workdir=workdir_of(folder, name, seed),
+                    overrides={**given, **shared, "seed": str(seed)},
+                    stage=stage,
+                )
+                for name, given in starts.items()
                 for stage in experiment.start_stages
             ),
-            *(plan(name, seed, arm.start) for name, arm in chosen.items()),
+            *(
+                _plan_arm(experiment, name, seed, config, folder, shared=shared)
+                for name in experiment.arms
+                if name in needed
+            ),
         )
     ]
+
+
+def _with_parents(experiment: Experiment, arms: Sequence[str]) -> set[str]:
+    """Returns the arms and all that they go on from, by name."""
+    needed = {*arms}
+    for name in [*experiment.arms][::-1]:  # a parent is an earlier arm
+        if name in needed:
+            needed.add(experiment.arms[name].parent)
+    return needed
+
+
+def _plan_arm(
+    experiment: Experiment,
+    name: str,
+    seed: int,
+    config: Path,
+    folder: Path,
+    *,
+    shared: Overrides,
+) -> PlannedRun:
+    """Returns the run of an arm; `shared` are overrides that no arm changes."""
+    arm = experiment.arms[name]
+    begin = workdir_of(folder, arm.parent, seed)
+    own = {
+        key: text.replace("{start}", str(begin))
+        for key, text in arm.overrides.items()
+        if key not in shared
+    }
+    of_parent = experiment.starts.get(arm.parent, {})
+    if arm.parent in experiment.arms:
+        parent = _plan_arm(experiment, arm.parent, seed, config, folder, shared=shared)
+        of_parent = parent.overrides
+    step = arm.fork_step
+    return PlannedRun(
+        name=name,
+        seed=seed,
+        config=config,
+        workdir=workdir_of(folder, name, seed),
+        overrides={**of_parent, **own, **shared, "seed": str(seed)},
+        start=begin if arm.parent and step is None else None,
+        fork=None if step is None else Fork(run=begin, step=step, changes=own),
+    )
 
 
 def check_runs(
@@ -124,16 +185,30 @@ def check_runs(
                 f"outcomes: {outcome!r} is nothing that runs are compared in"
                 f"{did_you_mean(name, METRIC_NAMES)}"
             )
-    for run_name, overrides in {run.name: run.overrides for run in runs}.items():
-        wrong = override_faults(config, overrides)
+    configs: dict[Path, Config] = {}
+    for run in {run.name: run for run in runs}.values():
+        wrong = override_faults(config, run.overrides)
         try:
             if not wrong:
-                override(config, overrides)
-        except ConfigError as error:
+                configs[run.workdir] = override(config, run.overrides)
+            if run.fork and run.fork.run in configs:
+                _check_fork(run.fork, configs[run.fork.run], configs[run.workdir])
+        except (ConfigError, UsageError) as error:
             wrong = str(error).splitlines()
-        faults += [f"{run_name}: {line}" for line in wrong]
+        faults += [f"{run.name}: {line}" for line in wrong]
     if faults:
         raise UsageError("\n".join(faults))
+
+
+def _check_fork(fork: Fork, parent: Config, config: Config) -> None:
+    """Raises ConfigError where the parent cannot be forked as planned."""
+    check_changes(parent, config, diff(parent, config), fork.step)
+    kept = kept_steps(parent)
+    check(
+        fork.step in (0, *kept),
+        f"{fork.run.parent.name}@{fork.step}: it keeps checkpoints of RL steps "
+        f"{', '.join(map(str, kept))}; see checkpoint.every and max_to_keep",
+    )
 
 
 def describe_plan(experiment: Experiment, runs: Sequence[PlannedRun]) -> str:

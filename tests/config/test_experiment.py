@@ -36,6 +36,22 @@ GOOD = {
         ({"seed_sd": 0.0}, "seed_sd=0.0; give a number above 0"),
         ({"outcomes": ()}, "outcomes is empty"),
         ({"start_stages": ("probe",)}, r"start_stages=\('probe',\); give sft, or more"),
+        ({"feature_arms": ("hart",)}, "'hart' is no arm; did you mean 'hard'"),
+        ({"arms": {"plain": Arm(start="start@x")}}, "'start@x'; behind the @ give a"),
+        ({"arms": {"plain": Arm(start="start@")}}, "'start@'; behind the @ give a"),
+        ({"arms": {"plain": Arm(start="start@-1")}}, "behind the @ give a step of RL"),
+        (
+            {"arms": {"plain": Arm(start="start@4")}},
+            "'start@4', which is no earlier arm",
+        ),
+        (
+            {"arms": {"plain": Arm(), "fork": Arm(start="plain@0")}},
+            "'plain@0', which is no start",
+        ),
+        (
+            {"arms": {"fork": Arm(start="plain@4"), "plain": Arm()}},
+            "arm fork goes on from 'plain@4', which is no earlier arm",
+        ),
         ({"seeds": ()}, r"seeds=\(\); give one or more, each once"),
         ({"seeds": (1, 1)}, "give one or more, each once"),
     ],
@@ -52,5 +68,16 @@ def test_json_keeps_an_experiment():
         seeds=(3, 1),
         start_stages=("sft", "difficulty"),
         reduced={"train.steps": "2"},
+        feature_arms=("plain", "b"),
     )
     assert Experiment.from_json(json.loads(json.dumps(made.to_json()))) == made
+
+
+def test_a_fork_names_its_parent_and_a_step():
+    arms = (Arm(start=start) for start in ("", "fb", "start@0", "medium@40"))
+    assert [(arm.parent, arm.fork_step) for arm in arms] == [
+        ("", None),
+        ("fb", None),
+        ("start", 0),
+        ("medium", 40),
+    ]

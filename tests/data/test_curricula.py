@@ -173,6 +173,20 @@ def test_seeds_and_draws_give_other_problems(name):
     assert len(orders) == 9 if name != "target" else len(orders) > 1
 
 
+@pytest.mark.parametrize("fields", [{"band": "medium"}, {"bands": ("medium",)}])
+def test_another_order_is_of_the_same_problems(fields):
+    """RL once more: other batches under the same seed, the same problems an epoch."""
+    name = "band" if "band" in fields else "mixture"
+    epochs = [
+        run(pool(name, **fields, **order), known([0.5] * SIZE), range(SIZE // COUNT))[0]
+        for order in ({}, {"order": 0}, {"order": 1}, {"order": 2})
+    ]
+    assert epochs[0] == epochs[1]
+    assert len({str(epoch) for epoch in epochs}) == 3
+    assert len({str(sorted(flat(epoch))) for epoch in epochs}) == 1
+    assert len({*flat(epochs[0])}) == SIZE
+
+
 def test_rows_are_read_in_order():
     order = pool("variance").next_indices(RAMP, 0, COUNT)
     rows = read_rows(SOURCE, order.problems.tolist())

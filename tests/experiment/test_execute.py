@@ -20,11 +20,11 @@ class Script(PlannedRun):
     lines: str = ""
 
     @property
-    def argv(self):
+    def commands(self):
         """Returns the lines as a command."""
         text = f"import pathlib, os, signal, sys, time\n{self.lines}\n"
         text += f"pathlib.Path({str(self.workdir)!r}).touch()"
-        return [sys.executable, "-c", text]
+        return [[sys.executable, "-c", text]]
 
     def has_ended(self):
         """Returns whether the file is there."""
@@ -64,7 +64,7 @@ def test_what_has_ended_is_not_run_again(tmp_path, capfd):
 
 def test_a_run_that_fails_ends_all_and_names_its_command(tmp_path):
     runs = [script(tmp_path / "a", "sys.exit(1)"), script(tmp_path / "b")]
-    with pytest.raises(RunFailedError, match=r"exit code 1; .* -m rlvr_jax\.main"):
+    with pytest.raises(RunFailedError, match=r"exit code 1; .*python -c"):
         list(execute_runs(runs))
     assert not runs[1].workdir.exists()
 

@@ -106,6 +106,127 @@ def test_arms_read_what_their_start_has_made(tmp_path):
     assert arm.overrides["probe.sae_path"] == f"{tmp_path}/start/seed_1/sae"
 
 
+FORKED = dataclasses.replace(
+    EXPERIMENT,
+    arms={
+        "plain": Arm(start="b@0"),
+        "hard": Arm(start="b@0", overrides={"train.batch_size": "4"}),
+        "visit": Arm(
+            start="plain@40", overrides={"train.steps": "50", "eval.num_problems": "9"}
+        ),
+        "back": Arm(start="visit@50", overrides={"train.steps": "80"}),
+    },
+)
+
+
+def test_a_fork_is_made_of_its_parent_and_then_goes_on_as_the_recipe_says(tmp_path):
+    recipe = pathlib.Path("recipe.py")
+    b, plain, visit, back = plan_runs(
+        FORKED, recipe, tmp_path, arms=("back",), seeds=(1,), is_reduced=False
+    )
+    assert [run.name for run in (b, plain, visit, back)] == [
+        "b",
+        "plain",
+        "visit",
+        "back",
+    ]
+    assert [argv[2:] for argv in plain.commands] == [
+        [
+            "rlvr_jax.fork",
+            f"--run={tmp_path}/b/seed_1@0",
+            f"--workdir={tmp_path}/plain/seed_1",
+        ],
+        ["rlvr_jax.main", *plain.arguments],
+    ]
+    made, went_on = (argv[2:] for argv in back.commands)
+    assert made == [
+        "rlvr_jax.fork",
+        f"--run={tmp_path}/visit/seed_1@50",
+        f"--workdir={tmp_path}/back/seed_1",
+        "--config.train.steps=80",
+    ]
+    # The recipe with all that its forebears changed, and nothing to take SFT from.
+    assert sorted(went_on) == [
+        "--config.eval.num_problems=9",
+        "--config.seed=1",
+        "--config.sft.steps=9",
+        "--config.train.steps=80",
+        "--config=recipe.py",
+        "--stage=all",
+        f"--workdir={tmp_path}/back/seed_1",
+        "rlvr_jax.main",
+    ]
+    assert back.command.count("python -m rlvr_jax.") == 2
+    assert " && python -m rlvr_jax.main " in back.command
+    back.workdir.mkdir(parents=True)  # cut after it was made
+    assert [argv[2:] for argv in back.commands] == [went_on]
+
+
+def test_what_is_reduced_no_fork_changes(tmp_path):
+    *_, back = plan_runs(
+        dataclasses.replace(FORKED, reduced={"train.steps": "60", "sft.steps": "2"}),
+        pathlib.Path("recipe.py"),
+        tmp_path,
+        arms=("back",),
+        seeds=(0,),
+        is_reduced=True,
+    )
+    assert back.fork.changes == {}
+    assert back.overrides["train.steps"] == "60"
+    assert back.overrides["sft.steps"] == "2"
+
+
+STALE = {"train.staleness": "1", "train.loss.tis_cap": "2"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({}, None),
+        ({"checkpoint.every": "30"}, "plain@40: it keeps checkpoints of RL steps 60, "),
+        ({"checkpoint.every": "20"}, "plain@40: it keeps checkpoints of RL steps 60, "),
+        ({"checkpoint.max_to_keep": "1"}, "plain@40: it keeps checkpoints of RL steps"),
+        (STALE, "visit: train.staleness=1: what later steps"),
+    ],
+)
+def test_forks_are_checked_before_anything_runs(tmp_path, changed, said):
+    parent = Arm(overrides={"train.steps": "80", "checkpoint.every": "40", **changed})
+    forked = dataclasses.replace(
+        FORKED,
+        arms={
+            "plain": parent,
+            "visit": Arm(start="plain@40", overrides={"train.steps": "50"}),
+        },
+    )
+    runs = plan_runs(
+        forked,
+        pathlib.Path("recipe.py"),
+        tmp_path,
+        arms=("visit",),
+        seeds=(0,),
+        is_reduced=False,
+    )
+    if said is None:
+        check_runs(Config(), forked, runs)
+        return
+    with pytest.raises(UsageError) as caught:
+        check_runs(Config(), forked, runs)
+    assert said in str(caught.value)
+
+
+def test_a_fork_of_before_rl_may_not_change_what_was_before_it(tmp_path):
+    runs = plan_runs(
+        FORKED,
+        pathlib.Path("recipe.py"),
+        tmp_path,
+        arms=("hard",),
+        seeds=(0,),
+        is_reduced=False,
+    )
+    with pytest.raises(UsageError, match=r"hard: train\.batch_size: 16 -> 4"):
+        check_runs(Config(), FORKED, runs)
+
+
 def test_a_run_has_ended_when_what_it_makes_is_there(tmp_path):
     start, arm = plan(tmp_path, arms=("plain",), seeds=(0,))
     assert not start.has_ended()

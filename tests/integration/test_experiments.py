@@ -81,7 +81,7 @@ def test_an_experiment_is_cut_taken_up_and_told_of(command, recipe, tmp_path):
 @pytest.mark.parametrize(
     ("name", "arms", "seeds", "told"),
     [
-        ("inverted_u", "medium,hard", "0,1", "completion length"),
+        ("inverted_u", "hard,ten_hard", "0,1", "completion length"),
         ("selection", "fb_long,fb_short", "0,1", "pass@1 before RL, inversion"),
         ("features_by_band", "medium,hard", "0", "features of its own"),
         ("rfgo", "grpo,both", "0", "groups without signal"),
@@ -99,7 +99,9 @@ def test_the_papers_experiments_run_reduced(command, name, arms, seeds, told, tm
     assert ended.code == 0, ended.err
     table = (tmp_path / "result/table.md").read_text()
     assert "- REDUCED" in table
-    assert f"2 arms, {'seeds 0, 1' if seeds == '0,1' else 'one seed'}" in table
+    num_arms = 3 if name == "inverted_u" else 2  # ten_hard is a fork of medium
+    assert f"{num_arms} arms, " in table
+    assert ("seeds 0, 1" if seeds == "0,1" else "one seed") in table
     assert f"| {told}" in table
 
 

@@ -16,6 +16,7 @@ from command import (
 from test_probe_runs import GUIDED, PROBED
 
 from rlvr_jax import fork
+from rlvr_jax.run import fork as make
 
 
 def steps(workdir):
@@ -44,6 +45,21 @@ def test_a_fork_that_changes_nothing_ends_with_its_parents_bits(
     assert "sft" not in ended.err
     assert outcome(workdir) == outcome(whole)
     assert files(whole) == before
+
+
+def test_a_fork_of_before_rl_shares_what_the_stages_before_it_did(
+    command, whole, tmp_path
+):
+    """At step 0: no checkpoint of RL is taken along, and none is needed."""
+    workdir = tmp_path / "fork"
+    assert fork.main([f"--run={whole}@0", f"--workdir={workdir}"]) == 0
+    assert steps(workdir) == []
+    assert not (workdir / "checkpoints/train").exists()
+    assert not [*workdir.glob("rollouts/train_*")]
+    ended = go_on(command, workdir)
+    assert "train  1/4" in ended.err
+    assert "sft" not in ended.err
+    assert outcome(workdir) == outcome(whole)
 
 
 def test_what_came_of_the_parents_rl_stays_behind(command, tmp_path):
@@ -76,7 +92,7 @@ def test_what_came_of_the_parents_rl_stays_behind(command, tmp_path):
 
 def test_memorization_is_of_what_rl_asked_and_is_measured_anew():
     before = {"pass@k": {"1": 0.5}, "memorization": {"seen": 1.0}}
-    assert "eval" not in fork._before_rl({"eval": {"before": before, "after": {}}})
+    assert "eval" not in make._before_rl({"eval": {"before": before, "after": {}}})
 
 
 def test_what_a_fork_changes_begins_at_its_step(command, whole, tmp_path):
@@ -130,7 +146,7 @@ def test_a_change_for_one_step_is_two_forks(command, whole, tmp_path):
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (("--run={run}@3",), "no checkpoint of RL step 3 (there are 2, 4)"),
+        (("--run={run}@3",), "no checkpoint of RL step 3 (there are 2, 4, and 0, "),
         (("--run={run}",), "give WORKDIR@STEP, a step of RL with a checkpoint"),
         (("--run={tmp}@2",), "config.json; give a run's workdir"),
         ((), "--run=RUN@STEP is missing"),

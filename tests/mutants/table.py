@@ -1229,7 +1229,7 @@ MUTANTS = [
         devices_of_one_alone=("            jax.devices()  #", "            pass  #"),
     ),
     *_of(
-        "rlvr_jax/fork.py",
+        "rlvr_jax/run/fork.py",
         ("tests/integration/test_fork.py",),
         forgets_what_was_decided_before=("or change.startswith(_OF_BEFORE)", ""),
         keeps_a_later_step=("< step + counts_done", "<= step + counts_done"),

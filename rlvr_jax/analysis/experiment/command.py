@@ -10,13 +10,14 @@ from rlvr_jax.analysis.experiment.page import render_markdown, write_results
 from rlvr_jax.analysis.experiment.results import read_results
 
 _USAGE = """\
-usage: python -m rlvr_jax.analysis experiment DIR [--baseline=ARM]
+usage: python -m rlvr_jax.analysis experiment DIR [--baseline=ARM] [--arms=ARM,ARM]
 
 Writes DIR/result/ from the runs in DIR, the --workdir of python -m rlvr_jax.experiment:
 index.html, a page; table.md, what was asked; table.csv, table.tex, comparison.json, all
 that runs are compared in; figure.svg, figure.png. Prints table.md. An unfinished
-experiment gets what there is. With another arm as --baseline the table is printed, with
-differences from that, and nothing is written.
+experiment gets what there is. With another arm as --baseline, or with some of the arms
+as --arms, beside the baseline, the table is printed and nothing is written: differences
+are from that, and a seed counts that has these.
 """
 
 
@@ -30,8 +31,9 @@ def _run_command(argv: Sequence[str]) -> None:
     flags.DEFINE_string(
         "baseline", "", "the arm that differences are from", flag_values=values
     )
+    flags.DEFINE_list("arms", [], "the arms that are told of", flag_values=values)
     (folder,) = parse_flags(argv, values, usage=_USAGE, arguments=["DIR"])
-    results = read_results(Path(folder), baseline=values.baseline)
+    results = read_results(Path(folder), baseline=values.baseline, only=values.arms)
     print(render_markdown(results))
-    if not values.baseline:
+    if not (values.baseline or values.arms):
         print(write_results(Path(folder), results))

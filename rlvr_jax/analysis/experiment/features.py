@@ -1,6 +1,6 @@
 """How many features each arm gained that no other arm of its seed did."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -31,23 +31,31 @@ def any_probed(workdirs: Sequence[Path]) -> bool:
     return any((workdir / FEATURES_DIR).is_dir() for workdir in workdirs)
 
 
-def count_own_features(workdirs: Sequence[Path]) -> list[dict[Metric, Score]]:
-    """Returns the counts of each of the arms' runs of one seed, by band of the texts.
+def count_own_features(
+    workdirs: Mapping[str, Path], feature_arms: Sequence[str]
+) -> dict[str, dict[Metric, Score]]:
+    """Returns counts of one seed's run of each of the `feature_arms`, by band of texts.
 
-    Gained: strengthened or emerging, as `analysis features` claims it, whose file each
-    run gets as well. Raises NoFeaturesError where they cannot be compared.
+    Gained: strengthened or emerging, as `analysis features` claims it, whose file the
+    run of every arm gets, of one that is not among the `feature_arms` by itself. Raises
+    NoFeaturesError where they cannot be compared.
     """
     thresholds = Thresholds()
-    logs = [read_feature_log(read_run(str(workdir))) for workdir in workdirs]
-    check_same_sae(logs)
-    dynamics = [compute_dynamics(log, thresholds) for log in logs]
-    groups = compare_seed_groups(dynamics, thresholds)
-    for run in dynamics:
-        write_dynamics(run, groups)
-    return [
-        _count_own(run, [other for other in dynamics if other is not run])
-        for run in dynamics
-    ]
+    logs = {
+        arm: read_feature_log(read_run(str(path))) for arm, path in workdirs.items()
+    }
+    check_same_sae([*logs.values()])
+    dynamics = {arm: compute_dynamics(log, thresholds) for arm, log in logs.items()}
+    compared = [run for arm, run in dynamics.items() if arm in feature_arms]
+    groups = compare_seed_groups(compared, thresholds)
+    for arm, run in dynamics.items():
+        alone = arm not in feature_arms
+        write_dynamics(run, compare_seed_groups([run], thresholds) if alone else groups)
+    return {
+        arm: _count_own(run, [other for other in compared if other is not run])
+        for arm, run in dynamics.items()
+        if arm in feature_arms
+    }
 
 
 def _count_own(

@@ -2,11 +2,12 @@
 
 import dataclasses
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from job_jax.command import UsageError
+from job_jax.schema import did_you_mean
 from rlvr_jax.analysis.compare.arms import (
     ExperimentArm,
     compare_arms,
@@ -60,10 +61,13 @@ class Results:
         return next(named, None)
 
 
-def read_results(folder: Path, *, baseline: str = "") -> Results:
+def read_results(
+    folder: Path, *, baseline: str = "", only: Sequence[str] = ()
+) -> Results:
     """Returns the results so far. Raises NoResultsError where there are none.
 
-    Differences are from the experiment's baseline, or from the arm `baseline`.
+    Differences are from the experiment's baseline, or from the arm `baseline`. With
+    `only` some arms, beside the baseline, it is as if there were no others.
 
     A seed counts once every arm that has ended anywhere has ended for it: arms are
     compared over the same seeds, and none is dropped for what came of it. Runs that a
@@ -74,9 +78,16 @@ def read_results(folder: Path, *, baseline: str = "") -> Results:
         seen_from = dataclasses.replace(record.experiment, baseline=baseline)
         record = dataclasses.replace(record, experiment=seen_from)
     experiment = record.experiment
+    for name in only:
+        if name not in experiment.arms:
+            raise UsageError(
+                f"{name!r} is no arm of {folder}"
+                f"{did_you_mean(name, [*experiment.arms])}"
+            )
     ended = {
         name: {s for s in experiment.seeds if has_scores(workdir_of(folder, name, s))}
         for name in (experiment.baseline, *experiment.arms)
+        if not only or name in (*only, experiment.baseline)
     }
     begun = [name for name in ended if ended[name]]
     seeds = set.intersection(*(ended[name] for name in begun)) if begun else set()
@@ -87,17 +98,20 @@ def read_results(folder: Path, *, baseline: str = "") -> Results:
         )
     arms = [ExperimentArm(label=name, runs=[]) for name in begun]
     left_out = _left_out(experiment, ended, seeds)
+    feature_arms = experiment.feature_arms or begun
     for seed in (seed for seed in experiment.seeds if seed in seeds):
-        workdirs = [workdir_of(folder, name, seed) for name in begun]
-        own: list[dict[Metric, Score]] = [{} for _ in workdirs]
+        workdirs = {name: workdir_of(folder, name, seed) for name in begun}
+        own: Mapping[str, dict[Metric, Score]] = {}
         try:
             # First, for it writes the files that other numbers of features are in.
-            own = count_own_features(workdirs) if any_probed(workdirs) else own
+            if any_probed([*workdirs.values()]):
+                own = count_own_features(workdirs, feature_arms)
         except NoFeaturesError as error:
             left_out.append(f"seed {seed} tells of no features: {error}")
-        for arm, workdir, features in zip(arms, workdirs, own, strict=True):
-            run = measure_run(read_training_run(str(workdir)))
-            arm.runs.append(dataclasses.replace(run, scores={**run.scores, **features}))
+        for arm in arms:
+            run = measure_run(read_training_run(str(workdirs[arm.label])))
+            scores = {**run.scores, **own.get(arm.label, {})}
+            arm.runs.append(dataclasses.replace(run, scores=scores))
     return Results(
         record=record,
         arms=arms,
@@ -110,7 +124,7 @@ def _left_out(
     experiment: Experiment, ended: Mapping[str, set[int]], seeds: set[int]
 ) -> list[str]:
     sentences = []
-    if never := [name for name in experiment.arms if not ended[name]]:
+    if never := [name for name in experiment.arms if not ended.get(name, True)]:
         sentences.append(f"not run: {', '.join(never)}")
     waiting: dict[str, list[int]] = {}
     for seed in experiment.seeds:

@@ -72,7 +72,12 @@ class DrawState:
     @property
     def rng(self) -> np.random.Generator:
         """Returns this batch's random generator, in the same state at every access."""
-        return np.random.default_rng((self.seed, 0xC0FFEE, self.batch_index))
+        return self.reordered_rng(0)
+
+    def reordered_rng(self, order: int) -> np.random.Generator:
+        """Returns a generator of this batch for each order; that of 0 is `rng`."""
+        seeds = (self.seed, 0xC0FFEE, self.batch_index)
+        return np.random.default_rng((*seeds, order) if order else seeds)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Int
 
 from job_jax.config import NON_EMPTY
-from job_jax.schema import check
+from job_jax.schema import NonNegativeInt, check
 from rlvr_jax.config.difficulty import DifficultyConfig
 from rlvr_jax.data.curricula.base import (
     BatchIndices,
@@ -26,6 +26,7 @@ class BandCurriculum(Curriculum):
     """Base of the curricula that cut the pool into difficulty bands."""
 
     difficulty_source: Source = "initial"  # pass rate before RL; online: posterior
+    order: NonNegativeInt = 0  # another one of the same problems: RL once more
 
     @property
     def needs_initial_estimates(self) -> bool:
@@ -64,7 +65,7 @@ class Band(BandCurriculum):
     ) -> BatchIndices:
         """Returns problems of the band."""
         band_N = self._problem_bands(difficulty, draw.bands_config)
-        rng = draw.rng
+        rng = draw.reordered_rng(self.order)
         rng.random()  # what Mixture spends on rounding: one band is a mixture of one
         return pick_least_visited(
             difficulty, band_N == BANDS.index(self.band), batch_size, draw, rng=rng
@@ -103,7 +104,7 @@ class Mixture(BandCurriculum):
     ) -> BatchIndices:
         """Returns each band's rows, band after band, then those of empty bands."""
         band_N = self._problem_bands(difficulty, draw.bands_config)
-        rng = draw.rng
+        rng = draw.reordered_rng(self.order)
         weights = np.array(self.band_weights or (1.0,) * len(self.bands))
         ends = np.round(np.cumsum(weights / weights.sum()), 12)
         # One random shift for all bounds: every count is its share, rounded up or down.

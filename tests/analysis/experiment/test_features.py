@@ -19,17 +19,19 @@ EASY = World(gain={"hard": {3: 2.0}})
 @pytest.fixture
 def runs(tmp_path):
     """Two arms: on hard texts hard gained 0, 2 and 3, easy gained 3."""
-    paths = [tmp_path / "hard/seed_0", tmp_path / "easy/seed_0"]
-    for number, (path, world) in enumerate(zip(paths, (HARD, EASY), strict=True)):
+    paths = {name: tmp_path / name / "seed_0" for name in ("hard", "easy")}
+    worlds = zip(paths.values(), (HARD, EASY), strict=True)
+    for number, (path, world) in enumerate(worlds):
         contender(path, BEFORE, num_epochs=number + 1)
         write_features(path, world)
     return paths
 
 
 def test_own_is_what_the_other_arm_did_not_gain(runs):
+    counts = count_own_features(runs, ("hard", "easy"))
     hard, easy = (
         {(metric.name, metric.group): score.mean for metric, score in of_run.items()}
-        for of_run in count_own_features(runs)
+        for of_run in (counts["hard"], counts["easy"])
     )
     assert hard["features of its own", "hard"] == 2
     assert easy["features of its own", "hard"] == 0
@@ -37,21 +39,37 @@ def test_own_is_what_the_other_arm_did_not_gain(runs):
 
 
 def test_each_run_gets_the_file_of_analysis_features(runs):
-    count_own_features(runs)
-    for path, gained in zip(runs, (3, 1), strict=True):
+    count_own_features(runs, ("hard", "easy"))
+    for path, gained in zip(runs.values(), (3, 1), strict=True):
         found = json.loads((path / "features/dynamics.json").read_text())
         assert found["counts"]["hard"]["strengthened"] == gained
 
 
+def test_an_arm_that_is_no_feature_arm_takes_nothing_from_those_that_are(
+    runs, tmp_path
+):
+    """A fork of hard gained all that hard did; its own file is written all the same."""
+    fork = tmp_path / "fork/seed_0"
+    contender(fork, BEFORE, num_epochs=3)
+    write_features(fork, HARD)
+    counts = count_own_features({**runs, "fork": fork}, ("hard", "easy"))
+    assert counts == count_own_features(runs, ("hard", "easy"))
+    alone = json.loads((fork / "features/dynamics.json").read_text())
+    assert alone["counts"]["hard"]["strengthened"] == 3
+    of_hard = count_own_features({**runs, "fork": fork}, ("hard", "easy", "fork"))
+    assert {score.mean for score in of_hard["hard"].values()} == {0.0}
+
+
 def test_runs_of_one_config_are_runs_of_their_own(tmp_path):
     """The same arm twice: what both gained is nobody's own."""
-    paths = [tmp_path / "once", tmp_path / "again"]
-    for path in paths:
+    paths = {name: tmp_path / name for name in ("once", "again")}
+    for path in paths.values():
         contender(path, BEFORE)
         write_features(path, HARD)
-    counts = count_own_features(paths)
-    assert len(counts) == 2
-    assert all(score.mean == 0 for of_run in counts for score in of_run.values())
+    counts = count_own_features(paths, [*paths])
+    assert counts.keys() == paths.keys()
+    for of_run in counts.values():
+        assert {score.mean for score in of_run.values()} == {0.0}
 
 
 def write_experiment(folder):
@@ -87,7 +105,7 @@ def test_an_experiment_sets_them_beside_the_claims_of_noise(runs, tmp_path):
 
 def test_why_there_are_no_features_is_told(runs, tmp_path):
     write_experiment(tmp_path)
-    shutil.rmtree(runs[1] / "features")
+    shutil.rmtree(runs["easy"] / "features")
     results = read_results(tmp_path)
     assert "seed 0 tells of no features: " in results.left_out[-1]
-    assert f"{runs[1]} has no features logged" in results.left_out[-1]
+    assert f"{runs['easy']} has no features logged" in results.left_out[-1]

@@ -1,0 +1,174 @@
+"""A run copied as it was after a step of RL, with another config from there on."""
+
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from job_jax.buckets.fetch import local_files
+from job_jax.command import UsageError
+from job_jax.files import write_json
+from job_jax.workdir import SUMMARY_FILE, provenance
+from rlvr_jax.config import Config
+from rlvr_jax.run.lineage import CONFIG_FILE, lineage_record, read_lineage
+from rlvr_jax.run.workdir import (
+    MUTABLE_SECTIONS,
+    TOKENIZER_FILE,
+    reason_against_steps,
+)
+
+# What a step of RL reads of the config, but for what its state and the stages before it
+# are made of: sampling and sizes decide which problems are asked, and what is known.
+_MAY_CHANGE = ("curriculum", "train.", "dynamic_sampling.")
+_OF_BEFORE = (
+    *("train.lora.", "train.staleness:", "train.optimizer.moments_dtype:"),
+    *("train.sampling.", "train.group_size:", "train.batch_size:"),
+)
+_KEPT = (
+    *("activations", "checkpoints", "features", "judge", "metrics.jsonl", "probe"),
+    *("rollouts", "sae", "sae_replicas", "tokens"),
+    *(TOKENIZER_FILE, f"{TOKENIZER_FILE}.sha256"),
+)
+_NEVER_WRITTEN_AGAIN = ("activations", "checkpoints")
+_AFTER_RL = re.compile(r"rollouts/eval_after_|features/(?!step_|sae_fidelity)")
+# Files that are numbered, and whether the number counts the steps that were done.
+_NUMBERED = (
+    (re.compile(r"checkpoints/train/(?:digests/)?(\d+)/"), True),
+    (re.compile(r"rollouts/train_(\d+)\."), False),
+    (re.compile(r"tokens/step_(\d+)\."), False),
+    (re.compile(r"features/step_(\d+)\."), True),
+)
+_SUMMARY = ("difficulty", "probe", "tsae")  # what stages before RL have told
+
+
+def check_changes(
+    saved: Config, config: Config, changes: Sequence[str], step: int
+) -> None:
+    """Raises UsageError where what was before the step depends on what changes."""
+    if saved.train.staleness:
+        raise UsageError(
+            f"train.staleness={saved.train.staleness}: what later steps learn from was "
+            "drawn before the step; a run without can be forked"
+        )
+    for change in changes:
+        if change.startswith(MUTABLE_SECTIONS):
+            continue
+        if not change.startswith(_MAY_CHANGE) or change.startswith(_OF_BEFORE):
+            raise UsageError(
+                f"{change}: what was before step {step} depends on it; a fork may "
+                "change the curriculum, dynamic_sampling, and of train all but its "
+                "state's shape and what is sampled"
+            )
+    steps = config.train.steps
+    if steps <= step:
+        raise UsageError(f"train.steps={steps}: none is left after {step}")
+    if steps != saved.train.steps and (
+        reason := reason_against_steps(saved, steps, done=step)
+    ):
+        raise UsageError(f"train.steps={steps} {reason}")
+
+
+def kept_steps(config: Config) -> list[int]:
+    """Returns the steps of RL of which a run keeps a checkpoint once it has ended."""
+    last, kept = config.train.steps, config.checkpoint
+    steps = [*range(kept.every, last, kept.every), last]
+    return steps[-kept.max_to_keep :]
+
+
+def make_fork(
+    source: Path,
+    step: int,
+    target: Path,
+    *,
+    config: Config,
+    changes: Sequence[str],
+    name: str,
+) -> None:
+    """Makes `target` the run in `source` as it was after a step, with this config.
+
+    `name` is what the fork calls the parent. `target` is there whole or not at all.
+    Files that no run writes again are shared, as hard links, where the disk can.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    try:
+        for path in _files_of(source, step):
+            (made / path).parent.mkdir(parents=True, exist_ok=True)
+            may_share = path.split("/")[0] in _NEVER_WRITTEN_AGAIN
+            _copy(source / path, made / path, may_share=may_share)
+        _cut_lines(made / "features/sae_fidelity.jsonl", lambda r: r["step"] <= step)
+        _cut_lines(
+            made / "metrics.jsonl", lambda r: r["stage"] != "train" or r["step"] < step
+        )
+        summary = json.loads((source / SUMMARY_FILE).read_text())
+        write_json(made / SUMMARY_FILE, _before_rl(summary))
+        record = json.loads((source / CONFIG_FILE).read_text())
+        write_json(
+            made / CONFIG_FILE,
+            {
+                **provenance(config, device=record["device"]),
+                **lineage_record(read_lineage(record)),
+                "forked_from": {
+                    "workdir": name,
+                    "step": step,
+                    "changes": [*changes],
+                    "git_commit": record["git_commit"],
+                    "earlier": record.get("forked_from"),
+                },
+            },
+        )
+        made.chmod(source.stat().st_mode)
+        made.rename(target)
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
+
+
+def _files_of(source: Path, step: int) -> Iterator[str]:
+    """Yields the files that the run had after the step, by path in its workdir."""
+    for path in local_files(source):
+        is_kept = path.split("/")[0] in _KEPT and not _AFTER_RL.match(path)
+        if is_kept and _is_of_done_steps(path, step):
+            yield path
+
+
+def _is_of_done_steps(path: str, step: int) -> bool:
+    """Returns whether a file is not of a step, or of one that had been done."""
+    for pattern, counts_done in _NUMBERED:
+        if number := pattern.match(path):
+            return int(number[1]) < step + counts_done
+    return True
+
+
+def _copy(source: Path, target: Path, *, may_share: bool) -> None:
+    if may_share:
+        try:
+            os.link(source, target)
+            return
+        except OSError:  # another disk, or one without links
+            pass
+    shutil.copyfile(source, target)
+
+
+def _cut_lines(file: Path, is_before: Callable[[Mapping[str, Any]], bool]) -> None:
+    """Drops the lines of later steps of a file of JSON lines, if it is there."""
+    if file.is_file():
+        lines = file.read_text().splitlines(keepends=True)
+        file.write_text("".join(line for line in lines if is_before(json.loads(line))))
+
+
+def _before_rl(summary: dict[str, Any]) -> dict[str, Any]:
+    """Returns a summary without what is told once RL has ended."""
+    evals, stages = summary.get("eval", {}), summary.get("stages", {})
+    kept = {name: {**summary[name]} for name in _SUMMARY if name in summary}
+    kept.get("difficulty", {}).pop("posterior_by_initial", None)
+    before = evals.get("before")
+    # Memorization is of the problems that RL has asked by its end.
+    if before is not None and "memorization" not in before:
+        kept["eval"] = {"before": before}
+    kept["stages"] = {s: stages[s] for s in stages if s not in ("train", "eval")}
+    return kept
