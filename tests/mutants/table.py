@@ -1261,11 +1261,31 @@ MUTANTS = [
     *_of(
         "rlvr_jax/experiment/schedule.py",
         ("tests/experiment/test_schedule.py",),
-        arms_forget_their_start=("**experiment.starts.get(start, {}),", ""),
-        arms_overrule_reduced=(
-            "            **arm.overrides,\n            **shared,",
-            "            **shared,\n            **arm.overrides,",
+        arms_forget_their_start=("{**of_parent, **own,", "{**own,"),
+        forks_forget_their_forebears=("of_parent = parent.overrides", "pass"),
+        arms_overrule_reduced=("        if key not in shared\n", ""),
+        makes_a_fork_twice=("self.fork is None or self.workdir.exists()", "False"),
+        forks_without_their_parents=(
+            "needed.add(experiment.arms[name].parent)",
+            "pass",
         ),
+    ),
+    *_of(
+        "rlvr_jax/run/fork.py",
+        ("tests/experiment/test_schedule.py",),
+        keeps_every_checkpoint=("steps[-kept.max_to_keep :]", "steps"),
+    ),
+    *_of(
+        "rlvr_jax/tasks/finite_field/rewards.py",
+        ("tests/tasks/finite_field/test_rewards.py",),
+        pays_for_wrong_steps=("trace.first_error is None and ", ""),
+        pays_for_a_guessed_start=(" and trace.consistent_start", ""),
+        pays_for_any_answer=('.status != "correct"', '.status == ""'),
+    ),
+    *_of(
+        "rlvr_jax/data/curricula/base.py",
+        ("tests/data/test_curricula.py",),
+        one_order_for_all=("(*seeds, order) if order else seeds", "seeds"),
     ),
     *_of(
         "rlvr_jax/experiment/execute.py",
@@ -1287,9 +1307,21 @@ MUTANTS = [
         swallows_why_there_are_no_features=("left_out.append(f", "str(f"),
     ),
     *_of(
+        "rlvr_jax/analysis/features/log.py",
+        ("tests/analysis/features/test_features.py",),
+        a_direction_has_latents=(
+            "if not self.selection or self.is_direction:",
+            "if 0:",
+        ),
+    ),
+    *_of(
         "rlvr_jax/analysis/experiment/features.py",
         ("tests/analysis/experiment/test_features.py",),
         own_is_all_that_was_gained=("& ~np.any(elsewhere, axis=0)", ""),
+        forks_take_from_their_parents=(
+            "for arm, run in dynamics.items() if arm in feature_arms]",
+            "for arm, run in dynamics.items()]",
+        ),
     ),
     *_of(
         "rlvr_jax/analysis/experiment/record.py",

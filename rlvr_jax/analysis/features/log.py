@@ -50,9 +50,15 @@ class FeatureLog:
     fidelity: tuple[dict[str, Any], ...]
 
     @property
+    def is_direction(self) -> bool:
+        """Returns whether one raw direction rewards, in the place of latents."""
+        has_feature = bool(self.selection) and len(self.selection["latents"]) > 0
+        return has_feature and self.selection["control"] == "direction"
+
+    @property
     def reward_weights(self) -> dict[int, float]:
-        """Returns the reward features, each with its weight."""
-        if not self.selection:
+        """Returns the latents that reward, each with its weight; {} of a direction."""
+        if not self.selection or self.is_direction:
             return {}
         chosen = zip(self.selection["latents"], self.selection["weights"], strict=True)
         return dict(chosen)

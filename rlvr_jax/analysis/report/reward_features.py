@@ -64,10 +64,7 @@ _FIDELITY_METRICS = {
     "splice_kl": "KL(clean || spliced), nats a token",
     "mean_ablation_kl": "KL(clean || mean-ablated), nats a token",
 }
-_DIRECTION_NOTE = (
-    "This run read one raw direction. What follows is of the latents that it stands "
-    "for. "
-)
+_DIRECTION_NOTE = "This run read one raw direction in the place of latents."
 _ROWS_PER_BAND = 5  # claims shown of each band
 
 # {(split, band): {step: value of each reward feature}}
@@ -90,6 +87,9 @@ def _reward_feature_section(log: FeatureLog) -> list[Section]:
     """Returns the section on the reward features' activation over the steps."""
     if not log.selection:
         return []
+    if log.is_direction:
+        text = f"{_DIRECTION_NOTE} {_describe_choice(log)}"
+        return [Section(title="Reward features", text=text, figures=_rfgo_charts(log))]
     if not log.reward_weights:
         text = f"None, and RFGO is off: {log.selection['refusal']}."
         return [
@@ -121,13 +121,11 @@ def _reward_feature_section(log: FeatureLog) -> list[Section]:
         ]
         charts += draw_chart(name, title, lines)
         labels |= make_legend(lines)
-    for index, (name, title) in enumerate(_RFGO_METRICS.items()):
-        charts += draw_chart(f"rfgo{index}", title, [metric_line(log.run, name)])
-    note = _DIRECTION_NOTE if log.selection["control"] == "direction" else ""
+    charts += _rfgo_charts(log)
     return [
         Section(
             title="Reward features",
-            text=f"{note}{_describe_choice(log)} The activation of a text is what RFGO "
+            text=f"{_describe_choice(log)} The activation of a text is what RFGO "
             "reads: the sum over the reward features of weight times activation over "
             "scale, here in the mean over tokens. Effects are correlations of mean "
             "activation and outcome within problems, \u00b1 1.96 standard errors over "
@@ -140,6 +138,15 @@ def _reward_feature_section(log: FeatureLog) -> list[Section]:
             legend=labels,
             table=_feature_table(log, means, contrast),
         )
+    ]
+
+
+def _rfgo_charts(log: FeatureLog) -> list[markupsafe.Markup]:
+    """Returns what RFGO made of the features, over the steps."""
+    return [
+        chart
+        for index, (name, title) in enumerate(_RFGO_METRICS.items())
+        for chart in draw_chart(f"rfgo{index}", title, [metric_line(log.run, name)])
     ]
 
 

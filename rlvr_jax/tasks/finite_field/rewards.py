@@ -27,5 +27,4 @@ def worked_answer(problem: Problem, completion: str) -> float:
     if FiniteFieldVerifier().grade(problem, completion).status != "correct":
         return 0.0
     trace = parse_trace(problem.prompt, completion, modulus=int(field[1]))
-    is_sound = trace.complete and trace.first_error is None
-    return float(is_sound and trace.consistent_start)
+    return float(trace.first_error is None and trace.consistent_start)

@@ -214,8 +214,18 @@ def test_a_control_direction_is_named(tmp_path):
     assert not probe_sections(read_run(path))[0].text.startswith(
         "This run read one raw"
     )
-    file.write_text(json.dumps(selection | {"control": "direction"}))
-    assert probe_sections(read_run(path))[0].text.startswith("This run read one raw")
+    # As the stage writes it: one weight, and the candidates that it stands for.
+    assert len(selection["latents"]) > 1
+    one = {"control": "direction", "weights": [1.0], "rms": [1.0]}
+    file.write_text(json.dumps(selection | one))
+    section = probe_sections(read_run(path))[0]
+    assert section.text.startswith("This run read one raw")
+    assert section.table is None
+    # With nothing chosen there is no direction either.
+    none = {"latents": [], "weights": [], "refusal": "no feature was confirmed"}
+    file.write_text(json.dumps(selection | one | none))
+    text = probe_sections(read_run(path))[0].text
+    assert text.startswith("None, and RFGO is off: no feature was confirmed")
 
 
 def test_fidelity_that_nobody_measured_is_said_to_be_unknown(tmp_path, capsys):
