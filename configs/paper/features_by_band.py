@@ -1,17 +1,17 @@
 """What RL on each band of difficulty moves inside the policy (arXiv 2605.28388).
 
-configs/paper/inverted_u.py with configs/quickstart.py's T-SAE of the policy before RL,
-which a seed's arms share. It watches: RFGO is off. Each arm's features are claimed
-against noise in the weights that moves the residual stream as far (docs/features.md);
-an arm's own are those that no other arm of its seed gained. The paper had one run each.
-Not told apart: two runs on one band would each have features of its own as well, and an
-arm with more signal moves more.
+configs/paper/inverted_u.py, arm by arm, with configs/quickstart.py's T-SAE of the
+policy before RL, which a seed's arms share. It watches: RFGO is off, and an arm ends
+with the bits that it has there. Each arm's features are claimed against noise in the
+weights that moves the residual stream as far (docs/features.md). An arm's own are those
+that no other of RL on medium, hard and easy problems gained, nor RL on medium ones once
+more: what that has of its own is what two runs of one kind differ by. The paper had one
+run each. Not told apart: an arm with more signal moves more.
 
 Command: bash launch/reproduce.sh features_by_band; for witnesses of another kind
     python -m rlvr_jax.analysis geometry DIR/medium/seed_0 DIR/hard/seed_0
     python -m rlvr_jax.analysis crosscoder DIR/hard/seed_0
-
-NOT RUN to its end: the reduced setting was.
+docs/findings.md has what came of it.
 """
 
 import dataclasses

@@ -81,9 +81,10 @@ def test_an_experiment_is_cut_taken_up_and_told_of(command, recipe, tmp_path):
 @pytest.mark.parametrize(
     ("name", "arms", "seeds", "told"),
     [
-        ("inverted_u", "hard,ten_hard", "0,1", "completion length"),
+        ("inverted_u", "hard,ten_hard", "0", "completion length"),
         ("selection", "fb_long,fb_short", "0,1", "pass@1 before RL, inversion"),
         ("features_by_band", "medium,hard", "0", "features of its own"),
+        ("reformulation", "none,all", "0", "pass@1, inversion"),
         ("rfgo", "grpo,both", "0", "groups without signal"),
     ],
 )
@@ -100,8 +101,8 @@ def test_the_papers_experiments_run_reduced(command, name, arms, seeds, told, tm
     table = (tmp_path / "result/table.md").read_text()
     assert "- REDUCED" in table
     num_arms = 3 if name == "inverted_u" else 2  # ten_hard is a fork of medium
-    assert f"{num_arms} arms, " in table
-    assert ("seeds 0, 1" if seeds == "0,1" else "one seed") in table
+    which = "seeds 0, 1" if seeds == "0,1" else "one seed"
+    assert f"{num_arms} arms, {which}" in table
     assert f"| {told}" in table
 
 
