@@ -74,6 +74,8 @@ def get_experiment() -> Experiment:
             "pass@1, medium",
             "pass@1, hard",
             "groups without signal",
+            "groups all incorrect",
+            "groups with a proxy",
         ),
         baseline="grpo",
         seed_sd=1.5,

@@ -26,7 +26,8 @@ PASS, PASS_BEFORE, GAIN = "pass@k", "pass@k before RL", "pass@k gained"
 CHOSEN, RIGHT_IF_CHOSEN = "chosen", "correct if chosen"  # a strategy
 CHOSEN_GAINED, RIGHT_GAINED = "chosen gained", "correct if chosen gained"
 LENGTH, REWARD = "completion length", "reward"
-NO_SIGNAL, LUCK = "groups without signal", "mass on wrong steps"
+NO_SIGNAL, ALL_INCORRECT = "groups without signal", "groups all incorrect"
+PROXIED, LUCK = "groups with a proxy", "mass on wrong steps"
 ALARMS, SECONDS = "alarms", "seconds"
 # Kinds of change, as `analysis features` counts them.
 FEATURES = {
@@ -41,6 +42,8 @@ METRIC_NAMES = (
     *(
         REWARD,
         NO_SIGNAL,
+        ALL_INCORRECT,
+        PROXIED,
         LUCK,
         *FEATURES.values(),
         NOISE_FEATURES,
@@ -49,10 +52,17 @@ METRIC_NAMES = (
         SECONDS,
     ),
 )
+# Fractions that are told by their mean over the steps of training.
+_MEANS_OVER_STEPS = {
+    ALL_INCORRECT: "groups/all_incorrect",
+    PROXIED: "rfgo/proxy_groups",
+    LUCK: "lucky/wrong_steps_mass",
+}
 # Where a fraction, or a difference of two, may lie; other numbers have no bounds.
 FRACTION = (0.0, 1.0)
 BOUNDS = dict.fromkeys(
-    (PASS, PASS_BEFORE, CHOSEN, RIGHT_IF_CHOSEN, NO_SIGNAL, LUCK), FRACTION
+    (PASS, PASS_BEFORE, CHOSEN, RIGHT_IF_CHOSEN, NO_SIGNAL, *_MEANS_OVER_STEPS),
+    FRACTION,
 ) | dict.fromkeys((GAIN, CHOSEN_GAINED, RIGHT_GAINED), (-1.0, 1.0))
 
 RolloutRow = Mapping[str, Any]
@@ -142,8 +152,9 @@ def _training_scores(run: RunArtifacts, missing: list[str]) -> dict[Metric, Scor
         scores[Metric(REWARD)] = Score(mean=first_and_last_tenth(reward)[1])
     if has_signal := run.series("train", "groups/nonzero_std")[1]:
         scores[Metric(NO_SIGNAL)] = Score(mean=1 - mean(has_signal))
-    if luck := run.series("train", "lucky/wrong_steps_mass")[1]:
-        scores[Metric(LUCK)] = Score(mean=mean(luck))
+    for name, logged in _MEANS_OVER_STEPS.items():
+        if values := run.series("train", logged)[1]:
+            scores[Metric(name)] = Score(mean=mean(values))
     return scores
 
 

@@ -88,6 +88,12 @@ def test_training_figures_of_single_runs_have_no_interval(pair):
         # The same training rows stand behind both.
         assert difference == {"mean": 0, "low": None, "high": None, "method": "none"}
     assert found(comparison, "seconds")["values"]["plain"]["mean"] == 60
+    lines = pathlib.Path(pair[0], "metrics.jsonl").read_text().splitlines()
+    rows = map(json.loads, lines)
+    logged = [row["groups/all_incorrect"] for row in rows if row["stage"] == "train"]
+    incorrect = found(comparison, "groups all incorrect")["values"]["plain"]["mean"]
+    assert incorrect == pytest.approx(sum(logged) / len(logged))
+    assert 0 < incorrect < 1
 
 
 def test_seeds_are_one_arm_and_paired_by_seed(tmp_path):
