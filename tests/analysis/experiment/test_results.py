@@ -172,6 +172,26 @@ def test_differences_from_another_arm_are_printed_alone(folder, capsys):
     assert "baseline='plane' is no arm; did you mean 'plain'" in capsys.readouterr().err
 
 
+def test_some_arms_are_told_of_as_if_there_were_no_others(folder, capsys):
+    """The third seed of hard is missing: it waits for hard alone."""
+    drop(folder, "hard", 2)
+    write_record(folder, make_record(experiment(), Config(), is_reduced=False))
+    contender(folder / "never/seed_2", {"a": "rrww", "b": "wwww"}, seed=2)
+    told = {}
+    for name, args in {"all": (), "never": ("--arms=never",)}.items():
+        assert main(["experiment", str(folder), "--baseline=plain", *args]) == (
+            2 if name == "all" else 0
+        )
+        told[name] = capsys.readouterr()
+    assert "has no results yet" in told["all"].err
+    assert "| pass@1, % | never |" in told["never"].out
+    assert "hard" not in told["never"].out.split("|")[0]
+    assert "| hard |" not in told["never"].out
+    assert not (folder / "result").exists()
+    assert main(["experiment", str(folder), "--arms=nevr"]) == 2
+    assert "'nevr' is no arm of" in capsys.readouterr().err
+
+
 def test_what_is_no_experiment_is_refused_in_one_line(tmp_path, capsys):
     assert main(["experiment", str(tmp_path)]) == 2
     assert "holds no experiment.json" in capsys.readouterr().err
