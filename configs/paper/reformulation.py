@@ -12,7 +12,7 @@ the making of the world.
 
 Command: bash launch/reproduce.sh reformulation
 
-NOT RUN to its end: the reduced setting was.
+NOT RUN: a test runs the reduced setting of two arms.
 """
 
 import dataclasses
