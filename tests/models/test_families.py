@@ -117,5 +117,5 @@ def test_completions_of_a_shared_prompt_are_as_read_whole(family, scan_layers, l
     for row, read_TD in enumerate(np.asarray(read_BTD)):
         start = LENGTHS[row // G]
         expected_TD = read_TD[start : start + T]
-        np.testing.assert_allclose(extended_BTD[row], expected_TD, rtol=0, atol=2e-5)
-        np.testing.assert_allclose(decoded_BTD[row], expected_TD, rtol=0, atol=2e-5)
+        np.testing.assert_allclose(extended_BTD[row], expected_TD, rtol=0, atol=1e-4)
+        np.testing.assert_allclose(decoded_BTD[row], expected_TD, rtol=0, atol=1e-4)
