@@ -9,9 +9,11 @@ problems before RL say which is which: hard below 0.3 right, easy above 0.9.
 Arms of a seed share all that was before RL. `medium_again` is RL on medium problems
 once more, in another order: how far two runs of one kind are apart. Some ask what makes
 hard problems harm: `hard_worked` pays for a right answer only if its steps lead to it,
-so that no luck is learned from. Others are forks, the run on medium problems to the bit
-but for one thing: from step 40 to 50 it is asked hard ones, and then medium ones again.
-`medium_to_50` is what the first ten steps are held against:
+so that no luck is learned from. `hard_kl` (a KL term), `hard_with_easy` (a quarter of
+the problems easy) and `hard_worked_with_easy` ask what of it is forgetting. Others are
+forks, the run on medium problems to the bit but for one thing: from step 40 to 50 it is
+asked hard ones, and then medium ones again. `medium_to_50` is what the
+first ten steps are held against:
     python -m rlvr_jax.analysis experiment DIR --baseline=medium_to_50
 
 Command: bash launch/reproduce.sh inverted_u (docs/findings.md has what came of it)
@@ -128,6 +130,11 @@ def _arms() -> dict[str, Arm]:
         "curriculum.bands": "easy,medium",
         "curriculum.band_weights": "0.5,0.5",
     }
+    with_easy = {
+        **mixture,
+        "curriculum.bands": "easy,hard",
+        "curriculum.band_weights": "0.25,0.75",
+    }
     guard, reward = "train.advantage.overhard_advantage", "train.reward.names"
     worked = {reward: "rlvr_jax.tasks.finite_field.rewards:worked_answer"}
     to_50, to_80 = {"train.steps": "50"}, {"train.steps": "80"}
@@ -142,6 +149,9 @@ def _arms() -> dict[str, Arm]:
         "hard_shrink": ({**hard, guard: "shrink"}, ""),
         "hard_dynamic": ({**hard, "dynamic_sampling.max_rounds": "3"}, ""),
         "hard_worked": ({**hard, **worked}, ""),
+        "hard_kl": ({**hard, "train.loss.kl_coef": "0.05"}, ""),
+        "hard_with_easy": (with_easy, ""),
+        "hard_worked_with_easy": ({**with_easy, **worked}, ""),
     }
     of_arms: dict[str, tuple[Overrides, str]] = {
         "medium_to_50": (to_50, "medium@40"),

@@ -23,7 +23,7 @@ Compares the parameters of the last RL checkpoint with those before RL, matrix b
 matrix: how far, in how many entries, along how many directions, and how straight over
 the checkpoints that the run kept. Beside each number stands that of noise as large.
 Runs that differ in their seed alone are one arm; of each two runs the entries that both
-moved are counted. docs/geometry.md says how to read it.
+moved are counted, and told of each two arms. docs/geometry.md says how to read it.
 """
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from job_jax.resampling import Interval
 from rlvr_jax.analysis.geometry.movement import PARTS, RunMovement
-from rlvr_jax.analysis.geometry.overlap import Overlap, RunOverlap
+from rlvr_jax.analysis.geometry.overlap import ArmOverlap, RunOverlap, overlap_arms
 from rlvr_jax.analysis.geometry.summary import ALL, MEASURES, Measured, summarize_arm
 from rlvr_jax.analysis.tables import Table, align_table
 
@@ -31,7 +31,7 @@ def format_geometry(
     """Returns a table of measures by part for each arm, and one of overlaps."""
     parts = [_format_arm(label, runs) for label, runs in arms.items()]
     if overlaps:
-        parts.append(align_table(overlap_table(overlaps)))
+        parts.append(align_table(overlap_table(overlap_arms(arms, overlaps))))
     return "\n\n".join([*parts, _READING])
 
 
@@ -48,20 +48,22 @@ def geometry_table(summary: Sequence[Measured]) -> Table:
     )
 
 
-def overlap_table(overlaps: Sequence[RunOverlap]) -> Table:
-    """Returns a row for each pair of runs: shared entries, and what chance shares."""
+def overlap_table(overlaps: Sequence[ArmOverlap]) -> Table:
+    """Returns a row for each two arms: shared entries, and what chance shares."""
     return Table(
         head=[
             "entries shared (chance), %",
+            "pairs",
             "moved in bfloat16",
             "farthest 1 %",
             "start",
         ],
         rows=[
             [
-                " and ".join(str(run.workdir) for run in overlap.runs),
-                _format_overlap(overlap.moved),
-                _format_overlap(overlap.largest),
+                " and ".join(overlap.arms),
+                str(overlap.num_pairs),
+                _format_overlap(overlap.moved, overlap.moved_chance),
+                _format_overlap(overlap.largest, overlap.largest_chance),
                 "the same" if overlap.same_start else "not the same",
             ]
             for overlap in overlaps
@@ -100,7 +102,7 @@ def _format_value(value: float) -> str:
     return f"{value:.3g}"
 
 
-def _format_overlap(overlap: Overlap) -> str:
-    if math.isnan(overlap.share):
+def _format_overlap(share: Interval, chance: float) -> str:
+    if math.isnan(share.value):
         return "-"
-    return f"{100 * overlap.share:.3g} ({100 * overlap.chance:.3g})"
+    return f"{_format(share, 100)} ({_format_value(100 * chance)})"

@@ -14,7 +14,7 @@ from job_jax.config import CheckpointConfig
 from job_jax.config_io import to_json
 from rlvr_jax.analysis.__main__ import main
 from rlvr_jax.analysis.geometry.movement import measure_run
-from rlvr_jax.analysis.geometry.overlap import overlap_runs, overlap_sets
+from rlvr_jax.analysis.geometry.overlap import overlap_arms, overlap_runs, overlap_sets
 from rlvr_jax.config import Config
 from rlvr_jax.models import Transformer
 from rlvr_jax.tokenizer import open_tokenizer
@@ -131,6 +131,37 @@ def test_runs_that_moved_the_same_entry_share_it(tmp_path):
     assert overlap.same_start
     assert overlap.moved.share == 1
     assert overlap.moved.chance < 0.001
+
+
+def test_pairs_of_arms_have_an_interval_where_each_run_is_in_one_pair(tmp_path):
+    """Seeds begin apart: runs of a seed are alike, those of two are no pair of both."""
+    arms = {
+        arm: [
+            measure_run(
+                write_run(tmp_path / f"{arm}_{seed}", moves, seed=seed),
+                on_progress=lambda *_: None,
+            )
+            for seed in (0, 1)
+        ]
+        for arm, moves in (("a", {2: 0.5}), ("b", {2: 0.25}))
+    }
+    arms["a"][1] = dataclasses.replace(arms["a"][1], start="of seed 1")
+    arms["b"][1] = dataclasses.replace(
+        arms["b"][1],
+        start="of seed 1",
+        moved=arms["b"][1].moved | {QUERY: bits(size=8)},
+    )
+    runs = [run for group in arms.values() for run in group]
+    told = {
+        (each.arms, each.same_start): each
+        for each in overlap_arms(arms, overlap_runs(runs))
+    }
+    alike, apart = (told[("a", "b"), same] for same in (True, False))
+    assert alike.num_pairs == apart.num_pairs == 2
+    assert alike.moved.value == pytest.approx(0.5)  # 1 of seed 0, 0 of seed 1
+    assert alike.moved.low < 0.5 < alike.moved.high
+    assert np.isnan(told[("a", "a"), False].moved.low)  # a single pair
+    assert alike.moved_chance < 0.001
 
 
 def test_command_prints_arms_and_writes_every_tensor(tmp_path, capsys):
