@@ -32,6 +32,15 @@ def test_a_run_killed_in_every_stage_ends_as_one_never_cut(command, whole, tmp_p
     assert outcome(tmp_path) == outcome(whole)
 
 
+@pytest.fixture
+def hangup_is_heard():
+    """What runs the tests may ignore it, under nohup, and children would inherit it."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("hangup_is_heard")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_or_a_closed_terminal_saves_and_exits_75(
     command, whole, tmp_path, number
