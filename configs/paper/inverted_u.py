@@ -12,8 +12,8 @@ hard problems harm: `hard_worked` pays for a right answer only if its steps lead
 so that no luck is learned from. `hard_kl` (a KL term), `hard_with_easy` (a quarter of
 the problems easy) and `hard_worked_with_easy` ask what of it is forgetting. Others are
 forks, the run on medium problems to the bit but for one thing: from step 40 to 50 it is
-asked hard ones, and then medium ones again. `medium_to_50` is what the
-first ten steps are held against:
+asked hard ones, and then medium ones again. `medium_to_50` is what the first ten steps
+are held against:
     python -m rlvr_jax.analysis experiment DIR --baseline=medium_to_50
 
 Command: bash launch/reproduce.sh inverted_u (docs/findings.md has what came of it)
@@ -125,16 +125,7 @@ def get_experiment() -> Experiment:
 def _arms() -> dict[str, Arm]:
     """Returns RL on bands, on hard problems otherwise, and on some for ten steps."""
     hard, medium = {"curriculum.band": "hard"}, {"curriculum.band": "medium"}
-    mixture = {
-        "curriculum.name": "mixture",
-        "curriculum.bands": "easy,medium",
-        "curriculum.band_weights": "0.5,0.5",
-    }
-    with_easy = {
-        **mixture,
-        "curriculum.bands": "easy,hard",
-        "curriculum.band_weights": "0.25,0.75",
-    }
+    with_easy = _mix_with_easy("hard", share="0.25")
     guard, reward = "train.advantage.overhard_advantage", "train.reward.names"
     worked = {reward: "rlvr_jax.tasks.finite_field.rewards:worked_answer"}
     to_50, to_80 = {"train.steps": "50"}, {"train.steps": "80"}
@@ -143,7 +134,10 @@ def _arms() -> dict[str, Arm]:
         "medium_again": ({"curriculum.order": "1"}, ""),
         "hard": (hard, "31.88"),
         "easy": ({"curriculum.band": "easy"}, ""),
-        "easy_and_medium": (mixture, "more than full"),
+        "easy_and_medium": (
+            _mix_with_easy("medium", share="0.5"),
+            "more than full",
+        ),
         "full": ({"curriculum.name": "uniform"}, "36.67"),
         "hard_clip": ({**hard, guard: "clip"}, ""),
         "hard_shrink": ({**hard, guard: "shrink"}, ""),
@@ -170,4 +164,13 @@ def _arms() -> dict[str, Arm]:
     } | {
         name: Arm(overrides=overrides, start=start)
         for name, (overrides, start) in of_arms.items()
+    }
+
+
+def _mix_with_easy(band: str, *, share: str) -> Overrides:
+    """Returns the curriculum of a band with a share of easy problems."""
+    return {
+        "curriculum.name": "mixture",
+        "curriculum.bands": f"easy,{band}",
+        "curriculum.band_weights": f"{share},{1 - float(share)}",
     }

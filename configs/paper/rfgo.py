@@ -43,26 +43,6 @@ def get_config() -> Config:
 
 def get_experiment() -> Experiment:
     """Returns the arms. The paper's RFGO was on all problems, of five benchmarks."""
-    weights = {"train.rfgo.lambda_w": "0.5"}
-    proxy = {"train.rfgo.lambda_p": "0.1"}
-    shared = {"probe.sae_path": "{start}/sae"}
-
-    def control(name: str) -> dict[str, str]:
-        return {"probe.features.control": name}
-
-    arms = {
-        "grpo": Arm(overrides=shared),
-        "weights": Arm(overrides=shared | weights),
-        "proxy": Arm(overrides=shared | proxy),
-        "both": Arm(overrides=shared | weights | proxy),
-        "random_latents": Arm(
-            overrides=shared | weights | proxy | control("random_latents")
-        ),
-        "direction": Arm(overrides=shared | weights | proxy | control("direction")),
-        "shuffled_weights": Arm(
-            overrides=shared | weights | control("shuffled_weights")
-        ),
-    }
     return Experiment(
         question="Do features of reasoning teach where outcomes are silent?",
         reference="arXiv 2605.28388, Qwen2.5-Math-1.5B: 37.63, GRPO 36.67, RFGO 38.40",
@@ -81,7 +61,7 @@ def get_experiment() -> Experiment:
         seed_sd=1.5,
         seed_sd_source="a guess; the quickstart's gain over three seeds: 0.4",
         start_stages=("sft", "difficulty", "probe"),
-        arms=arms,
+        arms=_arms(),
         reduced={
             "model.num_layers": "1",
             "model.hidden_size": "32",
@@ -103,3 +83,27 @@ def get_experiment() -> Experiment:
             "eval.num_samples": "4",
         },
     )
+
+
+def _arms() -> dict[str, Arm]:
+    """Returns GRPO, RFGO whole and in parts, and its controls."""
+    weights = {"train.rfgo.lambda_w": "0.5"}
+    proxy = {"train.rfgo.lambda_p": "0.1"}
+    shared = {"probe.sae_path": "{start}/sae"}
+
+    def control(name: str) -> dict[str, str]:
+        return {"probe.features.control": name}
+
+    return {
+        "grpo": Arm(overrides=shared),
+        "weights": Arm(overrides=shared | weights),
+        "proxy": Arm(overrides=shared | proxy),
+        "both": Arm(overrides=shared | weights | proxy),
+        "random_latents": Arm(
+            overrides=shared | weights | proxy | control("random_latents")
+        ),
+        "direction": Arm(overrides=shared | weights | proxy | control("direction")),
+        "shuffled_weights": Arm(
+            overrides=shared | weights | control("shuffled_weights")
+        ),
+    }

@@ -3,7 +3,6 @@
 import dataclasses
 import os
 import pathlib
-import signal
 import sys
 
 import pytest
@@ -11,6 +10,8 @@ import pytest
 from job_jax.command import StoppedError
 from rlvr_jax.experiment.execute import RunFailedError, execute_runs
 from rlvr_jax.experiment.schedule import PlannedRun
+
+pytestmark = pytest.mark.usefixtures("restored_signals")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,16 +41,6 @@ def script(path, lines="", name="arm"):
         overrides={},
         lines=lines,
     )
-
-
-@pytest.fixture(autouse=True)
-def handlers():
-    """Puts back what a runner does with signals."""
-    kinds = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = [signal.getsignal(kind) for kind in kinds]
-    yield
-    for kind, handler in zip(kinds, before, strict=True):
-        signal.signal(kind, handler)
 
 
 def test_what_has_ended_is_not_run_again(tmp_path, capfd):

@@ -32,19 +32,12 @@ def test_a_run_killed_in_every_stage_ends_as_one_never_cut(command, whole, tmp_p
     assert outcome(tmp_path) == outcome(whole)
 
 
-@pytest.fixture
-def hangup_is_heard():
-    """What runs the tests may ignore it, under nohup, and children would inherit it."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGHUP, before)
-
-
-@pytest.mark.usefixtures("hangup_is_heard")
+@pytest.mark.usefixtures("restored_signals")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_or_a_closed_terminal_saves_and_exits_75(
     command, whole, tmp_path, number
 ):
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # children inherit what nohup ignores
     ended = command.cut("sft  3/6", number, *tiny(tmp_path))
     assert ended.code == 75
     assert ended.err.endswith("\nstopped; run the same command again to go on\n")
@@ -57,15 +50,13 @@ def test_a_signal_or_a_closed_terminal_saves_and_exits_75(
     assert outcome(tmp_path) == outcome(whole)
 
 
+@pytest.mark.usefixtures("restored_signals")
 def test_nohup_is_heeded_and_a_reader_that_goes_away_ends_nothing(
     command, whole, tmp_path
 ):
     """The first line of its progress is read, then nobody listens."""
-    ignored = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # which children inherit
-    try:
-        process = command.start(*tiny(tmp_path))
-    finally:
-        signal.signal(signal.SIGHUP, ignored)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # which children inherit
+    process = command.start(*tiny(tmp_path))
     while not process.stderr.readline().startswith("sft"):
         assert process.poll() is None
     process.stderr.close()

@@ -1343,4 +1343,26 @@ MUTANTS = [
             "if len(shared) > 1 and ours.keys() == theirs.keys():",
         ),
     ),
+    *_of(
+        "rlvr_jax/analysis/geometry/overlap.py",
+        ("tests/analysis/geometry/test_geometry.py",),
+        pairs_of_the_same_starts=(
+            "are_independent = len(set(starts)) == len(starts)",
+            "are_independent = True",
+        ),
+        one_row_for_any_start=(", overlap.same_start].append", ", True].append"),
+        chance_for_share=("[overlap.share for", "[overlap.chance for"),
+    ),
+    *_of(
+        "rlvr_jax/models/masks.py",
+        ("tests/models/test_families.py",),
+        decodes_beyond_the_window=(
+            "own_mask_BS & (distance_S < config.sliding_window)",
+            "own_mask_BS & (distance_S <= config.sliding_window)",
+        ),
+        decodes_a_prompt_beyond_the_window=(
+            "prefix_mask &= prefix_distance_PS < config.sliding_window",
+            "prefix_mask &= prefix_distance_PS <= config.sliding_window",
+        ),
+    ),
 ]

@@ -22,8 +22,8 @@ usage: python -m rlvr_jax.analysis geometry WORKDIR ... [--out=FILE.json]
 Compares the parameters of the last RL checkpoint with those before RL, matrix by
 matrix: how far, in how many entries, along how many directions, and how straight over
 the checkpoints that the run kept. Beside each number stands that of noise as large.
-Runs that differ in their seed alone are one arm; of each two runs the entries that both
-moved are counted, and told of each two arms. docs/geometry.md says how to read it.
+Runs that differ in their seed alone are one arm; of each two arms it tells how many
+entries their runs both moved. docs/geometry.md says how to read it.
 """
 
 

@@ -40,58 +40,29 @@ class RunOverlap:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ArmOverlap:
-    """What the runs of two arms share, pair by pair, or those of one arm.
+class MeanOverlap:
+    """The mean of overlaps, with Student's interval where they are independent.
 
-    Means over the pairs in which something moved. Their intervals are Student's where
-    each run is in one pair alone, as runs of a seed are that go on from one policy:
-    pairs that have a run in common are not independent, and have NaN ends.
+    NaN of overlaps that are all NaN, and NaN ends where no interval is told.
+    """
+
+    share: Interval
+    chance: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ArmOverlap:
+    """What the runs of two arms share, or those of one: means over pairs of runs.
+
+    Pairs are independent where no start of RL is in two of them, as those of each seed
+    are whose two runs go on from one policy.
     """
 
     arms: tuple[str, str]
     same_start: bool
     num_pairs: int
-    moved: Interval
-    moved_chance: float
-    largest: Interval
-    largest_chance: float
-
-
-def overlap_arms(
-    arms: Mapping[str, Sequence[RunMovement]], overlaps: Sequence[RunOverlap]
-) -> list[ArmOverlap]:
-    """Returns the overlaps of each two arms, apart for runs that started alike."""
-    arm_of = {id(run): arm for arm, runs in arms.items() for run in runs}
-    pairs = collections.defaultdict(list)
-    for overlap in overlaps:
-        one, other = (arm_of[id(run)] for run in overlap.runs)
-        pairs[(one, other), overlap.same_start].append(overlap)
-    return [
-        ArmOverlap(
-            arms=names,
-            same_start=same_start,
-            num_pairs=len(group),
-            moved=_mean_share(group, [each.moved.share for each in group]),
-            moved_chance=_mean([each.moved.chance for each in group]),
-            largest=_mean_share(group, [each.largest.share for each in group]),
-            largest_chance=_mean([each.largest.chance for each in group]),
-        )
-        for (names, same_start), group in pairs.items()
-    ]
-
-
-def _mean_share(pairs: Sequence[RunOverlap], shares: Sequence[float]) -> Interval:
-    known = [share for share in shares if not np.isnan(share)]
-    used = collections.Counter(id(run) for pair in pairs for run in pair.runs)
-    if known and max(used.values()) == 1:
-        return t_interval(known)
-    return Interval(_mean(shares), np.nan, np.nan)
-
-
-def _mean(values: Sequence[float]) -> float:
-    """Returns the mean of what is not NaN, NaN of nothing."""
-    known = [value for value in values if not np.isnan(value)]
-    return float(np.mean(known)) if known else np.nan
+    moved: MeanOverlap
+    largest: MeanOverlap
 
 
 def overlap_runs(runs: Sequence[RunMovement]) -> list[RunOverlap]:
@@ -105,6 +76,43 @@ def overlap_runs(runs: Sequence[RunMovement]) -> list[RunOverlap]:
         for one, other in itertools.combinations(runs, 2)
         if _sizes(one) == _sizes(other)
     ]
+
+
+def overlap_arms(
+    arms: Mapping[str, Sequence[RunMovement]], overlaps: Sequence[RunOverlap]
+) -> list[ArmOverlap]:
+    """Returns the overlaps of each two arms; pairs that started alike stand apart."""
+    arm_of = {id(run): arm for arm, runs in arms.items() for run in runs}
+    pairs = collections.defaultdict(list)
+    for overlap in overlaps:
+        one, other = (arm_of[id(run)] for run in overlap.runs)
+        pairs[(one, other), overlap.same_start].append(overlap)
+    return [_overlap_arms(*key, group) for key, group in pairs.items()]
+
+
+def _overlap_arms(
+    arms: tuple[str, str], same_start: bool, pairs: Sequence[RunOverlap]
+) -> ArmOverlap:
+    starts = [start for pair in pairs for start in {run.start for run in pair.runs}]
+    are_independent = len(set(starts)) == len(starts)
+    return ArmOverlap(
+        arms=arms,
+        same_start=same_start,
+        num_pairs=len(pairs),
+        moved=_average([pair.moved for pair in pairs], are_independent),
+        largest=_average([pair.largest for pair in pairs], are_independent),
+    )
+
+
+def _average(overlaps: Sequence[Overlap], are_independent: bool) -> MeanOverlap:
+    known = [overlap for overlap in overlaps if not np.isnan(overlap.share)]
+    if not known:
+        return MeanOverlap(share=Interval(np.nan, np.nan, np.nan), chance=np.nan)
+    share = t_interval([overlap.share for overlap in known])
+    return MeanOverlap(
+        share=share if are_independent else Interval(share.value, np.nan, np.nan),
+        chance=float(np.mean([overlap.chance for overlap in known])),
+    )
 
 
 def overlap_sets(

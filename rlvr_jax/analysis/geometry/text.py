@@ -5,7 +5,12 @@ from collections.abc import Mapping, Sequence
 
 from job_jax.resampling import Interval
 from rlvr_jax.analysis.geometry.movement import PARTS, RunMovement
-from rlvr_jax.analysis.geometry.overlap import ArmOverlap, RunOverlap, overlap_arms
+from rlvr_jax.analysis.geometry.overlap import (
+    ArmOverlap,
+    MeanOverlap,
+    RunOverlap,
+    overlap_arms,
+)
 from rlvr_jax.analysis.geometry.summary import ALL, MEASURES, Measured, summarize_arm
 from rlvr_jax.analysis.tables import Table, align_table
 
@@ -62,8 +67,8 @@ def overlap_table(overlaps: Sequence[ArmOverlap]) -> Table:
             [
                 " and ".join(overlap.arms),
                 str(overlap.num_pairs),
-                _format_overlap(overlap.moved, overlap.moved_chance),
-                _format_overlap(overlap.largest, overlap.largest_chance),
+                _format_overlap(overlap.moved),
+                _format_overlap(overlap.largest),
                 "the same" if overlap.same_start else "not the same",
             ]
             for overlap in overlaps
@@ -102,7 +107,7 @@ def _format_value(value: float) -> str:
     return f"{value:.3g}"
 
 
-def _format_overlap(share: Interval, chance: float) -> str:
-    if math.isnan(share.value):
+def _format_overlap(overlap: MeanOverlap) -> str:
+    if math.isnan(overlap.share.value):
         return "-"
-    return f"{_format(share, 100)} ({_format_value(100 * chance)})"
+    return f"{_format(overlap.share, 100)} ({_format_value(100 * overlap.chance)})"

@@ -133,8 +133,8 @@ def test_runs_that_moved_the_same_entry_share_it(tmp_path):
     assert overlap.moved.chance < 0.001
 
 
-def test_pairs_of_arms_have_an_interval_where_each_run_is_in_one_pair(tmp_path):
-    """Seeds begin apart: runs of a seed are alike, those of two are no pair of both."""
+def test_pairs_of_arms_have_an_interval_where_no_two_have_a_start_in_common(tmp_path):
+    """Two arms of two seeds; in seed 1 one of them moved nothing that the other did."""
     arms = {
         arm: [
             measure_run(
@@ -158,10 +158,12 @@ def test_pairs_of_arms_have_an_interval_where_each_run_is_in_one_pair(tmp_path):
     }
     alike, apart = (told[("a", "b"), same] for same in (True, False))
     assert alike.num_pairs == apart.num_pairs == 2
-    assert alike.moved.value == pytest.approx(0.5)  # 1 of seed 0, 0 of seed 1
-    assert alike.moved.low < 0.5 < alike.moved.high
-    assert np.isnan(told[("a", "a"), False].moved.low)  # a single pair
-    assert alike.moved_chance < 0.001
+    assert alike.moved.share.value == pytest.approx(0.5)  # 1 of seed 0, 0 of seed 1
+    assert alike.moved.share.low < 0.5 < alike.moved.share.high
+    assert alike.moved.chance < 0.001
+    assert apart.moved.share.value == pytest.approx(0.5)
+    assert np.isnan(apart.moved.share.low)  # the same two starts in both pairs
+    assert told[("a", "a"), False].num_pairs == 1
 
 
 def test_command_prints_arms_and_writes_every_tensor(tmp_path, capsys):
