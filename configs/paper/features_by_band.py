@@ -34,7 +34,7 @@ def get_config() -> Config:
         train=dataclasses.replace(
             config.train, rfgo=RFGOConfig(lambda_w=0.0, lambda_p=0.0)
         ),
-        eval=dataclasses.replace(config.eval, num_samples=16),
+        eval=dataclasses.replace(config.eval, num_samples=16, every=5),
     )
 
 

@@ -42,7 +42,7 @@ class FiniteFieldSteps(Environment):
         """Returns the trace that only calculates, a step a turn."""
         question = parse_prompt(problem.prompt, modulus=_modulus(problem))
         strategy = DIRECT_STRATEGY[question.chains[0].kind]
-        words = write_trace(question, solve(question), strategy=strategy).split()
+        words = write_trace(question, solve(question), [strategy]).split()
         ends = [*range(_HEADER_WORDS + _STEP_WORDS, len(words), _STEP_WORDS)]
         messages = []
         for start, end in zip([0, *ends], ends, strict=False):

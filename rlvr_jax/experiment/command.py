@@ -23,7 +23,7 @@ from rlvr_jax.analysis.experiment.record import (
 )
 from rlvr_jax.analysis.experiment.results import NoResultsError, read_results
 from rlvr_jax.config import Config
-from rlvr_jax.config.experiment import Experiment
+from rlvr_jax.config.experiment import RESULT_FOLDER, Experiment
 from rlvr_jax.experiment.execute import RunFailedError, execute_runs
 from rlvr_jax.experiment.schedule import (
     PlannedRun,
@@ -89,13 +89,13 @@ def _execute(runs: Sequence[PlannedRun], folder: Path) -> None:
     for run in execute_runs(left):
         if run in last_of_seed:
             try:
-                write_results(folder, read_results(folder))
+                write_results(folder / RESULT_FOLDER, read_results(folder))
             except NoResultsError:
                 continue
             except (OSError, ValueError) as error:
                 print(f"no results yet: {error}", file=sys.stderr)
     try:
-        print(write_results(folder, read_results(folder)))
+        print(write_results(folder / RESULT_FOLDER, read_results(folder)))
     except NoResultsError as error:
         print(error)
 

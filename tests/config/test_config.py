@@ -122,8 +122,8 @@ def test_a_value_of_another_type_is_refused(section, values, message):
         ),
         (
             ChainMix,
-            {"types": ("composition",), "direct_lengths": (2,)},
-            "direct_lengths=(2,) with chain_lengths=(2, 3, 4, 5) and types=('comp",
+            {"composition_parts": (2, 3), "composition_part_weights": (1.0,)},
+            "composition_part_weights has 1 entries for 2 composition_parts",
         ),
         (
             ChainMix,

@@ -85,6 +85,8 @@ def test_an_experiment_is_cut_taken_up_and_told_of(command, recipe, tmp_path):
         ("selection", "fb_long,fb_short", "0,1", "pass@1 before RL, inversion"),
         ("features_by_band", "medium,hard", "0", "features of its own"),
         ("reformulation", "none,all", "0", "pass@1, inversion"),
+        ("reformulation_medium", "none,third", "0", "pass@1, evaluation"),
+        ("composition", "two_chains,more_chains", "0", "groups without signal"),
         ("rfgo", "grpo,both", "0", "groups without signal"),
     ],
 )

@@ -21,15 +21,13 @@ from rlvr_jax.analysis.experiment.results import (
 from rlvr_jax.analysis.report.page import render_template
 from rlvr_jax.analysis.report.sections import Section
 from rlvr_jax.analysis.tables import Table
-from rlvr_jax.config.experiment import RESULT_FOLDER
 
 _FILES = ("comparison.json", "table.csv", "table.tex", "figure.svg", "figure.png")
 
 
-def write_results(folder: Path, results: Results) -> Path:
-    """Writes DIR/result/ of an experiment; returns the page."""
-    place = folder / RESULT_FOLDER
-    place.mkdir(exist_ok=True)
+def write_results(place: Path, results: Results) -> Path:
+    """Writes the files of an experiment's results into a folder; returns the page."""
+    place.mkdir(parents=True, exist_ok=True)
     for name in _FILES:
         write_comparison(place / name, results.comparison, results.arms)
     page = place / "index.html"
@@ -87,7 +85,7 @@ def render_page(results: Results) -> str:
 
 def _outcomes(results: Results) -> Section:
     """Returns the table of outcomes, and a forest plot of each."""
-    metrics = map(results.metric, results.record.experiment.outcomes)
+    metrics = map(results.metric, results.outcomes)
     figures = [
         draw_panel(f"forest{number}", forest)
         for number, metric in enumerate(metrics)

@@ -46,12 +46,14 @@ class NoResultsError(UsageError):
 class Results:
     """An experiment with its arms side by side; the baseline is the first.
 
-    `arms` are those that have ended, for the seeds that all of them have; `left_out`
-    says in sentences what is not there.
+    `arms` are those that have ended, for the seeds that all of them have; `outcomes`
+    are in the order in which they are told of, and the figures show the first;
+    `left_out` says in sentences what is not there.
     """
 
     record: ExperimentRecord
     arms: list[ExperimentArm]
+    outcomes: Sequence[str]
     comparison: Mapping[str, Any]
     left_out: list[str]
 
@@ -62,12 +64,13 @@ class Results:
 
 
 def read_results(
-    folder: Path, *, baseline: str = "", only: Sequence[str] = ()
+    folder: Path, *, baseline: str = "", only: Sequence[str] = (), outcome: str = ""
 ) -> Results:
     """Returns the results so far. Raises NoResultsError where there are none.
 
     Differences are from the experiment's baseline, or from the arm `baseline`. With
-    `only` some arms, beside the baseline, it is as if there were no others.
+    `only` some arms, beside the baseline, it is as if there were no others. `outcome`
+    is told of before the experiment's own.
 
     A seed counts once every arm that has ended anywhere has ended for it: arms are
     compared over the same seeds, and none is dropped for what came of it. Runs that a
@@ -112,12 +115,25 @@ def read_results(
             run = measure_run(read_training_run(str(workdirs[arm.label])))
             scores = {**run.scores, **own.get(arm.label, {})}
             arm.runs.append(dataclasses.replace(run, scores=scores))
+    comparison = compare_arms(arms)
+    outcomes = _order_outcomes(experiment.outcomes, comparison, first=outcome)
     return Results(
         record=record,
         arms=arms,
-        comparison={**compare_arms(arms), "decided_by": experiment.outcomes[0]},
+        outcomes=outcomes,
+        comparison={**comparison, "decided_by": outcomes[0]},
         left_out=left_out,
     )
+
+
+def _order_outcomes(
+    own: Sequence[str], comparison: Mapping[str, Any], *, first: str
+) -> list[str]:
+    """Returns the experiment's own outcomes, behind the one that is asked for."""
+    known = [label_metric(metric) for metric in comparison["metrics"]]
+    if first and first not in known:
+        raise UsageError(f"no run tells of {first!r}{did_you_mean(first, known)}")
+    return [*dict.fromkeys((first or own[0], *own))]
 
 
 def _left_out(
@@ -140,15 +156,15 @@ def _left_out(
 
 def describe_results(results: Results) -> list[str]:
     """Returns sentences: what was asked, of how many runs, and what they could show."""
-    experiment, seeds = results.record.experiment, results.arms[0].seeds
-    first = results.metric(experiment.outcomes[0])
+    seeds = results.arms[0].seeds
+    first = results.metric(results.outcomes[0])
     sentences = [
         f"{len(results.arms)} arms, "
         + (f"seeds {', '.join(map(str, seeds))}" if len(seeds) > 1 else "one seed"),
         *results.left_out,
         *(
             f"no run has told of {outcome}"
-            for outcome in experiment.outcomes
+            for outcome in results.outcomes
             if results.metric(outcome) is None
         ),
     ]
@@ -182,13 +198,13 @@ def outcome_table(results: Results) -> Table:
     """Returns a row for each outcome that is known and arm, with its difference."""
     experiment = results.record.experiment
     rows = []
-    for outcome in experiment.outcomes:
+    for outcome in results.outcomes:
         if (metric := results.metric(outcome)) is None:
             continue
         unit = ", %" if metric["name"] in BOUNDS else ""
-        is_first = outcome == experiment.outcomes[0]
+        decides = outcome == experiment.outcomes[0]  # what `published` is of
         for arm in results.arms:
-            published = experiment.arms[arm.label].published if is_first else ""
+            published = experiment.arms[arm.label].published if decides else ""
             rows.append([outcome + unit, arm.label, *_cells(metric, arm), published])
     base = results.comparison["baseline"]
     head = ("", "arm", "mean [95 %]", f"less {base}", "by seed", "published")

@@ -1,6 +1,7 @@
 """Which finite-field problems a stage sees."""
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
@@ -41,7 +42,8 @@ class ChainMix(ConfigSection):
             "hold at least one number of chains, each within 2..5",
             lambda parts: bool(parts) and all(2 <= n <= 5 for n in parts),
         ),
-    ] = (2,)  # chains of a composition, as often each
+    ] = (2,)  # chains of a composition; those with more than its steps are not drawn
+    composition_part_weights: tuple[float, ...] = ()  # share of each; () is uniform
     operand_decay: PositiveFraction = (
         1.0  # operand n+1 is this often drawn for one n; 1: alike
     )
@@ -52,22 +54,29 @@ class ChainMix(ConfigSection):
     def __post_init__(self) -> None:
         """Refuses weights that do not fit their values, and too short compositions."""
         super().__post_init__()
-        parts = max(self.composition_parts)
         check(
-            "composition" not in self.types or min(self.chain_lengths) >= parts,
-            f"chain_lengths={self.chain_lengths} with types={self.types}; a "
-            f"composition splits its steps over {parts} chains, give lengths within "
-            f"{parts}..20",
-        )
-        check(
-            set(self.direct_lengths) <= set(self.chain_lengths)
-            and not (self.direct_lengths and "composition" in self.types),
+            set(self.direct_lengths) <= set(self.chain_lengths),
             f"direct_lengths={self.direct_lengths} with chain_lengths="
-            f"{self.chain_lengths} and types={self.types}; name lengths among these, "
-            "and ask no compositions: their chains may need different strategies",
+            f"{self.chain_lengths}; name lengths among these",
         )
         _check_weights("chain_length", self.chain_length_weights, self.chain_lengths)
         _check_weights("type", self.type_weights, self.types)
+        _check_weights(
+            "composition_part", self.composition_part_weights, self.composition_parts
+        )
+        parts = min(
+            n
+            for n, weight in itertools.zip_longest(
+                self.composition_parts, self.composition_part_weights, fillvalue=1.0
+            )
+            if weight > 0
+        )
+        check(
+            "composition" not in self.types or min(self.chain_lengths) >= parts,
+            f"chain_lengths={self.chain_lengths} with types={self.types}; a "
+            f"composition splits its steps over {parts} chains or more, give lengths "
+            f"within {parts}..20",
+        )
 
 
 def _check_weights(

@@ -117,7 +117,7 @@ class ChainSource:
         steps = rng.choices(self._mix.chain_lengths, cum_weights=self._cum_weights)[0]
         question, values = self._sample_question(rng, type_, steps)
         # Drawn last, so that the question does not depend on it.
-        strategy = rng.choice(self._mix.strategies)
+        strategies = [rng.choice(self._mix.strategies)] * len(question.chains)
         parent = None
         if rng.random() < self._mix.inverted_fraction:
             question, parent, name = (
@@ -128,7 +128,7 @@ class ChainSource:
             values = solve(question)
             type_ = _INVERTED_TYPE[type_]
         if steps in self._mix.direct_lengths:
-            strategy = DIRECT_STRATEGY[type_]
+            strategies = [DIRECT_STRATEGY[chain.kind] for chain in question.chains]
         return Problem(
             id=name,
             parent=parent,
@@ -138,7 +138,7 @@ class ChainSource:
             source=f"finite_field/GF({self._config.modulus})",
             level=steps,
             type=type_,
-            solution=write_trace(question, values, strategy=strategy),
+            solution=write_trace(question, values, strategies),
         )
 
     def _sample_type(self, rng: random.Random) -> ProblemType:
@@ -180,8 +180,7 @@ class ChainSource:
         input_value = rng.randrange(self._config.modulus)
         if type_ != "composition":
             return (Chain(kind=type_, input_value=input_value, steps=tuple(drawn)),)
-        counts = self._mix.composition_parts
-        parts = counts[0] if len(counts) == 1 else rng.choice(counts)
+        parts = self._sample_parts(rng, steps)
         starts = [0, *sorted(rng.sample(range(1, steps), parts - 1)), steps]
         kinds = rng.choices(_CHAIN_KINDS, k=parts)
         return tuple(
@@ -194,6 +193,18 @@ class ChainSource:
                 kinds, itertools.pairwise(starts), strict=True
             )
         )
+
+    def _sample_parts(self, rng: random.Random, steps: int) -> int:
+        """Returns how many chains a composition has: no more than it has steps."""
+        mix = self._mix
+        counts = [n for n in mix.composition_parts if n <= steps]
+        if len(counts) == 1:
+            return counts[0]
+        if not mix.composition_part_weights:
+            return rng.choice(counts)
+        weights = zip(mix.composition_parts, mix.composition_part_weights, strict=True)
+        fitting = [weight for n, weight in weights if n <= steps]
+        return rng.choices(counts, fitting)[0]
 
 
 def _drawn_from(
@@ -211,6 +222,8 @@ def _drawn_from(
         drawn_from += (mix.type_weights,)
     if "composition" in mix.types and mix.composition_parts != (2,):
         drawn_from += (mix.composition_parts,)
+        if mix.composition_part_weights:
+            drawn_from += (mix.composition_part_weights,)
     return drawn_from
 
 

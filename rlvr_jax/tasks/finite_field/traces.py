@@ -82,9 +82,9 @@ class _TracePart:
 
 
 def write_trace(
-    question: Question, values: Sequence[Sequence[int]], *, strategy: Strategy
+    question: Question, values: Sequence[Sequence[int]], strategies: Sequence[Strategy]
 ) -> str:
-    """Returns the worked solution of a question, every part by the same strategy.
+    """Returns the worked solution of a question, each part by a strategy of its own.
 
     `values` is `chains.solve(question)`. Worked example, GF(7), forward:
     `forward : k e3 + e2 = e5 l e5 * e4 = e6 answer e6` for `evaluate : e3 k + e2 l *
@@ -92,7 +92,9 @@ def write_trace(
     """
     symbols = question.symbols
     parts = []
-    for chain, chain_values in zip(question.chains, values, strict=True):
+    for chain, chain_values, strategy in zip(
+        question.chains, values, strategies, strict=True
+    ):
         line = list(chain_values) if strategy == "forward" else chain_values[::-1]
         words = [strategy, ":"]
         steps = zip(

@@ -192,6 +192,27 @@ def test_some_arms_are_told_of_as_if_there_were_no_others(folder, capsys):
     assert "'nevr' is no arm of" in capsys.readouterr().err
 
 
+def test_another_outcome_first_is_what_the_figures_show(folder, capsys, tmp_path):
+    place = tmp_path / "figures/length"
+    asked = ["--outcome=completion length", "--arms=hard", f"--out={place}"]
+    assert main(["experiment", str(folder), *asked]) == 0
+    told = capsys.readouterr().out
+    assert told.index("| completion length | hard |") < told.index("| pass@1, % |")
+    # What was published is of the outcome that decides, wherever that stands.
+    (hard,) = (line for line in told.splitlines() if "| pass@1, % | hard |" in line)
+    assert hard.endswith("| -5.75 |")
+    figure = (place / "figure.svg").read_text()
+    assert "completion length, less plain" in figure
+    assert "pass@1, less plain" not in figure
+    assert (place / "index.html").is_file()
+    assert not (folder / "result").exists()
+    assert main(["experiment", str(folder), "--outcome=completion lenth"]) == 2
+    told = capsys.readouterr().err
+    assert (
+        "no run tells of 'completion lenth'; did you mean 'completion length'" in told
+    )
+
+
 def test_what_is_no_experiment_is_refused_in_one_line(tmp_path, capsys):
     assert main(["experiment", str(tmp_path)]) == 2
     assert "holds no experiment.json" in capsys.readouterr().err

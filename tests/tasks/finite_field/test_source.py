@@ -145,14 +145,33 @@ def test_a_composition_of_two_to_five_chains_is_answered_by_brute_force():
 
 
 def test_a_composition_needs_a_step_for_each_of_its_chains():
-    mix = {"types": ("composition",), "composition_parts": (2, 4)}
-    with pytest.raises(
-        ConfigError, match=r"over 4 chains, give lengths within 4\.\.20"
-    ):
-        ChainMix(chain_lengths=(3, 4), **mix)
-    assert ChainMix(chain_lengths=(4,), **mix).composition_parts == (2, 4)
+    mix = {"types": ("composition",), "composition_parts": (5, 3)}
+    refusal = r"over 3 chains or more, give lengths within 3\.\.20"
+    with pytest.raises(ConfigError, match=refusal):
+        ChainMix(chain_lengths=(2, 4), **mix)
+    problems = source(chain_lengths=(3, 4, 5), **mix)
+    assert {(p.level, count_chains(p)) for p in (problems[i] for i in range(200))} == {
+        *((3, 3), (4, 3), (5, 3), (5, 5))
+    }
+    with pytest.raises(ConfigError, match=r"over 5 chains or more"):
+        ChainMix(chain_lengths=(4,), composition_part_weights=(1.0, 0.0), **mix)
     with pytest.raises(ConfigError, match=r"composition_parts=\(6,\); it must hold"):
         ChainMix(composition_parts=(6,))
+
+
+def test_compositions_of_a_number_of_chains_are_drawn_by_its_weight():
+    mix = {"types": ("composition",), "composition_parts": (2, 3, 5)}
+    weights = (0.6, 0.4, 0.0)
+    plain = source(chain_lengths=(5,), **mix)
+    weighted = source(chain_lengths=(5,), composition_part_weights=weights, **mix)
+    counts = collections.Counter(count_chains(weighted[i]) for i in range(400))
+    assert set(counts) == {2, 3}
+    assert within(counts[3], 400, 0.4)
+    assert plain[0].id != weighted[0].id  # other problems, other names
+
+
+def count_chains(problem):
+    return len(parse_prompt(problem.prompt, modulus=7).chains)
 
 
 def test_a_bounded_source_has_the_first_problems_of_the_endless_one():
@@ -377,6 +396,29 @@ def test_a_side_without_any_chain_is_refused_before_work_starts():
 def test_a_composition_of_one_step_is_refused():
     with pytest.raises(ConfigError, match=r"composition .* 2\.\.20"):
         ChainMix(types=("evaluation", "composition"), chain_lengths=(1, 2))
+
+
+def test_each_chain_of_a_direct_composition_has_the_strategy_that_calculates():
+    mix = {"types": ("composition",), "chain_lengths": (4, 6)}
+    mix["composition_parts"] = (2, 4)
+    plain, direct = source(**mix), source(direct_lengths=(4,), **mix)
+    seen = set()
+    for index in range(200):
+        one, other = plain[index], direct[index]
+        assert (one.id, one.prompt, one.gold) == (other.id, other.prompt, other.gold)
+        if other.level == 6:
+            assert one.solution == other.solution
+            continue
+        kinds = [c.kind for c in parse_prompt(other.prompt, modulus=7).chains]
+        written = [part.split()[0] for part in other.solution.split(" then ")]
+        wanted = {"evaluation": "forward", "inversion": "backward"}
+        assert written == [wanted[kind] for kind in kinds]
+        report = parse_trace(other.prompt, other.solution, modulus=7)
+        assert (report.complete, report.first_error) == (True, None)
+        assert report.consistent_start
+        assert report.answer == other.gold
+        seen.add(report.strategy)
+    assert seen == {"forward", "backward", "mixed"}
 
 
 @pytest.mark.parametrize("type_", ["evaluation", "inversion", "composition"])

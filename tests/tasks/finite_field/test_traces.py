@@ -69,7 +69,7 @@ def report(
 )
 def test_a_worked_trace_reads_as_on_paper(prompt, modulus, strategy, trace):
     question = parse_prompt(prompt, modulus=modulus)
-    written = write_trace(question, solve(question), strategy=strategy)
+    written = write_trace(question, solve(question), [strategy] * len(question.chains))
     assert written == f"{strategy} : {trace}"
 
 
@@ -300,7 +300,7 @@ def test_one_guess_in_p_answers_right_and_none_counts_as_given(prompt):
         # Worked from the asked end, as the chain of the other kind would be.
         turned = dataclasses.replace(chain, kind=other, input_value=guess)
         guessed = chain_values(turned, guess, 7)
-        trace = write_trace(question, [guessed], strategy=strategy)
+        trace = write_trace(question, [guessed], [strategy])
         assert parse_trace(prompt, trace, modulus=7) == report(
             strategy, "+" * len(chain.steps), consistent=False, answer=f"e{guess}"
         )
