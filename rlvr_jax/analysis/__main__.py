@@ -14,6 +14,7 @@ COMMANDS = {
     "experiment": "writes the tables and figures of an experiment's arms and seeds",
     "features": "what RL strengthened, suppressed or woke, by band, with its evidence",
     "crosscoder": "what RL added, kept and lost, by a crosscoder beside four controls",
+    "warnings": "which training metrics move before held-out pass@1 falls",
     "geometry": "how RL moved the weights: how far, along what, how straight",
     "credit": "whether token weights lie on the tokens that change what comes of it",
     "gradients": "whether token weights turn a gradient to that of many batches",

@@ -12,7 +12,7 @@ Commands, with the checkpoint and MATH where configs/medium.py has them:
 NOT RUN: no weights and no accelerator were at hand. Compiled for a v5e-16 (JAX 0.10.2,
 libtpu 0.0.42.1), of the 15.75 GiB that a chip gives: the sampler takes 11.4, the scorer
 4.6, a gradient 10.2, the update 2.1, of the probe its activations 15.4, a step of the
-T-SAE's fit 9.2 and the reference texts 6.5; a logged step's gradient was not compiled.
+T-SAE's fit 9.2 and the reference texts 6.5, a logged step's gradient 10.2.
 """
 
 import dataclasses

@@ -1,0 +1,103 @@
+"""The subcommand `warnings`: which training metrics warn of a fall of pass@1."""
+
+from collections.abc import Sequence
+
+from absl import flags
+
+from job_jax.command import UsageError, parse_flags, run_command
+from rlvr_jax.analysis.tables import Table, align_table, format_percent
+from rlvr_jax.analysis.warnings.measure import (
+    LIMIT,
+    MARGIN,
+    WINDOW,
+    MetricWarning,
+    WatchedRun,
+    find_warnings,
+    watch_run,
+)
+from rlvr_jax.analysis.workdir import read_run
+from rlvr_jax.run.fetch import local_run
+
+_USAGE = """\
+usage: python -m rlvr_jax.analysis warnings RUN RUN ... [--margin=0.05]
+
+RUN is the workdir of a run that was evaluated on its way (eval.every). Says at which
+step held-out pass@1 had fallen by --margin, which metrics of the training steps had
+moved before, by how many steps, and in how many runs that did not fall they moved too.
+Give both kinds of runs: a metric that moves in all of them warns of nothing.
+"""
+_READING = (
+    "fell at: the first of two evaluations in a row that lie more than {margin} points "
+    "below pass@1 before RL.\nmoved: the mean of the last {window} steps is {limit:g} "
+    "standard errors from that of the first {window}. Ahead: before that evaluation; "
+    "steps: median (lowest to highest), of the runs that fell and in which it moved.\n"
+    "{count} metrics were watched in both directions; nothing is corrected for that."
+)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Returns 0; 1 where a file is broken; 2 where runs cannot be used."""
+    return run_command(lambda: _run_command(argv), (OSError, ValueError))
+
+
+def _run_command(argv: Sequence[str]) -> None:
+    values = flags.FlagValues()
+    flags.DEFINE_float(
+        "margin", MARGIN, "how far pass@1 falls", lower_bound=0.0, flag_values=values
+    )
+    given = parse_flags(argv, values, usage=_USAGE, arguments=["RUN"], at_least=True)
+    if len({*given}) < len(given):
+        raise UsageError(f"a run is given twice: {', '.join(given)}")
+    runs = [
+        watch_run(read_run(local_run(each)), name=each, margin=values.margin)
+        for each in given
+    ]
+    print(align_table(_runs_table(runs)))
+    print()
+    warnings = find_warnings(runs)
+    if warnings:
+        print(align_table(_warnings_table(runs, warnings)))
+    elif any(run.fell for run in runs):
+        print("no metric had moved before pass@1 fell")
+    else:
+        print("pass@1 fell in no run: there is nothing to warn of")
+    print()
+    print(
+        _READING.format(
+            margin=f"{100 * values.margin:g}",
+            window=WINDOW,
+            limit=LIMIT,
+            count=len({metric for run in runs for metric in run.watched}),
+        )
+    )
+
+
+def _runs_table(runs: Sequence[WatchedRun]) -> Table:
+    rows = [
+        (
+            run.name,
+            format_percent(run.before),
+            format_percent(run.lowest),
+            "never" if run.fell is None else str(run.fell),
+        )
+        for run in runs
+    ]
+    return Table(head=("run", "pass@1 before", "lowest", "fell at step"), rows=rows)
+
+
+def _warnings_table(
+    runs: Sequence[WatchedRun], warnings: Sequence[MetricWarning]
+) -> Table:
+    num_fallen = sum(run.fell is not None for run in runs)
+    num_level = len(runs) - num_fallen
+    rows = [
+        (
+            f"{warning.metric} {warning.direction}",
+            f"{warning.ahead} of {num_fallen}",
+            f"{warning.median_lead:g} ({min(warning.leads)} to {max(warning.leads)})",
+            f"{warning.false_alarms} of {num_level}",
+        )
+        for warning in warnings
+    ]
+    head = ("metric", "ahead of the fall in", "steps ahead", "moves without a fall in")
+    return Table(head=head, rows=rows)

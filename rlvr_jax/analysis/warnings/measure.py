@@ -1,0 +1,156 @@
+"""Which training metrics had moved before held-out pass@1 fell, and by how many steps.
+
+A run has *fallen* at the first of two evaluations in a row that lie more than `margin`
+below pass@1 before RL. A metric of the training steps has *moved* where the mean of its
+last `WINDOW` steps is farther than `LIMIT` standard errors from that of its first: the
+errors are those of means of steps that vary as neighboring ones do (von Neumann's
+estimate, which a trend hardly changes). Both are ours.
+"""
+
+import dataclasses
+import itertools
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+
+from job_jax.command import UsageError
+from rlvr_jax.analysis.workdir import RunArtifacts
+
+WINDOW = 5  # steps
+LIMIT = 4.0  # standard errors
+MARGIN = 0.05  # of pass@1
+
+Direction = Literal["rises", "falls"]
+
+_PASS = "eval/pass@1"
+# What every step of RL costs nothing more to know.
+_WATCHED = (
+    r"((?:rollout|reward|groups|behavior|format|loss|logprob_mismatch|optimizer)/.*)"
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WatchedRun:
+    """A run that was evaluated on its way, steps counted from 1.
+
+    `fell` is the step of the evaluation at which pass@1 had fallen, None where it never
+    did; `moved` the step at which each watched metric had moved, by metric and
+    direction.
+    """
+
+    name: str
+    before: float
+    lowest: float
+    fell: int | None
+    watched: Sequence[str]
+    moved: Mapping[tuple[str, Direction], int]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MetricWarning:
+    """What one metric's move in one direction told of several runs.
+
+    `leads`, of the runs that fell and in which it moved: the steps from there to the
+    fall, negative where it moved afterwards. `false_alarms`: in how many of the runs
+    that did not fall it moved.
+    """
+
+    metric: str
+    direction: Direction
+    leads: Sequence[int]
+    false_alarms: int
+
+    @property
+    def ahead(self) -> int:
+        """Returns in how many runs it moved before the fall was measured."""
+        return sum(lead > 0 for lead in self.leads)
+
+    @property
+    def median_lead(self) -> float:
+        """Returns the median of `leads`."""
+        return statistics.median(self.leads)
+
+
+def watch_run(run: RunArtifacts, *, name: str, margin: float) -> WatchedRun:
+    """Returns when a run's pass@1 fell and when its metrics moved.
+
+    Raises UsageError where it was not evaluated before RL and twice on the way.
+    """
+    steps, scores = run.series("train", _PASS)
+    before = run.summary.get("eval", {}).get("before")
+    if before is None or len(scores) < 2:
+        raise UsageError(
+            f"{run.path} was not evaluated before RL and on the way; train with "
+            "--config.eval.every=5"
+        )
+    start = float(before["pass@k"]["1"]["mean"])
+    fall = find_fall(scores, start, margin=margin)
+    moved: dict[tuple[str, Direction], int] = {}
+    watched = [
+        metric
+        for metric in run.match_metrics("train", _WATCHED)
+        if metric != "optimizer/learning_rate"  # a schedule
+    ]
+    for metric in watched:
+        at, values = run.series("train", metric)
+        for direction, count in find_moves(values).items():
+            moved[metric, direction] = int(at[count - 1]) + 1
+    return WatchedRun(
+        name=name,
+        before=start,
+        lowest=float(min(scores)),
+        fell=None if fall is None else int(steps[fall]) + 1,
+        watched=watched,
+        moved=moved,
+    )
+
+
+def find_fall(scores: Sequence[float], start: float, *, margin: float) -> int | None:
+    """Returns the first of two scores in a row that are below start by over margin."""
+    low = [score < start - margin for score in scores]
+    pairs = enumerate(itertools.pairwise(low))
+    return next((at for at, both in pairs if all(both)), None)
+
+
+def find_moves(values: Sequence[float]) -> dict[Direction, int]:
+    """Returns after how many values they had moved, for each direction they moved in.
+
+    Values that are not finite have none.
+    """
+    series = np.asarray(values, dtype=np.float64)
+    moves: dict[Direction, int] = {}
+    if not np.isfinite(series).all():
+        return moves
+    for count in range(2 * WINDOW, len(series) + 1):
+        change = series[count - WINDOW : count].mean() - series[:WINDOW].mean()
+        noise = np.sqrt(np.mean(np.diff(series[:count]) ** 2) / 2)
+        error = noise * np.sqrt(2 / WINDOW)
+        if abs(change) > LIMIT * error:
+            moves.setdefault("rises" if change > 0 else "falls", count)
+    return moves
+
+
+def find_warnings(runs: Sequence[WatchedRun]) -> list[MetricWarning]:
+    """Returns what moved before a fall, most runs first, then fewest false alarms."""
+    fallen = [run for run in runs if run.fell is not None]
+    level = [run for run in runs if run.fell is None]
+    keys = sorted({key for run in fallen for key in run.moved})
+    warnings = [
+        MetricWarning(
+            metric=key[0],
+            direction=key[1],
+            leads=[
+                run.fell - run.moved[key]
+                for run in fallen
+                if run.fell is not None and key in run.moved
+            ],
+            false_alarms=sum(key in run.moved for run in level),
+        )
+        for key in keys
+    ]
+    return sorted(
+        (warning for warning in warnings if warning.ahead),
+        key=lambda w: (w.false_alarms - w.ahead, w.metric),
+    )
