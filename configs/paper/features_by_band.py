@@ -6,7 +6,8 @@ with the bits that it has there. Each arm's features are claimed against noise i
 weights that moves the residual stream as far (docs/features.md). An arm's own are those
 that no other of RL on medium, hard and easy problems gained, nor RL on medium ones once
 more: what that has of its own is what two runs of one kind differ by. The paper had one
-run each. Not told apart: an arm with more signal moves more.
+run each. Not told apart: an arm with more signal moves more. Runs are evaluated on
+their way: which metrics warn of a fall?
 
 Command: bash launch/reproduce.sh features_by_band; for witnesses of another kind
     python -m rlvr_jax.analysis geometry DIR/medium/seed_0 DIR/hard/seed_0
