@@ -10,9 +10,7 @@ five.
 configs/paper/reformulation.py's sizes and algorithm; what is asked is ours, for the
 paper says no more than that it composes.
 
-Command: bash launch/reproduce.sh composition
-
-NOT RUN.
+Command: bash launch/reproduce.sh composition (docs/findings.md has what came of it)
 """
 
 import dataclasses
