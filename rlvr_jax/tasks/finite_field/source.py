@@ -203,8 +203,8 @@ class ChainSource:
         if not mix.composition_part_weights:
             return rng.choice(counts)
         weights = zip(mix.composition_parts, mix.composition_part_weights, strict=True)
-        fitting = [weight for n, weight in weights if n <= steps]
-        return rng.choices(counts, fitting)[0]
+        shares = [weight for n, weight in weights if n <= steps]
+        return rng.choices(counts, shares)[0]
 
 
 def _drawn_from(
