@@ -1276,6 +1276,26 @@ MUTANTS = [
         keeps_every_checkpoint=("steps[-kept.max_to_keep :]", "steps"),
     ),
     *_of(
+        "rlvr_jax/tasks/finite_field/source.py",
+        ("tests/tasks/finite_field/test_source.py",),
+        every_number_of_chains_alike=(
+            "rng.choices(counts, shares)",
+            "rng.choices(counts)",
+        ),
+        more_chains_than_steps=(
+            "n for n in mix.composition_parts if n <= steps",
+            "n for n in mix.composition_parts if n >= steps",
+        ),
+        direct_by_the_first_chain=(
+            "DIRECT_STRATEGY[chain.kind] for chain in question.chains",
+            "DIRECT_STRATEGY[question.chains[0].kind] for chain in question.chains",
+        ),
+        weights_not_in_the_name=(
+            "drawn_from += (mix.composition_part_weights,)",
+            "drawn_from += ()",
+        ),
+    ),
+    *_of(
         "rlvr_jax/tasks/finite_field/rewards.py",
         ("tests/tasks/finite_field/test_rewards.py",),
         pays_for_wrong_steps=("trace.first_error is None and ", ""),
@@ -1304,7 +1324,7 @@ MUTANTS = [
             "tests/analysis/experiment/test_features.py",
         ),
         drops_what_has_not_ended=("set.intersection(*(", "set.union(*("),
-        swallows_why_there_are_no_features=("left_out.append(f", "str(f"),
+        swallows_why_there_are_no_features=("without_features.append(f", "str(f"),
     ),
     *_of(
         "rlvr_jax/analysis/features/log.py",
@@ -1342,6 +1362,20 @@ MUTANTS = [
             "if len(shared) > 1 and set(arm.seeds) == set(base.seeds):",
             "if len(shared) > 1 and ours.keys() == theirs.keys():",
         ),
+    ),
+    *_of(
+        "rlvr_jax/analysis/warnings/measure.py",
+        ("tests/analysis/warnings/test_warnings.py",),
+        falls_upward=("score < start - margin", "score > start - margin"),
+        one_evaluation_is_a_fall=("if all(both)", "if any(both)"),
+        rises_are_falls=("if change > 0", "if change < 0"),
+        lead_turned_round=(
+            "run.fell - run.moved[key]",
+            "run.moved[key] - run.fell",
+        ),
+        false_alarms_of_the_fallen=("for run in level)", "for run in fallen)"),
+        steps_from_zero=("int(at[count - 1]) + 1", "int(at[count - 1])"),
+        fewest_runs_first=("(-w.ahead, w.false_alarms", "(w.ahead, -w.false_alarms"),
     ),
     *_of(
         "rlvr_jax/analysis/geometry/overlap.py",

@@ -21,8 +21,8 @@ experiment gets what there is.
 
 With another arm as --baseline, with some of the arms as --arms, beside the baseline, or
 with another --outcome first, in the table and in the figures, the table is printed, and
-the files are written to --out=FOLDER alone: differences are from that baseline, and a
-seed counts that has these arms.
+files are written only where --out=FOLDER says: differences are from that baseline, and
+a seed counts that has these arms.
 """
 
 
@@ -49,6 +49,7 @@ def _run_command(argv: Sequence[str]) -> None:
         outcome=values.outcome,
     )
     print(render_markdown(results))
-    is_whole = not (values.baseline or values.arms or values.outcome)
-    if place := values.out or (is_whole and Path(folder) / RESULT_FOLDER):
-        print(write_results(Path(place), results))
+    is_as_asked = not (values.baseline or values.arms or values.outcome)
+    if values.out or is_as_asked:
+        place = Path(values.out or Path(folder) / RESULT_FOLDER)
+        print(write_results(place, results))

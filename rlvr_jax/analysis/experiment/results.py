@@ -99,22 +99,8 @@ def read_results(
             f"{folder} has no results yet: {experiment.baseline} and another arm must "
             "have ended for a seed"
         )
-    arms = [ExperimentArm(label=name, runs=[]) for name in begun]
-    left_out = _left_out(experiment, ended, seeds)
-    feature_arms = experiment.feature_arms or begun
-    for seed in (seed for seed in experiment.seeds if seed in seeds):
-        workdirs = {name: workdir_of(folder, name, seed) for name in begun}
-        own: Mapping[str, dict[Metric, Score]] = {}
-        try:
-            # First, for it writes the files that other numbers of features are in.
-            if any_probed([*workdirs.values()]):
-                own = count_own_features(workdirs, feature_arms)
-        except NoFeaturesError as error:
-            left_out.append(f"seed {seed} tells of no features: {error}")
-        for arm in arms:
-            run = measure_run(read_training_run(str(workdirs[arm.label])))
-            scores = {**run.scores, **own.get(arm.label, {})}
-            arm.runs.append(dataclasses.replace(run, scores=scores))
+    together = [seed for seed in experiment.seeds if seed in seeds]
+    arms, without_features = _measure_arms(folder, experiment, begun, together)
     comparison = compare_arms(arms)
     outcomes = _order_outcomes(experiment.outcomes, comparison, first=outcome)
     return Results(
@@ -122,8 +108,30 @@ def read_results(
         arms=arms,
         outcomes=outcomes,
         comparison={**comparison, "decided_by": outcomes[0]},
-        left_out=left_out,
+        left_out=[*_left_out(experiment, ended, seeds), *without_features],
     )
+
+
+def _measure_arms(
+    folder: Path, experiment: Experiment, names: Sequence[str], seeds: Sequence[int]
+) -> tuple[list[ExperimentArm], list[str]]:
+    """Returns the arms with a run of each seed, and which seeds tell of no features."""
+    arms = [ExperimentArm(label=name, runs=[]) for name in names]
+    without_features = []
+    for seed in seeds:
+        workdirs = {name: workdir_of(folder, name, seed) for name in names}
+        own: Mapping[str, dict[Metric, Score]] = {}
+        try:
+            # First, for it writes the files that other numbers of features are in.
+            if any_probed([*workdirs.values()]):
+                own = count_own_features(workdirs, experiment.feature_arms or names)
+        except NoFeaturesError as error:
+            without_features.append(f"seed {seed} tells of no features: {error}")
+        for arm in arms:
+            run = measure_run(read_training_run(str(workdirs[arm.label])))
+            scores = {**run.scores, **own.get(arm.label, {})}
+            arm.runs.append(dataclasses.replace(run, scores=scores))
+    return arms, without_features
 
 
 def _order_outcomes(

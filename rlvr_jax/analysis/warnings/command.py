@@ -21,7 +21,8 @@ from rlvr_jax.run.fetch import local_run
 _USAGE = """\
 usage: python -m rlvr_jax.analysis warnings RUN RUN ... [--margin=0.05]
 
-RUN is the workdir of a run that was evaluated on its way (eval.every). Says at which
+RUN is the workdir of a run that has ended and was evaluated on its way (eval.every).
+Says at which
 step held-out pass@1 had fallen by --margin, which metrics of the training steps had
 moved before, by how many steps, and in how many runs that did not fall they moved too.
 Give both kinds of runs: a metric that moves in all of them warns of nothing.
@@ -46,11 +47,12 @@ def _run_command(argv: Sequence[str]) -> None:
         "margin", MARGIN, "how far pass@1 falls", lower_bound=0.0, flag_values=values
     )
     given = parse_flags(argv, values, usage=_USAGE, arguments=["RUN"], at_least=True)
-    if len({*given}) < len(given):
+    paths = [local_run(each).resolve() for each in given]
+    if len({*paths}) < len(paths):
         raise UsageError(f"a run is given twice: {', '.join(given)}")
     runs = [
-        watch_run(read_run(local_run(each)), name=each, margin=values.margin)
-        for each in given
+        watch_run(read_run(path), name=name, margin=values.margin)
+        for name, path in zip(given, paths, strict=True)
     ]
     print(align_table(_runs_table(runs)))
     print()

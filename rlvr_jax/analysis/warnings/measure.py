@@ -4,7 +4,8 @@ A run has *fallen* at the first of two evaluations in a row that lie more than `
 below pass@1 before RL. A metric of the training steps has *moved* where the mean of its
 last `WINDOW` steps is farther than `LIMIT` standard errors from that of its first: the
 errors are those of means of steps that vary as neighboring ones do (von Neumann's
-estimate, which a trend hardly changes). Both are ours.
+estimate, which a trend hardly changes). Both rules are ours. No move is seen before
+step 2 * `WINDOW`, nor a fall but at an evaluation.
 """
 
 import dataclasses
@@ -25,7 +26,7 @@ MARGIN = 0.05  # of pass@1
 Direction = Literal["rises", "falls"]
 
 _PASS = "eval/pass@1"
-# What every step of RL costs nothing more to know.
+# What every step of RL tells at no further cost.
 _WATCHED = (
     r"((?:rollout|reward|groups|behavior|format|loss|logprob_mismatch|optimizer)/.*)"
 )
@@ -76,14 +77,14 @@ class MetricWarning:
 def watch_run(run: RunArtifacts, *, name: str, margin: float) -> WatchedRun:
     """Returns when a run's pass@1 fell and when its metrics moved.
 
-    Raises UsageError where it was not evaluated before RL and twice on the way.
+    Raises UsageError where it has not ended, or was not evaluated twice on its way.
     """
     steps, scores = run.series("train", _PASS)
     before = run.summary.get("eval", {}).get("before")
     if before is None or len(scores) < 2:
         raise UsageError(
-            f"{run.path} was not evaluated before RL and on the way; train with "
-            "--config.eval.every=5"
+            f"{run.path} has no summary of an evaluation before RL and two on the way; "
+            "train to the end with --config.eval.every=5"
         )
     start = float(before["pass@k"]["1"]["mean"])
     fall = find_fall(scores, start, margin=margin)
@@ -133,7 +134,7 @@ def find_moves(values: Sequence[float]) -> dict[Direction, int]:
 
 
 def find_warnings(runs: Sequence[WatchedRun]) -> list[MetricWarning]:
-    """Returns what moved before a fall, most runs first, then fewest false alarms."""
+    """Returns what moved before a fall: in most runs first, then fewest alarms."""
     fallen = [run for run in runs if run.fell is not None]
     level = [run for run in runs if run.fell is None]
     keys = sorted({key for run in fallen for key in run.moved})
@@ -152,5 +153,5 @@ def find_warnings(runs: Sequence[WatchedRun]) -> list[MetricWarning]:
     ]
     return sorted(
         (warning for warning in warnings if warning.ahead),
-        key=lambda w: (w.false_alarms - w.ahead, w.metric),
+        key=lambda w: (-w.ahead, w.false_alarms, w.metric),
     )

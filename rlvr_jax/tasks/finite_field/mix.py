@@ -1,7 +1,6 @@
 """Which finite-field problems a stage sees."""
 
 import dataclasses
-import itertools
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
@@ -64,13 +63,9 @@ class ChainMix(ConfigSection):
         _check_weights(
             "composition_part", self.composition_part_weights, self.composition_parts
         )
-        parts = min(
-            n
-            for n, weight in itertools.zip_longest(
-                self.composition_parts, self.composition_part_weights, fillvalue=1.0
-            )
-            if weight > 0
-        )
+        weights = self.composition_part_weights or (1.0,) * len(self.composition_parts)
+        weighted = zip(self.composition_parts, weights, strict=True)
+        parts = min(n for n, weight in weighted if weight > 0)
         check(
             "composition" not in self.types or min(self.chain_lengths) >= parts,
             f"chain_lengths={self.chain_lengths} with types={self.types}; a "
