@@ -1283,8 +1283,8 @@ MUTANTS = [
             "rng.choices(counts)",
         ),
         more_chains_than_steps=(
-            "n for n in mix.composition_parts if n <= steps",
-            "n for n in mix.composition_parts if n >= steps",
+            "counts = [n for n in parts if n <= steps]",
+            "counts = [n for n in parts if n >= steps]",
         ),
         direct_by_the_first_chain=(
             "DIRECT_STRATEGY[chain.kind] for chain in question.chains",

@@ -196,15 +196,13 @@ class ChainSource:
 
     def _sample_parts(self, rng: random.Random, steps: int) -> int:
         """Returns how many chains a composition has: no more than it has steps."""
-        mix = self._mix
-        counts = [n for n in mix.composition_parts if n <= steps]
+        parts, weights = self._mix.composition_parts, self._mix.composition_part_weights
+        counts = [n for n in parts if n <= steps]
+        # Without weights there are no shares, and each count is drawn as often.
+        shares = [w for n, w in zip(parts, weights, strict=False) if n <= steps]
         if len(counts) == 1:
             return counts[0]
-        if not mix.composition_part_weights:
-            return rng.choice(counts)
-        weights = zip(mix.composition_parts, mix.composition_part_weights, strict=True)
-        shares = [weight for n, weight in weights if n <= steps]
-        return rng.choices(counts, shares)[0]
+        return rng.choices(counts, shares)[0] if shares else rng.choice(counts)
 
 
 def _drawn_from(
