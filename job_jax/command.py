@@ -8,7 +8,6 @@ once all of them are known.
 
 import dataclasses
 import inspect
-import json
 import re
 import runpy
 import sys
@@ -23,7 +22,7 @@ from job_jax import processes
 from job_jax.buckets import local_record
 from job_jax.config_io import (
     SectionT,
-    from_json,
+    from_record,
     iter_alternatives,
     override,
     override_faults,
@@ -386,9 +385,6 @@ def _error_message(error: Exception) -> str:
 def _load_json(path: Path, config_class: type[SectionT]) -> SectionT:
     """Returns the config of a config.json, where it stands under the key "config"."""
     try:
-        record = json.loads(path.read_text())
-        if not isinstance(record, dict) or "config" not in record:
-            raise ConfigError("no config under the key 'config'")
-        return from_json(config_class, record["config"])
+        return from_record(config_class, path)
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: {error}") from error

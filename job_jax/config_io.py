@@ -2,6 +2,9 @@
 
 import copy
 import dataclasses
+import json
+import pathlib
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar, get_args, get_origin
 
@@ -11,6 +14,7 @@ from job_jax.schema import (
     ConfigSection,
     check_value,
     did_you_mean,
+    has_default,
     iter_fields,
     iter_sections,
     section_class,
@@ -36,8 +40,33 @@ def _value_to_json(value: Any) -> Any:
 
 
 def from_json(config_class: type[SectionT], data: Any) -> SectionT:
-    """Returns the config that `to_json` wrote. Raises ConfigError on any other keys."""
+    """Returns the config that `to_json` wrote, in this version or an earlier one.
+
+    A field that a section lacks came later, and has its default: what was done before
+    there was a choice. Raises ConfigError on unknown keys, and where one of the
+    config's own sections and fields is missing.
+    """
     return _section_from_json(config_class, data, "")
+
+
+def from_record(config_class: type[SectionT], path: pathlib.Path) -> SectionT:
+    """Returns the config that stands under "config" in a config.json.
+
+    Says on stderr which fields are at their defaults because they came later. Raises
+    OSError, and ValueError where the file holds no such config.
+    """
+    record = json.loads(path.read_text())
+    if not isinstance(record, dict) or "config" not in record:
+        raise ConfigError("no config under the key 'config'")
+    config = from_json(config_class, record["config"])
+    lines = diff_json(record["config"], to_json(config))
+    if later := [line.split(":")[0] for line in lines if ": absent -> " in line]:
+        print(
+            f"{path} is of an earlier version, without {', '.join(later)}: at their "
+            "defaults",
+            file=sys.stderr,
+        )
+    return config
 
 
 def diff(old: ConfigSection, new: ConfigSection) -> list[str]:
@@ -215,17 +244,19 @@ def _section_from_json(declared: type[ConfigSection], data: Any, path: str) -> A
             )
         data = {key: value for key, value in data.items() if key != chosen.tag}
         chosen = chosen.choose(name)
-    fields = {field.name: field.type for field in dataclasses.fields(chosen)}
+    fields = {field.name: field for field in dataclasses.fields(chosen)}
     for name in data:
         if name not in fields:
             nearest = did_you_mean(f"{path}{name}", [f"{path}{key}" for key in fields])
             raise ConfigError(f"unknown config key '{path}{name}'{nearest}")
     values = {}
-    for name, kind in fields.items():
+    for name, field in fields.items():
         if name not in data:
-            raise ConfigError(f"config key '{path}{name}' is missing")
+            if not path or not has_default(field):
+                raise ConfigError(f"config key '{path}{name}' is missing")
+            continue
         values[name] = data[name]
-        if inner := section_class(kind):
+        if inner := section_class(field.type):
             values[name] = _section_from_json(inner, data[name], f"{path}{name}.")
     return _construct(chosen, values, path)
 

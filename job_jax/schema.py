@@ -123,6 +123,11 @@ def section_class(kind: Any) -> type[ConfigSection] | None:
     return kind if isinstance(kind, type) and issubclass(kind, ConfigSection) else None
 
 
+def has_default(field: "dataclasses.Field[Any]") -> bool:
+    """Returns whether a section can be made without a value for the field."""
+    return (field.default, field.default_factory) != (dataclasses.MISSING,) * 2
+
+
 def type_name(kind: Any) -> str:
     """Returns the name by which messages and --help call the type of a field."""
     if get_origin(kind) is Literal:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from job_jax.buckets import close_workdir, describe_owner, mirror_of
-from job_jax.config_io import diff, from_json, to_json
+from job_jax.config_io import diff, from_record, to_json
 from job_jax.files import write_json
 from job_jax.processes import (
     all_gather_json,
@@ -288,8 +288,8 @@ def _read_config(
     record: pathlib.Path, config_class: type[ConfigSection]
 ) -> ConfigSection:
     try:
-        return from_json(config_class, json.loads(record.read_text())["config"])
-    except (KeyError, TypeError, ValueError) as error:
+        return from_record(config_class, record)
+    except ValueError as error:
         raise WorkdirError(
             f"{record} is not the record of a run of this version ({error}); use "
             "another --workdir"

@@ -1,5 +1,6 @@
 """A config survives JSON, overrides are typed by the field, and every change shows."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -10,11 +11,12 @@ from job_jax.config_io import (
     diff,
     diff_json,
     from_json,
+    from_record,
     iter_alternatives,
     override,
     to_json,
 )
-from job_jax.schema import ConfigError, iter_fields
+from job_jax.schema import ConfigError, ConfigSection, iter_fields
 from rlvr_jax.config import Config, OptimizerConfig, TokenizerConfig, TrainConfig
 from rlvr_jax.tasks import ChainMix, FilesTask, FiniteFieldTask, RecordConfig
 from sae_jax.config import Config as DictionaryConfig
@@ -31,6 +33,18 @@ MIXED = Config(
     )
 )
 RECIPES = sorted((Path(__file__).parents[2] / "configs").glob("*.py"))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Inner(ConfigSection):
+    needed: int
+    later: int = 2
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Outer(ConfigSection):
+    path: str
+    inner: _Inner
 
 
 def _kind(recipe):
@@ -99,8 +113,8 @@ def _without(path):
             "unknown config key 'task.train.chain_length'; "
             "did you mean 'task.train.chain_lengths'?",
         ),
-        (_without("train.steps"), "config key 'train.steps' is missing"),
         (_without("task"), "config key 'task' is missing"),
+        (_without("seed"), "config key 'seed' is missing"),
         (_changed("train.steps", "3"), "train.steps expects an int, got '3'"),
         (_changed("eval.k", [1, "2"]), "eval.k expects a tuple of int, got (1, '2')"),
         (_changed("train", 3), "train expects an object, got 3"),
@@ -136,6 +150,27 @@ def test_json_that_is_no_config_is_refused(data, message):
     with pytest.raises(ConfigError) as caught:
         from_json(Config, data)
     assert str(caught.value) == message
+
+
+def test_what_a_section_lacks_came_later_and_is_at_its_default(tmp_path, capsys):
+    """A field, and a section within one; a later default is not what was chosen."""
+    data = to_json(override(DEFAULT, {"train.steps": "7", "train.group_size": "4"}))
+    del data["train"]["steps"], data["train"]["rfgo"]
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"config": data}))
+    assert diff(from_record(Config, path), DEFAULT) == ["train.group_size: 4 -> 8"]
+    told = capsys.readouterr().err
+    assert "without train.steps, train.rfgo: at their defaults" in told
+    path.write_text(json.dumps({"config": to_json(DEFAULT)}))
+    assert from_record(Config, path) == DEFAULT
+    assert capsys.readouterr().err == ""
+
+
+def test_a_field_without_a_default_cannot_have_come_later():
+    data = {"path": "acts", "inner": {}}
+    assert from_json(_Outer, {**data, "inner": {"needed": 3}}).inner.later == 2
+    with pytest.raises(ConfigError, match=r"^config key 'inner.needed' is missing$"):
+        from_json(_Outer, data)
 
 
 def test_a_whole_number_in_json_is_a_float_where_the_field_is():

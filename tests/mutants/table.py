@@ -886,6 +886,15 @@ MUTANTS = [
         ),
     ),
     *_of(
+        "job_jax/config_io.py",
+        ("tests/job_jax/test_config_io.py",),
+        whole_sections_came_later=(
+            "if not path or not has_default",
+            "if not has_default",
+        ),
+        later_fields_are_not_told=('if ": absent -> " in line', "if not line"),
+    ),
+    *_of(
         "rlvr_jax/run/workdir.py",
         ("tests/run/test_workdir.py",),
         takes_steps_back=("if num_steps < done:", "if num_steps < 0:"),
@@ -1347,7 +1356,11 @@ MUTANTS = [
         "rlvr_jax/analysis/experiment/record.py",
         ("tests/analysis/experiment/test_results.py",),
         takes_any_arm=("if before[name] != after.get(name)]", "if False]"),
-        takes_any_recipe=("in diff_json(old.recipe, new.recipe)", "in ()"),
+        takes_any_recipe=("in diff_json(recipe, new.recipe)", "in ()"),
+        new_fields_are_another_recipe=(
+            "recipe = _as_written_now(old.recipe)",
+            "recipe = old.recipe",
+        ),
     ),
     *_of(
         "rlvr_jax/analysis/compare/run_metrics.py",

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from job_jax.command import UsageError
-from job_jax.config_io import diff_json, to_json
+from job_jax.config_io import diff_json, from_json, to_json
 from job_jax.files import write_json
+from job_jax.schema import ConfigError
 from job_jax.workdir import SUMMARY_FILE
 from rlvr_jax.analysis.compare.arms import compared_config
 from rlvr_jax.config import Config
@@ -78,7 +79,8 @@ def check_record(folder: Path, new: ExperimentRecord) -> None:
     differ = ["--reduced"] if old.is_reduced != new.is_reduced else []
     before, after = (_what_is_fixed(record) for record in (old, new))
     differ += [name for name in before if before[name] != after.get(name)]
-    differ += [line.split(":")[0] for line in diff_json(old.recipe, new.recipe)]
+    recipe = _as_written_now(old.recipe)
+    differ += [line.split(":")[0] for line in diff_json(recipe, new.recipe)]
     if lost := sorted({*old.experiment.seeds} - {*new.experiment.seeds}):
         differ.append(f"seeds without {', '.join(map(str, lost))}")
     if differ:
@@ -86,6 +88,18 @@ def check_record(folder: Path, new: ExperimentRecord) -> None:
             f"{folder} holds runs of another experiment, which differs in "
             f"{', '.join(differ)}; use another --workdir"
         )
+
+
+def _as_written_now(recipe: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the recipe with the fields that came since, at their defaults.
+
+    What this version cannot read stays as it is: it is another recipe.
+    """
+    try:
+        config = from_json(Config, {**to_json(Config()), **recipe})
+    except ConfigError:
+        return recipe
+    return compared_config(to_json(config))
 
 
 def _what_is_fixed(record: ExperimentRecord) -> dict[str, object]:

@@ -13,7 +13,11 @@ from job_jax.command import UsageError
 from job_jax.metrics import MetricsWriter
 from rlvr_jax.analysis.__main__ import main
 from rlvr_jax.analysis.experiment.page import render_markdown, render_page
-from rlvr_jax.analysis.experiment.record import make_record, write_record
+from rlvr_jax.analysis.experiment.record import (
+    check_record,
+    make_record,
+    write_record,
+)
 from rlvr_jax.analysis.experiment.results import (
     NoResultsError,
     describe_results,
@@ -244,6 +248,25 @@ def test_a_directory_keeps_its_experiment(tmp_path):
     for differs, how in changed.items():
         with pytest.raises(UsageError, match=f"which differs in {differs}; use anoth"):
             record(**{"arms": arms, "seeds": (0, 1, 2, 3), **how})
+
+
+def test_an_experiment_goes_on_in_a_version_with_more_fields(tmp_path):
+    """The new field at its default is the same recipe, at another value it is not."""
+    old = make_record(experiment(), Config(), is_reduced=False)
+    write_record(tmp_path, old)
+    recipe = dict(old.recipe)
+    recipe["train"] = {k: v for k, v in recipe["train"].items() if k != "group_size"}
+    file = tmp_path / "experiment.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "recipe": recipe}))
+    check_record(tmp_path, old)
+    train = dataclasses.replace(Config().train, group_size=4)
+    other = make_record(experiment(), Config(train=train), is_reduced=False)
+    with pytest.raises(UsageError, match=r"which differs in train\.group_size; use"):
+        check_record(tmp_path, other)
+    recipe["retired"] = 3
+    file.write_text(json.dumps({**json.loads(file.read_text()), "recipe": recipe}))
+    with pytest.raises(UsageError, match=r"train\.group_size, retired; use"):
+        check_record(tmp_path, old)
 
 
 def test_a_damaged_summary_is_named(folder):
