@@ -15,6 +15,7 @@ COMMANDS = {
     "features": "what RL strengthened, suppressed or woke, by band, with its evidence",
     "crosscoder": "what RL added, kept and lost, by a crosscoder beside four controls",
     "warnings": "which training metrics move before held-out pass@1 falls",
+    "learning_value": "what says which problem teaches, of runs on one problem each",
     "geometry": "how RL moved the weights: how far, along what, how straight",
     "credit": "whether token weights lie on the tokens that change what comes of it",
     "gradients": "whether token weights turn a gradient to that of many batches",
@@ -30,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name in ("-h", "--help", "help"):
         print(_USAGE)
         for command, text in COMMANDS.items():
-            print(f"  {command:<11} {text}")
+            print(f"  {command:<14} {text}")
         print("\nCOMMAND --help says the rest.")
         return DONE
     if name not in COMMANDS:

@@ -11,16 +11,12 @@ from job_jax.metrics_file import StageMetrics
 from rlvr_jax.config import Config
 from rlvr_jax.metrics import doctor
 from rlvr_jax.metrics.statistics import pass_at_k
-from rlvr_jax.rollouts.behavior import FLAGS, FORMATS
+from rlvr_jax.rollouts.behavior import FLAGS, FORMATS, LUCKY_FLAGS
 from rlvr_jax.rollouts.graded import GradedCompletion
 from rlvr_jax.types import BANDS, Band
 
 _STATUSES = ("correct", "incorrect", "unverified")
 _MIN_MASS = 1e-9
-_LUCKY_FLAGS = {
-    "wrong_steps": {"bare_answer", "skipped_steps"},
-    "guessed_start": {"guessed_start"},
-}
 _CAUSES = ("nonzero_std", "all_correct", "all_incorrect", "truncated", "unverified")
 
 
@@ -107,7 +103,7 @@ def lucky_masses(
             ].sum()
             / mass_B.sum()
         )
-        for name, flags in _LUCKY_FLAGS.items()
+        for name, flags in LUCKY_FLAGS.items()
     }
 
 

@@ -48,6 +48,11 @@ FLAGS = (
     "first_success",
     "forgotten",
 )
+# A right answer with one of these is luck: no working, a wrong step, a guessed start.
+LUCKY_FLAGS = {
+    "wrong_steps": {"bare_answer", "skipped_steps"},
+    "guessed_start": {"guessed_start"},
+}
 FORMATS = (*typing.get_args(Mark), "unmarked", "none")
 
 _NGRAM = 4

@@ -35,7 +35,7 @@ def test_all_experiments_that_a_laptop_can_run_are_run(house):
         f"python -m rlvr_jax.experiment --config=configs/paper/{name}.py "
         f"--workdir=runs/paper/{name}"
         for name in (
-            *("composition", "features_by_band", "inverted_u"),
+            *("composition", "features_by_band", "inverted_u", "one_sample"),
             *("reformulation", "reformulation_medium", "rfgo", "selection"),
         )
     ]
@@ -56,8 +56,8 @@ def test_an_experiment_that_there_is_not_is_refused_before_any_is_run(house):
     assert done.returncode == 2
     assert done.stderr == (
         "error: no experiment inverted; there are composition features_by_band "
-        "full_size/math_bands inverted_u reformulation reformulation_medium rfgo "
-        "selection\n"
+        "full_size/math_bands inverted_u one_sample reformulation "
+        "reformulation_medium rfgo selection\n"
     )
     assert not (house / "log").exists()
 

@@ -1391,6 +1391,24 @@ MUTANTS = [
         fewest_runs_first=("(-w.ahead, w.false_alarms", "(w.ahead, -w.false_alarms"),
     ),
     *_of(
+        "rlvr_jax/analysis/learning_value/measure.py",
+        ("tests/analysis/learning_value/test_learning_value.py",),
+        learned_before_rl=("value=after - before,", "value=before - after,"),
+        described_by_the_last_step=(
+            "properties=describe_problem(first)",
+            "properties=describe_problem(last)",
+        ),
+        all_success_is_luck=("_is_right(row) and bool(", "_is_right(row) or bool("),
+        failures_are_luck=("_is_right(row) and bool(", "bool("),
+        seeds_in_one=(
+            "for seed, same in _by_seed(runs).items():\n        values",
+            "for seed, same in {0: runs}.items():\n        values",
+        ),
+        values_without_ranks=("stats.spearmanr(", "stats.pearsonr("),
+        pairs_are_correlated=("_MIN_PROBLEMS = 3", "_MIN_PROBLEMS = 2"),
+        bands_over_problems=("if run.band == band]", "]"),
+    ),
+    *_of(
         "rlvr_jax/analysis/geometry/overlap.py",
         ("tests/analysis/geometry/test_geometry.py",),
         pairs_of_the_same_starts=(

@@ -1,0 +1,71 @@
+"""RL on a single problem: what says which one teaches (2605.28388, 2504.20571).
+
+The world, the policy and the estimates of difficulty are configs/paper/inverted_u.py's.
+An arm asks one problem, in eight groups of eight a step: the first twelve of the pool,
+which each seed has drawn for itself, so that no two runs ask the same. What a run gains
+on held-out problems is the learning value of its problem, which
+    python -m rlvr_jax.analysis learning_value DIR
+sets against what was known of the problem before RL. `medium` is RL on the whole medium
+band, as many groups and steps.
+
+Command: bash launch/reproduce.sh one_sample (docs/findings.md has what came of it)
+"""
+
+import dataclasses
+from pathlib import Path
+
+from job_jax.command import call_recipe, load_config
+from rlvr_jax.config import Arm, Config, Experiment
+from rlvr_jax.data.curricula.uniform import OneSample
+
+_INVERTED_U = Path(__file__).with_name("inverted_u.py")
+_NUM_PROBLEMS = 12
+
+
+def get_config() -> Config:
+    """Returns the recipe: RL on the first problem of the pool."""
+    config = load_config(_INVERTED_U, Config)
+    optimizer = dataclasses.replace(config.train.optimizer, warmup_steps=5)
+    return dataclasses.replace(
+        config,
+        name="one_sample",
+        curriculum=OneSample(problem_index=0),
+        train=dataclasses.replace(
+            config.train, steps=40, batch_size=8, optimizer=optimizer
+        ),
+        eval=dataclasses.replace(config.eval, num_samples=16),
+    )
+
+
+def get_experiment() -> Experiment:
+    """Returns an arm for each problem, and RL on a band of them."""
+    of_bands = call_recipe(_INVERTED_U, "get_experiment", Experiment)
+    medium = {"curriculum.name": "band", "curriculum.band": "medium"}
+    return dataclasses.replace(
+        of_bands,
+        question="Which single problem teaches most?",
+        reference="arXiv 2504.20571, Qwen2.5-Math-1.5B on MATH-500, 36.0 before RL",
+        outcomes=(
+            "pass@1 gained",
+            "pass@1 before RL",
+            "pass@1",
+            "pass@8",
+            "pass@1, easy",
+            "pass@1, medium",
+            "pass@1, hard",
+            "mass on wrong steps",
+            "groups without signal",
+        ),
+        baseline="medium",
+        seed_sd=6.0,
+        seed_sd_source="hard less medium in the inverted U, 5.1, with fewer problems",
+        arms={"medium": Arm(overrides=medium, start="start@0", published="73.6")}
+        | {
+            f"problem_{index}": Arm(
+                overrides={"curriculum.problem_index": str(index)},
+                start="start@0",
+                published="73.6 by the best" if index == 0 else "",
+            )
+            for index in range(_NUM_PROBLEMS)
+        },
+    )

@@ -1,0 +1,173 @@
+"""The subcommand `learning_value`: what says which problem teaches."""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from absl import flags
+
+from job_jax.command import UsageError, parse_flags, run_command
+from job_jax.files import write_atomically, write_json
+from rlvr_jax.analysis.charts import (
+    BLUE,
+    GRAY,
+    Forest,
+    ForestRow,
+    draw_sheet,
+    draw_sheet_png,
+)
+from rlvr_jax.analysis.learning_value.measure import (
+    OneSampleRun,
+    OverSeeds,
+    average_by_band,
+    correlate_ranks,
+    read_one_sample_run,
+)
+from rlvr_jax.analysis.tables import Table, align_table
+from rlvr_jax.analysis.workdir import read_run, to_plain_json
+from rlvr_jax.run.fetch import local_run
+
+_USAGE = """\
+usage: python -m rlvr_jax.analysis learning_value RUN RUN ... [--out=FOLDER]
+
+RUN is the workdir of a run that has asked a single problem (curriculum.name=one_sample)
+and has ended. Says what each band's problems taught, and how the learning value goes
+with what the policy's first completions tell of a problem: Spearman's correlation
+within the runs of a seed, and its mean over seeds. With --out writes
+learning_value.json, .svg and .png there.
+"""
+_TITLE = "What single problems taught"
+_READING = (
+    "learning value: points of held-out pass@1 that RL on one problem gained.\n"
+    "learned: points of the problem's own pass rate.\n"
+    "Intervals are 95 %, Student's t over seeds. Properties go together; nothing is "
+    "corrected for their number."
+)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Returns 0; 1 where a file is broken; 2 where runs cannot be used."""
+    return run_command(lambda: _run_command(argv), (OSError, ValueError))
+
+
+def _run_command(argv: Sequence[str]) -> None:
+    values = flags.FlagValues()
+    flags.DEFINE_string("out", "", "the folder to write to", flag_values=values)
+    given = parse_flags(argv, values, usage=_USAGE, arguments=["RUN"], at_least=True)
+    paths = [local_run(each).resolve() for each in given]
+    if len({*paths}) < len(paths):
+        raise UsageError(f"a run is given twice: {', '.join(given)}")
+    runs = [
+        read_one_sample_run(read_run(path), name=name)
+        for name, path in zip(given, paths, strict=True)
+    ]
+    bands, correlations = average_by_band(runs), correlate_ranks(runs)
+    print(align_table(_bands_table(runs, bands)))
+    print()
+    if correlations:
+        print(align_table(_correlations_table(correlations)))
+    else:
+        print("no seed has three problems that differ: nothing to correlate")
+    print(f"\n{_READING}")
+    if values.out:
+        print(_write_files(Path(values.out), runs, bands, correlations))
+
+
+def _bands_table(runs: Sequence[OneSampleRun], bands: Mapping[str, OverSeeds]) -> Table:
+    rows = []
+    for band, value in bands.items():
+        same = [run for run in runs if run.band == band]
+        learned = sum(run.learned for run in same) / len(same)
+        rows.append(
+            (
+                band,
+                str(len(same)),
+                _with_interval(value, scale=100, digits=1),
+                f"{sum(run.value > 0 for run in same)} of {len(same)}",
+                f"{100 * learned:+.1f}",
+            )
+        )
+    head = ("band before RL", "problems", "learning value", "above 0", "learned")
+    return Table(head=head, rows=rows)
+
+
+def _correlations_table(correlations: Mapping[str, OverSeeds]) -> Table:
+    rows = [
+        (
+            name,
+            _with_interval(found, scale=1, digits=2),
+            " ".join(f"{each:+.2f}" for each in found.by_seed.values()),
+        )
+        for name, found in correlations.items()
+    ]
+    return Table(head=("property", "rank correlation", "by seed"), rows=rows)
+
+
+def _with_interval(found: OverSeeds, *, scale: float, digits: int) -> str:
+    mean, low, high = (f"{scale * end:+.{digits}f}" for end in found.interval)
+    return mean if math.isnan(found.interval.low) else f"{mean} [{low}, {high}]"
+
+
+def _write_files(
+    folder: Path,
+    runs: Sequence[OneSampleRun],
+    bands: Mapping[str, OverSeeds],
+    correlations: Mapping[str, OverSeeds],
+) -> Path:
+    """Writes the numbers and the figure; returns the figure's place."""
+    folder.mkdir(parents=True, exist_ok=True)
+    content = {
+        "runs": [vars(run) for run in runs],
+        "by_band": {band: _to_json(found) for band, found in bands.items()},
+        "rank_correlations": {
+            name: _to_json(found) for name, found in correlations.items()
+        },
+    }
+    write_json(folder / "learning_value.json", to_plain_json(content))
+    of_bands = {
+        f"{band}, {sum(run.band == band for run in runs)} problems": (
+            found,
+            [run.value for run in runs if run.band == band],
+        )
+        for band, found in bands.items()
+    }
+    of_properties = {
+        name: (found, [*found.by_seed.values()]) for name, found in correlations.items()
+    }
+    panels = [
+        Forest(
+            title="Learning value, dots are problems",
+            rows=_forest_rows(of_bands, BLUE),
+            percent=True,
+        ),
+        Forest(
+            title="Rank correlation with it, dots are seeds",
+            rows=_forest_rows(of_properties, GRAY),
+        ),
+    ]
+    with write_atomically(folder / "learning_value.png") as partial:
+        partial.write_bytes(draw_sheet_png(_TITLE, panels))
+    figure = folder / "learning_value.svg"
+    with write_atomically(figure) as partial:
+        partial.write_text(draw_sheet("learning_value", _TITLE, panels))
+    return figure
+
+
+def _forest_rows(
+    rows: Mapping[str, tuple[OverSeeds, Sequence[float]]], color: str
+) -> list[ForestRow]:
+    return [
+        ForestRow(
+            label=label,
+            color=color,
+            value=found.interval.value,
+            low=found.interval.low,
+            high=found.interval.high,
+            points=points,
+        )
+        for label, (found, points) in rows.items()
+    ]
+
+
+def _to_json(found: OverSeeds) -> dict[str, object]:
+    return {**found.interval.to_json(), "by_seed": found.by_seed}

@@ -1,0 +1,170 @@
+"""What runs on one problem taught, and which property of the problem foretold it."""
+
+import gzip
+import json
+import math
+
+import pytest
+from run_workdirs import config
+
+from rlvr_jax.analysis.__main__ import main
+from rlvr_jax.analysis.learning_value.measure import (
+    average_by_band,
+    correlate_ranks,
+    describe_problem,
+    read_one_sample_run,
+)
+from rlvr_jax.analysis.workdir import read_run
+
+VERDICTS = {"r": "correct", "l": "correct", "w": "incorrect", "u": "unverified"}
+
+
+def row(letter, *, problem="p", band="medium", level=4, answer=None, length=10):
+    """Returns a completion: right, lucky, wrong or unverified."""
+    told = {"flags": ["skipped_steps"]} if letter == "l" else {}
+    return {
+        "id": problem,
+        "band": band,
+        "level": level,
+        "answer": letter if answer is None else answer,
+        "verdict": VERDICTS[letter],
+        "length": length,
+        **told,
+    }
+
+
+def write_run(path, *, first, last="rrrr", gained=0.1, seed=0, step=0, **how):
+    """Returns the workdir of a run on one problem, answered `first` before RL."""
+    (path / "rollouts").mkdir(parents=True)
+    (path / "config.json").write_text(
+        json.dumps({"config": config(4) | {"seed": seed}})
+    )
+    for at, letters in ((step, first), (39, last)):
+        with gzip.open(path / f"rollouts/train_{at:06d}.jsonl.gz", "wt") as lines:
+            rows = (row(letter, **how) for letter in letters)
+            lines.writelines(json.dumps(each) + "\n" for each in rows)
+    scores = {
+        when: {"pass@k": {"1": {"mean": mean}}}
+        for when, mean in (("before", 0.5), ("after", 0.5 + gained))
+    }
+    (path / "summary.json").write_text(json.dumps({"eval": scores}))
+    return path
+
+
+def read(path):
+    return read_one_sample_run(read_run(path), name=path.name)
+
+
+def test_a_problem_is_described_by_what_was_answered():
+    rows = [
+        row("r", answer="1", length=8),
+        row("l", answer="1", length=16),
+        row("w", answer="2", length=12),
+        row("w", answer=None, length=12) | {"answer": None},
+    ]
+    assert describe_problem(rows) == pytest.approx(
+        {
+            "pass rate": 0.5,
+            "p (1 - p)": 0.25,
+            "luck": 0.25,
+            # Half of the answers are "1", a quarter each "2" and none.
+            "answer entropy": 1.5 * math.log(2),
+            "length": 12.0,
+            "level": 4.0,
+        }
+    )
+    guessed = row("r") | {"flags": ["guessed_start"]}
+    wrong = row("w") | {"flags": ["bare_answer"]}  # no luck without success
+    other = row("r") | {"flags": ["repetition"], "level": None}
+    assert describe_problem([other, guessed, wrong, wrong])["luck"] == 0.25
+    assert "level" not in describe_problem([other])
+
+
+def test_the_learning_value_is_what_held_out_problems_gained(tmp_path):
+    path = write_run(tmp_path / "a", first="rwww", last="rrru", gained=-0.2, seed=3)
+    run = read(path)
+    assert run.value == pytest.approx(-0.2)
+    assert run.learned == pytest.approx(0.5)
+    assert (run.seed, run.problem, run.band) == (3, "p", "medium")
+    assert run.properties["pass rate"] == 0.25  # before any update
+
+
+def test_ranks_are_correlated_within_seeds(tmp_path):
+    """Two seeds: one in which what is known more teaches more, one with a tie.
+
+    Seed 1: pass rates 0, 1/4, 1/2 and values 2, 2, 3 have ranks 1, 2, 3 and 1.5, 1.5,
+    3: Pearson's correlation of these is 1.5 / sqrt(2 * 1.5) = 0.866. Across seeds,
+    where the second teaches less of all, it would be another.
+    """
+    taught = {0: (0.01, 0.02, 0.03), 1: (-0.98, -0.98, -0.97)}
+    runs = [
+        read(write_run(tmp_path / f"{seed}{at}", first=first, gained=gain, seed=seed))
+        for seed, gains in taught.items()
+        for at, (first, gain) in enumerate(
+            zip(("wwww", "rwww", "rrww"), gains, strict=True)
+        )
+    ]
+    found = correlate_ranks(runs)
+    assert found["pass rate"].by_seed == pytest.approx({0: 1.0, 1: math.sqrt(3) / 2})
+    assert found["pass rate"].interval.value == pytest.approx(0.9330, abs=1e-4)
+    # Student's t of one degree of freedom, 12.706, by half the difference.
+    half = 12.7062 * (1 - math.sqrt(3) / 2) / 2
+    assert found["pass rate"].interval.low == pytest.approx(0.9330 - half, abs=1e-3)
+    assert "level" not in found  # the same everywhere
+    assert "luck" not in found
+    assert correlate_ranks(runs[:2]) == {}  # two problems of one seed
+
+
+def test_bands_are_averaged_over_seeds_not_problems(tmp_path):
+    """Seed 0 has two hard problems, seed 1 one: 2 and 6 points, then 10."""
+    runs = [
+        read(write_run(tmp_path / name, first="w", band=band, gained=gain, seed=seed))
+        for name, band, gain, seed in (
+            ("a", "hard", 0.02, 0),
+            ("b", "hard", 0.06, 0),
+            ("c", "hard", 0.10, 1),
+            ("d", "easy", 0.5, 1),
+        )
+    ]
+    found = average_by_band(runs)
+    assert found["hard"].by_seed == pytest.approx({0: 0.04, 1: 0.10})
+    assert found["hard"].interval.value == pytest.approx(0.07)
+    assert found["easy"].interval.value == pytest.approx(0.5)
+    assert math.isnan(found["easy"].interval.low)
+
+
+def test_the_command_prints_and_writes(tmp_path, capsys):
+    paths = [
+        str(write_run(tmp_path / f"{seed}{at}", first=first, gained=at / 10, seed=seed))
+        for seed in (0, 1)
+        for at, first in enumerate(("wwww", "lwww", "lrww", "rrrw"))
+    ]
+    assert main(["learning_value", *paths, f"--out={tmp_path / 'out'}"]) == 0
+    out = capsys.readouterr().out
+    assert "medium          8         +15.0           6 of 8   +62.5" in out
+    assert "pass rate       +1.00             +1.00 +1.00" in out
+    assert f"{tmp_path}/out/learning_value.svg" in out
+    found = json.loads((tmp_path / "out/learning_value.json").read_text())
+    assert len(found["runs"]) == 8
+    assert found["rank_correlations"]["pass rate"]["by_seed"] == {"0": 1.0, "1": 1.0}
+    assert found["by_band"]["medium"]["mean"] == pytest.approx(0.15)
+    assert (tmp_path / "out/learning_value.png").read_bytes()[:4] == b"\x89PNG"
+
+
+@pytest.mark.parametrize("fault", ["two problems", "late", "unfinished", "twice"])
+def test_what_is_no_run_on_one_problem_is_refused(tmp_path, capsys, fault):
+    path = write_run(tmp_path / "a", first="rw", step=10 if fault == "late" else 0)
+    told = {
+        "two problems": "asks 2 problems",
+        "late": "its first saved step is 10",
+        "unfinished": "has no scores before and after RL",
+        "twice": "a run is given twice",
+    }
+    if fault == "two problems":
+        with gzip.open(path / "rollouts/train_000039.jsonl.gz", "at") as lines:
+            lines.write(json.dumps(row("r", problem="q")) + "\n")
+    if fault == "unfinished":
+        (path / "summary.json").unlink()
+    given = [str(path)] * (2 if fault == "twice" else 1)
+    assert main(["learning_value", *given]) == 2
+    assert told[fault] in capsys.readouterr().err
