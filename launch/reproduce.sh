@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # bash launch/reproduce.sh [NAME ...] [--reduced] [--dry_run] [--seeds=0,1] [--arms=A,B]
+#      [--parallel=N]
 # Runs the experiments of configs/paper by name, or all that need no accelerator.
 # Stopped and run again it goes on where it stopped: runs/paper/NAME, with its table and
 # figures in result/. --reduced: two seeds in minutes, which show that it runs.
+# --parallel: so many seeds at once, each on its share of the CPU cores.
 set -euo pipefail
 root="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)"
 

@@ -17,7 +17,8 @@ Overrides = Mapping[str, str]
 START = "start"
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _STEP = re.compile(r"0|[1-9][0-9]*")
-RESULT_FOLDER = "result"  # what the directory of an experiment holds beside its runs
+# What the directory of an experiment holds beside its runs.
+RESULT_FOLDER, LOG_FOLDER = "result", "log"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -100,9 +101,11 @@ class Experiment:
     def _check_names(self) -> None:
         for name in (*self.starts, *self.arms):
             check(
-                _NAME.fullmatch(name) is not None and name != RESULT_FOLDER,
+                _NAME.fullmatch(name) is not None
+                and name not in (RESULT_FOLDER, LOG_FOLDER),
                 f"{name!r} is no name of an arm or a start: a-z, 0-9 and _, from a "
-                f"letter, and not {RESULT_FOLDER!r}; it becomes a directory",
+                f"letter, and neither {RESULT_FOLDER!r} nor {LOG_FOLDER!r}; it becomes "
+                "a directory",
             )
         both = ", ".join(sorted(self.starts.keys() & self.arms))
         check(not both, f"{both}: a start and an arm; give them different names")

@@ -23,7 +23,7 @@ from rlvr_jax.analysis.experiment.record import (
 )
 from rlvr_jax.analysis.experiment.results import NoResultsError, read_results
 from rlvr_jax.config import Config
-from rlvr_jax.config.experiment import RESULT_FOLDER, Experiment
+from rlvr_jax.config.experiment import LOG_FOLDER, RESULT_FOLDER, Experiment
 from rlvr_jax.experiment.execute import RunFailedError, execute_runs
 from rlvr_jax.experiment.schedule import (
     PlannedRun,
@@ -34,9 +34,10 @@ from rlvr_jax.experiment.schedule import (
 
 _USAGE = """\
 usage: python -m rlvr_jax.experiment --config=FILE --workdir=DIR [--arms=NAME,NAME]
-           [--seeds=0,1] [--reduced] [--dry_run]
+           [--seeds=0,1] [--reduced] [--dry_run] [--parallel=N]
 
-Runs the experiment of a recipe: every arm for every seed, one run after the other.
+Runs the experiment of a recipe: every arm for every seed, one run after the other, or
+N seeds at once, each on its share of the CPU cores (DIR/log/ has what their runs say).
 Stopped and run again, it goes on where it stopped. After each seed DIR/result/ holds
 the table and the figures of what there is; so does, from the runs alone,
 python -m rlvr_jax.analysis experiment DIR.
@@ -76,17 +77,18 @@ def _run_command(argv: Sequence[str]) -> None:
     print(describe_plan(experiment, runs), flush=True)
     if not values.dry_run:
         write_record(folder, record)
-        _execute(runs, folder)
+        _execute(runs, folder, parallel=values.parallel)
 
 
-def _execute(runs: Sequence[PlannedRun], folder: Path) -> None:
+def _execute(runs: Sequence[PlannedRun], folder: Path, *, parallel: int) -> None:
     """Runs what has not ended; results are written after each seed, and at the end.
 
     A fault in the results of a seed is told, and the runs go on.
     """
     left = [run for run in runs if not run.has_ended()]
     last_of_seed = {run.seed: run for run in left}.values()
-    for run in execute_runs(left):
+    logs = folder / LOG_FOLDER if parallel > 1 else None
+    for run in execute_runs(left, parallel=parallel, logs=logs):
         if run in last_of_seed:
             try:
                 write_results(folder / RESULT_FOLDER, read_results(folder))
@@ -141,6 +143,9 @@ def _define_flags() -> flags.FlagValues:
         False,
         f"{_REDUCED_SEEDS} seeds in minutes: shows that it runs, and nothing else",
         flag_values=values,
+    )
+    flags.DEFINE_integer(
+        "parallel", 1, "seeds at once", lower_bound=1, flag_values=values
     )
     flags.DEFINE_boolean(
         "dry_run",

@@ -32,10 +32,10 @@ class Script(PlannedRun):
         return self.workdir.exists()
 
 
-def script(path, lines="", name="arm"):
+def script(path, lines="", name="arm", seed=0):
     return Script(
         name=name,
-        seed=0,
+        seed=seed,
         config=pathlib.Path("recipe.py"),
         workdir=path,
         overrides={},
@@ -79,3 +79,70 @@ def test_a_signal_is_handed_on_and_the_run_saves_what_it_needs(tmp_path):
 def test_a_run_that_was_stopped_by_itself_stops_the_experiment(tmp_path):
     with pytest.raises(StoppedError):
         list(execute_runs([script(tmp_path / "a", "sys.exit(75)")]))
+
+
+def wait_for(path):
+    """Returns lines that wait for a file that another run makes, and then go on."""
+    return (
+        f"path, end = pathlib.Path({str(path)!r}), time.monotonic() + 60\n"
+        "while not path.exists():\n"
+        "    time.sleep(0.01)\n"
+        "    if time.monotonic() > end: sys.exit('nobody came')"
+    )
+
+
+def test_seeds_run_at_once_and_the_runs_of_a_seed_in_order(tmp_path):
+    """Each seed's first run waits for the other's; its second wants the first done."""
+    runs = []
+    for seed in (0, 1):
+        begun, other = tmp_path / f"begun_{seed}", tmp_path / f"begun_{1 - seed}"
+        meets = f"pathlib.Path({str(begun)!r}).touch()\n{wait_for(other)}"
+        first = tmp_path / f"first_{seed}"
+        follows = f"if not pathlib.Path({str(first)!r}).exists(): sys.exit(1)"
+        runs += [
+            script(first, meets, seed=seed),
+            script(tmp_path / f"second_{seed}", follows, seed=seed),
+        ]
+    ended = list(execute_runs(runs, parallel=2, logs=tmp_path / "log"))
+    assert {run.workdir for run in ended} == {run.workdir for run in runs}
+    for seed in (0, 1):
+        names = [run.workdir.name for run in ended if run.seed == seed]
+        assert names == [f"first_{seed}", f"second_{seed}"]
+
+
+def test_workers_share_the_cores_and_keep_what_runs_say(tmp_path, capfd):
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        pytest.skip("one core cannot be shared")
+    says = "print(sorted(os.sched_getaffinity(0)), file=sys.stderr)\n"
+    runs = []
+    for seed in (0, 1):
+        met, other = tmp_path / f"met_{seed}", tmp_path / f"met_{1 - seed}"
+        meets = f"pathlib.Path({str(met)!r}).touch()\n{wait_for(other)}"
+        runs.append(script(tmp_path / f"run_{seed}", f"{says}{meets}", seed=seed))
+    list(execute_runs(runs, parallel=2, logs=tmp_path / "log"))
+    said = [(tmp_path / f"log/worker_{number}.log").read_text() for number in (0, 1)]
+    assert said == [f"{cores[0::2]}\n", f"{cores[1::2]}\n"]
+    assert "run 2/2  arm, seed 1\n" in capfd.readouterr().err
+
+
+def test_where_one_of_several_fails_the_others_save_and_end(tmp_path):
+    saved, ready = tmp_path / "saved", tmp_path / "ready"
+    saves = (
+        f"def save(*_): pathlib.Path({str(saved)!r}).touch(); sys.exit(75)\n"
+        "signal.signal(signal.SIGTERM, save)\n"
+        f"pathlib.Path({str(ready)!r}).touch()\n"
+        "time.sleep(60)"
+    )
+    fails = f"{wait_for(ready)}\nsys.exit(3)"
+    runs = [
+        script(tmp_path / "a", saves, seed=0),
+        script(tmp_path / "b", fails, seed=1),
+        script(tmp_path / "c", seed=2),
+    ]
+    told = r"seed 1, ended with exit code 3; what it said stands in .*worker_1\.log"
+    with pytest.raises(RunFailedError, match=told):
+        list(execute_runs(runs, parallel=2, logs=tmp_path / "log"))
+    assert saved.exists()
+    assert not runs[0].workdir.exists()
+    assert not runs[2].workdir.exists()

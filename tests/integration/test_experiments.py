@@ -98,6 +98,7 @@ def test_the_papers_experiments_run_reduced(command, name, arms, seeds, told, tm
         f"--arms={arms}",
         f"--seeds={seeds}",
         "--reduced",
+        f"--parallel={len(seeds.split(','))}",
         module="rlvr_jax.experiment",
     )
     assert ended.code == 0, ended.err
@@ -105,6 +106,7 @@ def test_the_papers_experiments_run_reduced(command, name, arms, seeds, told, tm
     assert "- REDUCED" in table
     num_arms = 3 if name == "inverted_u" else 2  # ten_hard is a fork of medium
     which = "seeds 0, 1" if seeds == "0,1" else "one seed"
+    assert (tmp_path / "log/worker_1.log").exists() == (seeds == "0,1")
     assert f"{num_arms} arms, {which}" in table
     assert f"| {told}" in table
 

@@ -1321,10 +1321,25 @@ MUTANTS = [
         ("tests/experiment/test_execute.py",),
         runs_all_again=("if not run.has_ended()]", "]"),
         goes_on_after_a_failure=(
-            "        if code:\n            raise",
-            "        if False:\n            raise",
+            "        if code:\n                    raise",
+            "        if False:\n                    raise",
         ),
-        swallows_the_signal=("process.send_signal(signal.SIGTERM)", "pass"),
+        swallows_the_signal=(
+            "            if process.poll() is None:\n"
+            "                process.send_signal(signal.SIGTERM)",
+            "",
+        ),
+        kills_the_others=(
+            "process.send_signal(signal.SIGTERM)\n            process.wait()",
+            "process.kill()",
+        ),
+        one_seed_at_once=("in enumerate(_share_cores(parallel))", "in [(0, set())]"),
+        all_on_the_same_cores=("cores[number::parallel]", "cores[:1]"),
+        seeds_share_a_worker=(
+            "[run for run in left if run.seed == seed]\n        for seed in "
+            "dict.fromkeys(run.seed for run in left)",
+            "[run] for run in left",
+        ),
     ),
     *_of(
         "rlvr_jax/analysis/experiment/results.py",
