@@ -42,10 +42,12 @@ def _value_to_json(value: Any) -> Any:
 def from_json(config_class: type[SectionT], data: Any) -> SectionT:
     """Returns the config that `to_json` wrote, in this version or an earlier one.
 
-    A field that a section lacks came later, and has its default: what was done before
-    there was a choice. Raises ConfigError on unknown keys, and where one of the
-    config's own sections and fields is missing.
+    A field that is missing came later, and has its default: what was done before there
+    was a choice. Raises ConfigError on unknown keys, on data without any, and where a
+    field without a default is missing.
     """
+    if data == {}:
+        raise ConfigError("config holds nothing")
     return _section_from_json(config_class, data, "")
 
 
@@ -252,7 +254,7 @@ def _section_from_json(declared: type[ConfigSection], data: Any, path: str) -> A
     values = {}
     for name, field in fields.items():
         if name not in data:
-            if not path or not has_default(field):
+            if not has_default(field):
                 raise ConfigError(f"config key '{path}{name}' is missing")
             continue
         values[name] = data[name]

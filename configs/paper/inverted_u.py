@@ -15,9 +15,10 @@ forks, the run on medium problems to the bit but for one thing: from step 40 to 
 asked hard ones, and then medium ones again. `medium_to_50` is what the first ten steps
 are held against:
     python -m rlvr_jax.analysis experiment DIR --baseline=medium_to_50
-Controls are paid by a coin, for the form of the answer, or for a wrong one. One arm
-learns from the fifth of the tokens of largest entropy alone (2506.01939); three ask the
-pool by curricula, as many rollouts as all arms.
+Control arms are rewarded at random, for the answer's format, or for agreeing with a
+wrong answer. One learns from the fifth of the tokens of largest entropy alone
+(2506.01939), and scores tokens before the update to know them. Three choose problems
+by a curriculum, with as many rollouts as every other arm.
 
 Command: bash launch/reproduce.sh inverted_u (docs/findings.md has what came of it)
 """
@@ -150,7 +151,7 @@ def _arms() -> dict[str, Arm]:
         "hard_with_easy": (with_easy, ""),
         "hard_worked_with_easy": ({**with_easy, **worked}, ""),
     }
-    of_start |= _controls(reward, hard=hard)
+    of_start |= {name: (given, "") for name, given in _more_arms(hard).items()}
     of_arms: dict[str, tuple[Overrides, str]] = {
         "medium_to_50": (to_50, "medium@40"),
         "ten_hard": ({**hard, **to_50}, "medium@40"),
@@ -171,18 +172,21 @@ def _arms() -> dict[str, Arm]:
     }
 
 
-def _controls(reward: str, *, hard: Overrides) -> dict[str, tuple[Overrides, str]]:
+def _more_arms(hard: Overrides) -> dict[str, Overrides]:
     """Returns rewards without the answer, a fifth of the tokens, and curricula."""
-    tokens = {"train.loss.top_entropy_quantile": "0.2", "train.old_logprobs": "trainer"}
+    reward, curriculum = "train.reward.names", "curriculum.name"
     return {
-        "medium_random": ({reward: "random"}, ""),
-        "hard_random": ({**hard, reward: "random"}, ""),
-        "medium_wrong_label": ({reward: "wrong_label"}, ""),
-        "medium_format": ({reward: "format"}, ""),
-        "medium_top_entropy": (tokens, ""),
-        "target": ({"curriculum.name": "target"}, ""),
-        "variance": ({"curriculum.name": "variance"}, ""),
-        "easy_to_hard": ({"curriculum.name": "easy_to_hard"}, ""),
+        "medium_random": {reward: "random"},
+        "hard_random": {**hard, reward: "random"},
+        "medium_wrong_label": {reward: "wrong_label"},
+        "medium_format": {reward: "format"},
+        "medium_top_entropy": {
+            "train.loss.top_entropy_quantile": "0.2",
+            "train.old_logprobs": "trainer",
+        },
+        "target": {curriculum: "target"},
+        "variance": {curriculum: "variance"},
+        "easy_to_hard": {curriculum: "easy_to_hard"},
     }
 
 

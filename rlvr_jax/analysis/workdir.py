@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 
 from job_jax.command import UsageError
+from job_jax.config_io import from_json, to_json
 from job_jax.metrics_file import METRICS_FILE, StageMetrics, read_stages
-from rlvr_jax.config import DifficultyConfig
+from job_jax.schema import ConfigError
+from rlvr_jax.config import Config, DifficultyConfig
 from rlvr_jax.metrics.doctor import Alarm, check_run
 from rlvr_jax.run.workdir import read_rollouts, rollouts_file, saved_rollouts
 
@@ -38,10 +40,17 @@ class RunArtifacts:
     metrics: dict[str, StageMetrics]
     summary: dict[str, Any]
 
-    @property
+    @functools.cached_property
     def config(self) -> dict[str, Any]:
-        """Returns the resolved configuration."""
-        return self.metadata["config"]
+        """Returns the resolved configuration.
+
+        That of a run has the fields that came since as well, at their defaults.
+        """
+        config = self.metadata["config"]
+        try:
+            return to_json(from_json(Config, config))
+        except ConfigError:  # of another kind of job, or of a class that is not here
+            return config
 
     @property
     def band_thresholds(self) -> DifficultyConfig:

@@ -73,7 +73,7 @@ def _run_command(argv: Sequence[str]) -> None:
     )
     check_runs(config, experiment, runs)
     record = make_record(experiment, config, is_reduced=values.reduced)
-    check_record(folder, record)
+    check_record(folder, record, config)
     print(describe_plan(experiment, runs), flush=True)
     if not values.dry_run:
         write_record(folder, record)
@@ -145,7 +145,7 @@ def _define_flags() -> flags.FlagValues:
         flag_values=values,
     )
     flags.DEFINE_integer(
-        "parallel", 1, "seeds at once", lower_bound=1, flag_values=values
+        "parallel", 1, "seeds at once, on CPUs", lower_bound=1, flag_values=values
     )
     flags.DEFINE_boolean(
         "dry_run",

@@ -16,7 +16,7 @@ from job_jax.steps import StopSignal
 from rlvr_jax.experiment.schedule import PlannedRun
 
 _POLL_S = 0.2
-_AT_HOME = object()  # what a worker gives that has nothing left to do
+_DONE = object()  # what is left of a worker that has nothing left to do
 
 
 class RunFailedError(RuntimeError):
@@ -31,61 +31,69 @@ def execute_runs(
     The runs of a seed one after the other, in order; as many seeds at once as
     `parallel` says, each worker on its share of the cores. What a run says goes where
     this process's words go, or with `logs` to worker_0.log and so on in that folder. A
-    signal to stop is handed on. Raises StoppedError once every run has saved what it
-    needs, RunFailedError where one fails, for an arm that is left out would be no
-    result: the others are stopped.
+    signal to stop is handed on to all. Raises StoppedError once every run has saved
+    what it needs, RunFailedError where one fails, for an arm that is left out would be
+    no result: the others are stopped.
     """
     left = [run for run in runs if not run.has_ended()]
     seeds = collections.deque(
         [run for run in left if run.seed == seed]
         for seed in dict.fromkeys(run.seed for run in left)
     )
-    stop, announce = StopSignal(), _Announcer(len(left))
-    stop.install()
+    progress = _Progress(len(left))
     workers = [
         _work(
             seeds,
             cores=cores,
             log=logs / f"worker_{number}.log" if logs else None,
-            announce=announce,
-            stop=stop,
+            progress=progress,
         )
-        for number, cores in enumerate(_share_cores(parallel))
+        for number, cores in enumerate(_share_cores(min(parallel, len(seeds))))
     ]
     try:
         while workers:
             for worker in [*workers]:
-                run = next(worker, _AT_HOME)
-                if run is _AT_HOME:
+                run = next(worker, _DONE)
+                if run is _DONE:
                     workers.remove(worker)
                 elif isinstance(run, PlannedRun):
-                    announce.done += 1
+                    progress.num_ended += 1
                     yield run
             time.sleep(_POLL_S)
     finally:
         for worker in workers:
             worker.close()
+    if progress.error:
+        raise progress.error
+    if progress.num_ended < len(left):
+        raise StoppedError
 
 
-class _Announcer:
-    """Says which run begins, of how many, and when all will have ended."""
+class _Progress:
+    """Which run begins, of how many, and whether all are to stop."""
 
-    def __init__(self, total: int):
-        self.total, self.begun, self.done = total, 0, 0
+    def __init__(self, num_runs: int):
+        self.num_runs, self.num_begun, self.num_ended = num_runs, 0, 0
+        self.error: RunFailedError | StoppedError | None = None
         self._began = time.monotonic()
+        self._signal = StopSignal()
+        self._signal.install()
 
-    def __call__(self, run: PlannedRun) -> None:
-        self.begun += 1
-        eta = ""
-        if self.done:
-            passed = time.monotonic() - self._began
-            seconds = passed / self.done * (self.total - self.done)
-            eta = f"  ETA {format_duration(seconds)}"
+    def is_over(self) -> bool:
+        """Returns whether a signal came, or a run has ended with an error."""
+        return self.error is not None or self._signal.requested()
+
+    def announce(self, run: PlannedRun) -> str:
+        """Says which run begins and when all will have ended; returns the words."""
+        self.num_begun += 1
         what = run.name if run.stage == "all" else f"{run.name} ({run.stage})"
-        print(
-            f"run {self.begun}/{self.total}  {what}, seed {run.seed}{eta}",
-            file=sys.stderr,
-        )
+        line = f"run {self.num_begun}/{self.num_runs}  {what}, seed {run.seed}"
+        if self.num_ended:
+            passed = time.monotonic() - self._began
+            seconds = passed / self.num_ended * (self.num_runs - self.num_ended)
+            line += f"  ETA {format_duration(seconds)}"
+        print(line, file=sys.stderr)
+        return line
 
 
 def _work(
@@ -93,62 +101,80 @@ def _work(
     *,
     cores: set[int],
     log: Path | None,
-    announce: _Announcer,
-    stop: StopSignal,
+    progress: _Progress,
 ) -> Generator[PlannedRun | None]:
     """Takes a seed after the other; yields each run that has ended, None meanwhile."""
     while seeds:
         for run in seeds.popleft():
-            stop.check()
-            announce(run)
+            if progress.is_over():
+                return
+            line = progress.announce(run)
+            if log:
+                log.parent.mkdir(exist_ok=True)
+                with log.open("a") as output:
+                    print(line, file=output)
             for argv in run.commands:
-                code = yield from _run_command(argv, cores=cores, log=log, stop=stop)
-                if code == STOPPED or (code and stop.requested()):
-                    raise StoppedError
-                if code:
-                    raise RunFailedError(
+                code = yield from _run_command(
+                    argv, cores=cores, log=log, progress=progress
+                )
+                if code == 0:
+                    continue
+                if code != STOPPED and not progress.is_over():
+                    progress.error = RunFailedError(
                         f"{run.name}, seed {run.seed}, ended with exit code {code}; "
                         f"what it said stands {f'in {log}' if log else 'above'}. Mend "
                         "it and run the same command again; by itself it is: "
                         f"{run.command}"
                     )
+                progress.error = progress.error or StoppedError()
+                return
             yield run
 
 
 def _run_command(
-    argv: Sequence[str], *, cores: set[int], log: Path | None, stop: StopSignal
+    argv: Sequence[str], *, cores: set[int], log: Path | None, progress: _Progress
 ) -> Generator[None, None, int]:
-    """Returns the exit code of a command; a signal to stop is handed on once."""
+    """Returns the exit code of a command; where all are to stop, it is told once."""
     with contextlib.ExitStack() as stack:
-        output = None
-        if log:
-            log.parent.mkdir(exist_ok=True)
-            output = stack.enter_context(log.open("ab"))
-        # In a session of its own: a terminal's Ctrl-C comes by this process alone.
-        process = subprocess.Popen(
-            argv, start_new_session=True, stdout=output, stderr=output
-        )
+        output = stack.enter_context(log.open("ab")) if log else None
+        with _confine(cores):
+            # In a session of its own: a terminal's Ctrl-C comes by this process alone.
+            process = subprocess.Popen(
+                argv, start_new_session=True, stdout=output, stderr=output
+            )
         stack.enter_context(process)
-        if cores:  # at once: what makes threads by their number is imported later
-            os.sched_setaffinity(process.pid, cores)
+        is_told = False
         try:
-            while process.poll() is None and not stop.requested():
+            while (code := process.poll()) is None:
+                if progress.is_over() and not is_told:
+                    process.send_signal(signal.SIGTERM)
+                    is_told = True
                 yield
-            if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
-            return process.wait()
-        except GeneratorExit:  # another run was stopped, or has failed
-            process.send_signal(signal.SIGTERM)
-            process.wait()
-            raise
+            return code
         except BaseException:
             process.kill()
             raise
 
 
-def _share_cores(parallel: int) -> list[set[int]]:
+def _share_cores(num_workers: int) -> list[set[int]]:
     """Returns each worker's cores, evenly; empty for all, or where none can be set."""
-    if parallel == 1 or not hasattr(os, "sched_getaffinity"):
-        return [set() for _ in range(parallel)]
+    if num_workers < 2 or not hasattr(os, "sched_getaffinity"):
+        return [set() for _ in range(num_workers)]
     cores = sorted(os.sched_getaffinity(0))
-    return [{*cores[number::parallel]} for number in range(parallel)]
+    return [
+        {*cores[number % len(cores) :: num_workers]} for number in range(num_workers)
+    ]
+
+
+@contextlib.contextmanager
+def _confine(cores: set[int]) -> Iterator[None]:
+    """Has what is started within run on these cores alone; none: on all."""
+    if not cores:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)

@@ -11,7 +11,7 @@ from job_jax.metrics_file import StageMetrics
 from rlvr_jax.config import Config
 from rlvr_jax.metrics import doctor
 from rlvr_jax.metrics.statistics import pass_at_k
-from rlvr_jax.rollouts.behavior import FLAGS, FORMATS, LUCKY_FLAGS
+from rlvr_jax.rollouts.behavior import FLAGS, FORMATS, UNEARNED_FLAGS
 from rlvr_jax.rollouts.graded import GradedCompletion
 from rlvr_jax.types import BANDS, Band
 
@@ -103,7 +103,7 @@ def lucky_masses(
             ].sum()
             / mass_B.sum()
         )
-        for name, flags in LUCKY_FLAGS.items()
+        for name, flags in UNEARNED_FLAGS.items()
     }
 
 

@@ -48,8 +48,8 @@ FLAGS = (
     "first_success",
     "forgotten",
 )
-# A right answer with one of these is luck: no working, a wrong step, a guessed start.
-LUCKY_FLAGS = {
+# What a right answer was not earned by, where a task reads the steps: luck.
+UNEARNED_FLAGS = {
     "wrong_steps": {"bare_answer", "skipped_steps"},
     "guessed_start": {"guessed_start"},
 }

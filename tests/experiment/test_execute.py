@@ -4,11 +4,12 @@ import dataclasses
 import os
 import pathlib
 import sys
+import textwrap
 
 import pytest
 
 from job_jax.command import StoppedError
-from rlvr_jax.experiment.execute import RunFailedError, execute_runs
+from rlvr_jax.experiment.execute import RunFailedError, _share_cores, execute_runs
 from rlvr_jax.experiment.schedule import PlannedRun
 
 pytestmark = pytest.mark.usefixtures("restored_signals")
@@ -111,19 +112,57 @@ def test_seeds_run_at_once_and_the_runs_of_a_seed_in_order(tmp_path):
 
 
 def test_workers_share_the_cores_and_keep_what_runs_say(tmp_path, capfd):
+    if not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("nothing to share")
     cores = sorted(os.sched_getaffinity(0))
-    if len(cores) < 2:
-        pytest.skip("one core cannot be shared")
     says = "print(sorted(os.sched_getaffinity(0)), file=sys.stderr)\n"
     runs = []
     for seed in (0, 1):
         met, other = tmp_path / f"met_{seed}", tmp_path / f"met_{1 - seed}"
         meets = f"pathlib.Path({str(met)!r}).touch()\n{wait_for(other)}"
         runs.append(script(tmp_path / f"run_{seed}", f"{says}{meets}", seed=seed))
-    list(execute_runs(runs, parallel=2, logs=tmp_path / "log"))
+    # Of five at once there are two.
+    list(execute_runs(runs, parallel=5, logs=tmp_path / "log"))
     said = [(tmp_path / f"log/worker_{number}.log").read_text() for number in (0, 1)]
-    assert said == [f"{cores[0::2]}\n", f"{cores[1::2]}\n"]
+    assert said == [
+        f"run 1/2  arm, seed 0\n{cores[0::2]}\n",
+        f"run 2/2  arm, seed 1\n{cores[1::2]}\n",
+    ]
     assert "run 2/2  arm, seed 1\n" in capfd.readouterr().err
+    assert sorted(os.sched_getaffinity(0)) == cores
+
+
+def test_more_workers_than_cores_have_one_each(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {4, 7}, raising=False)
+    assert _share_cores(4) == [{4}, {7}, {4}, {7}]
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {*range(8)}, raising=False)
+    assert _share_cores(3) == [{0, 3, 6}, {1, 4, 7}, {2, 5}]
+    assert _share_cores(1) == [set()]
+
+
+def test_a_signal_reaches_all_before_any_has_ended(tmp_path):
+    """Each run saves once the other was told to stop too; one asks this process."""
+    runs = []
+    for seed in (0, 1):
+        told, other = tmp_path / f"told_{seed}", tmp_path / f"told_{1 - seed}"
+        ready, others = tmp_path / f"ready_{seed}", tmp_path / f"ready_{1 - seed}"
+        saves = (
+            "def save(*_):\n"
+            f"    pathlib.Path({str(told)!r}).touch()\n"
+            f"{textwrap.indent(wait_for(other), '    ')}\n"
+            f"    pathlib.Path({str(tmp_path / f'saved_{seed}')!r}).touch()\n"
+            "    sys.exit(75)\n"
+            "signal.signal(signal.SIGTERM, save)\n"
+            f"pathlib.Path({str(ready)!r}).touch()\n"
+            f"{wait_for(others)}\n"
+            f"if {seed}: os.kill({os.getpid()}, signal.SIGINT)\n"
+            "time.sleep(60)"
+        )
+        runs.append(script(tmp_path / f"run_{seed}", saves, seed=seed))
+    with pytest.raises(StoppedError):
+        list(execute_runs(runs, parallel=2, logs=tmp_path / "log"))
+    assert (tmp_path / "saved_0").exists()
+    assert (tmp_path / "saved_1").exists()
 
 
 def test_where_one_of_several_fails_the_others_save_and_end(tmp_path):

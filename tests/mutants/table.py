@@ -888,10 +888,7 @@ MUTANTS = [
     *_of(
         "job_jax/config_io.py",
         ("tests/job_jax/test_config_io.py",),
-        whole_sections_came_later=(
-            "if not path or not has_default",
-            "if not has_default",
-        ),
+        needed_fields_came_later=("if not has_default(field):", "if False:"),
         later_fields_are_not_told=('if ": absent -> " in line', "if not line"),
     ),
     *_of(
@@ -1321,20 +1318,27 @@ MUTANTS = [
         ("tests/experiment/test_execute.py",),
         runs_all_again=("if not run.has_ended()]", "]"),
         goes_on_after_a_failure=(
-            "        if code:\n                    raise",
-            "        if False:\n                    raise",
+            "                progress.error = progress.error or StoppedError()\n"
+            "                return",
+            "                continue",
         ),
-        swallows_the_signal=(
-            "            if process.poll() is None:\n"
-            "                process.send_signal(signal.SIGTERM)",
-            "",
+        swallows_the_signal=("process.send_signal(signal.SIGTERM)", "pass"),
+        stops_for_nobody_else=(
+            "return self.error is not None or self._signal",
+            "return self._signal",
         ),
-        kills_the_others=(
-            "process.send_signal(signal.SIGTERM)\n            process.wait()",
-            "process.kill()",
+        one_seed_at_once=(
+            "in enumerate(_share_cores(min(parallel, len(seeds))))",
+            "in [(0, set())]",
         ),
-        one_seed_at_once=("in enumerate(_share_cores(parallel))", "in [(0, set())]"),
-        all_on_the_same_cores=("cores[number::parallel]", "cores[:1]"),
+        all_on_the_same_cores=(
+            "cores[number % len(cores) :: num_workers]",
+            "cores[:1]",
+        ),
+        cores_for_workers_that_are_none=(
+            "min(parallel, len(seeds))",
+            "parallel",
+        ),
         seeds_share_a_worker=(
             "[run for run in left if run.seed == seed]\n        for seed in "
             "dict.fromkeys(run.seed for run in left)",
@@ -1371,10 +1375,17 @@ MUTANTS = [
         "rlvr_jax/analysis/experiment/record.py",
         ("tests/analysis/experiment/test_results.py",),
         takes_any_arm=("if before[name] != after.get(name)]", "if False]"),
-        takes_any_recipe=("in diff_json(recipe, new.recipe)", "in ()"),
+        takes_any_recipe=(
+            "    differ += _differences(old.recipe, recipe)\n",
+            "",
+        ),
         new_fields_are_another_recipe=(
-            "recipe = _as_written_now(old.recipe)",
-            "recipe = old.recipe",
+            "compared_config(to_json(before))",
+            "old",
+        ),
+        unreadable_recipes_are_the_same=(
+            'return [f"what this version cannot read ({error})"]',
+            "return []",
         ),
     ),
     *_of(
@@ -1408,7 +1419,10 @@ MUTANTS = [
     *_of(
         "rlvr_jax/analysis/learning_value/measure.py",
         ("tests/analysis/learning_value/test_learning_value.py",),
-        learned_before_rl=("value=after - before,", "value=before - after,"),
+        learned_before_rl=(
+            '_held_out(run, "after", name) - _held_out(run, "before", name)',
+            '_held_out(run, "before", name) - _held_out(run, "after", name)',
+        ),
         described_by_the_last_step=(
             "properties=describe_problem(first)",
             "properties=describe_problem(last)",
@@ -1422,6 +1436,9 @@ MUTANTS = [
         values_without_ranks=("stats.spearmanr(", "stats.pearsonr("),
         pairs_are_correlated=("_MIN_PROBLEMS = 3", "_MIN_PROBLEMS = 2"),
         bands_over_problems=("if run.band == band]", "]"),
+        unbounded=("np.clip([low, high], -1, 1)", "[low, high]"),
+        rounding_ranks=("round(value, _DIGITS) for", "value for"),
+        any_recipe=("if other:", "if False:"),
     ),
     *_of(
         "rlvr_jax/analysis/geometry/overlap.py",

@@ -58,8 +58,7 @@ def read_record(folder: Path) -> ExperimentRecord:
 
 
 def write_record(folder: Path, record: ExperimentRecord) -> None:
-    """Writes the record, once `check_record` has nothing against it."""
-    check_record(folder, record)
+    """Writes the record; `check_record` has nothing against it."""
     folder.mkdir(parents=True, exist_ok=True)
     write_json(
         folder / EXPERIMENT_FILE,
@@ -67,11 +66,11 @@ def write_record(folder: Path, record: ExperimentRecord) -> None:
     )
 
 
-def check_record(folder: Path, new: ExperimentRecord) -> None:
+def check_record(folder: Path, new: ExperimentRecord, recipe: Config) -> None:
     """Raises UsageError where the directory holds runs of another experiment.
 
     The same question may get more arms and seeds; no arm may become another, no seed
-    may go, and what decides stays what it was.
+    may go, and what decides stays what it was. `recipe` is that of `new`.
     """
     if not (folder / EXPERIMENT_FILE).is_file():
         return
@@ -79,8 +78,7 @@ def check_record(folder: Path, new: ExperimentRecord) -> None:
     differ = ["--reduced"] if old.is_reduced != new.is_reduced else []
     before, after = (_what_is_fixed(record) for record in (old, new))
     differ += [name for name in before if before[name] != after.get(name)]
-    recipe = _as_written_now(old.recipe)
-    differ += [line.split(":")[0] for line in diff_json(recipe, new.recipe)]
+    differ += _differences(old.recipe, recipe)
     if lost := sorted({*old.experiment.seeds} - {*new.experiment.seeds}):
         differ.append(f"seeds without {', '.join(map(str, lost))}")
     if differ:
@@ -90,16 +88,21 @@ def check_record(folder: Path, new: ExperimentRecord) -> None:
         )
 
 
-def _as_written_now(recipe: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the recipe with the fields that came since, at their defaults.
+def _differences(old: Mapping[str, Any], recipe: Config) -> list[str]:
+    """Returns in which fields a recipe that was recorded is another one.
 
-    What this version cannot read stays as it is: it is another recipe.
+    Fields that came since were at their defaults; what does not change a run's numbers
+    was not recorded.
     """
+    new = to_json(recipe)
+    compared = compared_config(new)
+    aside = {name: value for name, value in new.items() if name not in compared}
     try:
-        config = from_json(Config, {**to_json(Config()), **recipe})
-    except ConfigError:
-        return recipe
-    return compared_config(to_json(config))
+        before = from_json(Config, {**aside, **old})
+    except ConfigError as error:
+        return [f"what this version cannot read ({error})"]
+    lines = diff_json(compared_config(to_json(before)), compared)
+    return [line.split(":")[0] for line in lines]
 
 
 def _what_is_fixed(record: ExperimentRecord) -> dict[str, object]:

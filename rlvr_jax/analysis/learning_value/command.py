@@ -16,32 +16,36 @@ from rlvr_jax.analysis.charts import (
     draw_sheet,
     draw_sheet_png,
 )
+from rlvr_jax.analysis.compare.arms import read_training_run
 from rlvr_jax.analysis.learning_value.measure import (
     OneSampleRun,
     OverSeeds,
     average_by_band,
+    check_alike,
     correlate_ranks,
     read_one_sample_run,
 )
 from rlvr_jax.analysis.tables import Table, align_table
-from rlvr_jax.analysis.workdir import read_run, to_plain_json
+from rlvr_jax.analysis.workdir import to_plain_json
 from rlvr_jax.run.fetch import local_run
 
 _USAGE = """\
 usage: python -m rlvr_jax.analysis learning_value RUN RUN ... [--out=FOLDER]
 
 RUN is the workdir of a run that has asked a single problem (curriculum.name=one_sample)
-and has ended. Says what each band's problems taught, and how the learning value goes
-with what the policy's first completions tell of a problem: Spearman's correlation
-within the runs of a seed, and its mean over seeds. With --out writes
-learning_value.json, .svg and .png there.
+and has ended; runs differ in the problem and in the seed alone. Says what each band's
+problems taught, and how the learning value goes with what the policy's first
+completions tell of a problem: Spearman's correlation within the runs of a seed, and its
+mean over seeds. With --out writes learning_value.json, .svg and .png there.
 """
 _TITLE = "What single problems taught"
+_Bands = Mapping[str, tuple[OverSeeds, OverSeeds]]  # learning value, learned
 _READING = (
-    "learning value: points of held-out pass@1 that RL on one problem gained.\n"
-    "learned: points of the problem's own pass rate.\n"
-    "Intervals are 95 %, Student's t over seeds. Properties go together; nothing is "
-    "corrected for their number."
+    "learning value: points of held-out pass@1 that RL on one problem added.\n"
+    "learned: points of that problem's own pass rate, last step less first.\n"
+    "Both are means over seeds, with Student's 95 % interval where there are two seeds "
+    "that differ.\nProperties are correlated with one another, and no correction is "
+    "made for testing several."
 )
 
 
@@ -57,10 +61,12 @@ def _run_command(argv: Sequence[str]) -> None:
     paths = [local_run(each).resolve() for each in given]
     if len({*paths}) < len(paths):
         raise UsageError(f"a run is given twice: {', '.join(given)}")
-    runs = [
-        read_one_sample_run(read_run(path), name=name)
+    found = {
+        name: read_training_run(str(path))
         for name, path in zip(given, paths, strict=True)
-    ]
+    }
+    runs = [read_one_sample_run(run, name=name) for name, run in found.items()]
+    check_alike(found)
     bands, correlations = average_by_band(runs), correlate_ranks(runs)
     print(align_table(_bands_table(runs, bands)))
     print()
@@ -73,18 +79,17 @@ def _run_command(argv: Sequence[str]) -> None:
         print(_write_files(Path(values.out), runs, bands, correlations))
 
 
-def _bands_table(runs: Sequence[OneSampleRun], bands: Mapping[str, OverSeeds]) -> Table:
+def _bands_table(runs: Sequence[OneSampleRun], bands: _Bands) -> Table:
     rows = []
-    for band, value in bands.items():
+    for band, (value, learned) in bands.items():
         same = [run for run in runs if run.band == band]
-        learned = sum(run.learned for run in same) / len(same)
         rows.append(
             (
                 band,
                 str(len(same)),
                 _with_interval(value, scale=100, digits=1),
                 f"{sum(run.value > 0 for run in same)} of {len(same)}",
-                f"{100 * learned:+.1f}",
+                _with_interval(learned, scale=100, digits=1),
             )
         )
     head = ("band before RL", "problems", "learning value", "above 0", "learned")
@@ -96,7 +101,7 @@ def _correlations_table(correlations: Mapping[str, OverSeeds]) -> Table:
         (
             name,
             _with_interval(found, scale=1, digits=2),
-            " ".join(f"{each:+.2f}" for each in found.by_seed.values()),
+            "  ".join(f"{seed}: {each:+.2f}" for seed, each in found.by_seed.items()),
         )
         for name, found in correlations.items()
     ]
@@ -111,14 +116,17 @@ def _with_interval(found: OverSeeds, *, scale: float, digits: int) -> str:
 def _write_files(
     folder: Path,
     runs: Sequence[OneSampleRun],
-    bands: Mapping[str, OverSeeds],
+    bands: _Bands,
     correlations: Mapping[str, OverSeeds],
 ) -> Path:
     """Writes the numbers and the figure; returns the figure's place."""
     folder.mkdir(parents=True, exist_ok=True)
     content = {
         "runs": [vars(run) for run in runs],
-        "by_band": {band: _to_json(found) for band, found in bands.items()},
+        "by_band": {
+            band: {"learning_value": _to_json(value), "learned": _to_json(learned)}
+            for band, (value, learned) in bands.items()
+        },
         "rank_correlations": {
             name: _to_json(found) for name, found in correlations.items()
         },
@@ -129,7 +137,7 @@ def _write_files(
             found,
             [run.value for run in runs if run.band == band],
         )
-        for band, found in bands.items()
+        for band, (found, _) in bands.items()
     }
     of_properties = {
         name: (found, [*found.by_seed.values()]) for name, found in correlations.items()

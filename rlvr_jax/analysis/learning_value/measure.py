@@ -2,8 +2,8 @@
 
 The *learning value* of a problem is held-out pass@1 after RL on it alone less that
 before. Its properties are those of the completions of the first step, which the policy
-wrote before any update. Runs of one seed begin with one policy; seeds are units: each
-has its own policy and its own problems.
+wrote before any update. Runs differ in the problem and in the seed alone, so that those
+of a seed begin with one policy; seeds are units, each with its own policy and problems.
 """
 
 import collections
@@ -16,13 +16,18 @@ import numpy as np
 from scipy import stats
 
 from job_jax.command import UsageError
+from job_jax.config_io import diff_json
 from job_jax.resampling import Interval
+from rlvr_jax.analysis.compare.arms import compared_config
 from rlvr_jax.analysis.tables import mean
 from rlvr_jax.analysis.workdir import RunArtifacts
 from rlvr_jax.metrics.bootstrap import t_interval
-from rlvr_jax.rollouts.behavior import LUCKY_FLAGS
+from rlvr_jax.rollouts.behavior import UNEARNED_FLAGS
+from rlvr_jax.types import BANDS
 
 _MIN_PROBLEMS = 3  # of a seed, for a rank correlation
+_DIGITS = 12  # what is equal but for rounding has one rank
+_PROBLEM = "curriculum.problem_index:"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,44 +48,81 @@ class OneSampleRun:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OverSeeds:
-    """A number of each seed that has it, and their mean with Student's interval."""
+    """A number of each seed that has it, in -1..1, and their mean with its interval."""
 
     by_seed: Mapping[int, float]
     interval: Interval
 
     @classmethod
     def average(cls, by_seed: Mapping[int, float]) -> "OverSeeds":
-        """Returns the mean over seeds; of a single one it has no interval."""
-        return cls(by_seed=by_seed, interval=t_interval([*by_seed.values()]))
+        """Returns the mean over seeds with Student's interval, cut at -1 and 1.
+
+        Of a single seed, and of seeds that are all alike, it has none: NaN.
+        """
+        value, low, high = t_interval([*by_seed.values()])
+        ends = np.clip([low, high], -1, 1)
+        return cls(by_seed=by_seed, interval=Interval(value, *map(float, ends)))
 
 
 def read_one_sample_run(run: RunArtifacts, *, name: str) -> OneSampleRun:
     """Returns what a run on one problem came to. Raises UsageError if it is none."""
-    scores = run.summary.get("eval", {})
-    if "before" not in scores or "after" not in scores:
-        raise UsageError(
-            f"{name} has no scores before and after RL in summary.json; let it end"
-        )
     steps = run.rollout_steps("train")
+    if not steps or steps[0] != 0:
+        raise UsageError(
+            f"{name}/rollouts has no completions of the first step of RL, which say "
+            "what the policy knew of its problem"
+        )
     first, last = (run.rollouts("train", steps[at]) for at in (0, -1))
     problems = {row["id"] for row in (*first, *last)}
-    if len(problems) != 1 or steps[0] != 0:
+    if len(problems) != 1:
         raise UsageError(
-            f"{name} asks {len(problems)} problems, its first saved step is {steps[0]};"
-            " give runs with curriculum.name=one_sample and their first step"
+            f"{name} asks {len(problems)} problems; give runs with "
+            "curriculum.name=one_sample"
         )
-    before, after = (
-        float(scores[when]["pass@k"]["1"]["mean"]) for when in ("before", "after")
-    )
     return OneSampleRun(
         name=name,
         seed=run.config["seed"],
         problem=problems.pop(),
         band=first[0].get("band", "unknown"),
         properties=describe_problem(first),
-        learned=_pass_rate(last) - _pass_rate(first),
-        value=after - before,
+        learned=round(_pass_rate(last) - _pass_rate(first), _DIGITS),
+        value=round(
+            _held_out(run, "after", name) - _held_out(run, "before", name), _DIGITS
+        ),
     )
+
+
+def _held_out(run: RunArtifacts, when: str, name: str) -> float:
+    scores = run.summary.get("eval", {}).get(when, {}).get("pass@k", {})
+    if "1" not in scores:
+        raise UsageError(
+            f"{name}/summary.json has no held-out pass@1 {when} RL; let the run end, "
+            "with 1 among eval.k"
+        )
+    return float(scores["1"]["mean"])
+
+
+def check_alike(runs: Mapping[str, RunArtifacts]) -> None:
+    """Raises UsageError where runs, by name, differ in more than problem and seed."""
+    first, *_ = runs
+    asked: dict[tuple[int, int], str] = {}
+    for name, run in runs.items():
+        lines = diff_json(
+            compared_config(runs[first].config), compared_config(run.config)
+        )
+        other = [line for line in lines if not line.startswith(_PROBLEM)]
+        if other:
+            raise UsageError(
+                f"{name} differs from {first} in more than its problem: "
+                f"{'; '.join(other)}; compare runs of one recipe"
+            )
+        key = run.config["seed"], run.config["curriculum"].get("problem_index", 0)
+        if key in asked:
+            raise UsageError(
+                f"{asked[key]} and {name} ask the same problem with the same seed; "
+                "give one of them"
+            )
+        asked[key] = name
 
 
 def describe_problem(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -88,26 +130,31 @@ def describe_problem(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
     pass rate       p, the share that is right
     p (1 - p)       how much verdicts vary: what GRPO's signal is bounded by
-    luck            the share that is right by no steps, wrong ones or a guess
+    luck            the share that is right and not earned by its steps: a step is
+                    wrong or missing, or they begin with a guess; where steps are read
     answer entropy  of the distinct answers, in nats; unreadable ones are one answer
     length          mean, in tokens
-    level           of the problem, where its task has levels
+    level           of the problem, 0 where its task has none
     """
     rate = _pass_rate(rows)
     answers = collections.Counter(row["answer"] for row in rows)
     shares = [count / len(rows) for count in answers.values()]
-    lucky = frozenset[str]().union(*LUCKY_FLAGS.values())
     properties = {
         "pass rate": rate,
         "p (1 - p)": rate * (1 - rate),
-        "luck": mean(
-            [_is_right(row) and bool(lucky & {*row.get("flags", ())}) for row in rows]
-        ),
         "answer entropy": sum(-share * math.log(share) for share in shares),
         "length": mean([row["length"] for row in rows]),
+        "level": float(rows[0]["level"]),
     }
-    level = rows[0]["level"]
-    return properties if level is None else {**properties, "level": float(level)}
+    if all("strategy" in row for row in rows):
+        unearned = frozenset[str]().union(*UNEARNED_FLAGS.values())
+        properties["luck"] = mean(
+            [
+                _is_right(row) and bool(unearned & {*row.get("flags", ())})
+                for row in rows
+            ]
+        )
+    return {name: round(value, _DIGITS) for name, value in properties.items()}
 
 
 def correlate_ranks(runs: Sequence[OneSampleRun]) -> dict[str, OverSeeds]:
@@ -121,26 +168,35 @@ def correlate_ranks(runs: Sequence[OneSampleRun]) -> dict[str, OverSeeds]:
         if len(same) < _MIN_PROBLEMS or np.ptp(values) == 0:
             continue
         for name in same[0].properties:
-            known = [run.properties[name] for run in same]
+            known = [run.properties.get(name, math.nan) for run in same]
             if np.ptp(known) > 0:
                 found[name][seed] = float(stats.spearmanr(known, values).statistic)
     return {name: OverSeeds.average(by_seed) for name, by_seed in found.items()}
 
 
-def average_by_band(runs: Sequence[OneSampleRun]) -> dict[str, OverSeeds]:
-    """Returns the mean learning value of a seed's problems of each band."""
-    bands = sorted({run.band for run in runs})
-    return {
-        band: OverSeeds.average(
-            {
-                seed: mean([run.value for run in same])
-                for seed, same in _by_seed(
-                    [run for run in runs if run.band == band]
-                ).items()
-            }
-        )
-        for band in bands
-    }
+def average_by_band(
+    runs: Sequence[OneSampleRun],
+) -> dict[str, tuple[OverSeeds, OverSeeds]]:
+    """Returns each band's learning value and what its problems learned themselves.
+
+    Of each seed the mean over its problems of the band; bands in their order.
+    """
+    found: dict[str, tuple[OverSeeds, OverSeeds]] = {}
+    for band in BANDS:
+        seeds = _by_seed([run for run in runs if run.band == band])
+        if seeds:
+            found[band] = (
+                OverSeeds.average(
+                    {s: mean([run.value for run in same]) for s, same in seeds.items()}
+                ),
+                OverSeeds.average(
+                    {
+                        s: mean([run.learned for run in same])
+                        for s, same in seeds.items()
+                    }
+                ),
+            )
+    return found
 
 
 def _by_seed(runs: Sequence[OneSampleRun]) -> dict[int, list[OneSampleRun]]:

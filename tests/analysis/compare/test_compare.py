@@ -145,6 +145,20 @@ def arms_of_seeds(tmp_path, seeds=(3, 5), **changed):
     ]
 
 
+def test_a_run_of_a_version_with_fewer_fields_is_of_the_same_arm(tmp_path):
+    paths = [contender(tmp_path / f"run_{seed}", BEFORE, seed=seed) for seed in (0, 1)]
+    make_workdir(tmp_path / "alone", steps=20)
+    for path in (paths[0], tmp_path / "alone"):
+        file = pathlib.Path(path) / "config.json"
+        record = json.loads(file.read_text())
+        del record["config"]["probe"]["log_every"], record["config"]["judge"]
+        del record["config"]["eval"]["bootstrap_resamples"]
+        file.write_text(json.dumps(record))
+    (arm,) = read_arms(paths)
+    assert arm.seeds == [0, 1]
+    assert main(["report", str(tmp_path / "alone")]) == 0
+
+
 def test_each_seed_stands_beside_its_arm(tmp_path):
     comparison = compare_runs(arms_of_seeds(tmp_path))
     one = found(comparison, k=1)

@@ -1,6 +1,7 @@
 """What runs on one problem taught, and which property of the problem foretold it."""
 
 import gzip
+import itertools
 import json
 import math
 
@@ -23,6 +24,7 @@ def row(letter, *, problem="p", band="medium", level=4, answer=None, length=10):
     """Returns a completion: right, lucky, wrong or unverified."""
     told = {"flags": ["skipped_steps"]} if letter == "l" else {}
     return {
+        "strategy": "forward",
         "id": problem,
         "band": band,
         "level": level,
@@ -33,15 +35,17 @@ def row(letter, *, problem="p", band="medium", level=4, answer=None, length=10):
     }
 
 
-def write_run(path, *, first, last="rrrr", gained=0.1, seed=0, step=0, **how):
+def write_run(path, *, first, last="rrrr", gained=0.1, seed=0, step=0, index=0, **how):
     """Returns the workdir of a run on one problem, answered `first` before RL."""
     (path / "rollouts").mkdir(parents=True)
-    (path / "config.json").write_text(
-        json.dumps({"config": config(4) | {"seed": seed}})
-    )
+    asked = {"name": "one_sample", "problem_index": index}
+    record = config(4) | {"seed": seed, "curriculum": asked}
+    (path / "config.json").write_text(json.dumps({"config": record}))
     for at, letters in ((step, first), (39, last)):
         with gzip.open(path / f"rollouts/train_{at:06d}.jsonl.gz", "wt") as lines:
-            rows = (row(letter, **how) for letter in letters)
+            rows = (
+                row(letter, problem=f"p{seed}-{index}", **how) for letter in letters
+            )
             lines.writelines(json.dumps(each) + "\n" for each in rows)
     scores = {
         when: {"pass@k": {"1": {"mean": mean}}}
@@ -75,9 +79,23 @@ def test_a_problem_is_described_by_what_was_answered():
     )
     guessed = row("r") | {"flags": ["guessed_start"]}
     wrong = row("w") | {"flags": ["bare_answer"]}  # no luck without success
-    other = row("r") | {"flags": ["repetition"], "level": None}
+    other = row("r") | {"flags": ["repetition"]}
     assert describe_problem([other, guessed, wrong, wrong])["luck"] == 0.25
-    assert "level" not in describe_problem([other])
+    del other["strategy"]  # whose steps nobody reads
+    assert "luck" not in describe_problem([other, guessed])
+
+
+def test_what_differs_by_rounding_is_equal():
+    """1/10 (1 - 1/10) and 9/10 (1 - 9/10); the entropy of answers in any order."""
+    few = describe_problem([row(letter) for letter in "r" + 9 * "w"])
+    most = describe_problem([row(letter) for letter in 9 * "r" + "w"])
+    assert few["p (1 - p)"] == most["p (1 - p)"]
+    answers = ["1", "1", "1", "2", "2", "3", "4", "4", "4", "4"]
+    told = {
+        describe_problem([row("w", answer=each) for each in order])["answer entropy"]
+        for order in itertools.islice(itertools.permutations(answers), 0, 10**6, 9_973)
+    }
+    assert len(told) == 1
 
 
 def test_the_learning_value_is_what_held_out_problems_gained(tmp_path):
@@ -85,7 +103,7 @@ def test_the_learning_value_is_what_held_out_problems_gained(tmp_path):
     run = read(path)
     assert run.value == pytest.approx(-0.2)
     assert run.learned == pytest.approx(0.5)
-    assert (run.seed, run.problem, run.band) == (3, "p", "medium")
+    assert (run.seed, run.problem, run.band) == (3, "p3-0", "medium")
     assert run.properties["pass rate"] == 0.25  # before any update
 
 
@@ -110,6 +128,7 @@ def test_ranks_are_correlated_within_seeds(tmp_path):
     # Student's t of one degree of freedom, 12.706, by half the difference.
     half = 12.7062 * (1 - math.sqrt(3) / 2) / 2
     assert found["pass rate"].interval.low == pytest.approx(0.9330 - half, abs=1e-3)
+    assert found["pass rate"].interval.high == 1.0  # no correlation is larger
     assert "level" not in found  # the same everywhere
     assert "luck" not in found
     assert correlate_ranks(runs[:2]) == {}  # two problems of one seed
@@ -127,44 +146,84 @@ def test_bands_are_averaged_over_seeds_not_problems(tmp_path):
         )
     ]
     found = average_by_band(runs)
-    assert found["hard"].by_seed == pytest.approx({0: 0.04, 1: 0.10})
-    assert found["hard"].interval.value == pytest.approx(0.07)
-    assert found["easy"].interval.value == pytest.approx(0.5)
-    assert math.isnan(found["easy"].interval.low)
+    assert [*found] == ["easy", "hard"]
+    hard, learned = found["hard"]
+    assert hard.by_seed == pytest.approx({0: 0.04, 1: 0.10})
+    assert hard.interval.value == pytest.approx(0.07)
+    assert learned.by_seed == {0: 1.0, 1: 1.0}
+    easy, _ = found["easy"]
+    assert easy.interval.value == pytest.approx(0.5)
+    assert math.isnan(easy.interval.low)
 
 
 def test_the_command_prints_and_writes(tmp_path, capsys):
     paths = [
-        str(write_run(tmp_path / f"{seed}{at}", first=first, gained=at / 10, seed=seed))
+        str(
+            write_run(
+                tmp_path / f"{seed}{at}",
+                first=first,
+                gained=at / 10,
+                seed=seed,
+                index=at,
+            )
+        )
         for seed in (0, 1)
         for at, first in enumerate(("wwww", "lwww", "lrww", "rrrw"))
     ]
     assert main(["learning_value", *paths, f"--out={tmp_path / 'out'}"]) == 0
     out = capsys.readouterr().out
     assert "medium          8         +15.0           6 of 8   +62.5" in out
-    assert "pass rate       +1.00             +1.00 +1.00" in out
+    assert "pass rate       +1.00             0: +1.00  1: +1.00" in out
     assert f"{tmp_path}/out/learning_value.svg" in out
     found = json.loads((tmp_path / "out/learning_value.json").read_text())
     assert len(found["runs"]) == 8
     assert found["rank_correlations"]["pass rate"]["by_seed"] == {"0": 1.0, "1": 1.0}
-    assert found["by_band"]["medium"]["mean"] == pytest.approx(0.15)
+    assert found["by_band"]["medium"]["learning_value"]["mean"] == pytest.approx(0.15)
     assert (tmp_path / "out/learning_value.png").read_bytes()[:4] == b"\x89PNG"
 
 
-@pytest.mark.parametrize("fault", ["two problems", "late", "unfinished", "twice"])
-def test_what_is_no_run_on_one_problem_is_refused(tmp_path, capsys, fault):
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        (
+            "two problems",
+            "a asks 2 problems; give runs with curriculum.name=one_sample",
+        ),
+        ("late", "a/rollouts has no completions of the first step of RL"),
+        ("none saved", "a/rollouts has no completions of the first step of RL"),
+        ("unfinished", "a/summary.json has no held-out pass@1 after RL; let"),
+        ("other k", "a/summary.json has no held-out pass@1 after RL; let"),
+        ("twice", "a run is given twice"),
+        ("same problem", "a and {b} ask the same problem with the same seed"),
+        (
+            "other recipe",
+            "{b} differs from {a} in more than its problem: train.steps: 4",
+        ),
+    ],
+)
+def test_what_is_no_run_on_one_problem_is_refused(tmp_path, capsys, fault, told):
     path = write_run(tmp_path / "a", first="rw", step=10 if fault == "late" else 0)
-    told = {
-        "two problems": "asks 2 problems",
-        "late": "its first saved step is 10",
-        "unfinished": "has no scores before and after RL",
-        "twice": "a run is given twice",
-    }
+    other = write_run(tmp_path / "b", first="rw", index=int(fault == "other recipe"))
+    given = [path]
     if fault == "two problems":
         with gzip.open(path / "rollouts/train_000039.jsonl.gz", "at") as lines:
             lines.write(json.dumps(row("r", problem="q")) + "\n")
-    if fault == "unfinished":
+    elif fault == "none saved":
+        for file in (path / "rollouts").iterdir():
+            file.unlink()
+    elif fault == "unfinished":
         (path / "summary.json").unlink()
-    given = [str(path)] * (2 if fault == "twice" else 1)
-    assert main(["learning_value", *given]) == 2
-    assert told[fault] in capsys.readouterr().err
+    elif fault == "other k":
+        scores = json.loads((path / "summary.json").read_text())
+        scores["eval"]["after"]["pass@k"] = {"2": {"mean": 1.0}}
+        (path / "summary.json").write_text(json.dumps(scores))
+    elif fault == "twice":
+        given = [path, path]
+    else:
+        given = [path, other]
+    if fault == "other recipe":
+        record = json.loads((other / "config.json").read_text())
+        record["config"]["train"]["steps"] = 5
+        (other / "config.json").write_text(json.dumps(record))
+    assert main(["learning_value", *map(str, given)]) == 2
+    assert told.format(a=path, b=other) in capsys.readouterr().err
