@@ -6,7 +6,8 @@ which each seed draws for itself. What a run gains on held-out problems is the l
 value of its problem, which
     python -m rlvr_jax.analysis learning_value runs/paper/one_sample/problem_*/seed_*
 sets against what was known of the problem before RL. `medium` is RL on the whole medium
-band, as many groups and steps.
+band, as many groups and steps. Four problems a seed are asked with a KL term as well:
+added when the first runs had written the answer of their problem to any question.
 
 Command: bash launch/reproduce.sh one_sample (docs/findings.md has what came of it)
 """
@@ -19,7 +20,7 @@ from rlvr_jax.config import Arm, Config, Experiment
 from rlvr_jax.data.curricula.uniform import OneSample
 
 _INVERTED_U = Path(__file__).with_name("inverted_u.py")
-_NUM_PROBLEMS = 12
+_NUM_PROBLEMS, _NUM_WITH_KL = 12, 4
 
 
 def get_config() -> Config:
@@ -38,7 +39,7 @@ def get_config() -> Config:
 
 
 def get_experiment() -> Experiment:
-    """Returns an arm for each problem, and RL on a band of them."""
+    """Returns an arm for each problem, some also with a KL term, and RL on a band."""
     of_bands = call_recipe(_INVERTED_U, "get_experiment", Experiment)
     medium = {"curriculum.name": "band", "curriculum.band": "medium"}
     return dataclasses.replace(
@@ -63,9 +64,14 @@ def get_experiment() -> Experiment:
         "up for fewer samples",
         arms={"medium": Arm(overrides=medium, start="start@0", published="37.6")}
         | {
-            f"problem_{index}": Arm(
-                overrides={"curriculum.problem_index": str(index)}, start="start@0"
+            f"{prefix}problem_{index}": Arm(
+                overrides={"curriculum.problem_index": str(index), **more},
+                start="start@0",
             )
-            for index in range(_NUM_PROBLEMS)
+            for prefix, number, more in (
+                ("", _NUM_PROBLEMS, {}),
+                ("kl_", _NUM_WITH_KL, {"train.loss.kl_coef": "0.05"}),
+            )
+            for index in range(number)
         },
     )
