@@ -17,6 +17,7 @@ from job_jax.metrics_file import METRICS_FILE, StageMetrics, read_stages
 from job_jax.schema import ConfigError
 from rlvr_jax.config import Config, DifficultyConfig
 from rlvr_jax.metrics.doctor import Alarm, check_run
+from rlvr_jax.run.fetch import local_run
 from rlvr_jax.run.workdir import read_rollouts, rollouts_file, saved_rollouts
 
 CONFIG_FILE = "config.json"
@@ -132,3 +133,14 @@ def read_run(workdir: str | os.PathLike[str]) -> RunArtifacts:
             json.loads(summary.read_text(encoding="utf-8")) if summary.is_file() else {}
         ),
     )
+
+
+def read_runs(workdirs: Sequence[str]) -> dict[str, RunArtifacts]:
+    """Returns the runs by the names that they were given by, some of them in buckets.
+
+    Raises NotAWorkdirError, and UsageError where one is given twice.
+    """
+    paths = [local_run(workdir).resolve() for workdir in workdirs]
+    if len({*paths}) < len(paths):
+        raise UsageError(f"a run is given twice: {', '.join(workdirs)}")
+    return {name: read_run(path) for name, path in zip(workdirs, paths, strict=True)}

@@ -158,7 +158,7 @@ def _run_command(
 
 def _share_cores(num_workers: int) -> list[set[int]]:
     """Returns each worker's cores, evenly; empty for all, or where none can be set."""
-    if num_workers < 2 or not hasattr(os, "sched_getaffinity"):
+    if num_workers < 2 or sys.platform != "linux":
         return [set() for _ in range(num_workers)]
     cores = sorted(os.sched_getaffinity(0))
     return [

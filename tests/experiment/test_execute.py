@@ -112,7 +112,7 @@ def test_seeds_run_at_once_and_the_runs_of_a_seed_in_order(tmp_path):
 
 
 def test_workers_share_the_cores_and_keep_what_runs_say(tmp_path, capfd):
-    if not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2:
+    if sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2:
         pytest.skip("nothing to share")
     cores = sorted(os.sched_getaffinity(0))
     says = "print(sorted(os.sched_getaffinity(0)), file=sys.stderr)\n"
@@ -133,6 +133,7 @@ def test_workers_share_the_cores_and_keep_what_runs_say(tmp_path, capfd):
 
 
 def test_more_workers_than_cores_have_one_each(monkeypatch):
+    monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {4, 7}, raising=False)
     assert _share_cores(4) == [{4}, {7}, {4}, {7}]
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {*range(8)}, raising=False)

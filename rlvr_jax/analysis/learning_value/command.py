@@ -6,7 +6,7 @@ from pathlib import Path
 
 from absl import flags
 
-from job_jax.command import UsageError, parse_flags, run_command
+from job_jax.command import parse_flags, run_command
 from job_jax.files import write_atomically, write_json
 from rlvr_jax.analysis.charts import (
     BLUE,
@@ -16,7 +16,6 @@ from rlvr_jax.analysis.charts import (
     draw_sheet,
     draw_sheet_png,
 )
-from rlvr_jax.analysis.compare.arms import read_training_run
 from rlvr_jax.analysis.learning_value.measure import (
     OneSampleRun,
     OverSeeds,
@@ -26,8 +25,7 @@ from rlvr_jax.analysis.learning_value.measure import (
     read_one_sample_run,
 )
 from rlvr_jax.analysis.tables import Table, align_table
-from rlvr_jax.analysis.workdir import to_plain_json
-from rlvr_jax.run.fetch import local_run
+from rlvr_jax.analysis.workdir import read_runs, to_plain_json
 
 _USAGE = """\
 usage: python -m rlvr_jax.analysis learning_value RUN RUN ... [--out=FOLDER]
@@ -58,13 +56,7 @@ def _run_command(argv: Sequence[str]) -> None:
     values = flags.FlagValues()
     flags.DEFINE_string("out", "", "the folder to write to", flag_values=values)
     given = parse_flags(argv, values, usage=_USAGE, arguments=["RUN"], at_least=True)
-    paths = [local_run(each).resolve() for each in given]
-    if len({*paths}) < len(paths):
-        raise UsageError(f"a run is given twice: {', '.join(given)}")
-    found = {
-        name: read_training_run(str(path))
-        for name, path in zip(given, paths, strict=True)
-    }
+    found = read_runs(given)
     runs = [read_one_sample_run(run, name=name) for name, run in found.items()]
     check_alike(found)
     bands, correlations = average_by_band(runs), correlate_ranks(runs)

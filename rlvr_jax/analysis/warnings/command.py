@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from job_jax.command import UsageError, parse_flags, run_command
+from job_jax.command import parse_flags, run_command
 from rlvr_jax.analysis.tables import Table, align_table, format_percent
 from rlvr_jax.analysis.warnings.measure import (
     LIMIT,
@@ -15,8 +15,7 @@ from rlvr_jax.analysis.warnings.measure import (
     find_warnings,
     watch_run,
 )
-from rlvr_jax.analysis.workdir import read_run
-from rlvr_jax.run.fetch import local_run
+from rlvr_jax.analysis.workdir import read_runs
 
 _USAGE = """\
 usage: python -m rlvr_jax.analysis warnings RUN RUN ... [--margin=0.05]
@@ -47,12 +46,9 @@ def _run_command(argv: Sequence[str]) -> None:
         "margin", MARGIN, "how far pass@1 falls", lower_bound=0.0, flag_values=values
     )
     given = parse_flags(argv, values, usage=_USAGE, arguments=["RUN"], at_least=True)
-    paths = [local_run(each).resolve() for each in given]
-    if len({*paths}) < len(paths):
-        raise UsageError(f"a run is given twice: {', '.join(given)}")
     runs = [
-        watch_run(read_run(path), name=name, margin=values.margin)
-        for name, path in zip(given, paths, strict=True)
+        watch_run(run, name=name, margin=values.margin)
+        for name, run in read_runs(given).items()
     ]
     print(align_table(_runs_table(runs)))
     print()
