@@ -15,10 +15,7 @@ forks, the run on medium problems to the bit but for one thing: from step 40 to 
 asked hard ones, and then medium ones again. `medium_to_50` is what the first ten steps
 are held against:
     python -m rlvr_jax.analysis experiment DIR --baseline=medium_to_50
-Control arms are rewarded at random, for the answer's format, or for agreeing with a
-wrong answer. One learns from the fifth of the tokens of largest entropy alone
-(2506.01939), and scores tokens before the update to know them. Three choose problems
-by a curriculum, with as many rollouts as every other arm.
+Two control arms are rewarded by the toss of a coin.
 
 Command: bash launch/reproduce.sh inverted_u (docs/findings.md has what came of it)
 """
@@ -150,8 +147,9 @@ def _arms() -> dict[str, Arm]:
         "hard_kl": ({**hard, "train.loss.kl_coef": "0.05"}, ""),
         "hard_with_easy": (with_easy, ""),
         "hard_worked_with_easy": ({**with_easy, **worked}, ""),
+        "medium_random": ({reward: "random"}, ""),
+        "hard_random": ({**hard, reward: "random"}, ""),
     }
-    of_start |= {name: (given, "") for name, given in _more_arms(hard).items()}
     of_arms: dict[str, tuple[Overrides, str]] = {
         "medium_to_50": (to_50, "medium@40"),
         "ten_hard": ({**hard, **to_50}, "medium@40"),
@@ -169,24 +167,6 @@ def _arms() -> dict[str, Arm]:
     } | {
         name: Arm(overrides=overrides, start=start)
         for name, (overrides, start) in of_arms.items()
-    }
-
-
-def _more_arms(hard: Overrides) -> dict[str, Overrides]:
-    """Returns rewards without the answer, a fifth of the tokens, and curricula."""
-    reward, curriculum = "train.reward.names", "curriculum.name"
-    return {
-        "medium_random": {reward: "random"},
-        "hard_random": {**hard, reward: "random"},
-        "medium_wrong_label": {reward: "wrong_label"},
-        "medium_format": {reward: "format"},
-        "medium_top_entropy": {
-            "train.loss.top_entropy_quantile": "0.2",
-            "train.old_logprobs": "trainer",
-        },
-        "target": {curriculum: "target"},
-        "variance": {curriculum: "variance"},
-        "easy_to_hard": {curriculum: "easy_to_hard"},
     }
 
 

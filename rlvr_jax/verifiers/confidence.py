@@ -4,6 +4,7 @@ RLCR (https://arxiv.org/abs/2507.16806) rewards 1[correct] - (q - 1[correct])^2 
 the stated confidence: stating the true chance of being correct is the best policy.
 """
 
+import hashlib
 import re
 from collections.abc import Sequence
 
@@ -19,6 +20,19 @@ _TAGGED = re.compile(r"<confidence>[^<]{0,40}(?:</confidence>|\Z)", re.IGNORECAS
 _DECIMAL = re.compile(r"[0-9]+\.?[0-9]*|\.[0-9]+", re.ASCII)
 _NUM_BINS = 10  # of equal width, as in RLCR
 _MAX_CHARACTERS = 16_384  # characters; what the verifiers read of a completion
+
+# Every tenth of a probability, as worked solutions state it.
+STATEMENTS = tuple(f"<confidence>{tenths / 10}</confidence>" for tenths in range(11))
+
+
+def state_any_confidence(problem_id: str) -> str:
+    """Returns one of STATEMENTS, drawn by the problem's id (ours).
+
+    Ends a worked solution: it teaches how a confidence is stated, and leaves its value
+    to RL.
+    """
+    digest = hashlib.sha256(problem_id.encode()).hexdigest()
+    return STATEMENTS[int(digest, 16) % len(STATEMENTS)]
 
 
 def parse_confidence(completion: str) -> float | None:

@@ -387,6 +387,13 @@ def test_a_value_that_cannot_run_is_refused(section, values, message):
         # Free text, and a closed vocabulary that has the words.
         (Config, JSONL | {"train": TrainConfig(reward=RLCR)}),
         (Config, {"task": Talkative(), "train": TrainConfig(reward=RLCR)}),
+        (
+            Config,
+            {
+                "task": FiniteFieldTask(ask_confidence=True),
+                "train": TrainConfig(reward=RLCR),
+            },
+        ),
         (Config, {"model": ModelConfig(max_seq_len=97)}),
         (Config, JSONL),
     ],

@@ -81,8 +81,10 @@ def test_an_experiment_is_cut_taken_up_and_told_of(command, recipe, tmp_path):
 @pytest.mark.parametrize(
     ("name", "arms", "seeds", "told"),
     [
+        ("confidence", "unpaid,rlcr", "0", "ECE before RL"),
         ("inverted_u", "hard,ten_hard", "0", "completion length"),
         ("one_sample", "medium,problem_1", "0", "groups without signal"),
+        ("one_change", "medium,medium_wide,hard_groups_of_16", "0", "pass@1, hard"),
         ("selection", "fb_long,fb_short", "0,1", "pass@1 before RL, inversion"),
         ("features_by_band", "medium,hard", "0", "features of its own"),
         ("reformulation", "none,all", "0", "pass@1, inversion"),
@@ -104,7 +106,8 @@ def test_the_papers_experiments_run_reduced(command, name, arms, seeds, told, tm
     assert ended.code == 0, ended.err
     table = (tmp_path / "result/table.md").read_text()
     assert "- REDUCED" in table
-    num_arms = 3 if name == "inverted_u" else 2  # ten_hard is a fork of medium
+    # ten_hard is a fork of medium
+    num_arms = 3 if name in ("inverted_u", "one_change") else 2
     which = "seeds 0, 1" if seeds == "0,1" else "one seed"
     assert (tmp_path / "log/worker_1.log").exists() == (seeds == "0,1")
     assert f"{num_arms} arms, {which}" in table

@@ -1300,6 +1300,10 @@ MUTANTS = [
             "drawn_from += (mix.composition_part_weights,)",
             "drawn_from += ()",
         ),
+        one_confidence_for_all=(
+            "state_any_confidence(name)",
+            "state_any_confidence('')",
+        ),
     ),
     *_of(
         "rlvr_jax/tasks/finite_field/rewards.py",
@@ -1307,6 +1311,10 @@ MUTANTS = [
         pays_for_wrong_steps=("trace.first_error is None and ", ""),
         pays_for_a_guessed_start=(" and trace.consistent_start", ""),
         pays_for_any_answer=('.status != "correct"', '.status == ""'),
+        confidence_taken_for_the_answer=(
+            "strip_confidence(completion)",
+            "completion",
+        ),
     ),
     *_of(
         "rlvr_jax/data/curricula/base.py",

@@ -29,6 +29,14 @@ def test_a_worked_solution_earns_no_flag(type_):
     assert flags(FIELD, problem, problem.solution, "correct") == ()
 
 
+def test_a_stated_confidence_is_no_sign_of_anything():
+    task, problem = FiniteFieldTask(modulus=7, ask_confidence=True), chain()
+    text = f"{problem.solution} <confidence>0.4</confidence>"
+    assert flags(task, problem, text, "correct") == ()
+    bare = f"answer {problem.gold} <confidence>0.4</confidence>"
+    assert flags(task, problem, bare, "correct") == ("bare_answer",)
+
+
 def test_traces_are_checked_step_by_step():
     problem = chain()
     steps, answer = problem.solution.split(" answer ")

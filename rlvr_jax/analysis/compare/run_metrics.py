@@ -29,6 +29,9 @@ LENGTH, REWARD = "completion length", "reward"
 NO_SIGNAL, ALL_INCORRECT = "groups without signal", "groups all incorrect"
 PROXIED, LUCK = "groups with a proxy", "mass on wrong steps"
 ALARMS, SECONDS = "alarms", "seconds"
+# Of the confidence that held-out completions state, as summary.json calls it.
+CALIBRATION = {"Brier score": "brier", "ECE": "ece", "AUROC": "auroc"}
+_BEFORE = " before RL"
 # Kinds of change, as `analysis features` counts them.
 FEATURES = {
     kind: f"features {kind}"
@@ -48,6 +51,8 @@ METRIC_NAMES = (
         *FEATURES.values(),
         NOISE_FEATURES,
         OWN_FEATURES,
+        *CALIBRATION,
+        *(name + _BEFORE for name in CALIBRATION),
         ALARMS,
         SECONDS,
     ),
@@ -61,7 +66,11 @@ _MEANS_OVER_STEPS = {
 # Where a fraction, or a difference of two, may lie; other numbers have no bounds.
 FRACTION = (0.0, 1.0)
 BOUNDS = dict.fromkeys(
-    (PASS, PASS_BEFORE, CHOSEN, RIGHT_IF_CHOSEN, NO_SIGNAL, *_MEANS_OVER_STEPS),
+    (
+        *(PASS, PASS_BEFORE, CHOSEN, RIGHT_IF_CHOSEN, NO_SIGNAL, *_MEANS_OVER_STEPS),
+        *CALIBRATION,
+        *(name + _BEFORE for name in CALIBRATION),
+    ),
     FRACTION,
 ) | dict.fromkeys((GAIN, CHOSEN_GAINED, RIGHT_GAINED), (-1.0, 1.0))
 
@@ -128,6 +137,7 @@ def measure_run(run: RunArtifacts) -> RunMetrics:
     else:
         scores |= _eval_scores(run, after, before, missing)
     scores |= _strategy_scores(run.summary.get("eval", {}))
+    scores |= _calibration_scores(run.summary.get("eval", {}))
     scores |= _feature_scores(run)
     if "stages" in run.summary:
         scores[Metric(SECONDS)] = Score(mean=sum(run.summary["stages"].values()))
@@ -255,6 +265,23 @@ def _strategy_scores(evals: Mapping[str, Any]) -> dict[Metric, Score]:
                 if before:
                     gain = value - before[part]["mean"]
                     scores[Metric(gained, *of)] = Score(mean=gain)
+    return scores
+
+
+def _calibration_scores(evals: Mapping[str, Any]) -> dict[Metric, Score]:
+    """Returns how well stated confidences fit the verdicts, of summary.json."""
+    scores: dict[Metric, Score] = {}
+    for when, suffix in (("after", ""), ("before", _BEFORE)):
+        found = evals.get(when, {}).get("calibration") or {}
+        for name, key in CALIBRATION.items():
+            value = found.get(key)
+            if isinstance(value, dict):
+                interval = Interval.from_json(value)
+                scores[Metric(name + suffix)] = Score(
+                    mean=value["mean"], interval=interval
+                )
+            elif value is not None:
+                scores[Metric(name + suffix)] = Score(mean=value)
     return scores
 
 

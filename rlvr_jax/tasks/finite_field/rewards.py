@@ -8,6 +8,7 @@ import re
 from rlvr_jax.tasks.finite_field.traces import parse_trace
 from rlvr_jax.tasks.finite_field.verifier import FiniteFieldVerifier
 from rlvr_jax.types import Problem
+from rlvr_jax.verifiers.confidence import strip_confidence
 
 _FIELD = re.compile(r"GF\((\d+)\)")
 
@@ -24,7 +25,8 @@ def worked_answer(problem: Problem, completion: str) -> float:
         raise ValueError(
             f"problem {problem.id} is of {problem.source}, no finite field"
         )
-    if FiniteFieldVerifier().grade(problem, completion).status != "correct":
+    worked = strip_confidence(completion)
+    if FiniteFieldVerifier().grade(problem, worked).status != "correct":
         return 0.0
-    trace = parse_trace(problem.prompt, completion, modulus=int(field[1]))
+    trace = parse_trace(problem.prompt, worked, modulus=int(field[1]))
     return float(trace.first_error is None and trace.consistent_start)

@@ -29,6 +29,7 @@ from rlvr_jax.tasks.finite_field.chains import (
 from rlvr_jax.tasks.finite_field.mix import ChainMix, ProblemType
 from rlvr_jax.tasks.finite_field.traces import DIRECT_STRATEGY, write_trace
 from rlvr_jax.types import Problem
+from rlvr_jax.verifiers.confidence import state_any_confidence
 
 if TYPE_CHECKING:
     from rlvr_jax.tasks.finite_field.task import FiniteFieldTask
@@ -97,10 +98,11 @@ class ChainSource:
     def __repr__(self) -> str:
         """Returns what grain compares before it resumes from a saved position."""
         mix = self._mix
+        stated = ", ask_confidence=True" if self._config.ask_confidence else ""
         return (
             f"ChainSource({self._id}, strategies={mix.strategies}, "
             f"direct_lengths={mix.direct_lengths}, "
-            f"inverted_fraction={mix.inverted_fraction})"
+            f"inverted_fraction={mix.inverted_fraction}{stated})"
         )
 
     def __len__(self) -> int:
@@ -129,6 +131,9 @@ class ChainSource:
             type_ = _INVERTED_TYPE[type_]
         if steps in self._mix.direct_lengths:
             strategies = [DIRECT_STRATEGY[chain.kind] for chain in question.chains]
+        solution = write_trace(question, values, strategies)
+        if self._config.ask_confidence:
+            solution += f" {state_any_confidence(name)}"
         return Problem(
             id=name,
             parent=parent,
@@ -138,7 +143,7 @@ class ChainSource:
             source=f"finite_field/GF({self._config.modulus})",
             level=steps,
             type=type_,
-            solution=write_trace(question, values, strategies),
+            solution=solution,
         )
 
     def _sample_type(self, rng: random.Random) -> ProblemType:

@@ -15,6 +15,7 @@ from rlvr_jax.tasks.finite_field.traces import (
     step_start_value,
 )
 from rlvr_jax.types import Problem
+from rlvr_jax.verifiers.confidence import STATEMENTS
 
 _EVAL_SEED = 0  # one held-out set, whatever the run's seed: runs are compared on it
 _MAX_ANSWERS = 2  # an answer and its restatement
@@ -30,6 +31,7 @@ class FiniteFieldTask(Task):
 
     modulus: Prime = 7
     symbols: Literal["fixed", "permuted"] = "fixed"  # permuted: map given in the prompt
+    ask_confidence: bool = False  # solutions end in <confidence>q</confidence> (RLCR)
     sft: ChainMix = ChainMix()
     train: ChainMix = ChainMix(chain_lengths=(4, 5, 6))
     eval: ChainMix = ChainMix(chain_lengths=(2, 3, 4, 5, 6))
@@ -46,8 +48,9 @@ class FiniteFieldTask(Task):
         return f"arithmetic in GF({self.modulus})"
 
     def vocabulary(self) -> tuple[str, ...]:
-        """Returns every word of prompts and traces."""
-        return vocabulary(self.modulus)
+        """Returns every word of prompts and solutions."""
+        words = vocabulary(self.modulus)
+        return (*words, *STATEMENTS) if self.ask_confidence else words
 
     def behavior(
         self, problem: Problem, completion: str, *, is_correct: bool

@@ -16,6 +16,7 @@ from rlvr_jax.tasks.records.layout import RecordConfig
 from rlvr_jax.tasks.records.prompts import PromptFormatter
 from rlvr_jax.types import Problem
 from rlvr_jax.verifiers.base import get_verifier
+from rlvr_jax.verifiers.confidence import state_any_confidence
 
 # GSM8K interleaves its prose with "<<48/2=24>>24", meant for a calculator, which the
 # policy has in the environment of that name alone.
@@ -191,14 +192,12 @@ def _make_problem(
 def _make_solution(fields: RecordFields, config: RecordConfig) -> str | None:
     """Returns the completion to learn from, None where the record works nothing out.
 
-    Where prompts ask for a confidence it ends in one, a tenth from 0 to 1 drawn by the
-    record's id (ours): it teaches how one is stated, and leaves its value to RL.
+    Where prompts ask for a confidence it ends in one, whatever it is worth.
     """
     worked = _make_worked_answer(fields, config)
     if worked is None or not config.ask_confidence:
         return worked
-    tenths = int(hashlib.sha256(fields.id.encode()).hexdigest(), 16) % 11
-    return f"{worked}\n<confidence>{tenths / 10}</confidence>"
+    return f"{worked}\n{state_any_confidence(fields.id)}"
 
 
 def _make_worked_answer(fields: RecordFields, config: RecordConfig) -> str | None:

@@ -507,6 +507,28 @@ def test_strategies_and_luck_are_compared(tmp_path):
     assert (luck["one"]["mean"], luck["two"]["mean"]) == (0.5, 0.75)
 
 
+def test_calibration_is_compared_before_and_after(tmp_path):
+    run = contender(tmp_path / "run", BEFORE)
+    silent = contender(tmp_path / "silent", BEFORE, num_epochs=2)
+    file = pathlib.Path(run, "summary.json")
+    summary = json.loads(file.read_text())
+    brier = {"mean": 0.2, "low": 0.1, "high": 0.3}
+    after = {"brier": brier, "ece": 0.25, "auroc": None}
+    summary["eval"]["after"]["calibration"] = after
+    summary["eval"]["before"] = {"calibration": {"ece": 0.5, "auroc": 0.75}}
+    file.write_text(json.dumps(summary))
+    comparison = compare_runs([run, silent])
+    assert found(comparison, "Brier score")["values"]["run"] == brier | {"runs": 1}
+    for name, value in (
+        ("ECE", 0.25),
+        ("ECE before RL", 0.5),
+        ("AUROC before RL", 0.75),
+    ):
+        assert found(comparison, name)["values"]["run"]["mean"] == value
+    told = {metric["name"] for metric in comparison["metrics"]}
+    assert not told & {"AUROC", "Brier score before RL"}
+
+
 def test_features_that_rl_changed_are_compared_where_they_have_been_counted(tmp_path):
     runs = [contender(tmp_path / f"run{seed}", BEFORE, seed=seed) for seed in (0, 1)]
     runs.append(contender(tmp_path / "bare", BEFORE, num_epochs=2))

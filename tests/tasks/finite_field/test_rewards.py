@@ -39,6 +39,13 @@ def test_steps_must_lead_to_the_answer(completion, paid):
     assert worked_answer(EVALUATION, completion) == paid
 
 
+def test_a_stated_confidence_is_no_part_of_the_answer():
+    worked = "forward : k e3 + e2 = e5 l e5 * e4 = e6 answer e6"
+    assert worked_answer(EVALUATION, f"{worked} <confidence>0.2</confidence>") == 1
+    bare = "answer e6 <confidence>1.0</confidence>"
+    assert worked_answer(EVALUATION, bare) == 0
+
+
 def test_a_problem_of_another_task_is_refused_and_the_name_is_a_reward():
     other = Problem(
         id="q", prompt="1 + 1 = ?", gold="2", verifier="math", source="records/x.jsonl"

@@ -1,6 +1,7 @@
 """The world: answers by brute force, the split, reproducibility, shares."""
 
 import collections
+import dataclasses
 import json
 import math
 import os
@@ -20,6 +21,7 @@ from rlvr_jax.tasks.finite_field.chains import (
 )
 from rlvr_jax.tasks.finite_field.source import ChainSource, vocabulary
 from rlvr_jax.tasks.finite_field.traces import parse_trace
+from rlvr_jax.verifiers.confidence import STATEMENTS, parse_confidence
 
 TYPES = ("evaluation", "inversion", "composition")
 FIELDS = [
@@ -68,6 +70,28 @@ def test_gold_is_the_only_answer_that_brute_force_finds(modulus, symbols, type_)
     for index in range(60):
         problem = problems[index]
         assert brute_force_answers(problem.prompt, modulus) == [problem.gold]
+
+
+def test_a_confidence_may_end_a_solution_and_tells_nothing():
+    """A tenth as often as another, whatever the problem; and else nothing changes."""
+    lengths = ChainMix(chain_lengths=(2, 9))
+    plain, asked = (
+        ChainSource(FiniteFieldTask(ask_confidence=ask), lengths, split="train", seed=0)
+        for ask in (False, True)
+    )
+    stated = collections.defaultdict(list)
+    for index in range(1100):
+        problem, other = plain[index], asked[index]
+        text, end = other.solution.rsplit(" ", 1)
+        assert dataclasses.replace(other, solution=text) == problem
+        assert end in STATEMENTS
+        stated[problem.level].append(parse_confidence(end))
+    for of_level in stated.values():
+        assert sorted(set(of_level)) == [tenths / 10 for tenths in range(11)]
+        assert sum(of_level) / len(of_level) == pytest.approx(0.5, abs=0.05)
+    assert len({repr(plain), repr(asked)}) == 2
+    words = FiniteFieldTask(ask_confidence=True).vocabulary()
+    assert words == (*FiniteFieldTask().vocabulary(), *STATEMENTS)
 
 
 @pytest.mark.parametrize(("modulus", "symbols"), FIELDS)

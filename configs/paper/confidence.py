@@ -1,0 +1,73 @@
+"""What the policy knows of what it knows: RLCR (arXiv 2507.16806).
+
+The world and the policy are configs/paper/inverted_u.py's, but worked solutions end in
+a confidence, any tenth: SFT shows how one is stated, not what it is worth. RL asks all
+problems, or hard ones alone, and pays for a right answer, or with RLCR for a fitting
+confidence as well: 1[right] - (q - 1[right])^2, which is largest, in the mean, where q
+is the chance of being right. How a problem will end can be told from its length and
+from the slips before the answer.
+
+Command: bash launch/reproduce.sh confidence (docs/findings.md has what came of it)
+"""
+
+import dataclasses
+from pathlib import Path
+
+from job_jax.command import call_recipe, load_config
+from rlvr_jax.config import Arm, Config, Experiment
+from rlvr_jax.config.learn import RewardConfig
+from rlvr_jax.data.curricula.uniform import Uniform
+
+_INVERTED_U = Path(__file__).with_name("inverted_u.py")
+
+
+def get_config() -> Config:
+    """Returns the recipe: RLCR on all problems."""
+    config = load_config(_INVERTED_U, Config)
+    reward = RewardConfig(names=("correctness", "confidence"), weights=(1.0, 1.0))
+    return dataclasses.replace(
+        config,
+        name="confidence",
+        task=dataclasses.replace(config.task, ask_confidence=True),
+        curriculum=Uniform(),
+        train=dataclasses.replace(config.train, reward=reward),
+        eval=dataclasses.replace(config.eval, num_samples=16),
+    )
+
+
+def get_experiment() -> Experiment:
+    """Returns RL with and without pay for the confidence, on all and hard problems."""
+    of_bands = call_recipe(_INVERTED_U, "get_experiment", Experiment)
+    unpaid = {"train.reward.weights": "1,0"}  # measured all the same
+    hard = {"curriculum.name": "band", "curriculum.band": "hard"}
+    return dataclasses.replace(
+        of_bands,
+        question="Does pay for a fitting confidence teach the policy what it knows?",
+        reference="arXiv 2507.16806, Qwen2.5-7B on HotpotQA: ECE 37 and 3 %",
+        outcomes=(
+            "ECE",
+            "ECE before RL",
+            "Brier score",
+            "Brier score before RL",
+            "AUROC",
+            "AUROC before RL",
+            "pass@1",
+            "pass@1 before RL",
+            "pass@1, easy",
+            "pass@1, medium",
+            "pass@1, hard",
+            "mass on wrong steps",
+        ),
+        baseline="unpaid",
+        seed_sd=5.0,
+        seed_sd_source="a guess, before the first run",
+        arms={
+            name: Arm(overrides=overrides, start="start@0", published=published)
+            for name, (overrides, published) in {
+                "unpaid": (unpaid, "37"),
+                "rlcr": ({}, "3"),
+                "hard_unpaid": ({**hard, **unpaid}, ""),
+                "hard_rlcr": (hard, ""),
+            }.items()
+        },
+    )

@@ -1,0 +1,99 @@
+"""RL on medium problems, and what one change makes of it.
+
+The world and the policy are configs/paper/inverted_u.py's. Arms differ from `medium` in
+one thing: which problems are asked (the curricula that docs/difficulty.md lists, at as
+many rollouts), what is rewarded (agreeing with a wrong answer; the answer's form), or
+which tokens teach (the fifth of largest entropy, 2506.01939). The rest ask whether it
+hangs on a choice of ours that hard problems harm: groups of 16, half as many of them; a
+third of the learning rate; SFT twice as long; a policy of 3.4M parameters, not of
+0.86M. Each has RL on medium and on hard problems, to be held against each other:
+    python -m rlvr_jax.analysis experiment DIR --baseline=medium_wide
+The clip is no such choice: there is one update a batch, and its ratio is 1.
+
+Command: bash launch/reproduce.sh one_change (docs/findings.md has what came of it)
+"""
+
+import dataclasses
+from pathlib import Path
+
+from job_jax.command import call_recipe, load_config
+from rlvr_jax.config import Arm, Config, Experiment
+
+_INVERTED_U = Path(__file__).with_name("inverted_u.py")
+
+
+def get_config() -> Config:
+    """Returns the recipe: RL on the medium band."""
+    config = load_config(_INVERTED_U, Config)
+    return dataclasses.replace(
+        config,
+        name="one_change",
+        eval=dataclasses.replace(config.eval, num_samples=16),
+    )
+
+
+def get_experiment() -> Experiment:
+    """Returns arms of one change each, and pairs of bands where both have it."""
+    of_bands = call_recipe(_INVERTED_U, "get_experiment", Experiment)
+    wide = {
+        "model.hidden_size": "256",
+        "model.intermediate_size": "768",
+        "model.num_heads": "8",
+        "model.num_kv_heads": "8",
+    }
+    return dataclasses.replace(
+        of_bands,
+        question="What does one change make of RL on medium problems?",
+        reference="of the curricula none is the papers'; 2506.01939 on Qwen3-8B: a "
+        "fifth of the tokens teaches as much; 2506.10947 on MATH-500: wrong labels "
+        "+24.1, format +13.8, Qwen2.5-Math-7B",
+        outcomes=(
+            "pass@1",
+            "pass@1 before RL",
+            "pass@1 gained",
+            "pass@8",
+            "pass@1, easy",
+            "pass@1, medium",
+            "pass@1, hard",
+            "completion length",
+            "groups without signal",
+        ),
+        seed_sd=5.0,
+        seed_sd_source="less medium of the same recipe: 0.6 to 10.4",
+        starts={"start": {}, "long_sft": {"sft.steps": "400"}, "wide": wide},
+        arms=_arms(),
+    )
+
+
+def _arms() -> dict[str, Arm]:
+    """Returns the arms. Where a fork cannot make the change, SFT alone is shared."""
+    reward, curriculum = "train.reward.names", "curriculum.name"
+    of_start = {
+        "full": {curriculum: "uniform"},
+        "easy_to_hard": {curriculum: "easy_to_hard"},
+        "target": {curriculum: "target"},
+        "variance": {curriculum: "variance"},
+        "wrong_label": {reward: "wrong_label"},
+        "format": {reward: "format"},
+        "top_entropy": {
+            "train.loss.top_entropy_quantile": "0.2",
+            "train.old_logprobs": "trainer",
+        },
+    }
+    of_both_bands = {
+        "": ("start@0", {}),
+        "_slow": ("start@0", {"train.optimizer.learning_rate": "3e-5"}),
+        "_groups_of_16": ("start", {"train.group_size": "16", "train.batch_size": "8"}),
+        "_long_sft": ("long_sft@0", {}),
+        "_wide": ("wide@0", {}),
+    }
+    bands = {
+        f"{band}{change}": Arm(
+            overrides={"curriculum.band": band, **given}, start=start
+        )
+        for change, (start, given) in of_both_bands.items()
+        for band in ("medium", "hard")
+    }
+    return bands | {
+        name: Arm(overrides=given, start="start@0") for name, given in of_start.items()
+    }
