@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import functools
 import json
 import pathlib
 import sys
@@ -63,12 +64,17 @@ def from_record(config_class: type[SectionT], path: pathlib.Path) -> SectionT:
     config = from_json(config_class, record["config"])
     lines = diff_json(record["config"], to_json(config))
     if later := [line.split(":")[0] for line in lines if ": absent -> " in line]:
-        print(
+        _tell_once(
             f"{path} is of an earlier version, without {', '.join(later)}: at their "
-            "defaults",
-            file=sys.stderr,
+            "defaults"
         )
     return config
+
+
+@functools.cache
+def _tell_once(line: str) -> None:
+    """Prints a line on stderr, the first time that it is asked to."""
+    print(line, file=sys.stderr)
 
 
 def diff(old: ConfigSection, new: ConfigSection) -> list[str]:

@@ -2,10 +2,9 @@
 
 The world and the policy are configs/paper/inverted_u.py's, but worked solutions end in
 a confidence, any tenth: SFT shows how one is stated, not what it is worth. RL asks all
-problems, or hard ones alone, and pays for a right answer, or with RLCR for a fitting
-confidence as well: 1[right] - (q - 1[right])^2, which is largest, in the mean, where q
-is the chance of being right. How a problem will end can be told from its length and
-from the slips before the answer.
+problems and pays for a right answer, or with RLCR for a fitting confidence as well:
+1[right] - (q - 1[right])^2, which is largest, in the mean, where q is the chance of
+being right. How a problem will end can be told from its length.
 
 Command: bash launch/reproduce.sh confidence (docs/findings.md has what came of it)
 """
@@ -36,10 +35,9 @@ def get_config() -> Config:
 
 
 def get_experiment() -> Experiment:
-    """Returns RL with and without pay for the confidence, on all and hard problems."""
+    """Returns RL with and without pay for the confidence."""
     of_bands = call_recipe(_INVERTED_U, "get_experiment", Experiment)
     unpaid = {"train.reward.weights": "1,0"}  # measured all the same
-    hard = {"curriculum.name": "band", "curriculum.band": "hard"}
     return dataclasses.replace(
         of_bands,
         question="Does pay for a fitting confidence teach the policy what it knows?",
@@ -62,12 +60,7 @@ def get_experiment() -> Experiment:
         seed_sd=5.0,
         seed_sd_source="a guess, before the first run",
         arms={
-            name: Arm(overrides=overrides, start="start@0", published=published)
-            for name, (overrides, published) in {
-                "unpaid": (unpaid, "37"),
-                "rlcr": ({}, "3"),
-                "hard_unpaid": ({**hard, **unpaid}, ""),
-                "hard_rlcr": (hard, ""),
-            }.items()
+            "unpaid": Arm(overrides=unpaid, start="start@0", published="37"),
+            "rlcr": Arm(start="start@0", published="3"),
         },
     )

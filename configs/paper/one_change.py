@@ -1,13 +1,16 @@
 """RL on medium problems, and what one change makes of it.
 
 The world and the policy are configs/paper/inverted_u.py's. Arms differ from `medium` in
-one thing: which problems are asked (the curricula that docs/difficulty.md lists, at as
-many rollouts), what is rewarded (agreeing with a wrong answer; the answer's form), or
-which tokens teach (the fifth of largest entropy, 2506.01939). The rest ask whether it
-hangs on a choice of ours that hard problems harm: groups of 16, half as many of them; a
-third of the learning rate; SFT twice as long; a policy of 3.4M parameters, not of
-0.86M. Each has RL on medium and on hard problems, to be held against each other:
-    python -m rlvr_jax.analysis experiment DIR --baseline=medium_wide
+one thing: which problems are asked (three curricula, at as many rollouts), what is
+rewarded (agreeing with a wrong answer; the answer's form), or which tokens teach (the
+fifth of largest entropy, 2506.01939). The rest ask whether it hangs on a choice of ours
+that medium problems teach and hard ones harm: groups of 16, half as many of them; a
+third of the learning rate; SFT twice as long; a policy of a quarter of the weights; and
+momentum in place of Adam, whose steps are as long after a small gradient as after a
+large one (eps=0.01 makes them proportional to it; the learning rate makes them as long
+as Adam's where gradients are those of RL on medium problems). Pairs of bands are held
+against each other by
+    python -m rlvr_jax.analysis experiment DIR --baseline=medium_narrow --arms=...
 The clip is no such choice: there is one update a batch, and its ratio is 1.
 
 Command: bash launch/reproduce.sh one_change (docs/findings.md has what came of it)
@@ -35,11 +38,11 @@ def get_config() -> Config:
 def get_experiment() -> Experiment:
     """Returns arms of one change each, and pairs of bands where both have it."""
     of_bands = call_recipe(_INVERTED_U, "get_experiment", Experiment)
-    wide = {
-        "model.hidden_size": "256",
-        "model.intermediate_size": "768",
-        "model.num_heads": "8",
-        "model.num_kv_heads": "8",
+    narrow = {
+        "model.hidden_size": "64",
+        "model.intermediate_size": "192",
+        "model.num_heads": "2",
+        "model.num_kv_heads": "2",
     }
     return dataclasses.replace(
         of_bands,
@@ -60,7 +63,7 @@ def get_experiment() -> Experiment:
         ),
         seed_sd=5.0,
         seed_sd_source="less medium of the same recipe: 0.6 to 10.4",
-        starts={"start": {}, "long_sft": {"sft.steps": "400"}, "wide": wide},
+        starts={"start": {}, "long_sft": {"sft.steps": "400"}, "narrow": narrow},
         arms=_arms(),
     )
 
@@ -68,6 +71,10 @@ def get_experiment() -> Experiment:
 def _arms() -> dict[str, Arm]:
     """Returns the arms. Where a fork cannot make the change, SFT alone is shared."""
     reward, curriculum = "train.reward.names", "curriculum.name"
+    momentum = {
+        "train.optimizer.eps": "0.01",
+        "train.optimizer.learning_rate": "2.5e-3",
+    }
     of_start = {
         "full": {curriculum: "uniform"},
         "easy_to_hard": {curriculum: "easy_to_hard"},
@@ -75,6 +82,7 @@ def _arms() -> dict[str, Arm]:
         "variance": {curriculum: "variance"},
         "wrong_label": {reward: "wrong_label"},
         "format": {reward: "format"},
+        "format_momentum": {reward: "format", **momentum},
         "top_entropy": {
             "train.loss.top_entropy_quantile": "0.2",
             "train.old_logprobs": "trainer",
@@ -85,7 +93,8 @@ def _arms() -> dict[str, Arm]:
         "_slow": ("start@0", {"train.optimizer.learning_rate": "3e-5"}),
         "_groups_of_16": ("start", {"train.group_size": "16", "train.batch_size": "8"}),
         "_long_sft": ("long_sft@0", {}),
-        "_wide": ("wide@0", {}),
+        "_narrow": ("narrow@0", {}),
+        "_momentum": ("start@0", momentum),
     }
     bands = {
         f"{band}{change}": Arm(

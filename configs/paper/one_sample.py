@@ -7,7 +7,9 @@ value of its problem, which
     python -m rlvr_jax.analysis learning_value runs/paper/one_sample/problem_*/seed_*
 sets against what was known of the problem before RL. `medium` is RL on the whole medium
 band, as many groups and steps. Four problems a seed are asked with a KL term as well:
-added when the first runs had written the answer of their problem to any question.
+added when the first runs had written the answer of their problem to any question; and
+four with momentum in place of Adam (configs/paper/one_change.py), whose steps stay long
+where few groups have signal.
 
 Command: bash launch/reproduce.sh one_sample (docs/findings.md has what came of it)
 """
@@ -20,7 +22,7 @@ from rlvr_jax.config import Arm, Config, Experiment
 from rlvr_jax.data.curricula.uniform import OneSample
 
 _INVERTED_U = Path(__file__).with_name("inverted_u.py")
-_NUM_PROBLEMS, _NUM_WITH_KL = 12, 4
+_NUM_PROBLEMS, _NUM_AGAIN = 12, 4
 
 
 def get_config() -> Config:
@@ -39,9 +41,13 @@ def get_config() -> Config:
 
 
 def get_experiment() -> Experiment:
-    """Returns an arm for each problem, some also with a KL term, and RL on a band."""
+    """Returns an arm for each problem, some of them more than one, and for a band."""
     of_bands = call_recipe(_INVERTED_U, "get_experiment", Experiment)
     medium = {"curriculum.name": "band", "curriculum.band": "medium"}
+    momentum = {
+        "train.optimizer.eps": "0.01",
+        "train.optimizer.learning_rate": "2.5e-3",
+    }
     return dataclasses.replace(
         of_bands,
         question="Which single problem teaches most?",
@@ -62,7 +68,10 @@ def get_experiment() -> Experiment:
         seed_sd=6.0,
         seed_sd_source="hard less medium in five seeds of the inverted U: 5.1, rounded "
         "up for fewer samples",
-        arms={"medium": Arm(overrides=medium, start="start@0", published="37.6")}
+        arms={
+            "medium": Arm(overrides=medium, start="start@0", published="37.6"),
+            "momentum_medium": Arm(overrides=medium | momentum, start="start@0"),
+        }
         | {
             f"{prefix}problem_{index}": Arm(
                 overrides={"curriculum.problem_index": str(index), **more},
@@ -70,7 +79,8 @@ def get_experiment() -> Experiment:
             )
             for prefix, number, more in (
                 ("", _NUM_PROBLEMS, {}),
-                ("kl_", _NUM_WITH_KL, {"train.loss.kl_coef": "0.05"}),
+                ("kl_", _NUM_AGAIN, {"train.loss.kl_coef": "0.05"}),
+                ("momentum_", _NUM_AGAIN, momentum),
             )
             for index in range(number)
         },

@@ -14,7 +14,8 @@ loses its length well before its accuracy (https://arxiv.org/abs/2605.28388). It
     verdict/failed, reward_time_limit/{name}, reward_failed/{name}
     behavior/repetition, behavior/bare_answer, behavior/skipped_steps,
     behavior/forgotten, dynamic_sampling/zero_variance
-    logprob_mismatch/mean, logprob_mismatch/clipped, optimizer/skipped
+    logprob_mismatch/mean, logprob_mismatch/clipped
+    optimizer/grad_norm, optimizer/skipped
     staleness/versions_behind, loss/tis_truncated
     sae/fve_reference, sae/splice_kl_reference, sae/splice_cost_reference
 

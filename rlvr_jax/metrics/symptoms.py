@@ -41,6 +41,7 @@ _NAMES = frozenset(
         "logprob_mismatch/clipped",
         "staleness/versions_behind",
         "loss/tis_truncated",
+        "optimizer/grad_norm",
         "optimizer/skipped",
         "sae/fve_reference",
         "sae/splice_kl_reference",
@@ -50,6 +51,7 @@ _NAMES = frozenset(
 
 # Below this share of groups with a signal, a step's gradient is mostly noise.
 _MIN_SIGNAL = 0.10
+_MAX_RARE = 0.5  # of the steps: where fewer have a gradient, it is rare
 # Length and entropy are compared between the first and the latest few steps: one step
 # is noisy, and a whole window sees a collapse too late.
 FEW_STEPS = 5
@@ -140,7 +142,7 @@ def find_symptoms(
     )
     if num_steps >= window:
         found += [*_no_signal(recent), *_unverified(recent), *_unscored(recent)]
-        found += _high_fractions(recent)
+        found += [*_rare_gradient(recent), *_high_fractions(recent)]
         found += _dynamic_sampling_short(recent)
     elif num_steps >= min(FEW_STEPS, total_steps) and _never_correct(recent):
         found += _no_signal(recent)
@@ -202,6 +204,27 @@ def _no_signal(recent: Sequence[StepMetrics]) -> Findings:
     if others:
         finding += f" Other parts of the reward may teach: {', '.join(others)}."
     yield "no_signal", finding, _ADVICE_BY_CAUSE[max(shares, key=shares.__getitem__)]
+
+
+def _rare_gradient(recent: Sequence[StepMetrics]) -> Findings:
+    """Most steps have no gradient at all, whatever the reward is made of.
+
+    Adam divides a gradient by its own recent size, so that one in twenty steps moves
+    the weights as far as twenty: docs/findings.md#a-rare-gradient.
+    """
+    norms = [row.get("optimizer/grad_norm", 1.0) for row in recent]
+    with_gradient = sum(norm > 0.0 for norm in norms)
+    if not 0 < with_gradient < _MAX_RARE * len(norms):
+        return
+    yield (
+        "rare_gradient",
+        f"Only {with_gradient} of the last {_steps(len(norms))} had a gradient, and "
+        "Adam's steps are as long after a rare small one as after many: the policy "
+        "drifts by the few groups that had a signal.",
+        "Ask what the policy can half do (curriculum.name, dynamic_sampling), stop, or "
+        "raise train.optimizer.eps far above the size of a gradient's entries and the "
+        "learning rate with it (docs/findings.md).",
+    )
 
 
 def _length_collapse(

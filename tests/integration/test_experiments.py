@@ -84,7 +84,7 @@ def test_an_experiment_is_cut_taken_up_and_told_of(command, recipe, tmp_path):
         ("confidence", "unpaid,rlcr", "0", "ECE before RL"),
         ("inverted_u", "hard,ten_hard", "0", "completion length"),
         ("one_sample", "medium,problem_1", "0", "groups without signal"),
-        ("one_change", "medium,medium_wide,hard_groups_of_16", "0", "pass@1, hard"),
+        ("one_change", "medium,medium_narrow,hard_groups_of_16", "0", "pass@1, hard"),
         ("selection", "fb_long,fb_short", "0,1", "pass@1 before RL, inversion"),
         ("features_by_band", "medium,hard", "0", "features of its own"),
         ("reformulation", "none,all", "0", "pass@1, inversion"),

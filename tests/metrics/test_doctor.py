@@ -36,6 +36,7 @@ HEALTHY = {
     **{f"reward_failed/{name}": 0.0 for name in ("a:b", "judge", "x")},
     "band_hard/length": 30.0,
     "logprob_mismatch/mean": 1e-4,
+    "optimizer/grad_norm": 0.3,
     "optimizer/skipped": 0.0,
     "level_4/pass": 0.7,
     "level_4/nonzero_std": 0.5,
@@ -91,6 +92,8 @@ def test_healthy_run_raises_nothing():
             30,
         ),
         ({"optimizer/skipped": 1.0}, "skipped_updates", 30),
+        # 9 of 20 steps have a gradient, the last of them at step 29.
+        ({"optimizer/grad_norm": 0.0}, "rare_gradient", 40),
         # (15 * 0.05 + 5 * 1) / 20 = 0.2875 > 0.25.
         ({"rollout/truncated": 1.0}, "truncation", 34),
         # 2 of 20 steps unverified is 10 %, 1 of 20 is not above 5 %.
@@ -109,6 +112,15 @@ def test_healthy_run_raises_nothing():
 def test_each_alarm_is_raised_once_at_the_step_where_it_begins(changes, code, step):
     (alarm,) = alarms_of(sick_from(30, changes))
     assert (alarm.code, alarm.step) == (code, step)
+
+
+def test_no_gradient_at_all_moves_nothing_and_half_of_the_steps_are_not_few():
+    silent = HEALTHY | {"optimizer/grad_norm": 0.0}
+    assert alarms_of([silent] * 60) == []
+    assert alarms_of([HEALTHY, silent] * 30) == []
+    (alarm,) = alarms_of([HEALTHY, silent, silent] * 30)
+    assert (alarm.code, alarm.step) == ("rare_gradient", WINDOW - 1)
+    assert "Only 7 of the last 20 steps had a gradient" in alarm.finding
 
 
 def test_what_a_verifier_or_a_reward_failed_at_is_told_apart():

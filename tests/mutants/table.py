@@ -939,6 +939,8 @@ MUTANTS = [
             'return step_mean(rows, "verdict/correct") == 0.0',
             "return True",
         ),
+        silence_is_rare=("if not 0 < with_gradient <", "if not with_gradient <"),
+        half_is_rare=("< _MAX_RARE *", "<= _MAX_RARE *"),
     ),
     *_of(
         "rlvr_jax/tasks/records/records.py",

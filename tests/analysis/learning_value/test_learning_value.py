@@ -108,13 +108,13 @@ def test_the_learning_value_is_what_held_out_problems_gained(tmp_path):
 
 
 def test_ranks_are_correlated_within_seeds(tmp_path):
-    """Two seeds: one in which what is known more teaches more, one with a tie.
+    """Two seeds: one in which what is known more teaches more, by far, one with a tie.
 
     Seed 1: pass rates 0, 1/4, 1/2 and values 2, 2, 3 have ranks 1, 2, 3 and 1.5, 1.5,
     3: Pearson's correlation of these is 1.5 / sqrt(2 * 1.5) = 0.866. Across seeds,
     where the second teaches less of all, it would be another.
     """
-    taught = {0: (0.01, 0.02, 0.03), 1: (-0.98, -0.98, -0.97)}
+    taught = {0: (0.01, 0.02, 0.4), 1: (-0.98, -0.98, -0.97)}
     runs = [
         read(write_run(tmp_path / f"{seed}{at}", first=first, gained=gain, seed=seed))
         for seed, gains in taught.items()
