@@ -54,7 +54,6 @@ def get_experiment() -> Experiment:
             "pass@1, easy",
             "pass@1, medium",
             "pass@1, hard",
-            "mass on wrong steps",
         ),
         baseline="unpaid",
         seed_sd=5.0,

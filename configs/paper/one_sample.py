@@ -8,8 +8,8 @@ value of its problem, which
 sets against what was known of the problem before RL. `medium` is RL on the whole medium
 band, as many groups and steps. Four problems a seed are asked with a KL term as well:
 added when the first runs had written the answer of their problem to any question; and
-four with momentum in place of Adam (configs/paper/one_change.py), whose steps stay long
-where few groups have signal.
+four with momentum in place of Adam (configs/paper/one_change.py), added when that had
+shown that Adam's steps stay long where few groups have signal.
 
 Command: bash launch/reproduce.sh one_sample (docs/findings.md has what came of it)
 """
@@ -22,6 +22,7 @@ from rlvr_jax.config import Arm, Config, Experiment
 from rlvr_jax.data.curricula.uniform import OneSample
 
 _INVERTED_U = Path(__file__).with_name("inverted_u.py")
+_ONE_CHANGE = Path(__file__).with_name("one_change.py")
 _NUM_PROBLEMS, _NUM_AGAIN = 12, 4
 
 
@@ -44,10 +45,9 @@ def get_experiment() -> Experiment:
     """Returns an arm for each problem, some of them more than one, and for a band."""
     of_bands = call_recipe(_INVERTED_U, "get_experiment", Experiment)
     medium = {"curriculum.name": "band", "curriculum.band": "medium"}
-    momentum = {
-        "train.optimizer.eps": "0.01",
-        "train.optimizer.learning_rate": "2.5e-3",
-    }
+    of_change = call_recipe(_ONE_CHANGE, "get_experiment", Experiment)
+    momentum = of_change.arms["format_momentum"].overrides
+    momentum = {key: momentum[key] for key in momentum if "optimizer" in key}
     return dataclasses.replace(
         of_bands,
         question="Which single problem teaches most?",

@@ -71,8 +71,8 @@ class RewardConfig(ConfigSection):
     | judge       | what a language model says of it, from 0 to 1: see `judge`        |
 
     or a function of your own as "package.module:name": see `rollouts.own_rewards`.
-    correctness and confidence at weight 1 are RLCR; task.record.ask_confidence asks
-    for one.
+    correctness and confidence at weight 1 are RLCR; task.record.ask_confidence, in the
+    finite field task.ask_confidence, asks for one.
     """
 
     names: Annotated[tuple[str, ...], NON_EMPTY] = ("correctness",)

@@ -260,7 +260,7 @@ class Config(ConfigSection):
             or any("confidence" in word.lower() for word in words),
             f"train.reward.names={names} asks for a confidence, and task.source="
             f"{task.tags()[task.tag]} has no word to state one: every completion would "
-            "earn -1; leave it out",
+            "earn -1; leave it out, or set task.ask_confidence where the task has it",
         )
         check(
             "judge" not in names or bool(self.judge.url),

@@ -21,6 +21,7 @@ from rlvr_jax.tasks.finite_field.traces import (
     write_trace,
 )
 from rlvr_jax.types import Message, Problem, Reply
+from rlvr_jax.verifiers.confidence import STATEMENTS
 
 RIGHT, WRONG, ANSWER = "right", "wrong", "answer"
 _HEADER_WORDS, _STEP_WORDS = 2, 6  # `forward :`, `k e3 + e2 = e5`
@@ -39,7 +40,10 @@ class FiniteFieldSteps(Environment):
         return Reply(text=RIGHT if holds else WRONG)
 
     def demonstrate(self, problem: Problem) -> Sequence[Message]:
-        """Returns the trace that only calculates, a step a turn."""
+        """Returns the trace that only calculates, a step a turn.
+
+        The last turn states a confidence where the worked solution does.
+        """
         question = parse_prompt(problem.prompt, modulus=_modulus(problem))
         strategy = DIRECT_STRATEGY[question.chains[0].kind]
         words = write_trace(question, solve(question), [strategy]).split()
@@ -50,6 +54,8 @@ class FiniteFieldSteps(Environment):
             messages.append(Message(role="policy", text=step))
             messages.append(Message(role="environment", text=RIGHT))
         last = " ".join(words[ends[-1] :])
+        if (stated := (problem.solution or "").rsplit(" ", 1)[-1]) in STATEMENTS:
+            last += f" {stated}"
         return (*messages, Message(role="policy", text=last))
 
     def completion(self, problem: Problem, messages: Sequence[Message]) -> str:

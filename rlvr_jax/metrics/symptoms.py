@@ -51,7 +51,7 @@ _NAMES = frozenset(
 
 # Below this share of groups with a signal, a step's gradient is mostly noise.
 _MIN_SIGNAL = 0.10
-_MAX_RARE = 0.5  # of the steps: where fewer have a gradient, it is rare
+_MIN_GRADIENT_STEPS = 0.5  # of the steps: where fewer have one, a gradient is rare
 # Length and entropy are compared between the first and the latest few steps: one step
 # is noisy, and a whole window sees a collapse too late.
 FEW_STEPS = 5
@@ -209,21 +209,21 @@ def _no_signal(recent: Sequence[StepMetrics]) -> Findings:
 def _rare_gradient(recent: Sequence[StepMetrics]) -> Findings:
     """Most steps have no gradient at all, whatever the reward is made of.
 
-    Adam divides a gradient by its own recent size, so that one in twenty steps moves
-    the weights as far as twenty: docs/findings.md#a-rare-gradient.
+    Adam divides a gradient by its own recent size, so that a lone one moves each weight
+    by several learning rates, however small it is (docs/findings.md#a-rare-gradient).
+    A KL or entropy term gives every step a gradient; one that is not finite is one.
     """
     norms = [row.get("optimizer/grad_norm", 1.0) for row in recent]
-    with_gradient = sum(norm > 0.0 for norm in norms)
-    if not 0 < with_gradient < _MAX_RARE * len(norms):
+    with_gradient = sum(norm != 0.0 for norm in norms)
+    if not 0 < with_gradient < _MIN_GRADIENT_STEPS * len(norms):
         return
     yield (
         "rare_gradient",
-        f"Only {with_gradient} of the last {_steps(len(norms))} had a gradient, and "
-        "Adam's steps are as long after a rare small one as after many: the policy "
-        "drifts by the few groups that had a signal.",
-        "Ask what the policy can half do (curriculum.name, dynamic_sampling), stop, or "
-        "raise train.optimizer.eps far above the size of a gradient's entries and the "
-        "learning rate with it (docs/findings.md).",
+        f"Only {with_gradient} of the last {_steps(len(norms))} had a gradient. Adam's "
+        "steps are as long after a small one as after a large one, unless its eps is "
+        "large: the policy drifts by the few groups whose rewards differed.",
+        "Ask problems on which the reward tells completions apart (curriculum.name), "
+        "or lower train.optimizer.learning_rate.",
     )
 
 

@@ -10,6 +10,7 @@ from rlvr_jax.environments import FiniteFieldSteps, Message
 from rlvr_jax.tasks import ChainMix, FiniteFieldTask, WordProblemsTask
 from rlvr_jax.types import Problem
 from rlvr_jax.verifiers.base import get_verifier
+from rlvr_jax.verifiers.confidence import parse_confidence
 
 # 3 + 2 = 5, 5 * 4 = 20 = 6 in GF(7).
 EVALUATION = Problem(
@@ -89,6 +90,15 @@ def test_an_inversion_is_worked_from_its_end():
 def test_more_steps_than_there_are_do_not_hold():
     replies, _ = _episode(EVALUATION, FIRST, SECOND, "m e6 + e1 = e0")
     assert replies == ["right", "right", "wrong"]
+
+
+def test_a_demonstration_states_the_confidence_of_the_worked_solution():
+    task = FiniteFieldTask(ask_confidence=True, sft=ChainMix(types=("evaluation",)))
+    problem = task.problems("sft", seed=0)[0]
+    *_, last = ENVIRONMENT.demonstrate(problem)
+    stated = problem.solution.rsplit(" ", 1)[1]
+    assert last.text == f"answer {problem.gold} {stated}"
+    assert parse_confidence(stated) is not None
 
 
 def test_demonstrations_are_right_at_every_turn():

@@ -1,6 +1,7 @@
 """The run doctor: what it says, when, and that a resumed run hears the same."""
 
 import json
+import math
 
 import pytest
 
@@ -118,6 +119,8 @@ def test_no_gradient_at_all_moves_nothing_and_half_of_the_steps_are_not_few():
     silent = HEALTHY | {"optimizer/grad_norm": 0.0}
     assert alarms_of([silent] * 60) == []
     assert alarms_of([HEALTHY, silent] * 30) == []
+    infinite = HEALTHY | {"optimizer/grad_norm": math.nan}
+    assert alarms_of([infinite, silent] * 30) == []
     (alarm,) = alarms_of([HEALTHY, silent, silent] * 30)
     assert (alarm.code, alarm.step) == ("rare_gradient", WINDOW - 1)
     assert "Only 7 of the last 20 steps had a gradient" in alarm.finding

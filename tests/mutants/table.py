@@ -940,7 +940,7 @@ MUTANTS = [
             "return True",
         ),
         silence_is_rare=("if not 0 < with_gradient <", "if not with_gradient <"),
-        half_is_rare=("< _MAX_RARE *", "<= _MAX_RARE *"),
+        half_is_rare=("< _MIN_GRADIENT_STEPS *", "<= _MIN_GRADIENT_STEPS *"),
     ),
     *_of(
         "rlvr_jax/tasks/records/records.py",

@@ -15,7 +15,7 @@ from rlvr_jax.tasks.finite_field.traces import (
     step_start_value,
 )
 from rlvr_jax.types import Problem
-from rlvr_jax.verifiers.confidence import STATEMENTS
+from rlvr_jax.verifiers.confidence import STATEMENTS, strip_confidence
 
 _EVAL_SEED = 0  # one held-out set, whatever the run's seed: runs are compared on it
 _MAX_ANSWERS = 2  # an answer and its restatement
@@ -56,6 +56,7 @@ class FiniteFieldTask(Task):
         self, problem: Problem, completion: str, *, is_correct: bool
     ) -> Behavior:
         """Returns the strategy, and signs read from the steps one by one."""
+        completion = strip_confidence(completion)
         trace = parse_trace(problem.prompt, completion, modulus=self.modulus)
         is_sound = trace.complete and trace.first_error is None
         is_bare = not trace.step_correct and trace.answer is not None
@@ -77,6 +78,7 @@ class FiniteFieldTask(Task):
         The operation is the one that is due, whatever was written. Completions in
         several parts, and steps that are too many, are left out.
         """
+        completion = strip_confidence(completion)
         words = completion.split()
         chain, *others = parse_prompt(problem.prompt, modulus=self.modulus).chains
         if others or "then" in words:
