@@ -156,7 +156,8 @@ def _left_out(
         if seed not in seeds:
             waiting.setdefault(", ".join(missing), []).append(seed)
     sentences += [
-        f"seed {', '.join(map(str, which))} left out until there is {missing}"
+        f"seed{'s' * (len(which) > 1)} {', '.join(map(str, which))} left out until "
+        f"there is {missing}"
         for missing, which in waiting.items()
     ]
     return sentences
