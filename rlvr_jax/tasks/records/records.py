@@ -192,7 +192,7 @@ def _make_problem(
 def _make_solution(fields: RecordFields, config: RecordConfig) -> str | None:
     """Returns the completion to learn from, None where the record works nothing out.
 
-    Where prompts ask for a confidence it ends in one, whatever it is worth.
+    Where prompts ask for a confidence it ends in one, drawn by the record's id.
     """
     worked = _make_worked_answer(fields, config)
     if worked is None or not config.ask_confidence:
