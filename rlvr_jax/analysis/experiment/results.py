@@ -166,7 +166,6 @@ def _left_out(
 def describe_results(results: Results) -> list[str]:
     """Returns sentences: what was asked, of how many runs, and what they could show."""
     seeds = results.arms[0].seeds
-    first = results.metric(results.outcomes[0])
     sentences = [
         f"{len(results.arms)} arms, "
         + (f"seeds {', '.join(map(str, seeds))}" if len(seeds) > 1 else "one seed"),
@@ -177,34 +176,22 @@ def describe_results(results: Results) -> list[str]:
             if results.metric(outcome) is None
         ),
     ]
+    if len(seeds) > 1:
+        sentences.append(
+            "sd is a difference's standard deviation between seeds, found the smallest "
+            f"one that so many seeds find with {100 * POWER:.0f} % power"
+        )
     if results.record.is_reduced:
         sentences.insert(0, "REDUCED: runs in minutes, which show nothing")
-    if first and len(seeds) > 1:
-        base = results.comparison["baseline"]
-        for arm in results.arms[1:]:
-            sentences += _describe_power(first, arm.label, base)
     return sentences
 
 
-def _describe_power(metric: Mapping[str, Any], arm: str, base: str) -> list[str]:
-    """Returns how much a difference varied, and what so many seeds find of it."""
-    ours, theirs = (metric["seeds"][name] for name in (arm, base))
-    differences = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
-    if len(differences) < 2:
-        return []
-    name, spread = metric["name"], statistics.stdev(differences)
-    if spread == 0:
-        return [f"{arm} less {base}: no spread between seeds, which tells of no power"]
-    found = detectable_difference(spread, len(differences))
-    return [
-        f"{arm} less {base}: standard deviation between seeds "
-        f"{format_number(spread, name)}; {len(differences)} seeds find "
-        f"{format_number(found, name)} with {100 * POWER:.0f} % power"
-    ]
-
-
 def outcome_table(results: Results) -> Table:
-    """Returns a row for each outcome that is known and arm, with its difference."""
+    """Returns a row for each outcome that is known and arm, with its difference.
+
+    Arms with the same numbers share a row: before RL, those of one start. `sd` and
+    `found` (`describe_results`) are empty where the difference does not vary.
+    """
     experiment = results.record.experiment
     rows = []
     for outcome in results.outcomes:
@@ -212,19 +199,32 @@ def outcome_table(results: Results) -> Table:
             continue
         unit = ", %" if metric["name"] in BOUNDS else ""
         decides = outcome == experiment.outcomes[0]  # what `published` is of
+        alike: dict[tuple[str, ...], list[str]] = {}
         for arm in results.arms:
             published = experiment.arms[arm.label].published if decides else ""
-            rows.append([outcome + unit, arm.label, *_cells(metric, arm), published])
+            cells = (*_cells(metric, arm, results.comparison["baseline"]), published)
+            alike.setdefault(cells, []).append(arm.label)
+        rows += [
+            [outcome + unit, ", ".join(labels), *cells]
+            for cells, labels in alike.items()
+        ]
     base = results.comparison["baseline"]
-    head = ("", "arm", "mean [95 %]", f"less {base}", "by seed", "published")
-    return Table(head=head, rows=rows)
+    less = (f"less {base}", "sd", "found")
+    return Table(
+        head=("", "arm", "mean [95 %]", *less, "by seed", "published"), rows=rows
+    )
 
 
-def _cells(metric: Mapping[str, Any], arm: ExperimentArm) -> list[str]:
-    """Returns an arm's value, its difference, and each seed's value."""
+def _cells(metric: Mapping[str, Any], arm: ExperimentArm, base: str) -> list[str]:
+    """Returns an arm's value, its difference and what that could show, its seeds'."""
     value, *by_seed = arm_cells(metric, arm.label, arm.seeds)
-    difference = ""
-    if arm.label in metric["differences"]:
-        found = metric["differences"][arm.label]
-        difference = format_value(found, metric["name"], sign="+")
-    return [value, difference, " ".join(by_seed)]
+    ours, theirs = (metric["seeds"][name] for name in (arm.label, base))
+    differences = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
+    spread = statistics.stdev(differences) if len(differences) > 1 else 0.0
+    power = ["", ""]
+    if spread > 0:
+        found = detectable_difference(spread, len(differences))
+        power = [format_number(each, metric["name"]) for each in (spread, found)]
+    less = metric["differences"].get(arm.label) if any(differences) else None
+    difference = format_value(less, metric["name"], sign="+") if less else ""
+    return [value, difference, *power, " ".join(by_seed)]
