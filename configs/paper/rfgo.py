@@ -6,7 +6,8 @@ nothing right and nothing to learn from but the proxy. The arms share the autoen
 their seed's policy before RL; each chooses its features by itself, and none confirmed
 turns RFGO off: that arm is then GRPO, and `refusal` in summary.json says so. Controls:
 as many random latents matched by firing rate, the direction of correct less incorrect,
-and the token weights in a random order.
+and the token weights in a random order. Once none of these had been seen to gain, RFGO
+with four and five times the strength was added, beside random latents as strong.
 
 Command: bash launch/reproduce.sh rfgo; beside a control in place of GRPO
     python -m rlvr_jax.analysis experiment runs/paper/rfgo --baseline=random_latents
@@ -89,6 +90,7 @@ def _arms() -> dict[str, Arm]:
     """Returns GRPO, RFGO whole and in parts, and its controls."""
     weights = {"train.rfgo.lambda_w": "0.5"}
     proxy = {"train.rfgo.lambda_p": "0.1"}
+    strong = {"train.rfgo.lambda_w": "2", "train.rfgo.lambda_p": "0.5"}
     shared = {"probe.sae_path": "{start}/sae"}
 
     def control(name: str) -> dict[str, str]:
@@ -105,5 +107,9 @@ def _arms() -> dict[str, Arm]:
         "direction": Arm(overrides=shared | weights | proxy | control("direction")),
         "shuffled_weights": Arm(
             overrides=shared | weights | control("shuffled_weights")
+        ),
+        "strong": Arm(overrides=shared | strong),
+        "strong_random_latents": Arm(
+            overrides=shared | strong | control("random_latents")
         ),
     }
