@@ -1363,6 +1363,8 @@ MUTANTS = [
         ),
         drops_what_has_not_ended=("set.intersection(*(", "set.union(*("),
         swallows_why_there_are_no_features=("without_features.append(f", "str(f"),
+        power_of_the_values=("ours[seed] - theirs[seed] for", "ours[seed] for"),
+        forgets_who_is_alike=("[]).append(arm.label)", "[arm.label])"),
     ),
     *_of(
         "rlvr_jax/analysis/features/log.py",
@@ -1379,6 +1381,10 @@ MUTANTS = [
         forks_take_from_their_parents=(
             "for arm, run in dynamics.items() if arm in feature_arms]",
             "for arm, run in dynamics.items()]",
+        ),
+        one_dictionary_for_all=(
+            "[log for arm, log in logs.items() if arm in feature_arms]",
+            "[*logs.values()]",
         ),
     ),
     *_of(

@@ -37,14 +37,14 @@ def count_own_features(
     """Returns counts of one seed's run of each of the `feature_arms`, by band of texts.
 
     Gained: strengthened or emerging, as `analysis features` claims it, whose file the
-    run of every arm gets, of one that is not among the `feature_arms` by itself. Raises
-    NoFeaturesError where they cannot be compared.
+    run of every arm gets, of one that is not among the `feature_arms`, and may have a
+    T-SAE of its own, by itself. Raises NoFeaturesError where they cannot be compared.
     """
     thresholds = Thresholds()
     logs = {
         arm: read_feature_log(read_run(str(path))) for arm, path in workdirs.items()
     }
-    check_same_sae([*logs.values()])
+    check_same_sae([log for arm, log in logs.items() if arm in feature_arms])
     dynamics = {arm: compute_dynamics(log, thresholds) for arm, log in logs.items()}
     compared = [run for arm, run in dynamics.items() if arm in feature_arms]
     groups = compare_seed_groups(compared, thresholds)

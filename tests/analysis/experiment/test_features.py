@@ -1,5 +1,6 @@
 """An arm's own features: what no other arm of its seed gained."""
 
+import dataclasses
 import json
 import shutil
 
@@ -10,6 +11,7 @@ from run_workdirs import BEFORE, contender
 from rlvr_jax.analysis.experiment.features import count_own_features
 from rlvr_jax.analysis.experiment.record import make_record, write_record
 from rlvr_jax.analysis.experiment.results import outcome_table, read_results
+from rlvr_jax.analysis.features.log import NoFeaturesError
 from rlvr_jax.config import Arm, Config, Experiment
 
 HARD = World(gain={"hard": {0: 2.0, 2: 2.0, 3: 2.0}})
@@ -58,6 +60,18 @@ def test_an_arm_that_is_no_feature_arm_takes_nothing_from_those_that_are(
     assert alone["counts"]["hard"]["strengthened"] == 3
     of_hard = count_own_features({**runs, "fork": fork}, ("hard", "easy", "fork"))
     assert {score.mean for score in of_hard["hard"].values()} == {0.0}
+
+
+def test_an_arm_of_another_dictionary_is_no_feature_arm(runs, tmp_path):
+    wide = tmp_path / "wide/seed_0"
+    contender(wide, BEFORE, num_epochs=3)
+    write_features(wide, dataclasses.replace(HARD, latents=80), dictionary=1)
+    counts = count_own_features({**runs, "wide": wide}, ("hard", "easy"))
+    assert counts == count_own_features(runs, ("hard", "easy"))
+    alone = json.loads((wide / "features/dynamics.json").read_text())
+    assert alone["counts"]["hard"]["strengthened"] == 3
+    with pytest.raises(NoFeaturesError, match=r"two T-SAEs .* \(80 latents\)"):
+        count_own_features({**runs, "wide": wide}, ("hard", "easy", "wide"))
 
 
 def test_runs_of_one_config_are_runs_of_their_own(tmp_path):
