@@ -63,6 +63,11 @@ def _run_command(argv: Sequence[str]) -> None:
     path, folder = Path(values.config), Path(values.workdir).resolve()
     config = load_config(path, Config)
     experiment = call_recipe(path, "get_experiment", Experiment)
+    if values.reduced and not experiment.reduced:
+        raise UsageError(
+            f"--reduced: the experiment of {path} has no overrides `reduced`, and its "
+            "trial would be the whole of it; name some in get_experiment()"
+        )
     runs = plan_runs(
         experiment,
         path,
