@@ -132,6 +132,15 @@ def test_workers_share_the_cores_and_keep_what_runs_say(tmp_path, capfd):
     assert sorted(os.sched_getaffinity(0)) == cores
 
 
+def test_a_single_seed_has_all_cores_however_many_at_once(tmp_path):
+    if sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("nothing to share")
+    says = "print(sorted(os.sched_getaffinity(0)), file=sys.stderr)\n"
+    list(execute_runs([script(tmp_path / "run", says)], parallel=5, logs=tmp_path))
+    said = (tmp_path / "worker_0.log").read_text()
+    assert said == f"run 1/1  arm, seed 0\n{sorted(os.sched_getaffinity(0))}\n"
+
+
 def test_more_workers_than_cores_have_one_each(monkeypatch):
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {4, 7}, raising=False)
