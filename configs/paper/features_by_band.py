@@ -7,8 +7,9 @@ weights that moves the residual stream as far (docs/features.md). An arm's own a
 that no other of RL on medium, hard and easy problems gained, nor RL on medium ones once
 more: what that has of its own is what two runs of one kind differ by. The paper had one
 run each. Not told apart: an arm with more signal moves more. Runs are evaluated on
-their way: which metrics warn of a fall? The `_wide` arms, of four times the latents and
-not evaluated on the way, were added once hardly a feature had been claimed.
+their way: which metrics warn of a fall? Once hardly a feature had been claimed two
+other dictionaries were added, not evaluated on the way: `_wide`, of four times the
+latents, and `_twin`, the same without the temporal loss.
 
 Command: bash launch/reproduce.sh features_by_band; for witnesses of another kind
     python -m rlvr_jax.analysis geometry DIR/medium/seed_0 DIR/hard/seed_0
@@ -43,7 +44,11 @@ def get_config() -> Config:
 def get_experiment() -> Experiment:
     """Returns an arm for each band; published are features of its own."""
     of_bands = call_recipe(_INVERTED_U, "get_experiment", Experiment)
-    wide = {"probe.sae.architecture.latents": "1024", "eval.every": "0"}
+    starts = {
+        "start": {},
+        "wide": {"probe.sae.architecture.latents": "1024", "eval.every": "0"},
+        "twin": {"probe.sae.loss.alpha": "0", "eval.every": "0"},
+    }
     own = {"medium": "4", "medium_again": "", "hard": "35", "easy": "5"}
     return dataclasses.replace(
         of_bands,
@@ -62,13 +67,14 @@ def get_experiment() -> Experiment:
         seed_sd_source="a guess, before the first run",
         start_stages=("sft", "difficulty", "probe"),
         feature_arms=(*own,),
-        starts={"start": {}, "wide": wide},
+        starts=starts,
         arms={
             name: dataclasses.replace(arm, published=own.get(name, ""))
             for name, arm in of_bands.arms.items()
         }
         | {
-            f"{band}_wide": Arm(overrides={"curriculum.band": band}, start="wide@0")
+            f"{band}_{sae}": Arm(overrides={"curriculum.band": band}, start=f"{sae}@0")
+            for sae in ("wide", "twin")
             for band in ("medium", "hard")
         },
         reduced={

@@ -48,6 +48,8 @@ def get_experiment() -> Experiment:
     of_change = call_recipe(_ONE_CHANGE, "get_experiment", Experiment)
     momentum = of_change.arms["format_momentum"].overrides
     momentum = {key: momentum[key] for key in momentum if "optimizer" in key}
+    slow = of_change.arms["medium_slow"].overrides
+    slow = {key: slow[key] for key in slow if "optimizer" in key}
     return dataclasses.replace(
         of_bands,
         question="Which single problem teaches most?",
@@ -71,6 +73,7 @@ def get_experiment() -> Experiment:
         arms={
             "medium": Arm(overrides=medium, start="start@0", published="37.6"),
             "momentum_medium": Arm(overrides=medium | momentum, start="start@0"),
+            "slow_medium": Arm(overrides=medium | slow, start="start@0"),
         }
         | {
             f"{prefix}problem_{index}": Arm(
@@ -81,6 +84,7 @@ def get_experiment() -> Experiment:
                 ("", _NUM_PROBLEMS, {}),
                 ("kl_", _NUM_AGAIN, {"train.loss.kl_coef": "0.05"}),
                 ("momentum_", _NUM_AGAIN, momentum),
+                ("slow_", _NUM_AGAIN, slow),
             )
             for index in range(number)
         },

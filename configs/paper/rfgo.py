@@ -7,7 +7,8 @@ their seed's policy before RL; each chooses its features by itself, and none con
 turns RFGO off: that arm is then GRPO, and `refusal` in summary.json says so. Controls:
 as many random latents matched by firing rate, the direction of correct less incorrect,
 and the token weights in a random order. Once none of these had been seen to gain, RFGO
-with four and five times the strength was added, beside random latents as strong.
+with four and five times the strength was added, beside random latents as strong, and
+random directions after those.
 
 Command: bash launch/reproduce.sh rfgo; beside a control in place of GRPO
     python -m rlvr_jax.analysis experiment runs/paper/rfgo --baseline=random_latents
@@ -111,5 +112,8 @@ def _arms() -> dict[str, Arm]:
         "strong": Arm(overrides=shared | strong),
         "strong_random_latents": Arm(
             overrides=shared | strong | control("random_latents")
+        ),
+        "strong_random_directions": Arm(
+            overrides=shared | strong | control("random_directions")
         ),
     }

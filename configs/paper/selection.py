@@ -30,6 +30,7 @@ from rlvr_jax.config import (
 from rlvr_jax.tasks import ChainMix, FiniteFieldTask
 
 _SHORT = "2,3,4,5"
+_LONGER = "6,7,8,9,10,11,12,13,14,15"
 
 
 def get_config() -> Config:
@@ -123,6 +124,10 @@ def get_experiment() -> Experiment:
 def _arms() -> dict[str, Arm]:
     """Returns RL on long and short chains from each start, and on unequal types."""
     short = {"task.train.chain_lengths": _SHORT}
+    longer = {
+        "task.train.chain_lengths": _LONGER,
+        "train.sampling.max_new_tokens": "96",  # a step takes six
+    }
     fb, f, b = "47.0 27.1 64.3", "57.0 10.7 97.1", "24.5 38.9 11.9"
     return {
         "fb_long": Arm(published=f"{fb} -> 95.7 94.1 97.1"),
@@ -135,6 +140,9 @@ def _arms() -> dict[str, Arm]:
         "b_short": Arm(
             start="b_start", overrides=short, published=f"{b} -> 18.4 25.6 10.1"
         ),
+        "fb_longer": Arm(overrides=longer),
+        "f_longer": Arm(start="f_start", overrides=longer),
+        "b_longer": Arm(start="b_start", overrides=longer),
         "fb_long_75": Arm(overrides={"task.train.type_weights": "0.75,0.25"}),
         "fb_long_90": Arm(overrides={"task.train.type_weights": "0.9,0.1"}),
     }

@@ -91,9 +91,10 @@ class FeatureSelectionConfig(ConfigSection):
     so.
 
     `control` replaces the features by something that should do no good: as many random
-    latents of like firing rate, stability and decoder norm; one raw direction, the mean
-    activation of correct less that of incorrect completions of a problem; or the same
-    token weights, each completion's in a random order.
+    latents of like firing rate, stability and decoder norm; as many random directions,
+    each past a bound so that it fires as often; one raw direction, the mean activation
+    of correct less that of incorrect completions of a problem; or the same token
+    weights, each completion's in a random order.
     """
 
     method: Literal["contrast", "reason_score", "list", "weights_file"] = "contrast"
@@ -103,7 +104,9 @@ class FeatureSelectionConfig(ConfigSection):
     weights_file: str = ""  # weights_file: a JSON file
     words: Annotated[tuple[str, ...], NON_EMPTY] = REASONING_WORDS  # reason_score
     min_seed_cosine: UnitInterval = 0.5  # of decoder rows with other seeds'; below: out
-    control: Literal["none", "random_latents", "direction", "shuffled_weights"] = "none"
+    control: Literal[
+        "none", "random_latents", "random_directions", "direction", "shuffled_weights"
+    ] = "none"
 
     def __post_init__(self) -> None:
         """Refuses a method without what it reads, and fields that it does not."""

@@ -60,6 +60,48 @@ def read_one_direction(
         selection,
         weights=(1.0,),
         rms=(labeled.projection_rms(direction_D, center_D) or 1.0,),
-        direction=tuple(direction_D.tolist()),
+        directions=(tuple(direction_D.tolist()),),
         center=tuple(center_D.tolist()),
+    )
+
+
+def read_random_directions(
+    selection: FeatureSelection,
+    labeled: LabeledCorpus,
+    *,
+    rates: Float[np.ndarray, " R"],
+    seed: int,
+) -> FeatureSelection:
+    """Returns a selection of R even random directions in place of the R latents.
+
+    Direction k fires past a bound, on the share `rates[k]` of all tokens, as its latent
+    does. It takes the size of the latent's weight, and the sign of its own effect.
+    """
+    random, R = np.random.default_rng(seed), len(rates)
+    directions_RD = random.normal(size=(R, labeled.width))
+    directions_RD /= np.linalg.norm(directions_RD, axis=1, keepdims=True)
+    projection_NR, completion_N = labeled.project_tokens(directions_RD)
+    bound_R = np.array(
+        [np.quantile(projection_NR[:, k], 1.0 - rate) for k, rate in enumerate(rates)]
+    )
+    f_NR = np.maximum(projection_NR - bound_R, 0.0)
+    sums_SR = np.zeros((len(labeled.outcomes), R))
+    np.add.at(sums_SR, completion_N, f_NR)
+    tokens_S = np.bincount(completion_N, minlength=len(sums_SR))
+    means_SR = sums_SR / np.maximum(tokens_S, 1)[:, None]
+    effect = labeled.within_problems(means_SR).effect()
+    weights_R = np.abs(selection.weights) * np.where(effect.value < 0, -1.0, 1.0)
+    rms_R = np.sqrt(np.mean(f_NR**2, axis=0))
+    return dataclasses.replace(
+        selection,
+        weights=tuple(weights_R.tolist()),
+        rms=tuple(np.where(rms_R > 0, rms_R, 1.0).tolist()),
+        scores=tuple(effect.value.tolist()),
+        effects=tuple(effect.value.tolist()),
+        effect_errors=tuple(effect.error.tolist()),
+        q_values=None,
+        seed_cosine=None,
+        directions=tuple(map(tuple, directions_RD.tolist())),
+        bounds=tuple(bound_R.tolist()),
+        center=(0.0,) * labeled.width,
     )

@@ -18,7 +18,11 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from rlvr_jax.config import FeatureSelectionConfig
-from rlvr_jax.probe.control_features import draw_matched_latents, read_one_direction
+from rlvr_jax.probe.control_features import (
+    draw_matched_latents,
+    read_one_direction,
+    read_random_directions,
+)
 from rlvr_jax.probe.labeled_corpus import LabeledCorpus
 from rlvr_jax.probe.named_features import (
     check_named_features,
@@ -26,21 +30,18 @@ from rlvr_jax.probe.named_features import (
     tokenize_words,
 )
 from rlvr_jax.probe.selection import FeatureSelection, HalvesAgreement
-from rlvr_jax.types import Outcome
 from sae_jax.sae import TSAE
 from sae_jax.stats.confirmation import Confirmation, confirm_effects
 from sae_jax.stats.feature_statistics import FeatureStatistics, sequence_statistics
 from sae_jax.stats.features import (
     ReasonSums,
     mark_near_words,
-    outcome_moments,
     reason_score,
     reason_sums,
 )
 from sae_jax.stats.within_prompts import (
     WithinPromptEffect,
     WithinPromptSums,
-    within_prompts,
 )
 
 # Latents that fire on fewer tokens than this are called dead.
@@ -143,6 +144,9 @@ def select_features(
     )
     if config.control == "direction" and len(latents):
         return read_one_direction(selection, labeled)
+    if config.control == "random_directions" and len(latents):
+        rates = corpus.rate[latents]
+        return read_random_directions(selection, labeled, rates=rates, seed=seed)
     return selection
 
 
@@ -189,13 +193,6 @@ def _read_corpus(
     statistics = completion_statistics(labeled, tsae)
     total = jax.tree.map(lambda a: a.sum(axis=0), statistics)
     means_SZ = np.asarray(statistics.sum) / np.maximum(statistics.tokens, 1)[:, None]
-    moments = outcome_moments(
-        means_SZ,
-        correct=labeled.outcomes == Outcome.correct,
-        verified=labeled.outcomes != Outcome.unverified,
-        prompts=labeled.problem_index,
-        num_prompts=int(labeled.problem_index.max()) + 1,
-    )
     tokens = max(int(total.tokens), 1)
     alive_Z = np.asarray(total.nonzero) >= _MIN_FIRINGS
     stable_Z = True if seed_cosine is None else seed_cosine >= config.min_seed_cosine
@@ -204,7 +201,7 @@ def _read_corpus(
         usable=alive_Z & stable_Z,
         rate=np.asarray(total.nonzero) / tokens,
         rms=np.sqrt(np.asarray(total.sum_squares) / tokens),
-        within=within_prompts(moments),
+        within=labeled.within_problems(means_SZ),
     )
 
 

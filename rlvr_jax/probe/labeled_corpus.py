@@ -11,7 +11,7 @@ from rlvr_jax.types import Outcome
 from sae_jax.data.corpus import Corpus
 from sae_jax.data.tokens import Documents
 from sae_jax.stats.features import outcome_moments
-from sae_jax.stats.within_prompts import within_prompts
+from sae_jax.stats.within_prompts import WithinPromptSums, within_prompts
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,15 +62,7 @@ class LabeledCorpus:
             sums_SD[ids_B[real_B]] = x_BD[real_B]
             tokens_S[ids_B[real_B]] = block.mask.sum(axis=1)[real_B]
         means_SD = sums_SD / np.maximum(tokens_S, 1.0)[:, None]
-        within = within_prompts(
-            outcome_moments(
-                means_SD,
-                correct=self.outcomes == Outcome.correct,
-                verified=self.outcomes != Outcome.unverified,
-                prompts=self.problem_index,
-                num_prompts=int(self.problem_index.max()) + 1,
-            )
-        )
+        within = self.within_problems(means_SD)
         difference_D = within.covariance.sum(axis=0)
         if not difference_D.any():
             raise ConfigError(
@@ -80,6 +72,30 @@ class LabeledCorpus:
             )
         difference_D = difference_D / within.outcome_scatter.sum()
         return difference_D, sums_SD.sum(axis=0) / max(tokens_S.sum(), 1.0)
+
+    def within_problems(self, means_SK: Float[np.ndarray, "S K"]) -> WithinPromptSums:
+        """Returns how K means of each completion go with outcomes within problems."""
+        return within_prompts(
+            outcome_moments(
+                means_SK,
+                correct=self.outcomes == Outcome.correct,
+                verified=self.outcomes != Outcome.unverified,
+                prompts=self.problem_index,
+                num_prompts=int(self.problem_index.max()) + 1,
+            )
+        )
+
+    def project_tokens(
+        self, directions: Float[np.ndarray, "K D"]
+    ) -> tuple[Float[np.ndarray, "N K"], Int[np.ndarray, " N"]]:
+        """Returns x . direction of all N tokens, and of which completion each is."""
+        projections, completions = [], []
+        for block, _ in self.blocks():
+            counts_BT = block.mask
+            ids_B = self.corpus.block_document_ids(block)
+            projections.append(block.x[counts_BT] @ directions.T)
+            completions.append(np.repeat(ids_B, counts_BT.sum(axis=1)))
+        return np.concatenate(projections), np.concatenate(completions)
 
     def projection_rms(
         self, direction: Float[np.ndarray, " D"], center: Float[np.ndarray, " D"]

@@ -54,7 +54,7 @@ _SHOWN = (  # of the fidelity, as metrics
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LatentReader:
-    """Computes R latents of an autoencoder, or one raw direction.
+    """Computes R latents of an autoencoder, or what R raw directions say.
 
     pre_k = (x - center) . encoder_k + bias_k
     f_k = pre_k where pre_k > threshold_k, else 0
@@ -68,12 +68,14 @@ class LatentReader:
     @classmethod
     def of_latents(cls, tsae: TSAE, selection: FeatureSelection) -> Self:
         """Returns a reader of the columns of `tsae` that the selection names."""
-        if selection.direction:
+        if selection.directions:
+            R = len(selection.directions)
             return cls(
                 center=np.array(selection.center, np.float32),
-                encoder=np.array(selection.direction, np.float32)[:, None],
-                bias=np.zeros(1, np.float32),
-                threshold=np.full(1, -np.inf, np.float32),
+                encoder=np.array(selection.directions, np.float32).T,
+                # What lies past a bound counts; without one, both signs do.
+                bias=-np.array(selection.bounds or (0.0,) * R, np.float32),
+                threshold=np.full(R, 0.0 if selection.bounds else -np.inf, np.float32),
             )
         latents_R = np.array(selection.latents, np.int64)
         return cls(
@@ -154,7 +156,7 @@ class SAEProbe(Probe):
         names = tuple(map(str, selection.latents))
         return cls(
             layer=selection.layer,
-            feature_names=("direction",) if selection.direction else names,
+            feature_names=_direction_names(selection) or names,
             weights=selection.weights,
             rms=selection.rms,
             reader=make_reader(tsae, selection),
@@ -239,10 +241,17 @@ class SAEProbe(Probe):
 
 
 def make_reader(tsae: TSAE, selection: FeatureSelection) -> LatentReader | TopKReader:
-    """Returns what reads the selected latents, or the direction in their place."""
-    if tsae.top_k is None or selection.direction:
+    """Returns what reads the selected latents, or the directions in their place."""
+    if tsae.top_k is None or selection.directions:
         return LatentReader.of_latents(tsae, selection)
     return TopKReader.of_latents(tsae, selection.latents)
+
+
+def _direction_names(selection: FeatureSelection) -> tuple[str, ...]:
+    """Returns the names of the directions that are read in the place of latents."""
+    if selection.control == "direction":
+        return ("direction",) * len(selection.directions)
+    return tuple(f"direction_{k}" for k in range(len(selection.directions)))
 
 
 def _row_keys(texts: ReferenceTexts, run: str, step: int) -> list[RowKey]:

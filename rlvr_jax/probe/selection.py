@@ -38,8 +38,10 @@ class FeatureSelection:
     fire, `num_stable` pass the limit on it (both None: there was no other seed).
 
     A selection without features says why in `refusal`, and RFGO is off. With the
-    control `direction`, one feature is read, along `direction` from `center`; `latents`
-    are those that it stands in for. `dead` lists named latents that hardly fire.
+    controls `direction` and `random_directions` the features are read along
+    `directions` from `center`, past `bounds` if there are any (`LatentReader`);
+    `latents` are those that they stand in for. `dead` lists named latents that hardly
+    fire.
     """
 
     latents: tuple[int, ...]
@@ -59,7 +61,8 @@ class FeatureSelection:
     num_completions: int
     halves: HalvesAgreement | None
     refusal: str = ""
-    direction: tuple[float, ...] = ()
+    directions: tuple[tuple[float, ...], ...] = ()
+    bounds: tuple[float, ...] = ()  # (): none
     center: tuple[float, ...] = ()
 
     def save(self, path: Path) -> None:
@@ -71,19 +74,25 @@ class FeatureSelection:
     def load(cls, path: Path) -> Self:
         """Returns what `save` wrote."""
         values = _as_tuples(json.loads(path.read_text()))
+        if direction := values.pop("direction", ()):  # as it once was
+            values["directions"] = (direction,)
         if values["halves"] is not None:
             values["halves"] = HalvesAgreement(**_as_tuples(values["halves"]))
         return cls(**values)
 
     def summary(self) -> dict[str, Any]:
         """Returns what stands in summary.json of the features."""
-        skipped = ("rms", "layer", "num_completions", "direction", "center")
+        skipped = (
+            *("rms", "layer", "num_completions"),
+            *("directions", "bounds", "center"),
+        )
         values = dataclasses.asdict(self)
         return {name: value for name, value in values.items() if name not in skipped}
 
 
 def _as_tuples(values: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in values.items()
-    }
+    return {name: _as_tuple(value) for name, value in values.items()}
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(map(_as_tuple, value)) if isinstance(value, list) else value

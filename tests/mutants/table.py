@@ -512,6 +512,20 @@ MUTANTS = [
         ),
     ),
     *_of(
+        "rlvr_jax/probe/control_features.py",
+        ("tests/probe/test_feature_selection.py",),
+        directions_fire_where_their_latents_do_not=("1.0 - rate)", "rate)"),
+        directions_fire_on_every_token=(
+            "projection_NR - bound_R, 0.0)",
+            "projection_NR, 0.0)",
+        ),
+        directions_all_count_for=("np.where(effect.value < 0, -1.0, 1.0)", "1.0"),
+        directions_are_those_of_one_seed=(
+            "random, R = np.random.default_rng(seed)",
+            "random, R = np.random.default_rng(0)",
+        ),
+    ),
+    *_of(
         "rlvr_jax/probe/rfgo_state.py",
         ("tests/probe/test_rfgo_state.py",),
         scale_grows=("(1 - rate) * mean_square_R", "(1 + rate) * mean_square_R"),
@@ -1370,7 +1384,7 @@ MUTANTS = [
         "rlvr_jax/analysis/features/log.py",
         ("tests/analysis/features/test_features.py",),
         a_direction_has_latents=(
-            "if not self.selection or self.is_direction:",
+            "if not self.selection or self.reads_directions:",
             "if 0:",
         ),
     ),

@@ -14,6 +14,7 @@ from rlvr_jax.probe.control_features import draw_matched_latents
 from rlvr_jax.probe.feature_selection import select_features
 from rlvr_jax.probe.labeled_corpus import LabeledCorpus
 from rlvr_jax.probe.named_features import check_named_features
+from rlvr_jax.probe.sae_probe import make_reader
 from rlvr_jax.probe.selection import FeatureSelection
 from rlvr_jax.tokenizer import UnknownWordError
 from rlvr_jax.types import Outcome
@@ -279,12 +280,63 @@ def test_each_property_alone_decides_what_is_near(name):
 
 def test_the_direction_arm_points_from_wrong_to_right_and_not_to_easy(completions):
     found = chosen(completions, num_features=3, control="direction")
-    direction = np.array(found.direction)
+    (direction,) = np.array(found.directions)
     assert np.linalg.norm(direction) == pytest.approx(1)
     assert direction[SIGNAL] > 0.5
     assert direction[AGAINST] < -0.5
     assert np.abs(direction[2:]).max() < 0.15
-    assert (found.weights, len(found.rms)) == ((1.0,), 1)
+    assert (found.weights, len(found.rms), found.bounds) == ((1.0,), 1, ())
+
+
+def test_random_directions_fire_as_often_as_the_latents_they_stand_for(completions):
+    found = chosen(completions, method="list", latents=(SIGNAL, 5, MARKER))
+    drawn = chosen(
+        completions,
+        method="list",
+        latents=(SIGNAL, 5, MARKER),
+        control="random_directions",
+    )
+    assert drawn.latents == found.latents
+    x = np.stack(_all_activations())
+    fires = np.array(TSAE_.encode(x))[:, :, found.latents] > 0
+    rates = fires.mean(axis=(0, 1))
+    assert 0.2 < rates[1] < 0.8 < rates[2]
+    f = np.array(make_reader(TSAE_, drawn).features(jnp.array(x)))
+    assert (f > 0).mean(axis=(0, 1)) == pytest.approx(rates, abs=2e-3)
+    assert np.sqrt((f**2).mean(axis=(0, 1))) == pytest.approx(drawn.rms, rel=1e-4)
+    # No two are alike, and none is a latent: a coordinate.
+    cosines = np.array(drawn.directions) @ np.array(drawn.directions).T
+    assert np.diag(cosines) == pytest.approx(1)
+    assert np.abs(cosines - np.eye(3)).max() < 0.9 > np.abs(drawn.directions).max()
+    # What fires more in a problem's correct completions counts for it.
+    for k, effect in enumerate(_effects_within_problems(f.mean(axis=1))):
+        assert drawn.effects[k] == pytest.approx(effect, abs=1e-4)
+        assert drawn.weights[k] == pytest.approx(np.sign(effect) / 3)
+
+
+def test_random_directions_hang_on_the_seed_alone(completions):
+    drawn = [
+        chosen(completions, num_features=3, control="random_directions", seed=seed)
+        for seed in (0, 0, 1)
+    ]
+    assert drawn[0] == drawn[1]
+    assert np.abs(np.subtract(drawn[0].directions[0], drawn[2].directions[0])).max() > 0
+
+
+def _effects_within_problems(means_SK):
+    """The correlation of each column with the outcome, deviations from the problem's.
+
+    In plain loops over problems; unverified completions do not count.
+    """
+    columns, outcomes = [], []
+    for p in range(P):
+        rows = [s for s in range(p * G, p * G + G) if OUTCOMES[s] != Outcome.unverified]
+        correct = np.array([OUTCOMES[s] == Outcome.correct for s in rows], float)
+        if 0 < correct.sum() < len(rows):
+            columns.append(means_SK[rows] - means_SK[rows].mean(axis=0))
+            outcomes.append(correct - correct.mean())
+    columns, outcomes = np.concatenate(columns), np.concatenate(outcomes)
+    return [np.corrcoef(column, outcomes)[0, 1] for column in columns.T]
 
 
 def test_names_are_checked_before_any_work():
@@ -297,7 +349,19 @@ def test_names_are_checked_before_any_work():
         check_named_features(config, 8, tokenize=tokenize)
 
 
-def test_a_selection_comes_back_as_it_was_written(completions, tmp_path):
-    found = chosen(completions, num_features=3, control="direction")
+@pytest.mark.parametrize("control", ["none", "direction", "random_directions"])
+def test_a_selection_comes_back_as_it_was_written(completions, tmp_path, control):
+    found = chosen(completions, num_features=3, control=control)
     found.save(tmp_path / "s.json")
+    assert FeatureSelection.load(tmp_path / "s.json") == found
+
+
+@pytest.mark.parametrize("control", ["none", "direction"])
+def test_a_selection_is_read_as_it_was_once_written(completions, tmp_path, control):
+    """Before there were random directions: `direction`, one or none."""
+    found = chosen(completions, num_features=3, control=control)
+    values = dataclasses.asdict(found)
+    directions, _ = values.pop("directions"), values.pop("bounds")
+    values["direction"] = [x for direction in directions for x in direction]
+    (tmp_path / "s.json").write_text(json.dumps(values))
     assert FeatureSelection.load(tmp_path / "s.json") == found

@@ -96,7 +96,7 @@ def test_a_selection_is_read_by_what_its_dictionary_needs():
     threshold, _ = dictionary(normals, top_k=None)
     assert isinstance(make_reader(top_k, selection()), TopKReader)
     assert isinstance(make_reader(threshold, selection()), LatentReader)
-    raw = selection(direction=(1.0,) * D, center=(0.0,) * D)
+    raw = selection(directions=((1.0,) * D,), center=(0.0,) * D)
     assert isinstance(make_reader(top_k, raw), LatentReader)
     with pytest.raises(ValueError, match="reads an autoencoder with top_k"):
         TopKReader.of_latents(threshold, LATENTS)

@@ -50,15 +50,16 @@ class FeatureLog:
     fidelity: tuple[dict[str, Any], ...]
 
     @property
-    def is_direction(self) -> bool:
-        """Returns whether one raw direction rewards, in the place of latents."""
+    def reads_directions(self) -> bool:
+        """Returns whether raw directions reward, in the place of latents."""
         has_feature = bool(self.selection) and len(self.selection["latents"]) > 0
-        return has_feature and self.selection["control"] == "direction"
+        directions = ("direction", "random_directions")
+        return has_feature and self.selection["control"] in directions
 
     @property
     def reward_weights(self) -> dict[int, float]:
-        """Returns the latents that reward, each with its weight; {} of a direction."""
-        if not self.selection or self.is_direction:
+        """Returns the latents that reward, each with its weight; {} of directions."""
+        if not self.selection or self.reads_directions:
             return {}
         chosen = zip(self.selection["latents"], self.selection["weights"], strict=True)
         return dict(chosen)

@@ -64,7 +64,7 @@ _FIDELITY_METRICS = {
     "splice_kl": "KL(clean || spliced), nats a token",
     "mean_ablation_kl": "KL(clean || mean-ablated), nats a token",
 }
-_DIRECTION_NOTE = "This run read one raw direction in the place of latents."
+_DIRECTION_NOTE = "This run read raw directions in the place of latents."
 _ROWS_PER_BAND = 5  # claims shown of each band
 
 # {(split, band): {step: value of each reward feature}}
@@ -87,7 +87,7 @@ def _reward_feature_section(log: FeatureLog) -> list[Section]:
     """Returns the section on the reward features' activation over the steps."""
     if not log.selection:
         return []
-    if log.is_direction:
+    if log.reads_directions:
         text = f"{_DIRECTION_NOTE} {_describe_choice(log)}"
         return [Section(title="Reward features", text=text, figures=_rfgo_charts(log))]
     if not log.reward_weights:

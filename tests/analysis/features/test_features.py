@@ -211,15 +211,13 @@ def test_a_control_direction_is_named(tmp_path):
     path = workdir(tmp_path / "run")
     file = path / "sae/selection.json"
     selection = json.loads(file.read_text())
-    assert not probe_sections(read_run(path))[0].text.startswith(
-        "This run read one raw"
-    )
+    assert not probe_sections(read_run(path))[0].text.startswith("This run read raw")
     # As the stage writes it: one weight, and the candidates that it stands for.
     assert len(selection["latents"]) > 1
     one = {"control": "direction", "weights": [1.0], "rms": [1.0]}
     file.write_text(json.dumps(selection | one))
     section = probe_sections(read_run(path))[0]
-    assert section.text.startswith("This run read one raw")
+    assert section.text.startswith("This run read raw")
     assert section.table is None
     # With nothing chosen there is no direction either.
     none = {"latents": [], "weights": [], "refusal": "no feature was confirmed"}
