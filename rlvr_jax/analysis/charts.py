@@ -24,6 +24,7 @@ BLUE, AMBER, PURPLE, GREEN, RED, GRAY = (
     "#d1495b",
     "#8a8f98",
 )
+_MORE_COLORS = ("#1f3f77", "#8a5a2b", "#d977b5", "#9aa027", "#26a6b5", "#3a3f47")
 # Easy to hard, cool to warm.
 _RAMP = (BLUE, PURPLE, RED, AMBER)
 _MAX_POINTS = 1_000  # of a curve, in a chart some 400 pixels wide
@@ -138,8 +139,8 @@ def smooth(values: Sequence[float]) -> np.ndarray:
 
 
 def arm_colors(labels: Sequence[str]) -> dict[str, str]:
-    """Returns a color for each label, in their order; many share a ramp."""
-    colors: Sequence[str] = (BLUE, AMBER, PURPLE, GREEN, RED, GRAY)
+    """Returns a color for each label, in their order; more than 12 share a ramp."""
+    colors: Sequence[str] = (BLUE, AMBER, PURPLE, GREEN, RED, GRAY, *_MORE_COLORS)
     if len(labels) > len(colors):
         colors = [*level_colors(range(len(labels))).values()]
     return dict(zip(labels, colors, strict=False))

@@ -1379,6 +1379,7 @@ MUTANTS = [
         swallows_why_there_are_no_features=("without_features.append(f", "str(f"),
         power_of_the_values=("ours[seed] - theirs[seed] for", "ours[seed] for"),
         forgets_who_is_alike=("[]).append(arm.label)", "[arm.label])"),
+        hides_the_unpaired=("bool(differences) and not any", "not any"),
     ),
     *_of(
         "rlvr_jax/analysis/features/log.py",

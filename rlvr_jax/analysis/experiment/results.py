@@ -225,6 +225,7 @@ def _cells(metric: Mapping[str, Any], arm: ExperimentArm, base: str) -> list[str
     if spread > 0:
         found = detectable_difference(spread, len(differences))
         power = [format_number(each, metric["name"]) for each in (spread, found)]
-    less = metric["differences"].get(arm.label) if any(differences) else None
+    is_alike = bool(differences) and not any(differences)
+    less = None if is_alike else metric["differences"].get(arm.label)
     difference = format_value(less, metric["name"], sign="+") if less else ""
     return [value, difference, *power, " ".join(by_seed)]

@@ -136,6 +136,19 @@ def test_a_seed_without_the_outcome_that_decides_is_shown_and_not_paired(folder)
     assert results.comparison["decided_by"] == "mass on wrong steps"
 
 
+def test_arms_that_share_no_seed_are_held_against_each_other_unpaired(folder):
+    """Seed 0 of one arm has told of the mass, seeds 1 and 2 of the other."""
+    for name, masses in (("plain", {0: 0.1}), ("hard", {1: 0.2, 2: 0.4})):
+        for seed, mass in masses.items():
+            with MetricsWriter(folder / name / f"seed_{seed}") as writer:
+                writer.write("train", 20, {"lucky/wrong_steps_mass": mass})
+    told = experiment(outcomes=("pass@1", "mass on wrong steps"))
+    write_record(folder, make_record(told, Config(), is_reduced=False))
+    *_, plain, hard = outcome_table(read_results(folder)).rows
+    assert plain[6] == "10.0 - -"
+    assert hard[3:7] == ["+20.0", "", "", "- 20.0 40.0"]
+
+
 def test_one_arm_is_no_result(folder):
     for seed in range(3):
         drop(folder, "hard", seed)

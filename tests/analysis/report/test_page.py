@@ -22,6 +22,7 @@ from rlvr_jax.analysis.charts import (
     ForestRow,
     Line,
     Panel,
+    arm_colors,
     draw_panel,
     level_colors,
     smooth,
@@ -486,6 +487,12 @@ def test_levels_run_from_cool_to_warm():
     colors = level_colors([1, 2, 3, 4, 5, 6, 7])
     assert (colors[1], colors[7]) == (BLUE, AMBER)
     assert len(set(colors.values())) == 7
+
+
+@pytest.mark.parametrize("number", [1, 6, 7, 12, 13, 24])
+def test_no_two_arms_have_one_color(number):
+    colors = arm_colors([str(n) for n in range(number)])
+    assert len({*colors.values()}) == number == len(colors)
 
 
 def test_labels_are_plain_text_in_charts():
