@@ -6,7 +6,7 @@ The same panel always gives the same text: no dates, no random ids.
 import dataclasses
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import markupsafe
@@ -27,6 +27,7 @@ BLUE, AMBER, PURPLE, GREEN, RED, GRAY = (
 _MORE_COLORS = ("#1f3f77", "#8a5a2b", "#d977b5", "#9aa027", "#26a6b5", "#3a3f47")
 # Easy to hard, cool to warm.
 _RAMP = (BLUE, PURPLE, RED, AMBER)
+_IN_LINE = 7  # labels of a sheet's legend
 _MAX_POINTS = 1_000  # of a curve, in a chart some 400 pixels wide
 # Stand-ins that the page's own colors replace.
 _INK, _RULE = "#000001", "#000002"
@@ -212,8 +213,9 @@ def draw_sheet(name: str, title: str, panels: Sequence[Panel | Forest]) -> str:
 
     For files that stand alone: it brings the colors that a page would.
     """
-    width, height, top = 430, 250, 52
+    width, height, line = 430, 250, 20
     colors = _legend(panels)
+    top = 32 + line * _legend_lines(colors)
     rows = -(-len(panels) // 3)
     size = f"{3 * width} {top + rows * height}"
     parts = [
@@ -223,10 +225,10 @@ def draw_sheet(name: str, title: str, panels: Sequence[Panel | Forest]) -> str:
         f'<text x="16" y="22" font-size="15">{markupsafe.escape(title)}</text>',
     ]
     for place, (label, color) in enumerate(colors.items()):
-        x = 16 + 170 * place
+        x, y = 16 + 180 * (place % _IN_LINE), 34 + line * (place // _IN_LINE)
         text = markupsafe.escape(label)
-        parts.append(f'<rect x="{x}" y="34" width="12" height="12" fill="{color}"/>')
-        parts.append(f'<text x="{x + 18}" y="44" font-size="12">{text}</text>')
+        parts.append(f'<rect x="{x}" y="{y}" width="12" height="12" fill="{color}"/>')
+        parts.append(f'<text x="{x + 18}" y="{y + 10}" font-size="12">{text}</text>')
     for place, panel in enumerate(panels):
         x, y = place % 3 * width, top + place // 3 * height
         where = f'<svg x="{x}" y="{y}" width="{width}" height="{height}" '
@@ -237,7 +239,9 @@ def draw_sheet(name: str, title: str, panels: Sequence[Panel | Forest]) -> str:
 
 def draw_sheet_png(title: str, panels: Sequence[Panel | Forest]) -> bytes:
     """Returns the sheet that `draw_sheet` draws as a PNG file, 200 pixels an inch."""
-    width, height, top = 4.3, 2.5, 0.6  # inches
+    width, height, line = 4.3, 2.5, 0.2  # inches
+    legend = _legend(panels)
+    top = 0.4 + line * _legend_lines(legend)
     rows = -(-len(panels) // 3)
     total = top + rows * height
     colors = {_INK: "#1f2328", _RULE: "#b8bec6"}
@@ -245,10 +249,11 @@ def draw_sheet_png(title: str, panels: Sequence[Panel | Forest]) -> bytes:
     with mpl.rc_context(style):
         figure = Figure(figsize=(3 * width, total), dpi=200, facecolor="white")
         figure.text(0.012, 1 - 0.25 / total, title, fontsize=12)
-        for place, (label, color) in enumerate(_legend(panels).items()):
-            spot = 0.012 + place * 0.13
-            figure.text(spot, 1 - 0.5 / total, "\u25a0", color=color)
-            figure.text(spot + 0.012, 1 - 0.5 / total, label, fontsize=9)
+        for place, (label, color) in enumerate(legend.items()):
+            x = 0.012 + 0.14 * (place % _IN_LINE)
+            y = 1 - (0.5 + line * (place // _IN_LINE)) / total
+            figure.text(x, y, "\u25a0", color=color)
+            figure.text(x + 0.012, y, label, fontsize=9)
         for place, panel in enumerate(panels):
             left = (place % 3 + 0.14) / 3
             bottom = 1 - (top + (place // 3 + 0.81) * height) / total
@@ -263,6 +268,10 @@ def _legend(panels: Sequence[Panel | Forest]) -> dict[str, str]:
     """Returns the color of each label of curves; a forest's rows bear their own."""
     curves = [panel for panel in panels if isinstance(panel, Panel)]
     return {line.label: line.color for panel in curves for line in panel.lines}
+
+
+def _legend_lines(legend: Mapping[str, str]) -> int:
+    return max(1, -(-len(legend) // _IN_LINE))
 
 
 def _categories(panel: Panel) -> list[float]:

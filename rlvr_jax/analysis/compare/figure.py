@@ -26,8 +26,9 @@ _SERIES = {
     "groups/nonzero_std": "Groups with signal",
     "rollout/length_mean": "Completion length, tokens",
     "eval/pass@1": "Held-out pass@1 while training",
+    "confidence/ece": "Calibration error (ECE)",
 }
-_FRACTIONS = ("groups/nonzero_std", "eval/pass@1")
+_FRACTIONS = ("groups/nonzero_std", "eval/pass@1", "confidence/ece")
 _RARE = 0.05  # of the completions of a type
 
 

@@ -489,6 +489,18 @@ def test_levels_run_from_cool_to_warm():
     assert len(set(colors.values())) == 7
 
 
+@pytest.mark.parametrize(("number", "height"), [(1, 302), (7, 302), (8, 322)])
+def test_a_legend_stays_on_its_sheet(number, height):
+    lines = [
+        Line(label=f"arm {n}", color=BLUE, x=[0, 1], y=[0, n]) for n in range(number)
+    ]
+    svg = charts.draw_sheet("s", "arms", [Panel(title="a", lines=lines)])
+    assert f'viewBox="0 0 1290 {height}"' in svg
+    places = re.findall(r'<text x="(\d+)" y="(\d+)" font-size="12">arm', svg)
+    assert len({*places}) == len(places) == number
+    assert max(int(x) for x, _ in places) + 160 <= 1290
+
+
 @pytest.mark.parametrize("number", [1, 6, 7, 12, 13, 24])
 def test_no_two_arms_have_one_color(number):
     colors = arm_colors([str(n) for n in range(number)])
