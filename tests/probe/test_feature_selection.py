@@ -14,7 +14,7 @@ from rlvr_jax.probe.control_features import draw_matched_latents
 from rlvr_jax.probe.feature_selection import select_features
 from rlvr_jax.probe.labeled_corpus import LabeledCorpus
 from rlvr_jax.probe.named_features import check_named_features
-from rlvr_jax.probe.sae_probe import make_reader
+from rlvr_jax.probe.sae_probe import SAEProbe, make_reader
 from rlvr_jax.probe.selection import FeatureSelection
 from rlvr_jax.tokenizer import UnknownWordError
 from rlvr_jax.types import Outcome
@@ -320,6 +320,8 @@ def test_random_directions_hang_on_the_seed_alone(completions):
         for seed in (0, 0, 1)
     ]
     assert drawn[0] == drawn[1]
+    names = SAEProbe.of_selection(TSAE_, drawn[0]).feature_names
+    assert names == ("direction_0", "direction_1")
     assert np.abs(np.subtract(drawn[0].directions[0], drawn[2].directions[0])).max() > 0
 
 
