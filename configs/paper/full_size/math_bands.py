@@ -8,6 +8,9 @@ Commands, with the checkpoint and MATH where configs/medium.py has them:
     bash launch/reproduce.sh full_size/math_bands --dry_run
     python -m rlvr_jax.main --config=configs/paper/full_size/math_bands.py \
         --compile_only --topology=v5e:4x4
+A run is scored on MATH's test problems by itself; on the published five benchmarks by
+    python -m rlvr_jax.evaluate --config=RUN/config.json --checkpoint=RUN \
+        --suite=math5 --suite_dir=benchmarks --out=RUN/math5 --table=md
 
 NOT RUN: no weights and no accelerator were at hand. Compiled for a v5e-16 (JAX 0.10.2,
 libtpu 0.0.42.1), of the 15.75 GiB that a chip gives: the sampler takes 11.4, the scorer
