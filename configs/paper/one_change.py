@@ -93,9 +93,6 @@ def _arms() -> dict[str, Arm]:
         "wrong_label": {reward: "wrong_label"},
         "format": {reward: "format"},
         "format_momentum": {reward: "format", **momentum},
-        "random": {reward: "random"},
-        "random_slow": {reward: "random", **slow},
-        "random_momentum": {reward: "random", **momentum},
         "top_entropy": {
             "train.loss.top_entropy_quantile": "0.2",
             "train.old_logprobs": "trainer",

@@ -9,7 +9,8 @@ sets against what was known of the problem before RL. `medium` is RL on the whol
 band, as many groups and steps. Four problems a seed are asked with a KL term as well:
 added when the first runs had written the answer of their problem to any question; and
 four with momentum in place of Adam (configs/paper/one_change.py), added when that had
-shown that Adam's steps stay long where few groups have signal.
+shown that Adam's steps stay long where few groups have signal, and at a third of the
+learning rate, on which the harm of hard problems had been seen to hang.
 
 Command: bash launch/reproduce.sh one_sample (docs/findings.md has what came of it)
 """

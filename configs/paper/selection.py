@@ -2,9 +2,10 @@
 
 SFT shows forward solutions (F), backward ones (B), or both by the toss of a coin (FB).
 A forward evaluation and a backward inversion only calculate; the other two begin with a
-guess, right one time in seven. RL, rewarded by the answer alone, asks chains of 2-5 or
-of 6-9 steps. Is it then the choice of a strategy that moves, P(strategy | type), or how
-well it is carried out, P(correct | strategy, type)?
+guess, right one time in seven. RL, rewarded by the answer alone, asks chains of 2-5, of
+6-9 or (added later) of 6-15 steps; held-out ones have 6-9. Is it then the choice of a
+strategy that moves, P(strategy | type), or how well it is carried out,
+P(correct | strategy, type)?
 
 As the paper has it: the starts, the lengths of RL, groups of 8 in batches of 32, KL
 coefficient 0.05, temperature 0.7. Ours, for a policy of 0.86M parameters that has seen
