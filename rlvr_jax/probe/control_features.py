@@ -72,10 +72,11 @@ def read_random_directions(
     rates: Float[np.ndarray, " R"],
     seed: int,
 ) -> FeatureSelection:
-    """Returns a selection of R even random directions in place of the R latents.
+    """Returns a selection of R random directions in place of the R latents.
 
-    Direction k fires past a bound, on the share `rates[k]` of all tokens, as its latent
-    does. It takes the size of the latent's weight, and the sign of its own effect.
+    They are uniform over the sphere. Direction k fires past a bound, on the share
+    `rates[k]` of all tokens, as its latent does. It takes the size of the latent's
+    weight, and the sign of its own effect.
     """
     random, R = np.random.default_rng(seed), len(rates)
     directions_RD = random.normal(size=(R, labeled.width))
