@@ -123,7 +123,7 @@ def get_experiment() -> Experiment:
 
 
 def _arms() -> dict[str, Arm]:
-    """Returns RL on long and short chains from each start, and on unequal types."""
+    """Returns RL on each length of chains from each start, and on unequal types."""
     short = {"task.train.chain_lengths": _SHORT}
     longer = {
         "task.train.chain_lengths": _LONGER,

@@ -27,7 +27,7 @@ BLUE, AMBER, PURPLE, GREEN, RED, GRAY = (
 _MORE_COLORS = ("#1f3f77", "#8a5a2b", "#d977b5", "#9aa027", "#26a6b5", "#3a3f47")
 # Easy to hard, cool to warm.
 _RAMP = (BLUE, PURPLE, RED, AMBER)
-_IN_LINE = 7  # labels of a sheet's legend
+_LABELS_PER_LINE = 7  # of a sheet's legend
 _MAX_POINTS = 1_000  # of a curve, in a chart some 400 pixels wide
 # Stand-ins that the page's own colors replace.
 _INK, _RULE = "#000001", "#000002"
@@ -225,7 +225,10 @@ def draw_sheet(name: str, title: str, panels: Sequence[Panel | Forest]) -> str:
         f'<text x="16" y="22" font-size="15">{markupsafe.escape(title)}</text>',
     ]
     for place, (label, color) in enumerate(colors.items()):
-        x, y = 16 + 180 * (place % _IN_LINE), 34 + line * (place // _IN_LINE)
+        x, y = (
+            16 + 180 * (place % _LABELS_PER_LINE),
+            34 + line * (place // _LABELS_PER_LINE),
+        )
         text = markupsafe.escape(label)
         parts.append(f'<rect x="{x}" y="{y}" width="12" height="12" fill="{color}"/>')
         parts.append(f'<text x="{x + 18}" y="{y + 10}" font-size="12">{text}</text>')
@@ -250,8 +253,8 @@ def draw_sheet_png(title: str, panels: Sequence[Panel | Forest]) -> bytes:
         figure = Figure(figsize=(3 * width, total), dpi=200, facecolor="white")
         figure.text(0.012, 1 - 0.25 / total, title, fontsize=12)
         for place, (label, color) in enumerate(legend.items()):
-            x = 0.012 + 0.14 * (place % _IN_LINE)
-            y = 1 - (0.5 + line * (place // _IN_LINE)) / total
+            x = 0.012 + 0.14 * (place % _LABELS_PER_LINE)
+            y = 1 - (0.5 + line * (place // _LABELS_PER_LINE)) / total
             figure.text(x, y, "\u25a0", color=color)
             figure.text(x + 0.012, y, label, fontsize=9)
         for place, panel in enumerate(panels):
@@ -271,7 +274,7 @@ def _legend(panels: Sequence[Panel | Forest]) -> dict[str, str]:
 
 
 def _legend_lines(legend: Mapping[str, str]) -> int:
-    return max(1, -(-len(legend) // _IN_LINE))
+    return max(1, -(-len(legend) // _LABELS_PER_LINE))
 
 
 def _categories(panel: Panel) -> list[float]:

@@ -39,10 +39,7 @@ from sae_jax.stats.features import (
     reason_score,
     reason_sums,
 )
-from sae_jax.stats.within_prompts import (
-    WithinPromptEffect,
-    WithinPromptSums,
-)
+from sae_jax.stats.within_prompts import WithinPromptEffect, WithinPromptSums
 
 # Latents that fire on fewer tokens than this are called dead.
 _MIN_FIRINGS = 10

@@ -91,20 +91,15 @@ class LabeledCorpus:
         """Returns x . direction of all N tokens, and of which completion each is."""
         projections, completions = [], []
         for block, _ in self.blocks():
-            counts_BT = block.mask
             ids_B = self.corpus.block_document_ids(block)
-            projections.append(block.x[counts_BT] @ directions.T)
-            completions.append(np.repeat(ids_B, counts_BT.sum(axis=1)))
+            projections.append(block.x[block.mask] @ directions.T)
+            completions.append(np.repeat(ids_B, block.mask.sum(axis=1)))
         return np.concatenate(projections), np.concatenate(completions)
 
     def projection_rms(
         self, direction: Float[np.ndarray, " D"], center: Float[np.ndarray, " D"]
     ) -> float:
         """Returns the root mean square over tokens of (x - center) . direction."""
-        sum_squares = tokens = 0.0
-        for block, _ in self.blocks():
-            x_BTD = np.where(block.mask[:, :, None], block.x, 0)
-            along_BT = (x_BTD - center) @ direction
-            sum_squares += float((along_BT[block.mask] ** 2).sum())
-            tokens += int(block.mask.sum())
-        return float(np.sqrt(sum_squares / max(tokens, 1.0)))
+        projection_N1, _ = self.project_tokens(direction[None])
+        along_N1 = projection_N1 - center @ direction
+        return float(np.sqrt((along_N1**2).sum() / max(len(along_N1), 1)))

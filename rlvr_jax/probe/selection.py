@@ -74,7 +74,7 @@ class FeatureSelection:
     def load(cls, path: Path) -> Self:
         """Returns what `save` wrote."""
         values = _as_tuples(json.loads(path.read_text()))
-        if direction := values.pop("direction", ()):  # as it once was
+        if direction := values.pop("direction", ()):  # before there were several
             values["directions"] = (direction,)
         if values["halves"] is not None:
             values["halves"] = HalvesAgreement(**_as_tuples(values["halves"]))

@@ -499,6 +499,9 @@ def test_a_legend_stays_on_its_sheet(number, height):
     places = re.findall(r'<text x="(\d+)" y="(\d+)" font-size="12">arm', svg)
     assert len({*places}) == len(places) == number
     assert max(int(x) for x, _ in places) + 160 <= 1290
+    png = charts.draw_sheet_png("arms", [Panel(title="a", lines=lines)])
+    size = [int.from_bytes(png[at : at + 4], "big") for at in (16, 20)]
+    assert size == [2580, 2 * height + 16]  # 200 pixels an inch
 
 
 @pytest.mark.parametrize("number", [1, 6, 7, 12, 13, 24])
