@@ -313,6 +313,19 @@ def test_of_each_type_the_strategy_that_works_is_drawn_if_there_was_a_choice(tmp
     assert not any(title.startswith("addition") for title in panels)
 
 
+def test_calibration_over_the_steps_is_drawn_where_it_is_known(tmp_path):
+    path = contender(tmp_path / "run", BEFORE)
+    other = contender(tmp_path / "other", BEFORE, num_epochs=2)
+    with MetricsWriter(pathlib.Path(path)) as writer:
+        for step, error in ((20, 0.3), (21, 0.2)):
+            writer.write("train", step, {"confidence/ece": error})
+    arms = read_arms([path, other])
+    panels = {p.title: p for p in comparison_panels(compare_arms(arms), arms)}
+    panel = panels["Calibration error (ECE)"]
+    (line,) = panel.lines
+    assert (line.label, line.y, panel.percent) == ("run", [0.3, 0.2], True)
+
+
 def test_curves_of_several_seeds_are_their_mean_with_an_interval_a_step(tmp_path):
     runs = [contender(tmp_path / f"run{seed}", BEFORE, seed=seed) for seed in (0, 1, 2)]
     other = contender(tmp_path / "other", BEFORE, num_epochs=2)
