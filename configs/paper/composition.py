@@ -5,7 +5,8 @@ calculates: compositions of two chains mostly, of three to five in 7 % of them, 
 policy from nothing that was shown none writes two chains whatever is asked.
 RL, rewarded by the answer alone, asks compositions of two chains, of three to five, or
 none, each time of 5-9 steps in all. Held-out problems are compositions of three to
-five.
+five. `two_chains_fast`, of three times the learning rate and without a KL term, came
+once two chains themselves had not been seen to be learned.
 
 configs/paper/reformulation.py's sizes and algorithm; what is asked is ours, for the
 paper says no more than that it composes.
@@ -55,7 +56,7 @@ def get_config() -> Config:
 
 
 def get_experiment() -> Experiment:
-    """Returns an arm for each number of chains; nothing of this is published."""
+    """Returns arms by what RL asks and how fast; nothing of this is published."""
     of_reformulation = call_recipe(_REFORMULATION, "get_experiment", Experiment)
     return dataclasses.replace(
         of_reformulation,
@@ -72,6 +73,12 @@ def get_experiment() -> Experiment:
         baseline="two_chains",
         arms={
             "two_chains": Arm(),
+            "two_chains_fast": Arm(
+                overrides={
+                    "train.optimizer.learning_rate": "3e-4",
+                    "train.loss.kl_coef": "0",
+                }
+            ),
             "more_chains": Arm(overrides={"task.train.composition_parts": "3,4,5"}),
             "single_chains": Arm(
                 overrides={"task.train.types": "evaluation,inversion"}
