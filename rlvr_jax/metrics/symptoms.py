@@ -52,10 +52,12 @@ _NAMES = frozenset(
 # Below this share of groups with a signal, a step's gradient is mostly noise.
 _MIN_SIGNAL = 0.10
 _MIN_GRADIENT_STEPS = 0.5  # of the steps: where fewer have one, a gradient is rare
-# Length and entropy are compared between the first and the latest few steps: one step
-# is noisy, and a whole window sees a collapse too late.
+# Length, accuracy and entropy are compared between the first and the latest few steps:
+# one step is noisy, and a whole window sees a collapse too late.
 FEW_STEPS = 5
 _LENGTH_COLLAPSE = 0.5  # of the first steps' mean
+_ACCURACY_COLLAPSE = 0.5  # of the first steps' mean
+_MIN_ACCURACY_FALL = 0.1  # of completions: half of very little is noise
 _ENTROPY_COLLAPSE = 0.1  # of the first steps' mean
 _MAX_UNVERIFIED = 0.05  # of completions
 _MAX_SHORTCUT_RISE = 0.2  # of completions, beyond the first steps' share
@@ -150,6 +152,7 @@ def find_symptoms(
         latest = recent[-few:]
         found += [
             *_length_collapse(first, latest),
+            *_accuracy_collapse(first, latest),
             *_shortcuts(first, latest),
             *_entropy_collapse(first, latest),
         ]
@@ -249,6 +252,40 @@ def _length_collapse(
         "Accuracy tends to fall next: see in rollouts/ whether short answers earn "
         "the reward without the steps.",
     )
+
+
+def _accuracy_collapse(
+    first: Sequence[StepMetrics], latest: Sequence[StepMetrics]
+) -> Findings:
+    """RL unlearns what it asks.
+
+    Or a curriculum asks harder problems by now: where they have levels, those asked
+    both then and now must have fallen as far.
+    """
+    before = step_mean(first, "verdict/correct")
+    now = step_mean(latest, "verdict/correct")
+    if before is None or now is None or before - now <= _MIN_ACCURACY_FALL:
+        return
+    if now >= _ACCURACY_COLLAPSE * before or not _fell_within_levels(first, latest):
+        return
+    yield (
+        "accuracy_collapse",
+        f"{percent(now)} of completions are correct, {percent(before)} at the start.",
+        "Lower train.optimizer.learning_rate, hold the policy with train.loss.kl_coef, "
+        "and see in rollouts/ whether the reward pays for right answers.",
+    )
+
+
+def _fell_within_levels(
+    first: Sequence[StepMetrics], latest: Sequence[StepMetrics]
+) -> bool:
+    """Returns whether accuracy collapsed in levels; True where problems have none."""
+    levels = _levels([*first, *latest])
+    names = [f"level_{level}/pass" for level in levels]
+    means = [(step_mean(first, name), step_mean(latest, name)) for name in names]
+    both = [(b, n) for b, n in means if b is not None and n is not None]
+    before, now = sum(b for b, _ in both), sum(n for _, n in both)
+    return not levels or now < _ACCURACY_COLLAPSE * before
 
 
 def _entropy_collapse(

@@ -76,6 +76,8 @@ def test_healthy_run_raises_nothing():
         ({"rollout/length_mean": 4.0}, "length_collapse", 32),
         ({"level_4/length": 2.0}, "length_collapse", 32),
         ({"band_hard/length": 2.0}, "length_collapse", 32),
+        # ... and half of 0.5 at 2 * 0.5 / 5 = 0.2.
+        ({"verdict/correct": 0.0, "level_4/pass": 0.0}, "accuracy_collapse", 32),
         # 3 of 5 steps at .5 + .05, 2 at .1: .37, which is .27 more than at the start.
         ({"behavior/bare_answer": 0.5}, "shortcuts", 32),
         ({"behavior/skipped_steps": 0.5}, "shortcuts", 32),
@@ -205,6 +207,51 @@ def test_collapse_is_told_by_length_before_accuracy_falls():
     assert first.code == "length_collapse"
     # Half of the first five steps' mean, met by the mean of the latest five.
     assert 14 <= first.step <= 20
+
+
+def fall_of_accuracy(before, after, levels_before=None, levels_after=None):
+    """Returns the alarms of a run whose accuracy changes after five steps."""
+    rows = {name: v for name, v in HEALTHY.items() if not name.startswith("level_")}
+
+    def row(correct, levels):
+        passes = {f"level_{level}/pass": p for level, p in (levels or {}).items()}
+        return rows | {"verdict/correct": correct} | passes
+
+    return alarms_of([row(before, levels_before)] * 5 + [row(after, levels_after)] * 5)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [(0.6, 0.25, True), (0.6, 0.3, False), (0.15, 0.06, False), (0.16, 0.05, True)],
+)
+def test_accuracy_collapses_where_less_than_half_is_left_and_that_was_not_little(
+    before, after, told
+):
+    alarms = fall_of_accuracy(before, after)
+    assert [alarm.code for alarm in alarms] == ["accuracy_collapse"] * told
+
+
+@pytest.mark.parametrize(
+    ("levels_before", "levels_after", "told"),
+    [
+        ({4: 0.6}, {4: 0.2}, True),
+        ({4: 0.6}, {4: 0.3}, False),
+        # Level 4 as before, and a harder one that was not asked.
+        ({4: 0.6}, {4: 0.6, 9: 0.1}, False),
+        ({4: 0.6, 2: 0.9}, {4: 0.2, 9: 0.6}, True),
+        ({2: 0.9}, {9: 0.1}, False),
+    ],
+)
+def test_harder_levels_asked_are_no_collapse_of_accuracy(
+    levels_before, levels_after, told
+):
+    alarms = fall_of_accuracy(0.6, 0.2, levels_before, levels_after)
+    assert [alarm.code for alarm in alarms] == ["accuracy_collapse"] * told
+
+
+def test_collapse_of_accuracy_is_told_in_percent():
+    (alarm,) = fall_of_accuracy(0.65, 0.24)
+    assert alarm.finding == "24 % of completions are correct, 65 % at the start."
 
 
 def test_windowed_alarms_wait_for_a_full_window():

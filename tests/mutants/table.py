@@ -955,6 +955,11 @@ MUTANTS = [
         ),
         silence_is_rare=("if not 0 < with_gradient <", "if not with_gradient <"),
         half_is_rare=("< _MIN_GRADIENT_STEPS *", "<= _MIN_GRADIENT_STEPS *"),
+        harder_levels_are_a_collapse=(
+            " or not _fell_within_levels(first, latest)",
+            "",
+        ),
+        little_collapses=("_MIN_ACCURACY_FALL = 0.1", "_MIN_ACCURACY_FALL = 0.0"),
     ),
     *_of(
         "rlvr_jax/tasks/records/records.py",
