@@ -8,7 +8,8 @@ loses its length well before its accuracy (https://arxiv.org/abs/2605.28388). It
     groups/unverified
         shares of all groups: those with a learning signal, and the silent ones by
         cause, each group under one cause, so that the five add up to 1
-    level_{n}/pass, level_{n}/nonzero_std, level_{n}/length, band_{name}/length
+    level_{n}/pass, level_{n}/nonzero_std, level_{n}/length
+    band_{name}/pass, band_{name}/length
     rollout/length_mean, rollout/entropy, rollout/truncated
     verdict/correct, verdict/incorrect, verdict/unverified, verdict/time_limit,
     verdict/failed, reward_time_limit/{name}, reward_failed/{name}

@@ -13,7 +13,9 @@ from rlvr_jax.metrics.step_metrics import Findings, StepMetrics, percent, step_m
 from rlvr_jax.metrics.update_symptoms import find_update_symptoms
 
 _LEVEL = re.compile(r"level_(\d+)/(pass|nonzero_std|length)")
-_BAND = re.compile(r"band_(\w+)/length")
+_BAND = re.compile(r"band_(\w+)/(pass|length)")
+# How much is solved of problems that are as hard as each other.
+_PASSES = (re.compile(r"level_\d+/pass"), re.compile(r"band_\w+/pass"))
 _UNSCORED = re.compile(r"reward_(time_limit|failed)/(.+)")
 # A part of the reward that is paid beside the verdict, or in its place.
 _OTHER_REWARD = re.compile(r"reward/(?!(?:mean|std|correctness)$).+")
@@ -259,14 +261,16 @@ def _accuracy_collapse(
 ) -> Findings:
     """RL unlearns what it asks.
 
-    Or a curriculum asks harder problems by now: where they have levels, those asked
-    both then and now must have fallen as far.
+    Or a curriculum asks harder problems by now: of the levels asked both then and now
+    less than half must be solved, too, and of the bands.
     """
     before = step_mean(first, "verdict/correct")
     now = step_mean(latest, "verdict/correct")
     if before is None or now is None or before - now <= _MIN_ACCURACY_FALL:
         return
-    if now >= _ACCURACY_COLLAPSE * before or not _fell_within_levels(first, latest):
+    if now >= _ACCURACY_COLLAPSE * before or not all(
+        _fell_among(pattern, first, latest) for pattern in _PASSES
+    ):
         return
     yield (
         "accuracy_collapse",
@@ -276,16 +280,21 @@ def _accuracy_collapse(
     )
 
 
-def _fell_within_levels(
-    first: Sequence[StepMetrics], latest: Sequence[StepMetrics]
+def _fell_among(
+    pattern: re.Pattern[str],
+    first: Sequence[StepMetrics],
+    latest: Sequence[StepMetrics],
 ) -> bool:
-    """Returns whether accuracy collapsed in levels; True where problems have none."""
-    levels = _levels([*first, *latest])
-    names = [f"level_{level}/pass" for level in levels]
-    means = [(step_mean(first, name), step_mean(latest, name)) for name in names]
+    """Returns whether the metrics of this pattern that both have fell by half.
+
+    Each counts alike. True where no step has any.
+    """
+    rows = [*first, *latest]
+    names = {name for row in rows for name in row if pattern.fullmatch(name)}
+    means = [(step_mean(first, n), step_mean(latest, n)) for n in sorted(names)]
     both = [(b, n) for b, n in means if b is not None and n is not None]
     before, now = sum(b for b, _ in both), sum(n for _, n in both)
-    return not levels or now < _ACCURACY_COLLAPSE * before
+    return not names or now < _ACCURACY_COLLAPSE * before
 
 
 def _entropy_collapse(

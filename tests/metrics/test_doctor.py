@@ -209,15 +209,15 @@ def test_collapse_is_told_by_length_before_accuracy_falls():
     assert 14 <= first.step <= 20
 
 
-def fall_of_accuracy(before, after, levels_before=None, levels_after=None):
+def fall_of_accuracy(before, after, passes_before=None, passes_after=None):
     """Returns the alarms of a run whose accuracy changes after five steps."""
     rows = {name: v for name, v in HEALTHY.items() if not name.startswith("level_")}
 
-    def row(correct, levels):
-        passes = {f"level_{level}/pass": p for level, p in (levels or {}).items()}
-        return rows | {"verdict/correct": correct} | passes
+    def row(correct, passes):
+        shares = {f"{group}/pass": share for group, share in (passes or {}).items()}
+        return rows | {"verdict/correct": correct} | shares
 
-    return alarms_of([row(before, levels_before)] * 5 + [row(after, levels_after)] * 5)
+    return alarms_of([row(before, passes_before)] * 5 + [row(after, passes_after)] * 5)
 
 
 @pytest.mark.parametrize(
@@ -231,22 +231,33 @@ def test_accuracy_collapses_where_less_than_half_is_left_and_that_was_not_little
     assert [alarm.code for alarm in alarms] == ["accuracy_collapse"] * told
 
 
+@pytest.mark.parametrize("group", ["level_{}", "band_{}"])
 @pytest.mark.parametrize(
-    ("levels_before", "levels_after", "told"),
+    ("passes_before", "passes_after", "told"),
     [
         ({4: 0.6}, {4: 0.2}, True),
         ({4: 0.6}, {4: 0.3}, False),
-        # Level 4 as before, and a harder one that was not asked.
+        # 4 as before, and a harder group that was not asked.
         ({4: 0.6}, {4: 0.6, 9: 0.1}, False),
         ({4: 0.6, 2: 0.9}, {4: 0.2, 9: 0.6}, True),
         ({2: 0.9}, {9: 0.1}, False),
     ],
 )
-def test_harder_levels_asked_are_no_collapse_of_accuracy(
-    levels_before, levels_after, told
+def test_harder_levels_or_bands_asked_are_no_collapse_of_accuracy(
+    group, passes_before, passes_after, told
 ):
-    alarms = fall_of_accuracy(0.6, 0.2, levels_before, levels_after)
+    before, after = (
+        {group.format(each): share for each, share in passes.items()}
+        for passes in (passes_before, passes_after)
+    )
+    alarms = fall_of_accuracy(0.6, 0.2, before, after)
     assert [alarm.code for alarm in alarms] == ["accuracy_collapse"] * told
+
+
+def test_harder_bands_of_one_level_are_no_collapse_of_accuracy():
+    before = {"level_4": 0.9, "band_easy": 0.9, "band_medium": 0.8}
+    after = {"level_4": 0.2, "band_medium": 0.7, "band_hard": 0.1}
+    assert fall_of_accuracy(0.9, 0.2, before, after) == []
 
 
 def test_collapse_of_accuracy_is_told_in_percent():

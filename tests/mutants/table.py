@@ -956,8 +956,14 @@ MUTANTS = [
         silence_is_rare=("if not 0 < with_gradient <", "if not with_gradient <"),
         half_is_rare=("< _MIN_GRADIENT_STEPS *", "<= _MIN_GRADIENT_STEPS *"),
         harder_levels_are_a_collapse=(
-            " or not _fell_within_levels(first, latest)",
-            "",
+            '_PASSES = (re.compile(r"level_\\d+/pass"), ',
+            "_PASSES = (",
+        ),
+        harder_bands_are_a_collapse=(', re.compile(r"band_\\w+/pass"))', ",)"),
+        half_is_a_collapse=("if now >= _ACCURACY", "if now > _ACCURACY"),
+        what_was_not_asked_fell=(
+            "if b is not None and n is not None]\n    before, now",
+            "if b is not None or n is not None]\n    before, now",
         ),
         little_collapses=("_MIN_ACCURACY_FALL = 0.1", "_MIN_ACCURACY_FALL = 0.0"),
     ),
