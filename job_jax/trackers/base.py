@@ -110,8 +110,8 @@ class Tracker:
 
         `log` gets the lines behind them, older ones from metrics.jsonl first. By
         default: as many as earlier attempts handed over, which is kept in the workdir.
-        A tracker that can ask what it holds returns that: what was handed over may have
-        been lost when the process was killed.
+        A tracker that can ask what it holds returns that: of a killed process what was
+        handed over may be lost, and the line under way may have arrived.
         """
         return self.run.num_logged
 

@@ -16,16 +16,20 @@ from pathlib import Path
 from job_jax.trackers.base import Tracker
 
 class Lines(Tracker):
+    @property
+    def path(self):
+        return Path(self.run.workdir).with_suffix(".tracked")
+
     def say(self, **event):
-        path = Path(self.run.workdir).with_suffix(".tracked")
-        with path.open("a") as file:
+        with self.path.open("a") as file:
             file.write(json.dumps({"id": self.run.id, **event}) + "\\n")
 
     def open(self):
         if os.environ.get("TRACKER") == "closed":
             raise ConnectionError("no route")
         self.say(opened=self.run.name)
-        return super().open()
+        events = map(json.loads, self.path.read_text().splitlines())
+        return sum("step" in event for event in events)
 
     def log(self, line):
         if os.environ.get("TRACKER") == "broken" and line.number > 7:
