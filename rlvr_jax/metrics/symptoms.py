@@ -14,8 +14,6 @@ from rlvr_jax.metrics.update_symptoms import find_update_symptoms
 
 _LEVEL = re.compile(r"level_(\d+)/(pass|nonzero_std|length)")
 _BAND = re.compile(r"band_(\w+)/(pass|length)")
-# How much is solved of problems that are as hard as each other.
-_PASSES = (re.compile(r"level_\d+/pass"), re.compile(r"band_\w+/pass"))
 _UNSCORED = re.compile(r"reward_(time_limit|failed)/(.+)")
 # A part of the reward that is paid beside the verdict, or in its place.
 _OTHER_REWARD = re.compile(r"reward/(?!(?:mean|std|correctness)$).+")
@@ -259,17 +257,22 @@ def _length_collapse(
 def _accuracy_collapse(
     first: Sequence[StepMetrics], latest: Sequence[StepMetrics]
 ) -> Findings:
-    """RL unlearns what it asks.
+    """RL unlearns what it asks: less than half as many completions are correct.
 
-    Or a curriculum asks harder problems by now: of the levels asked both then and now
-    less than half must be solved, too, and of the bands.
+    That a curriculum asks harder problems by now is no collapse: within the levels
+    asked both then and now, and within the bands, less than half must be left as well.
     """
     before = step_mean(first, "verdict/correct")
     now = step_mean(latest, "verdict/correct")
     if before is None or now is None or before - now <= _MIN_ACCURACY_FALL:
         return
-    if now >= _ACCURACY_COLLAPSE * before or not all(
-        _fell_among(pattern, first, latest) for pattern in _PASSES
+    rows = [*first, *latest]
+    levels = [f"level_{level}" for level in _levels(rows)]
+    bands = [f"band_{band}" for band in _bands(rows)]
+    if (
+        now >= _ACCURACY_COLLAPSE * before
+        or not _collapsed_within(levels, first, latest)
+        or not _collapsed_within(bands, first, latest)
     ):
         return
     yield (
@@ -280,21 +283,18 @@ def _accuracy_collapse(
     )
 
 
-def _fell_among(
-    pattern: re.Pattern[str],
-    first: Sequence[StepMetrics],
-    latest: Sequence[StepMetrics],
+def _collapsed_within(
+    groups: Sequence[str], first: Sequence[StepMetrics], latest: Sequence[StepMetrics]
 ) -> bool:
-    """Returns whether the metrics of this pattern that both have fell by half.
+    """Returns whether the pass rate collapsed, over the groups asked then and now.
 
-    Each counts alike. True where no step has any.
+    A group is "level_3" or "band_hard"; each counts alike. True where there is none.
     """
-    rows = [*first, *latest]
-    names = {name for row in rows for name in row if pattern.fullmatch(name)}
-    means = [(step_mean(first, n), step_mean(latest, n)) for n in sorted(names)]
+    names = [f"{group}/pass" for group in groups]
+    means = [(step_mean(first, name), step_mean(latest, name)) for name in names]
     both = [(b, n) for b, n in means if b is not None and n is not None]
     before, now = sum(b for b, _ in both), sum(n for _, n in both)
-    return not names or now < _ACCURACY_COLLAPSE * before
+    return not groups or now < _ACCURACY_COLLAPSE * before
 
 
 def _entropy_collapse(

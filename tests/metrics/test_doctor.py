@@ -35,6 +35,7 @@ HEALTHY = {
     "dynamic_sampling/zero_variance": 0.0,
     **{f"reward_time_limit/{name}": 0.0 for name in ("a:b", "judge", "x")},
     **{f"reward_failed/{name}": 0.0 for name in ("a:b", "judge", "x")},
+    "band_hard/pass": 0.7,
     "band_hard/length": 30.0,
     "logprob_mismatch/mean": 1e-4,
     "optimizer/grad_norm": 0.3,
@@ -77,7 +78,11 @@ def test_healthy_run_raises_nothing():
         ({"level_4/length": 2.0}, "length_collapse", 32),
         ({"band_hard/length": 2.0}, "length_collapse", 32),
         # ... and half of 0.5 at 2 * 0.5 / 5 = 0.2.
-        ({"verdict/correct": 0.0, "level_4/pass": 0.0}, "accuracy_collapse", 32),
+        (
+            {"verdict/correct": 0.0, "level_4/pass": 0.0, "band_hard/pass": 0.0},
+            "accuracy_collapse",
+            32,
+        ),
         # 3 of 5 steps at .5 + .05, 2 at .1: .37, which is .27 more than at the start.
         ({"behavior/bare_answer": 0.5}, "shortcuts", 32),
         ({"behavior/skipped_steps": 0.5}, "shortcuts", 32),
@@ -211,7 +216,8 @@ def test_collapse_is_told_by_length_before_accuracy_falls():
 
 def fall_of_accuracy(before, after, passes_before=None, passes_after=None):
     """Returns the alarms of a run whose accuracy changes after five steps."""
-    rows = {name: v for name, v in HEALTHY.items() if not name.startswith("level_")}
+    groups = ("level_", "band_")
+    rows = {name: v for name, v in HEALTHY.items() if not name.startswith(groups)}
 
     def row(correct, passes):
         shares = {f"{group}/pass": share for group, share in (passes or {}).items()}

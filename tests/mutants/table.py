@@ -956,11 +956,14 @@ MUTANTS = [
         silence_is_rare=("if not 0 < with_gradient <", "if not with_gradient <"),
         half_is_rare=("< _MIN_GRADIENT_STEPS *", "<= _MIN_GRADIENT_STEPS *"),
         harder_levels_are_a_collapse=(
-            '_PASSES = (re.compile(r"level_\\d+/pass"), ',
-            "_PASSES = (",
+            "or not _collapsed_within(levels, first, latest)",
+            "",
         ),
-        harder_bands_are_a_collapse=(', re.compile(r"band_\\w+/pass"))', ",)"),
-        half_is_a_collapse=("if now >= _ACCURACY", "if now > _ACCURACY"),
+        harder_bands_are_a_collapse=(
+            "or not _collapsed_within(bands, first, latest)",
+            "",
+        ),
+        half_is_a_collapse=("now >= _ACCURACY", "now > _ACCURACY"),
         what_was_not_asked_fell=(
             "if b is not None and n is not None]\n    before, now",
             "if b is not None or n is not None]\n    before, now",
