@@ -5,8 +5,10 @@ calculates: compositions of two chains mostly, of three to five in 7 % of them, 
 policy from nothing that was shown none writes two chains whatever is asked.
 RL, rewarded by the answer alone, asks compositions of two chains, of three to five, or
 none, each time of 5-9 steps in all. Held-out problems are compositions of three to
-five. `two_chains_fast`, of three times the learning rate and without a KL term, came
-once two chains themselves had not been seen to be learned.
+five. Three arms came once two chains themselves had not been seen to be learned, all
+without a KL term: `two_chains_fast`, of three times the learning rate; and, of 80 steps
+with four times the groups and no problem twice, `two_chains_large` and, to hold it
+against, `single_chains_large`.
 
 configs/paper/reformulation.py's sizes and algorithm; what is asked is ours, for the
 paper says no more than that it composes.
@@ -58,6 +60,14 @@ def get_config() -> Config:
 def get_experiment() -> Experiment:
     """Returns arms by what RL asks and how fast; nothing of this is published."""
     of_reformulation = call_recipe(_REFORMULATION, "get_experiment", Experiment)
+    no_kl = {"train.loss.kl_coef": "0"}
+    large = {
+        "train.steps": "80",
+        "train.batch_size": "64",
+        "train.grad_accum_steps": "4",
+        "task.train.num_problems": "0",
+    }
+    single = {"task.train.types": "evaluation,inversion"}
     return dataclasses.replace(
         of_reformulation,
         question="Does RL on two chains carry over to three to five?",
@@ -67,6 +77,7 @@ def get_experiment() -> Experiment:
             "pass@1 before RL",
             "pass@1",
             "pass@16",
+            "reward gained",
             "groups without signal",
             "completion length",
         ),
@@ -74,14 +85,11 @@ def get_experiment() -> Experiment:
         arms={
             "two_chains": Arm(),
             "two_chains_fast": Arm(
-                overrides={
-                    "train.optimizer.learning_rate": "3e-4",
-                    "train.loss.kl_coef": "0",
-                }
+                overrides={**no_kl, "train.optimizer.learning_rate": "3e-4"}
             ),
+            "two_chains_large": Arm(overrides={**no_kl, **large}),
             "more_chains": Arm(overrides={"task.train.composition_parts": "3,4,5"}),
-            "single_chains": Arm(
-                overrides={"task.train.types": "evaluation,inversion"}
-            ),
+            "single_chains": Arm(overrides=single),
+            "single_chains_large": Arm(overrides={**no_kl, **large, **single}),
         },
     )

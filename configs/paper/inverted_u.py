@@ -101,6 +101,7 @@ def get_experiment() -> Experiment:
             "pass@1, hard",
             "mass on wrong steps",
             "completion length",
+            "reward gained",
             "groups without signal",
         ),
         baseline="medium",

@@ -11,7 +11,8 @@ large one (eps=0.01 makes them proportional to it; the learning rate makes them 
 long as Adam's on medium problems). Momentum was added once the reward for the form had
 harmed in seed 0, and two questions of the lower rate once seeds 0 to 2 of all those had
 been seen: is it more than fewer steps (27 at 1e-4 have the sum of rates of 80 at 3e-5,
-warm-up included), and does luck harm at it (`hard_worked`: paid for worked answers)?
+warm-up included), and does luck harm at it (`hard_worked`: paid for worked answers)? A
+coin in place of the verdicts, at both rates, came last.
 Pairs of bands are held against each other by
     python -m rlvr_jax.analysis experiment DIR --baseline=medium_narrow --arms=...
 The clip is no such choice: there is one update a batch, and its ratio is 1.
@@ -62,6 +63,7 @@ def get_experiment() -> Experiment:
             "pass@1, medium",
             "pass@1, hard",
             "completion length",
+            "reward gained",
             "groups without signal",
         ),
         seed_sd=5.0,
@@ -106,6 +108,8 @@ def _arms() -> dict[str, Arm]:
         "_long_sft": ("long_sft@0", {}),
         "_narrow": ("narrow@0", {}),
         "_momentum": ("start@0", momentum),
+        "_random": ("start@0", {reward: "random"}),
+        "_random_slow": ("start@0", {reward: "random", **slow}),
     }
     bands = {
         f"{band}{change}": Arm(

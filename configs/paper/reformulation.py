@@ -58,6 +58,7 @@ def get_experiment() -> Experiment:
             "pass@1, inversion",
             "pass@1, evaluation",
             "correct if chosen, evaluation forward",
+            "reward gained",
             "groups without signal",
             "completion length",
         ),

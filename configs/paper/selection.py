@@ -99,6 +99,7 @@ def get_experiment() -> Experiment:
             "correct if chosen, evaluation forward",
             "correct if chosen gained, evaluation forward",
             "pass@32",
+            "reward gained",
         ),
         baseline="fb_long",
         seed_sd=5.0,

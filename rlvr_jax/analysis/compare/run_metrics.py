@@ -25,7 +25,8 @@ from rlvr_jax.types import BANDS
 PASS, PASS_BEFORE, GAIN = "pass@k", "pass@k before RL", "pass@k gained"
 CHOSEN, RIGHT_IF_CHOSEN = "chosen", "correct if chosen"  # a strategy
 CHOSEN_GAINED, RIGHT_GAINED = "chosen gained", "correct if chosen gained"
-LENGTH, REWARD = "completion length", "reward"
+LENGTH = "completion length"
+REWARD, REWARD_GAINED = "reward", "reward gained"  # in training, at last; less at first
 NO_SIGNAL, ALL_INCORRECT = "groups without signal", "groups all incorrect"
 PROXIED, LUCK = "groups with a proxy", "mass on wrong steps"
 ALARMS, SECONDS = "alarms", "seconds"
@@ -44,6 +45,7 @@ METRIC_NAMES = (
     *(CHOSEN, CHOSEN_GAINED, RIGHT_IF_CHOSEN, RIGHT_GAINED, LENGTH),
     *(
         REWARD,
+        REWARD_GAINED,
         NO_SIGNAL,
         ALL_INCORRECT,
         PROXIED,
@@ -159,7 +161,9 @@ def _training_scores(run: RunArtifacts, missing: list[str]) -> dict[Metric, Scor
         return {}
     scores = {Metric(ALARMS): Score(mean=float(len(run.alarms)))}
     if reward := run.series("train", "reward/mean")[1]:
-        scores[Metric(REWARD)] = Score(mean=first_and_last_tenth(reward)[1])
+        first, last = first_and_last_tenth(reward)
+        scores[Metric(REWARD)] = Score(mean=last)
+        scores[Metric(REWARD_GAINED)] = Score(mean=last - first)
     if has_signal := run.series("train", "groups/nonzero_std")[1]:
         scores[Metric(NO_SIGNAL)] = Score(mean=1 - mean(has_signal))
     for name, logged in _MEANS_OVER_STEPS.items():

@@ -11,6 +11,7 @@ from rlvr_jax.analysis.compare.run_metrics import (
     NOISE_FEATURES,
     OWN_FEATURES,
     REWARD,
+    REWARD_GAINED,
     SECONDS,
 )
 from rlvr_jax.analysis.tables import Table, align_table, describe_crossing
@@ -28,8 +29,12 @@ is over its held-out problems (of fractions a bootstrap with one more problem at
 bound, else Student's t), of several over their seeds (Student's t). One problem, or
 numbers without bounds that are all equal, have none."""
 # Fractions, in percent, have 1.
-_DIGITS = {REWARD: 3, LENGTH: 1, ALARMS: 1, SECONDS: 0} | dict.fromkeys(
-    (*FEATURES.values(), NOISE_FEATURES, OWN_FEATURES), 1
+_DIGITS = (
+    {SECONDS: 0}
+    | dict.fromkeys(
+        (LENGTH, ALARMS, *FEATURES.values(), NOISE_FEATURES, OWN_FEATURES), 1
+    )
+    | dict.fromkeys((REWARD, REWARD_GAINED), 3)
 )
 _MAX_FIELDS = 12  # of a config's differences that are shown
 _NONE = "-"

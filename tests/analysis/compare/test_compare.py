@@ -3,6 +3,7 @@
 import csv
 import json
 import pathlib
+import statistics
 import xml.etree.ElementTree
 
 import pytest
@@ -88,12 +89,29 @@ def test_training_figures_of_single_runs_have_no_interval(pair):
         # The same training rows stand behind both.
         assert difference == {"mean": 0, "low": None, "high": None, "method": "none"}
     assert found(comparison, "seconds")["values"]["plain"]["mean"] == 60
-    lines = pathlib.Path(pair[0], "metrics.jsonl").read_text().splitlines()
-    rows = map(json.loads, lines)
-    logged = [row["groups/all_incorrect"] for row in rows if row["stage"] == "train"]
     incorrect = found(comparison, "groups all incorrect")["values"]["plain"]["mean"]
-    assert incorrect == pytest.approx(sum(logged) / len(logged))
+    assert incorrect == pytest.approx(
+        statistics.fmean(logged(pair[0], "groups/all_incorrect"))
+    )
     assert 0 < incorrect < 1
+
+
+def logged(workdir, name):
+    """Returns a metric of the training steps, in order."""
+    lines = pathlib.Path(workdir, "metrics.jsonl").read_text().splitlines()
+    return [row[name] for row in map(json.loads, lines) if row["stage"] == "train"]
+
+
+def test_the_reward_of_the_last_steps_less_that_of_the_first_is_gained(pair):
+    comparison = compare_runs(pair)
+    reward = logged(pair[0], "reward/mean")
+    tenth = len(reward) // 10
+    assert tenth > 1
+    first, last = (statistics.fmean(r) for r in (reward[:tenth], reward[-tenth:]))
+    assert last > first + 0.05
+    at_last, gained = (found(comparison, n) for n in ("reward", "reward gained"))
+    assert at_last["values"]["plain"]["mean"] == pytest.approx(last)
+    assert gained["values"]["plain"]["mean"] == pytest.approx(last - first)
 
 
 def test_seeds_are_one_arm_and_paired_by_seed(tmp_path):
