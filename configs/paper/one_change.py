@@ -65,6 +65,7 @@ def get_experiment() -> Experiment:
             "completion length",
             "reward gained",
             "groups without signal",
+            "groups of zero advantage",
         ),
         seed_sd=5.0,
         seed_sd_source="less medium of the same recipe: 0.6 to 10.4",

@@ -168,17 +168,27 @@ def _draw_axes(axes: Axes, panel: Panel | Forest) -> None:
 
 
 def _draw_forest(axes: Axes, forest: Forest) -> None:
-    """Draws the rows from above, each label over its own."""
-    middle = axes.get_yaxis_transform()
-    for place, row in enumerate(reversed(forest.rows)):
-        axes.text(0.0, place + 0.22, row.label, transform=middle, fontsize=8)
+    """Draws the rows from above, each label over its own, where 0 leaves more room."""
+    rows = [*reversed(forest.rows)]
+    for place, row in enumerate(rows):
         axes.plot(
             row.points, [place] * len(row.points), "o", color=row.color, alpha=0.3, ms=4
         )
         axes.plot([row.low, row.high], [place, place], color=row.color, lw=1.8)
         axes.plot(row.value, place, "D", color=row.color, ms=5)
     axes.axvline(0, color=_INK, lw=0.8)
-    axes.set_ylim(-0.5, len(forest.rows) - 0.3)
+    low, high = axes.get_xlim()
+    side, gap = ("left", 4) if high > -low else ("right", -4)
+    for place, row in enumerate(rows):
+        axes.annotate(
+            row.label,
+            (0, place + 0.22),
+            xytext=(gap, 0),
+            textcoords="offset points",
+            ha=side,
+            fontsize=8,
+        )
+    axes.set_ylim(-0.5, len(rows) - 0.3)
     axes.set_yticks(())
     axes.grid(axis="x")
     axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))

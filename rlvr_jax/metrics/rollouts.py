@@ -32,7 +32,8 @@ def rollout_metrics(
 
     Bands, levels, types and strategies that the step did not meet are absent, and so is
     pass@k where no group has k verdicts. `has_signal_P` says which groups hold correct
-    and incorrect completions, whatever the shaped reward. `band_BAND/` is cut by the
+    and incorrect completions, whatever the shaped reward, `advantage/zero_groups` how
+    many teach nothing, whatever the verdicts. `band_BAND/` is cut by the
     bands of telemetry (before RL), `posterior_BAND/` by what was believed before the
     step. `format/...` is of the completions that have a verdict, and absent without
     any. `.../wrong_steps_mass` and `.../guessed_start_mass` are the shares of the
@@ -45,6 +46,7 @@ def rollout_metrics(
     metrics = {
         "reward/mean": float(rewards_PG.mean()),
         "reward/std": float(rewards_PG.std()),
+        "advantage/zero_groups": float((advantages_PG == 0).all(axis=1).mean()),
         "rollout/length_mean": float(lengths_B.mean()),
         "rollout/truncated": _fraction(
             not completion.finished for completion in graded

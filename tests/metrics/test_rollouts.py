@@ -81,6 +81,14 @@ def test_levels_and_types_get_their_own_numbers():
     assert found["strategy_evaluation/entropy"] == 0
 
 
+def test_a_group_teaches_by_its_advantages_whatever_its_verdicts():
+    """Right and wrong ones of equal reward teach nothing; two right ones may differ."""
+    mixed, right = [judged("correct"), judged("incorrect")], [judged("correct")] * 2
+    found = metrics(mixed, right, right, advantages=[[0, 0], [0.5, -0.5], [0, 0]])
+    assert found["advantage/zero_groups"] == pytest.approx(2 / 3)
+    assert found["groups/nonzero_std"] == pytest.approx(1 / 3)
+
+
 def test_entropy_of_formats_is_over_the_verified_completions_of_the_step():
     """Shares 1/2, 1/4 and 1/4 of four; a fifth and sixth have no verdict."""
     easy, hard = {"band": "easy"}, {"band": "hard"}

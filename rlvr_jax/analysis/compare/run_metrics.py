@@ -27,7 +27,8 @@ CHOSEN, RIGHT_IF_CHOSEN = "chosen", "correct if chosen"  # a strategy
 CHOSEN_GAINED, RIGHT_GAINED = "chosen gained", "correct if chosen gained"
 LENGTH = "completion length"
 REWARD, REWARD_GAINED = "reward", "reward gained"  # in training, at last; less at first
-NO_SIGNAL, ALL_INCORRECT = "groups without signal", "groups all incorrect"
+NO_SIGNAL, ALL_INCORRECT = "groups without signal", "groups all incorrect"  # verdicts
+ZERO_ADVANTAGE = "groups of zero advantage"  # they teach nothing, whatever is rewarded
 PROXIED, LUCK = "groups with a proxy", "mass on wrong steps"
 ALARMS, SECONDS = "alarms", "seconds"
 # Of the confidence that held-out completions state, as summary.json calls it.
@@ -48,6 +49,7 @@ METRIC_NAMES = (
         REWARD_GAINED,
         NO_SIGNAL,
         ALL_INCORRECT,
+        ZERO_ADVANTAGE,
         PROXIED,
         LUCK,
         *FEATURES.values(),
@@ -62,6 +64,7 @@ METRIC_NAMES = (
 # Fractions that are told by their mean over the steps of training.
 _MEANS_OVER_STEPS = {
     ALL_INCORRECT: "groups/all_incorrect",
+    ZERO_ADVANTAGE: "advantage/zero_groups",
     PROXIED: "rfgo/proxy_groups",
     LUCK: "lucky/wrong_steps_mass",
 }

@@ -482,6 +482,22 @@ def test_a_forest_has_a_row_for_each_number_the_first_above():
     assert ">a<" in svg
 
 
+@pytest.mark.parametrize("side", [-1, 1])
+def test_no_label_of_a_forest_lies_on_its_zero_line(side):
+    """It is where the longer part of the axis is."""
+    row = ForestRow(
+        label="a long name", color=BLUE, value=0.2 * side, low=-0.05, high=0.05
+    )
+    axes = Figure().add_subplot()
+    charts._draw_axes(axes, Forest(title="less c", rows=[row], percent=True))
+    (label,) = axes.texts
+    drawn = label.get_window_extent()
+    zero, _ = axes.transData.transform((0, 0))
+    assert (drawn.x0 if side > 0 else -drawn.x1) > zero * side
+    inside = axes.get_window_extent()
+    assert inside.x0 < drawn.x0 < drawn.x1 < inside.x1
+
+
 def test_levels_run_from_cool_to_warm():
     assert level_colors([3]) == {3: BLUE}
     colors = level_colors([1, 2, 3, 4, 5, 6, 7])
