@@ -325,8 +325,8 @@ def test_rewards_penalty_guard_and_the_unverified_by_hand(whole):
             assert row[f"verdict/{status}"] == pytest.approx(share)
         split = [{"correct", "incorrect"} <= set(group) for _, group, *_ in groups]
         assert row["groups/nonzero_std"] == pytest.approx(np.mean(split))
-        # Right or wrong is all the reward there is.
-        assert row["advantage/zero_groups"] == pytest.approx(1 - np.mean(split))
+        silent = [not advantage.any() for advantage in expected]
+        assert row["advantage/zero_groups"] == pytest.approx(np.mean(silent))
         posteriors.after(drawn)
     assert guarded > 0 < held  # both kinds of group were met
 
