@@ -5,10 +5,12 @@ calculates: compositions of two chains mostly, of three to five in 7 % of them, 
 policy from nothing that was shown none writes two chains whatever is asked.
 RL, rewarded by the answer alone, asks compositions of two chains, of three to five, or
 none, each time of 5-9 steps in all. Held-out problems are compositions of three to
-five. Three arms came once two chains themselves had not been seen to be learned, all
-without a KL term: `two_chains_fast`, of three times the learning rate; and, of 80 steps
-with four times the groups and no problem twice, `two_chains_large` and, to hold it
-against, `single_chains_large`.
+five.
+
+Three arms came once two chains themselves had not been seen to be learned, all without
+a KL term: `two_chains_fast`, of three times the learning rate; `two_chains_large`, of
+80 steps with four times the groups, none of them twice; and `more_chains_large`, for
+what RL on the held-out kind itself would teach.
 
 configs/paper/reformulation.py's sizes and algorithm; what is asked is ours, for the
 paper says no more than that it composes.
@@ -67,7 +69,7 @@ def get_experiment() -> Experiment:
         "train.grad_accum_steps": "4",
         "task.train.num_problems": "0",
     }
-    single = {"task.train.types": "evaluation,inversion"}
+    more = {"task.train.composition_parts": "3,4,5"}
     return dataclasses.replace(
         of_reformulation,
         question="Does RL on two chains carry over to three to five?",
@@ -88,8 +90,10 @@ def get_experiment() -> Experiment:
                 overrides={**no_kl, "train.optimizer.learning_rate": "3e-4"}
             ),
             "two_chains_large": Arm(overrides={**no_kl, **large}),
-            "more_chains": Arm(overrides={"task.train.composition_parts": "3,4,5"}),
-            "single_chains": Arm(overrides=single),
-            "single_chains_large": Arm(overrides={**no_kl, **large, **single}),
+            "more_chains": Arm(overrides=more),
+            "more_chains_large": Arm(overrides={**no_kl, **large, **more}),
+            "single_chains": Arm(
+                overrides={"task.train.types": "evaluation,inversion"}
+            ),
         },
     )
