@@ -82,11 +82,12 @@ def test_levels_and_types_get_their_own_numbers():
 
 
 def test_a_group_teaches_by_its_advantages_whatever_its_verdicts():
-    """Right and wrong ones of equal reward teach nothing; two right ones may differ."""
+    """Right and wrong ones of equal reward teach nothing; right ones may differ."""
     mixed, right = [judged("correct"), judged("incorrect")], [judged("correct")] * 2
-    found = metrics(mixed, right, right, advantages=[[0, 0], [0.5, -0.5], [0, 0]])
-    assert found["advantage/zero_groups"] == pytest.approx(2 / 3)
-    assert found["groups/nonzero_std"] == pytest.approx(1 / 3)
+    given = [[0, 0], [0.5, -0.5], [0, 0.5], [0, 0]]
+    found = metrics(mixed, right, right, right, advantages=given)
+    assert found["advantage/zero_groups"] == pytest.approx(2 / 4)
+    assert found["groups/nonzero_std"] == pytest.approx(1 / 4)
 
 
 def test_entropy_of_formats_is_over_the_verified_completions_of_the_step():
