@@ -65,7 +65,6 @@ def get_experiment() -> Experiment:
             "completion length",
             "reward gained",
             "groups without signal",
-            "groups of zero advantage",
         ),
         seed_sd=5.0,
         seed_sd_source="less medium of the same recipe: 0.6 to 10.4",
@@ -94,6 +93,8 @@ def _arms() -> dict[str, Arm]:
         "hard_worked": hard_worked,
         "hard_worked_slow": {**hard_worked, **slow},
         "wrong_label": {reward: "wrong_label"},
+        "medium_random": {reward: "random"},
+        "medium_random_slow": {reward: "random", **slow},
         "format": {reward: "format"},
         "format_momentum": {reward: "format", **momentum},
         "top_entropy": {
@@ -109,8 +110,6 @@ def _arms() -> dict[str, Arm]:
         "_long_sft": ("long_sft@0", {}),
         "_narrow": ("narrow@0", {}),
         "_momentum": ("start@0", momentum),
-        "_random": ("start@0", {reward: "random"}),
-        "_random_slow": ("start@0", {reward: "random", **slow}),
     }
     bands = {
         f"{band}{change}": Arm(
