@@ -28,7 +28,7 @@ CHOSEN_GAINED, RIGHT_GAINED = "chosen gained", "correct if chosen gained"
 LENGTH = "completion length"
 REWARD, REWARD_GAINED = "reward", "reward gained"  # in training, at last; less at first
 NO_SIGNAL, ALL_INCORRECT = "groups without signal", "groups all incorrect"  # verdicts
-ZERO_ADVANTAGE = "groups of zero advantage"  # they teach nothing, whatever is rewarded
+ZERO_ADVANTAGE = "groups of zero advantage"  # their rewards teach nothing
 PROXIED, LUCK = "groups with a proxy", "mass on wrong steps"
 ALARMS, SECONDS = "alarms", "seconds"
 # Of the confidence that held-out completions state, as summary.json calls it.
