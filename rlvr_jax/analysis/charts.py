@@ -168,7 +168,7 @@ def _draw_axes(axes: Axes, panel: Panel | Forest) -> None:
 
 
 def _draw_forest(axes: Axes, forest: Forest) -> None:
-    """Draws the rows from above, each label over its own, where 0 leaves more room."""
+    """Draws the rows from above, their labels over them, on the longer side of 0."""
     rows = [*reversed(forest.rows)]
     for place, row in enumerate(rows):
         axes.plot(

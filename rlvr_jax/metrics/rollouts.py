@@ -32,9 +32,9 @@ def rollout_metrics(
 
     Bands, levels, types and strategies that the step did not meet are absent, and so is
     pass@k where no group has k verdicts. `has_signal_P` says which groups hold correct
-    and incorrect completions, whatever the shaped reward, `advantage/zero_groups` how
-    many have no advantage that is not 0, whatever the verdicts. `band_BAND/` is cut by
-    the bands of telemetry (before RL), `posterior_BAND/` by what was believed before
+    and incorrect completions, whatever the shaped reward, `advantage/zero_groups` in
+    what share of them all advantages are 0, whatever the verdicts. `band_BAND/` is cut
+    by the bands of telemetry (before RL), `posterior_BAND/` by what was believed before
     the step. `format/...` is of the completions that have a verdict, and absent without
     any. `.../wrong_steps_mass` and `.../guessed_start_mass` are the shares of the
     advantage mass that right completions have whose steps do not show the answer, where

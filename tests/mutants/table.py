@@ -622,6 +622,11 @@ MUTANTS = [
             'if c.verdict.status != "unverified"]',
             "if c.verdict.status]",
         ),
+        one_zero_is_a_group_of_zeros=(
+            "(advantages_PG == 0).all(axis=1)",
+            "(advantages_PG == 0).any(axis=1)",
+        ),
+        verdicts_are_advantages=("(advantages_PG == 0).all(axis=1)", "(~has_signal_P)"),
     ),
     *_of(
         "benchmarks/compare.py",
@@ -1438,6 +1443,12 @@ MUTANTS = [
         ("tests/analysis/compare/test_compare.py",),
         gains_backward=("after_k[name] - before_k", "before_k[name] - after_k"),
         gains_by_band=('if each[0] != "band"', "if True"),
+        reward_gained_backward=("mean=last - first", "mean=first - last"),
+    ),
+    *_of(
+        "rlvr_jax/analysis/charts.py",
+        ("tests/analysis/report/test_page.py",),
+        labels_where_0_leaves_less_room=("if high > -low", "if high < -low"),
     ),
     *_of(
         "rlvr_jax/analysis/compare/arms.py",

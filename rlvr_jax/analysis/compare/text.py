@@ -29,13 +29,9 @@ is over its held-out problems (of fractions a bootstrap with one more problem at
 bound, else Student's t), of several over their seeds (Student's t). One problem, or
 numbers without bounds that are all equal, have none."""
 # Fractions, in percent, have 1.
-_DIGITS = (
-    {SECONDS: 0}
-    | dict.fromkeys(
-        (LENGTH, ALARMS, *FEATURES.values(), NOISE_FEATURES, OWN_FEATURES), 1
-    )
-    | dict.fromkeys((REWARD, REWARD_GAINED), 3)
-)
+_DIGITS = dict.fromkeys(
+    (LENGTH, ALARMS, *FEATURES.values(), NOISE_FEATURES, OWN_FEATURES), 1
+) | {REWARD: 3, REWARD_GAINED: 3, SECONDS: 0}
 _MAX_FIELDS = 12  # of a config's differences that are shown
 _NONE = "-"
 
