@@ -12,7 +12,8 @@ long as Adam's on medium problems). Momentum was added once the reward for the f
 harmed in seed 0, and two questions of the lower rate once seeds 0 to 2 of all those had
 been seen: is it more than fewer steps (27 at 1e-4 have the sum of rates of 80 at 3e-5,
 warm-up included), and does luck harm at it (`hard_worked`: paid for worked answers)? A
-coin in place of the verdicts, at both rates, came last.
+coin in place of the verdicts, at both rates, came last: on medium problems, then, seed
+0 seen, on hard ones.
 Pairs of bands are held against each other by
     python -m rlvr_jax.analysis experiment DIR --baseline=medium_narrow --arms=...
 The clip is no such choice: there is one update a batch, and its ratio is 1.
@@ -95,6 +96,8 @@ def _arms() -> dict[str, Arm]:
         "wrong_label": {reward: "wrong_label"},
         "medium_random": {reward: "random"},
         "medium_random_slow": {reward: "random", **slow},
+        "hard_random": {"curriculum.band": "hard", reward: "random"},
+        "hard_random_slow": {"curriculum.band": "hard", reward: "random", **slow},
         "format": {reward: "format"},
         "format_momentum": {reward: "format", **momentum},
         "top_entropy": {

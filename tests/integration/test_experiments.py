@@ -90,6 +90,10 @@ def test_an_experiment_is_cut_taken_up_and_told_of(command, recipe, tmp_path):
         ("reformulation", "none,all", "0", "pass@1, inversion"),
         ("reformulation_medium", "none,third", "0", "pass@1, evaluation"),
         ("composition", "two_chains,more_chains", "0", "groups without signal"),
+        (
+            *("composition_new_seeds", "two_chains_large,more_chains_large", "5"),
+            "groups without signal",
+        ),
         ("rfgo", "grpo,both", "0", "groups without signal"),
     ],
 )

@@ -35,9 +35,9 @@ def test_all_experiments_that_a_laptop_can_run_are_run(house):
         f"python -m rlvr_jax.experiment --config=configs/paper/{name}.py "
         f"--workdir=runs/paper/{name}"
         for name in (
-            *("composition", "confidence", "features_by_band", "inverted_u"),
-            *("one_change", "one_sample", "reformulation", "reformulation_medium"),
-            *("rfgo", "selection"),
+            *("composition", "composition_new_seeds", "confidence"),
+            *("features_by_band", "inverted_u", "one_change", "one_sample"),
+            *("reformulation", "reformulation_medium", "rfgo", "selection"),
         )
     ]
 
@@ -56,9 +56,10 @@ def test_an_experiment_that_there_is_not_is_refused_before_any_is_run(house):
     done = run(house, "selection", "inverted")
     assert done.returncode == 2
     assert done.stderr == (
-        "error: no experiment inverted; there are composition confidence "
-        "features_by_band full_size/math_bands inverted_u one_change one_sample "
-        "reformulation reformulation_medium rfgo selection\n"
+        "error: no experiment inverted; there are composition "
+        "composition_new_seeds confidence features_by_band full_size/math_bands "
+        "inverted_u one_change one_sample reformulation reformulation_medium rfgo "
+        "selection\n"
     )
     assert not (house / "log").exists()
 
