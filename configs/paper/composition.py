@@ -83,6 +83,7 @@ def get_experiment() -> Experiment:
             "groups without signal",
             "completion length",
         ),
+        reduced={**of_reformulation.reduced, "train.grad_accum_steps": "1"},
         baseline="two_chains",
         arms={
             "two_chains": Arm(),
