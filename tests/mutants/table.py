@@ -1265,6 +1265,13 @@ MUTANTS = [
         ),
     ),
     *_of(
+        "rlvr_jax/analysis/credit/policies.py",
+        ("tests/analysis/credit/test_command.py",),
+        forgets_what_was_asked=(' and record["asked"] == asked', ""),
+        reads_other_fields=('record.keys() == {"asked", *names}', "record"),
+        a_policy_counts_twice=("path.resolve() for path in", "(path, 0) for path in"),
+    ),
+    *_of(
         "rlvr_jax/pipeline.py",
         ("tests/integration/test_processes.py",),
         devices_of_one_alone=("            jax.devices()  #", "            pass  #"),
@@ -1280,6 +1287,10 @@ MUTANTS = [
         "rlvr_jax/analysis/gradients/measure.py",
         ("tests/analysis/gradients/test_measure.py",),
         controls_are_weights_of_1=("cosine_N - average_N", "cosine_N - even_N"),
+        batches_are_the_units=(
+            "mean_of_policies([kind.cosine for kind in kinds])",
+            "kinds[0].cosine",
+        ),
         a_product_for_a_cosine=("jnp.maximum(norms, 1e-30)", "1.0"),
         shuffles_the_padding=(
             "row[:length] = rng.permutation(row[:length])",

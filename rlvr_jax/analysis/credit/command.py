@@ -1,34 +1,31 @@
 """The subcommand `credit`: whether token weights follow a completion's value."""
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from absl import flags
 from jaxtyping import Float
 
 from job_jax.checkpoint import CheckpointReadError
-from job_jax.command import UsageError, load_config, parse_flags, run_command
-from job_jax.files import write_json
+from job_jax.command import UsageError, parse_flags, run_command
+from job_jax.resampling import Interval
 from rlvr_jax.analysis.credit.flags import define_weight_flags, what_was_asked
 from rlvr_jax.analysis.credit.measure import (
     CreditComparison,
-    Estimate,
+    average_weights,
     compare_weights,
 )
-from rlvr_jax.analysis.credit.weights import (
-    TokenWeights,
-    check_weights_exist,
-    load_selection,
-)
+from rlvr_jax.analysis.credit.policies import ProbedRun, open_runs, read_or_measure
+from rlvr_jax.analysis.credit.weights import TokenWeights, check_weights_exist
 from rlvr_jax.analysis.tables import Table, align_table
-from rlvr_jax.analysis.workdir import CONFIG_FILE
 from rlvr_jax.config import Config
 from rlvr_jax.probe.edited_policy import clean_residuals
 from rlvr_jax.probe.prefix_values import sample_prefix_values, squared_changes
 from rlvr_jax.rollouts.graded import GradedCompletion, grade_completions
 from rlvr_jax.rollouts.sample import sample_problems
-from rlvr_jax.run.fetch import local_run
 from rlvr_jax.run.load import LoadedPolicy, load_params_before_rl, load_policy
 from rlvr_jax.types import Rollouts
 from sae_jax import io
@@ -36,14 +33,15 @@ from sae_jax import io
 CREDIT_FILE = "credit.json"
 
 _USAGE = """\
-usage: python -m rlvr_jax.analysis credit WORKDIR [--num_problems=64]
+usage: python -m rlvr_jax.analysis credit WORKDIR ... [--num_problems=64]
            [--num_samples=16] [--num_controls=20] [--lambda_w=0.5]
 
 Asks whether RFGO's token weights lie on the tokens that change the chance of a right
 answer. The policy before RL answers held-out problems; from every prefix of every
 completion it is sampled on, and the share of right ends is the prefix's value. Prints
 how much weight the tokens get that change it, beside random latents and the tokens'
-surprise, and writes WORKDIR/credit.json. docs/rfgo.md says how to read it.
+surprise, and writes WORKDIR/credit.json; of several runs the mean as well, with an
+interval over policies. docs/rfgo.md says how to read it.
 """
 
 
@@ -64,30 +62,40 @@ def main(argv: Sequence[str]) -> int:
 
 def _run_command(argv: Sequence[str]) -> None:
     values = define_weight_flags(_COUNTS)
-    (named,) = parse_flags(argv, values, usage=_USAGE, arguments=["WORKDIR"])
-    workdir = local_run(named, with_checkpoints=True)
-    config = load_config(workdir / CONFIG_FILE, Config)
-    _check_config(config)
-    selection = load_selection(workdir)
-    rfgo = dataclasses.replace(config.train.rfgo, lambda_w=values.lambda_w)
-    with load_policy(config, workdir, stage="eval") as loaded:
-        before = load_params_before_rl(loaded.setup, workdir / "checkpoints")
+    named = parse_flags(
+        argv, values, usage=_USAGE, arguments=["WORKDIR"], at_least=True
+    )
+    runs = open_runs(named, _check_config)
+    asked = what_was_asked(values, _COUNTS)
+    found = []
+    for run in runs:
+        file = run.workdir / CREDIT_FILE
+        measure = functools.partial(_measure_run, run, values)
+        found.append(read_or_measure(file, asked, CreditComparison, measure))
+        units = f"{found[-1].num_problems} problems"
+        print(f"{format_credit(found[-1], units)}\n{file}")
+    if len(found) > 1:
+        units = f"{len(found)} policies"
+        print(f"\nMeans over {units}\n{format_credit(average_weights(found), units)}")
+
+
+def _measure_run(run: ProbedRun, values: flags.FlagValues) -> CreditComparison:
+    """Returns where the token weights of the policy before RL lie."""
+    rfgo = dataclasses.replace(run.config.train.rfgo, lambda_w=values.lambda_w)
+    with load_policy(run.config, run.workdir, stage="eval") as loaded:
+        before = load_params_before_rl(loaded.setup, run.workdir / "checkpoints")
         policy = loaded._replace(params=before)
-        answers = _answer(policy, values.num_problems, layer=selection.layer)
+        answers = _answer(policy, values.num_problems, layer=run.selection.layer)
         changes = _measure_changes(policy, answers, num_samples=values.num_samples)
     weights = TokenWeights.draw(
-        io.load(workdir / "sae"),
-        selection,
+        io.load(run.workdir / "sae"),
+        run.selection,
         rfgo,
         answers.residual,
         answers.rollouts,
         num_draws=values.num_controls,
     )
-    found = compare_weights(*weights.weigh(answers.residual, answers.rollouts), changes)
-    asked = what_was_asked(values, _COUNTS)
-    write_json(workdir / CREDIT_FILE, {"asked": asked, **found.to_json()})
-    print(format_credit(found, len(changes)))
-    print(workdir / CREDIT_FILE)
+    return compare_weights(*weights.weigh(answers.residual, answers.rollouts), changes)
 
 
 _COUNTS = {
@@ -144,8 +152,8 @@ def _measure_changes(
     return [squared_changes(each) for each in values]
 
 
-def format_credit(found: CreditComparison, num_problems: int) -> str:
-    """Returns the table, and how to read it in two sentences."""
+def format_credit(found: CreditComparison, units: str) -> str:
+    """Returns the table, and how to read it: intervals are over `units`."""
     low, high = min(found.of_draws), max(found.of_draws)
     rows = [
         (
@@ -164,11 +172,11 @@ def format_credit(found: CreditComparison, num_problems: int) -> str:
             "",
             "The mean weight of a token, by how much it changes the chance of a right "
             f"answer: 1 is none the wiser. Draws of random latents: {low:.2f} to "
-            f"{high:.2f}. Intervals are over {num_problems} problems.",
+            f"{high:.2f}. Intervals are over {units}.",
         ]
     )
 
 
-def _format(estimate: Estimate, sign: str = "") -> str:
-    mean, low, high = (f"{value:{sign}.2f}" for value in estimate)
+def _format(interval: Interval, sign: str = "") -> str:
+    mean, low, high = (f"{value:{sign}.2f}" for value in interval)
     return f"{mean} [{low}, {high}]"

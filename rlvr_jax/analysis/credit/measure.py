@@ -9,17 +9,16 @@ as shuffled weights have it on average. The ratio, and what stands beside it, ar
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from jaxtyping import Float
 
-from job_jax.resampling import resample_counts
+from job_jax.resampling import Interval, resample_counts
+from rlvr_jax.analysis.credit.policies import mean_of_policies
 from rlvr_jax.metrics.bootstrap import RatioStatistic, ratio_difference
 
 _RESAMPLES = 10_000
-
-Estimate = tuple[float, float, float]  # a number and the ends of its 95 % interval
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,8 +30,8 @@ class WeightOnChange:
     draws have a ratio as high or higher.
     """
 
-    ratio: Estimate
-    beyond_controls: Estimate
+    ratio: Interval
+    beyond_controls: Interval
     num_as_high: int
 
 
@@ -41,12 +40,30 @@ class CreditComparison:
     """Kinds of weights by label, and the controls: their mean, and each draw's."""
 
     kinds: dict[str, WeightOnChange]
-    controls: Estimate
+    controls: Interval
     of_draws: list[float]
+    num_problems: int
 
     def to_json(self) -> dict[str, Any]:
         """Returns the fields as JSON."""
         return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Self:
+        """Returns the comparison that `to_json` wrote."""
+        return cls(
+            kinds={
+                name: WeightOnChange(
+                    ratio=Interval(*kind["ratio"]),
+                    beyond_controls=Interval(*kind["beyond_controls"]),
+                    num_as_high=kind["num_as_high"],
+                )
+                for name, kind in fields["kinds"].items()
+            },
+            controls=Interval(*fields["controls"]),
+            of_draws=fields["of_draws"],
+            num_problems=fields["num_problems"],
+        )
 
 
 def compare_weights(
@@ -73,14 +90,14 @@ def compare_weights(
         weighted_B = np.array([row[: len(each)] @ each for row, each in rows])
         return RatioStatistic(numerator=weighted_B, denominator=total_B)
 
-    def compare(ratio: RatioStatistic, other: RatioStatistic) -> Estimate:
+    def compare(ratio: RatioStatistic, other: RatioStatistic) -> Interval:
         found = ratio_difference(ratio, other, counts_RN)
-        return found.mean, found.low, found.high
+        return Interval(found.mean, found.low, found.high)
 
-    def beyond_one(ratio: RatioStatistic) -> Estimate:
+    def beyond_one(ratio: RatioStatistic) -> Interval:
         even = RatioStatistic(numerator=total_B, denominator=total_B)
         mean, low, high = compare(ratio, even)
-        return 1 + mean, 1 + low, 1 + high
+        return Interval(1 + mean, 1 + low, 1 + high)
 
     drawn = [weigh(control) for control in controls]
     of_draws = [ratio.mean() for ratio in drawn]
@@ -98,4 +115,29 @@ def compare_weights(
         },
         controls=beyond_one(average),
         of_draws=of_draws,
+        num_problems=len(changes),
+    )
+
+
+def average_weights(found: Sequence[CreditComparison]) -> CreditComparison:
+    """Returns the mean of policies' comparisons, with intervals over the policies.
+
+    Draws are those of all policies, each as high or not beside its own policy's ratio.
+    """
+
+    def average(kinds: Sequence[WeightOnChange]) -> WeightOnChange:
+        return WeightOnChange(
+            ratio=mean_of_policies([kind.ratio for kind in kinds]),
+            beyond_controls=mean_of_policies([kind.beyond_controls for kind in kinds]),
+            num_as_high=sum(kind.num_as_high for kind in kinds),
+        )
+
+    return CreditComparison(
+        kinds={
+            name: average([each.kinds[name] for each in found])
+            for name in found[0].kinds
+        },
+        controls=mean_of_policies([each.controls for each in found]),
+        of_draws=[draw for each in found for draw in each.of_draws],
+        num_problems=sum(each.num_problems for each in found),
     )

@@ -7,18 +7,18 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from absl import flags
 
 from job_jax.checkpoint import CheckpointReadError
-from job_jax.command import UsageError, load_config, parse_flags, run_command
-from job_jax.files import write_json
+from job_jax.command import UsageError, parse_flags, run_command
 from job_jax.metrics import Progress
 from job_jax.resampling import Interval
 from rlvr_jax.analysis.credit.flags import define_weight_flags, what_was_asked
+from rlvr_jax.analysis.credit.policies import ProbedRun, open_runs, read_or_measure
 from rlvr_jax.analysis.credit.weights import (
     FEATURES,
     TokenWeights,
     check_weights_exist,
-    load_selection,
 )
 from rlvr_jax.analysis.gradients.batches import (
     PolicyGradients,
@@ -29,17 +29,16 @@ from rlvr_jax.analysis.gradients.batches import (
 from rlvr_jax.analysis.gradients.measure import (
     EVEN,
     DirectionComparison,
+    average_directions,
     compare_directions,
     measure_cosines,
     shuffle_weights,
 )
 from rlvr_jax.analysis.tables import Table, align_table
-from rlvr_jax.analysis.workdir import CONFIG_FILE
 from rlvr_jax.config import Config, RFGOConfig
 from rlvr_jax.probe.edited_policy import clean_residuals
 from rlvr_jax.probe.selection import FeatureSelection
 from rlvr_jax.rollouts.collect import RolloutBatch
-from rlvr_jax.run.fetch import local_run
 from rlvr_jax.run.load import LoadedPolicy, load_params_before_rl, load_policy
 from sae_jax import io
 from sae_jax.sae import TSAE
@@ -47,14 +46,15 @@ from sae_jax.sae import TSAE
 GRADIENTS_FILE = "gradients.json"
 
 _USAGE = """\
-usage: python -m rlvr_jax.analysis gradients WORKDIR [--num_batches=32]
+usage: python -m rlvr_jax.analysis gradients WORKDIR ... [--num_batches=32]
            [--num_reference=64] [--num_controls=10] [--lambda_w=0.5]
 
 Asks whether RFGO's token weights point the gradient of a batch closer to that of many
 batches. The policy before RL answers batches as training asks them. Prints the cosine
 of a batch's gradient with that of --num_reference other batches together: with the
 weights, without, and with those of random latents, of the tokens' surprise and in a
-random order. Writes WORKDIR/gradients.json. docs/rfgo.md says how to read it.
+random order. Writes WORKDIR/gradients.json; of several runs prints the mean as well,
+with an interval over policies. docs/rfgo.md says how to read it.
 """
 _SHUFFLED = f"{FEATURES}, in a random order"
 
@@ -75,38 +75,54 @@ _COUNTS = {
 
 def _run_command(argv: Sequence[str]) -> None:
     values = define_weight_flags(_COUNTS)
-    (named,) = parse_flags(argv, values, usage=_USAGE, arguments=["WORKDIR"])
-    workdir = local_run(named, with_checkpoints=True)
-    config = load_config(workdir / CONFIG_FILE, Config)
+    named = parse_flags(
+        argv, values, usage=_USAGE, arguments=["WORKDIR"], at_least=True
+    )
+    runs = open_runs(named, _check_config)
+    asked = what_was_asked(values, _COUNTS)
+    tell = functools.partial(format_directions, num_reference=values.num_reference)
+    found = []
+    for run in runs:
+        file = run.workdir / GRADIENTS_FILE
+        measure = functools.partial(_measure_run, run, values)
+        found.append(read_or_measure(file, asked, DirectionComparison, measure))
+        units = f"{found[-1].num_batches} batches"
+        print(f"{tell(found[-1], units)}\n{file}")
+    if len(found) > 1:
+        units = f"{len(found)} policies"
+        print(f"\nMeans over {units}\n{tell(average_directions(found), units)}")
+
+
+def _check_config(config: Config) -> None:
+    """Raises UsageError where a run has no such gradient, or weights are others."""
     check_weights_exist(config)
     if config.train.loss.has_external_traces:
         raise UsageError("traces that the policy did not write have no token weights")
     if config.train.lora.rank:
         raise UsageError("RL moved adapters; the gradient is of all weights")
-    selection = load_selection(workdir)
-    rfgo = dataclasses.replace(config.train.rfgo, lambda_w=values.lambda_w)
-    with load_policy(config, workdir, stage="train") as loaded:
-        before = load_params_before_rl(loaded.setup, workdir / "checkpoints")
+
+
+def _measure_run(run: ProbedRun, values: flags.FlagValues) -> DirectionComparison:
+    """Returns where the gradients of the policy before RL point."""
+    rfgo = dataclasses.replace(run.config.train.rfgo, lambda_w=values.lambda_w)
+    with load_policy(run.config, run.workdir, stage="train") as loaded:
+        before = load_params_before_rl(loaded.setup, run.workdir / "checkpoints")
         policy = loaded._replace(params=before)
         count = values.num_reference + values.num_batches
-        found = _compare(
+        return _compare(
             policy,
-            sample_batches(policy, workdir, count),
+            sample_batches(policy, run.workdir, count),
             functools.partial(
                 _draw_weights,
                 policy,
-                io.load(workdir / "sae"),
-                selection,
+                io.load(run.workdir / "sae"),
+                run.selection,
                 rfgo,
                 num_draws=values.num_controls,
             ),
             num_reference=values.num_reference,
             num_batches=values.num_batches,
         )
-    asked = what_was_asked(values, _COUNTS)
-    write_json(workdir / GRADIENTS_FILE, {"asked": asked, **found.to_json()})
-    print(format_directions(found, num_reference=values.num_reference))
-    print(workdir / GRADIENTS_FILE)
 
 
 class _Measured(NamedTuple):
@@ -199,8 +215,10 @@ def _measure(
     )
 
 
-def format_directions(found: DirectionComparison, *, num_reference: int) -> str:
-    """Returns the table, and how to read it in two sentences."""
+def format_directions(
+    found: DirectionComparison, units: str, *, num_reference: int
+) -> str:
+    """Returns the table, and how to read it: intervals are over `units`."""
     rows = [
         (
             label,
@@ -220,7 +238,7 @@ def format_directions(found: DirectionComparison, *, num_reference: int) -> str:
             "",
             f"The cosine of a batch's gradient with that of {num_reference} other "
             f"batches. Draws of random latents: {low:.4f} to {high:.4f}. Intervals are "
-            f"over {found.num_batches} batches.",
+            f"over {units}.",
         ]
     )
 

@@ -10,7 +10,7 @@ the same weights in a random order. The measure is ours.
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,7 @@ import optax
 from jaxtyping import Float
 
 from job_jax.resampling import Interval
+from rlvr_jax.analysis.credit.policies import mean_of_policies
 from rlvr_jax.metrics.bootstrap import t_interval
 
 EVEN = "none: weights of 1"
@@ -49,6 +50,14 @@ class Direction:
             "num_as_high": self.num_as_high,
         }
 
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Self:
+        """Returns the direction that `to_json` wrote."""
+        given = {**fields}
+        num_as_high = given.pop("num_as_high")
+        intervals = {name: Interval.from_json(each) for name, each in given.items()}
+        return cls(num_as_high=num_as_high, **intervals)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DirectionComparison:
@@ -67,6 +76,17 @@ class DirectionComparison:
             "of_draws": self.of_draws,
             "num_batches": self.num_batches,
         }
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Self:
+        """Returns the comparison that `to_json` wrote."""
+        kinds = fields["kinds"].items()
+        return cls(
+            kinds={name: Direction.from_json(kind) for name, kind in kinds},
+            draws=Interval.from_json(fields["draws"]),
+            of_draws=fields["of_draws"],
+            num_batches=fields["num_batches"],
+        )
 
 
 def compare_directions(
@@ -98,6 +118,31 @@ def compare_directions(
         draws=t_interval(average_N),
         of_draws=of_draws.tolist(),
         num_batches=len(even_N),
+    )
+
+
+def average_directions(found: Sequence[DirectionComparison]) -> DirectionComparison:
+    """Returns the mean of policies' comparisons, with intervals over the policies.
+
+    Draws are those of all policies, each as high or not beside its own policy's mean.
+    """
+
+    def average(kinds: Sequence[Direction]) -> Direction:
+        return Direction(
+            cosine=mean_of_policies([kind.cosine for kind in kinds]),
+            less_even=mean_of_policies([kind.less_even for kind in kinds]),
+            less_draws=mean_of_policies([kind.less_draws for kind in kinds]),
+            num_as_high=sum(kind.num_as_high for kind in kinds),
+        )
+
+    return DirectionComparison(
+        kinds={
+            name: average([each.kinds[name] for each in found])
+            for name in found[0].kinds
+        },
+        draws=mean_of_policies([each.draws for each in found]),
+        of_draws=[draw for each in found for draw in each.of_draws],
+        num_batches=sum(each.num_batches for each in found),
     )
 
 

@@ -1,10 +1,17 @@
 """The weight of tokens that change the value: known worlds, and RFGO's own weights."""
 
+import json
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
-from rlvr_jax.analysis.credit.measure import compare_weights
+from rlvr_jax.analysis.credit.measure import (
+    CreditComparison,
+    average_weights,
+    compare_weights,
+)
 from rlvr_jax.analysis.credit.weights import weigh_by_movement, weigh_by_surprise
 from rlvr_jax.config import RFGOConfig
 from rlvr_jax.learn.rfgo import rfgo_token_weights
@@ -45,6 +52,37 @@ def test_large_changes_count_more_than_small_ones():
     weights = np.array([[1.5, 0.5], [0.5, 1.5]])
     found = compare_weights({"w": weights}, [np.ones((2, 2))], changes)
     assert found.kinds["w"].ratio[0] == pytest.approx((1.5 * 0.25 + 0.5 * 0.01) / 0.26)
+
+
+def test_policies_are_the_units_of_their_mean_whatever_each_ones_problems():
+    # Of the second policy the first 10 problems alone are asked.
+    draws = [shuffled(0), shuffled(1)]
+    of_each = [
+        compare_weights({"on": on_change(2.0)}, [0.5 * EVEN, EVEN], CHANGES),
+        compare_weights(
+            {"on": on_change(1.4)[:10]}, [draw[:10] for draw in draws], CHANGES[:10]
+        ),
+    ]
+    written = [json.loads(json.dumps(each.to_json())) for each in of_each]
+    read = [CreditComparison.from_json(each) for each in written]
+    assert read == of_each
+    found = average_weights(read)
+    low, high = stats.ttest_1samp([2.0, 1.4], 0).confidence_interval(0.95)
+    assert found.kinds["on"].ratio == pytest.approx((1.7, low, high))
+    second = of_each[1].controls.value
+    beyond = stats.ttest_1samp([2.0 - 0.75, 1.4 - second], 0).confidence_interval(0.95)
+    assert found.kinds["on"].beyond_controls == pytest.approx(
+        ((1.25 + 1.4 - second) / 2, beyond.low, beyond.high)
+    )
+    controls = stats.ttest_1samp([0.75, second], 0).confidence_interval(0.95)
+    assert found.controls == pytest.approx(
+        ((0.75 + second) / 2, controls.low, controls.high)
+    )
+    assert found.of_draws == [*of_each[0].of_draws, *of_each[1].of_draws]
+    assert found.num_problems == B + 10
+    assert found.kinds["on"].num_as_high == sum(
+        each.kinds["on"].num_as_high for each in of_each
+    )
 
 
 def test_completions_that_change_nothing_are_told():

@@ -6,6 +6,8 @@ from scipy import stats
 
 from rlvr_jax.analysis.gradients.measure import (
     EVEN,
+    DirectionComparison,
+    average_directions,
     compare_directions,
     measure_cosines,
     shuffle_weights,
@@ -95,3 +97,30 @@ def test_a_random_order_keeps_each_row_its_weights_and_its_padding():
     assert sorted(found[0]) == sorted(weights[0])
     assert sorted(found[1, :4]) == sorted(weights[1, :4])
     assert not found[1, 4:].any()
+
+
+def test_policies_are_the_units_of_their_mean_whatever_each_ones_batches():
+    cosines = ([0.1, 0.5, 0.3], [0.4, 0.2]), ([0.2, 0.7, 0.3], [0.5, 0.1])
+    draws = np.array([[0.3, 0.6, 0.6]]), np.array([[0.3, 0.3], [0.0, 0.4]])
+    of_each = [
+        compare_directions({EVEN: even, "ours": ours}, of_policy)
+        for even, ours, of_policy in zip(*cosines, draws, strict=True)
+    ]
+    written = [each.to_json() for each in of_each]
+    read = [DirectionComparison.from_json(each) for each in written]
+    assert [each.to_json() for each in read] == written
+    found = average_directions(read)
+    ours = found.kinds["ours"]
+    # means 0.4 and 0.3, less those of weights of 1 0.1 and 0.0
+    low, high = stats.ttest_1samp([0.4, 0.3], 0).confidence_interval(0.95)
+    assert ours.cosine == pytest.approx((0.35, low, high))
+    low, high = stats.ttest_1samp([0.1, 0.0], 0).confidence_interval(0.95)
+    assert ours.less_even == pytest.approx((0.05, low, high))
+    low, high = stats.ttest_1samp([-0.1, 0.05], 0).confidence_interval(0.95)
+    assert ours.less_draws == pytest.approx((-0.025, low, high))
+    low, high = stats.ttest_1samp([0.5, 0.25], 0).confidence_interval(0.95)
+    assert found.draws == pytest.approx((0.375, low, high))
+    # 0.5 above 0.4; 0.3 as high as 0.3, 0.2 not
+    assert found.of_draws == pytest.approx([0.5, 0.3, 0.2])
+    assert ours.num_as_high == 2
+    assert found.num_batches == 5
