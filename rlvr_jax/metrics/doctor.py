@@ -12,7 +12,7 @@ loses its length well before its accuracy (https://arxiv.org/abs/2605.28388). It
     band_{name}/pass, band_{name}/length
     rollout/length_mean, rollout/entropy, rollout/truncated
     verdict/correct, verdict/incorrect, verdict/unverified, verdict/time_limit,
-    verdict/failed, reward_time_limit/{name}, reward_failed/{name}
+    verdict/failed, verdict/reward_gap, reward_time_limit/{name}, reward_failed/{name}
     behavior/repetition, behavior/bare_answer, behavior/skipped_steps,
     behavior/forgotten, dynamic_sampling/zero_variance
     logprob_mismatch/mean, logprob_mismatch/clipped

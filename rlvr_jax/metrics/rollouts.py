@@ -33,12 +33,14 @@ def rollout_metrics(
     Bands, levels, types and strategies that the step did not meet are absent, and so is
     pass@k where no group has k verdicts. `has_signal_P` says which groups hold correct
     and incorrect completions, whatever the shaped reward, `advantage/zero_groups` in
-    what share of them all advantages are 0, whatever the verdicts. `band_BAND/` is cut
-    by the bands of telemetry (before RL), `posterior_BAND/` by what was believed before
-    the step. `format/...` is of the completions that have a verdict, and absent without
-    any. `.../wrong_steps_mass` and `.../guessed_start_mass` are the shares of the
-    advantage mass that right completions have whose steps do not show the answer, where
-    a task checks steps: see `lucky_masses`.
+    what share of them all advantages are 0, whatever the verdicts, and
+    `verdict/reward_gap` how much more correct completions earn than incorrect ones of
+    their group: absent where no group holds both. `band_BAND/` is cut by the bands of
+    telemetry (before RL), `posterior_BAND/` by what was believed before the step.
+    `format/...` is of the completions that have a verdict, and absent without any.
+    `.../wrong_steps_mass` and `.../guessed_start_mass` are the shares of the advantage
+    mass that right completions have whose steps do not show the answer, where a task
+    checks steps: see `lucky_masses`.
     """
     P, G = rewards_PG.shape
     groups = [graded[p * G : (p + 1) * G] for p in range(P)]
@@ -58,6 +60,7 @@ def rollout_metrics(
             for status in _STATUSES
         },
         **_verifier_metrics(graded),
+        **_reward_gap(groups, rewards_PG),
         **_groups_by_cause(groups, has_signal_P),
         **_pass_curve(groups, k),
         **_flag_rates(graded),
@@ -84,6 +87,24 @@ def _verifier_metrics(graded: Sequence[GradedCompletion]) -> dict[str, float]:
         metrics["time/verifier_mean_s"] = float(np.mean(seconds))
         metrics["time/verifier_max_s"] = max(seconds)
     return metrics
+
+
+def _reward_gap(
+    groups: Sequence[Sequence[GradedCompletion]], rewards_PG: np.ndarray
+) -> dict[str, float]:
+    """Returns the mean gap of the groups that hold both verdicts, each counting alike.
+
+    Completions that could not be judged are in neither mean.
+    """
+    gaps = []
+    for group, rewards_G in zip(groups, rewards_PG, strict=True):
+        status_G = np.array([completion.verdict.status for completion in group])
+        correct, incorrect = (
+            rewards_G[status_G == status] for status in ("correct", "incorrect")
+        )
+        if len(correct) and len(incorrect):
+            gaps.append(correct.mean() - incorrect.mean())
+    return {"verdict/reward_gap": float(np.mean(gaps))} if gaps else {}
 
 
 def lucky_masses(

@@ -5,10 +5,12 @@ the first few steps, the latest window, or both. Those of the update and of the 
 autoencoder: `metrics.update_symptoms`.
 """
 
+import math
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from rlvr_jax.metrics.bootstrap import t_interval
 from rlvr_jax.metrics.step_metrics import Findings, StepMetrics, percent, step_mean
 from rlvr_jax.metrics.update_symptoms import find_update_symptoms
 
@@ -32,6 +34,7 @@ _NAMES = frozenset(
         "verdict/unverified",
         "verdict/time_limit",
         "verdict/failed",
+        "verdict/reward_gap",
         "behavior/repetition",
         "behavior/bare_answer",
         "behavior/skipped_steps",
@@ -52,6 +55,7 @@ _NAMES = frozenset(
 # Below this share of groups with a signal, a step's gradient is mostly noise.
 _MIN_SIGNAL = 0.10
 _MIN_GRADIENT_STEPS = 0.5  # of the steps: where fewer have one, a gradient is rare
+_MIN_GAP_STEPS = 0.5  # of the steps: where fewer have a gap, none is told of
 # Length, accuracy and entropy are compared between the first and the latest few steps:
 # one step is noisy, and a whole window sees a collapse too late.
 FEW_STEPS = 5
@@ -144,7 +148,8 @@ def find_symptoms(
     )
     if num_steps >= window:
         found += [*_no_signal(recent), *_unverified(recent), *_unscored(recent)]
-        found += [*_rare_gradient(recent), *_high_fractions(recent)]
+        found += [*_rare_gradient(recent), *_blind_reward(recent)]
+        found += _high_fractions(recent)
         found += _dynamic_sampling_short(recent)
     elif num_steps >= min(FEW_STEPS, total_steps) and _never_correct(recent):
         found += _no_signal(recent)
@@ -227,6 +232,30 @@ def _rare_gradient(recent: Sequence[StepMetrics]) -> Findings:
         "large: the policy drifts by the few groups whose rewards differed.",
         "Ask problems on which the reward tells completions apart (curriculum.name), "
         "or lower train.optimizer.learning_rate.",
+    )
+
+
+def _blind_reward(recent: Sequence[StepMetrics]) -> Findings:
+    """Where a group holds both, correct completions are not seen to earn more.
+
+    By Student's t over steps. The policy moves all the same, and forgets
+    (docs/findings.md#a-reward-that-knows-nothing).
+    """
+    gaps = [row["verdict/reward_gap"] for row in recent if "verdict/reward_gap" in row]
+    if len(gaps) < _MIN_GAP_STEPS * len(recent):
+        return
+    mean, low, high = t_interval(gaps)
+    if math.isnan(low):  # the same in every step
+        low = high = mean
+    if low > 0:
+        return
+    yield (
+        "blind_reward",
+        "Correct completions are not seen to earn more than incorrect ones of their "
+        f"group: {mean:+.2g} [{low:+.2g}, {high:+.2g}] over the last "
+        f"{_steps(len(recent))}.",
+        "Read rewards beside verdicts in rollouts/, and check train.reward; where the "
+        "reward is meant to know nothing of the answer, evaluate on the way.",
     )
 
 

@@ -28,6 +28,7 @@ HEALTHY = {
     "verdict/incorrect": 0.5,
     "verdict/unverified": 0.0,
     "verdict/time_limit": 0.0,
+    "verdict/reward_gap": 1.0,
     "behavior/repetition": 0.01,
     "behavior/bare_answer": 0.05,
     "behavior/skipped_steps": 0.05,
@@ -102,6 +103,8 @@ def test_healthy_run_raises_nothing():
         ({"optimizer/skipped": 1.0}, "skipped_updates", 30),
         # 9 of 20 steps have a gradient, the last of them at step 29.
         ({"optimizer/grad_norm": 0.0}, "rare_gradient", 40),
+        # 3 of 20 steps at 1: .15 less 2.09 standard errors of .082; of 4, above 0.
+        ({"verdict/reward_gap": 0.0}, "blind_reward", 46),
         # (15 * 0.05 + 5 * 1) / 20 = 0.2875 > 0.25.
         ({"rollout/truncated": 1.0}, "truncation", 34),
         # 2 of 20 steps unverified is 10 %, 1 of 20 is not above 5 %.
@@ -235,6 +238,25 @@ def test_accuracy_collapses_where_less_than_half_is_left_and_that_was_not_little
 ):
     alarms = fall_of_accuracy(before, after)
     assert [alarm.code for alarm in alarms] == ["accuracy_collapse"] * told
+
+
+@pytest.mark.parametrize(
+    ("gaps", "told"),
+    [
+        ([0.2, -0.2] * 10, "+0 [-0.096, +0.096]"),  # a coin: 2.09 x 0.205 / sqrt(20)
+        ([0.3, -0.2] * 10, "+0.05 [-0.07, +0.17]"),
+        ([0.15, 0.05] * 10, ""),  # little, and every time
+        ([-0.3] * 20, "-0.3 [-0.3, -0.3]"),
+        ([1.0] * 20, ""),
+        ([0.0] * 10 + [None] * 10, "+0 [+0, +0]"),
+        ([0.0] * 9 + [None] * 11, ""),  # too few groups with both verdicts to say
+    ],
+)
+def test_a_reward_that_does_not_follow_the_verdicts_is_told(gaps, told):
+    rows = [{**HEALTHY, "verdict/reward_gap": gap} for gap in gaps]
+    alarms = alarms_of(rows)
+    assert [alarm.code for alarm in alarms] == ["blind_reward"] * bool(told)
+    assert all(f"group: {told} over the last 20 steps." in a.finding for a in alarms)
 
 
 @pytest.mark.parametrize("group", ["level_{}", "band_{}"])

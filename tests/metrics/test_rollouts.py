@@ -42,16 +42,33 @@ def judged(
 
 
 def metrics(
-    *groups: list[GradedCompletion], advantages: list[list[float]]
+    *groups: list[GradedCompletion],
+    advantages: list[list[float]],
+    rewards: list[list[float]] | None = None,
 ) -> dict[str, float]:
     rights = np.array([[one.verdict.status == "correct" for one in g] for g in groups])
     return rollout_metrics(
         [one for group in groups for one in group],
-        rewards_PG=rights.astype(np.float32),
+        rewards_PG=np.array(rights if rewards is None else rewards, np.float32),
         advantages_PG=np.array(advantages, np.float32),
         has_signal_P=rights.std(axis=1) > 0,
         k=(1, 2, 4),
     )
+
+
+def test_the_reward_gap_is_within_groups_that_hold_both_verdicts():
+    right, wrong, unknown = map(judged, ("correct", "incorrect", "unverified"))
+    none = [[0.0] * 3] * 3
+    found = metrics(
+        [right, wrong, wrong],
+        [right, wrong, unknown],
+        [right, right, unknown],  # its 9 is in no mean
+        advantages=none,
+        rewards=[[1.0, 0.5, 0.0], [0.25, 0.5, 9.0], [9.0, 9.0, 0.0]],
+    )
+    assert found["verdict/reward_gap"] == pytest.approx(((1 - 0.25) + (0.25 - 0.5)) / 2)
+    alike = metrics([right, right], [wrong, unknown], advantages=[[0.0] * 2] * 2)
+    assert "verdict/reward_gap" not in alike
 
 
 def test_levels_and_types_get_their_own_numbers():

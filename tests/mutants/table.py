@@ -627,6 +627,14 @@ MUTANTS = [
             "(advantages_PG == 0).any(axis=1)",
         ),
         verdicts_are_advantages=("(advantages_PG == 0).all(axis=1)", "(~has_signal_P)"),
+        unjudged_are_incorrect=(
+            "rewards_G[status_G == status]",
+            'rewards_G[(status_G == "correct") == (status == "correct")]',
+        ),
+        one_verdict_is_a_gap=(
+            "if len(correct) and len(incorrect):",
+            "if len(correct) or len(incorrect):",
+        ),
     ),
     *_of(
         "benchmarks/compare.py",
@@ -974,6 +982,9 @@ MUTANTS = [
             "if b is not None or n is not None]\n    before, now",
         ),
         little_collapses=("_MIN_ACCURACY_FALL = 0.1", "_MIN_ACCURACY_FALL = 0.0"),
+        a_lucky_coin_sees=("if low > 0:", "if mean > 0:"),
+        blind_by_too_few=("if len(gaps) < _MIN_GAP_STEPS", "if len(gaps) < 0.0"),
+        what_does_not_vary_sees=("low = high = mean", "return"),
     ),
     *_of(
         "rlvr_jax/tasks/records/records.py",
