@@ -1,22 +1,21 @@
 """What the run doctor looks for in the metrics of training steps: one check each.
 
 A check yields (code, finding, advice) where its condition holds, else nothing. It sees
-the first few steps, the latest window, or both. Those of the update and of the frozen
-autoencoder: `metrics.update_symptoms`.
+the first few steps, the latest window, or both. Those of verifiers and rewards:
+`metrics.reward_symptoms`; of the update and of the frozen autoencoder:
+`metrics.update_symptoms`.
 """
 
-import math
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from rlvr_jax.metrics.bootstrap import t_interval
+from rlvr_jax.metrics.reward_symptoms import UNSCORED, find_reward_symptoms
 from rlvr_jax.metrics.step_metrics import Findings, StepMetrics, percent, step_mean
 from rlvr_jax.metrics.update_symptoms import find_update_symptoms
 
 _LEVEL = re.compile(r"level_(\d+)/(pass|nonzero_std|length)")
 _BAND = re.compile(r"band_(\w+)/(pass|length)")
-_UNSCORED = re.compile(r"reward_(time_limit|failed)/(.+)")
 # A part of the reward that is paid beside the verdict, or in its place.
 _OTHER_REWARD = re.compile(r"reward/(?!(?:mean|std|correctness)$).+")
 _NAMES = frozenset(
@@ -55,7 +54,6 @@ _NAMES = frozenset(
 # Below this share of groups with a signal, a step's gradient is mostly noise.
 _MIN_SIGNAL = 0.10
 _MIN_GRADIENT_STEPS = 0.5  # of the steps: where fewer have one, a gradient is rare
-_MIN_GAP_STEPS = 0.5  # of the steps: where fewer have a gap, none is told of
 # Length, accuracy and entropy are compared between the first and the latest few steps:
 # one step is noisy, and a whole window sees a collapse too late.
 FEW_STEPS = 5
@@ -63,7 +61,6 @@ _LENGTH_COLLAPSE = 0.5  # of the first steps' mean
 _ACCURACY_COLLAPSE = 0.5  # of the first steps' mean
 _MIN_ACCURACY_FALL = 0.1  # of completions: half of very little is noise
 _ENTROPY_COLLAPSE = 0.1  # of the first steps' mean
-_MAX_UNVERIFIED = 0.05  # of completions
 _MAX_SHORTCUT_RISE = 0.2  # of completions, beyond the first steps' share
 
 _ADVICE_BY_CAUSE = {
@@ -118,7 +115,7 @@ _HIGH_FRACTIONS = (
 
 def is_read(name: str) -> bool:
     """Returns whether a check reads the metric of this name."""
-    patterns = (_LEVEL, _BAND, _UNSCORED, _OTHER_REWARD)
+    patterns = (_LEVEL, _BAND, UNSCORED, _OTHER_REWARD)
     return name in _NAMES or any(pattern.fullmatch(name) for pattern in patterns)
 
 
@@ -147,9 +144,8 @@ def find_symptoms(
         max_splice_cost=max_splice_cost,
     )
     if num_steps >= window:
-        found += [*_no_signal(recent), *_unverified(recent), *_unscored(recent)]
-        found += [*_rare_gradient(recent), *_blind_reward(recent)]
-        found += _high_fractions(recent)
+        found += [*_no_signal(recent), *find_reward_symptoms(recent)]
+        found += [*_rare_gradient(recent), *_high_fractions(recent)]
         found += _dynamic_sampling_short(recent)
     elif num_steps >= min(FEW_STEPS, total_steps) and _never_correct(recent):
         found += _no_signal(recent)
@@ -235,30 +231,6 @@ def _rare_gradient(recent: Sequence[StepMetrics]) -> Findings:
     )
 
 
-def _blind_reward(recent: Sequence[StepMetrics]) -> Findings:
-    """Where a group holds both, correct completions are not seen to earn more.
-
-    By Student's t over steps. The policy moves all the same, and forgets
-    (docs/findings.md#a-reward-that-knows-nothing).
-    """
-    gaps = [row["verdict/reward_gap"] for row in recent if "verdict/reward_gap" in row]
-    if len(gaps) < _MIN_GAP_STEPS * len(recent):
-        return
-    mean, low, high = t_interval(gaps)
-    if math.isnan(low):  # the same in every step
-        low = high = mean
-    if low > 0:
-        return
-    yield (
-        "blind_reward",
-        "Correct completions are not seen to earn more than incorrect ones of their "
-        f"group: {mean:+.2g} [{low:+.2g}, {high:+.2g}] over the last "
-        f"{_steps(len(recent))}.",
-        "Read rewards beside verdicts in rollouts/, and check train.reward; where the "
-        "reward is meant to know nothing of the answer, evaluate on the way.",
-    )
-
-
 def _length_collapse(
     first: Sequence[StepMetrics], latest: Sequence[StepMetrics]
 ) -> Findings:
@@ -340,49 +312,6 @@ def _entropy_collapse(
         "Lower train.optimizer.learning_rate, raise train.loss.clip_high or set "
         "train.loss.entropy_coef.",
     )
-
-
-def _unverified(recent: Sequence[StepMetrics]) -> Findings:
-    means = [
-        step_mean(recent, f"verdict/{s}") or 0.0
-        for s in ("correct", "incorrect", "unverified")
-    ]
-    late, failed = _failures(recent, "verdict/time_limit", "verdict/failed")
-    if sum(means) == 0:
-        return
-    if max(means[2] / sum(means), late + failed) <= _MAX_UNVERIFIED:
-        return
-    yield (
-        "unverified",
-        f"{percent(means[2] / sum(means))} of completions could not be "
-        f"judged over the last {len(recent)} steps; {percent(late)} of all ran over "
-        f"the time limit, on {percent(failed)} the verifier failed.",
-        "Read the reasons in rollouts/; check the golds and verifier.timeout_s (of a "
-        "judge judge.timeout_s).",
-    )
-
-
-def _unscored(recent: Sequence[StepMetrics]) -> Findings:
-    """Rewards of the user's own, or the judge, that fail on many completions."""
-    names = {match[2] for row in recent for n in row if (match := _UNSCORED.match(n))}
-    for name in sorted(names):
-        late, failed = _failures(
-            recent, f"reward_time_limit/{name}", f"reward_failed/{name}"
-        )
-        if late + failed > _MAX_UNVERIFIED:
-            yield (
-                f"unscored_{name}",
-                f"The reward {name} scored {percent(1 - late - failed)} of "
-                f"completions over the last {len(recent)} steps: {percent(late)} ran "
-                f"over its time limit, on {percent(failed)} it failed. These earn "
-                "their group's mean.",
-                f"Mend what the log's first failure of {name} names, or raise "
-                f"{'judge' if name == 'judge' else 'train.reward'}.timeout_s.",
-            )
-
-
-def _failures(recent: Sequence[StepMetrics], *names: str) -> list[float]:
-    return [step_mean(recent, name) or 0.0 for name in names]
 
 
 def _shortcuts(first: Sequence[StepMetrics], latest: Sequence[StepMetrics]) -> Findings:

@@ -959,6 +959,13 @@ MUTANTS = [
         tells_no_gold=('"gold": self.problem.gold,', '"gold": "",'),
     ),
     *_of(
+        "rlvr_jax/metrics/reward_symptoms.py",
+        ("tests/metrics/test_doctor.py",),
+        a_lucky_coin_sees=("if low > 0:", "if mean > 0:"),
+        blind_by_too_few=("if len(gaps) < _MIN_GAP_STEPS", "if len(gaps) < 0.0"),
+        what_does_not_vary_sees=("low = high = mean", "return"),
+    ),
+    *_of(
         "rlvr_jax/metrics/symptoms.py",
         ("tests/metrics/test_doctor.py",),
         waits_for_the_window=("min(FEW_STEPS, total_steps)", "window"),
@@ -982,9 +989,6 @@ MUTANTS = [
             "if b is not None or n is not None]\n    before, now",
         ),
         little_collapses=("_MIN_ACCURACY_FALL = 0.1", "_MIN_ACCURACY_FALL = 0.0"),
-        a_lucky_coin_sees=("if low > 0:", "if mean > 0:"),
-        blind_by_too_few=("if len(gaps) < _MIN_GAP_STEPS", "if len(gaps) < 0.0"),
-        what_does_not_vary_sees=("low = high = mean", "return"),
     ),
     *_of(
         "rlvr_jax/tasks/records/records.py",
@@ -1280,6 +1284,10 @@ MUTANTS = [
         ("tests/analysis/credit/test_command.py",),
         forgets_what_was_asked=(' and record["asked"] == asked', ""),
         reads_other_fields=('record.keys() == {"asked", *names}', "record"),
+        the_first_speaks_for_all=(
+            "return t_interval([each.value for each in found])",
+            "return first",
+        ),
         a_policy_counts_twice=("path.resolve() for path in", "(path, 0) for path in"),
     ),
     *_of(
@@ -1298,10 +1306,6 @@ MUTANTS = [
         "rlvr_jax/analysis/gradients/measure.py",
         ("tests/analysis/gradients/test_measure.py",),
         controls_are_weights_of_1=("cosine_N - average_N", "cosine_N - even_N"),
-        batches_are_the_units=(
-            "mean_of_policies([kind.cosine for kind in kinds])",
-            "kinds[0].cosine",
-        ),
         a_product_for_a_cosine=("jnp.maximum(norms, 1e-30)", "1.0"),
         shuffles_the_padding=(
             "row[:length] = rng.permutation(row[:length])",

@@ -1,7 +1,6 @@
 """The subcommand `credit`: whether token weights follow a completion's value."""
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -15,10 +14,9 @@ from job_jax.resampling import Interval
 from rlvr_jax.analysis.credit.flags import define_weight_flags, what_was_asked
 from rlvr_jax.analysis.credit.measure import (
     CreditComparison,
-    average_weights,
     compare_weights,
 )
-from rlvr_jax.analysis.credit.policies import ProbedRun, open_runs, read_or_measure
+from rlvr_jax.analysis.credit.policies import ProbedRun, compare_policies, open_runs
 from rlvr_jax.analysis.credit.weights import TokenWeights, check_weights_exist
 from rlvr_jax.analysis.tables import Table, align_table
 from rlvr_jax.config import Config
@@ -66,17 +64,14 @@ def _run_command(argv: Sequence[str]) -> None:
         argv, values, usage=_USAGE, arguments=["WORKDIR"], at_least=True
     )
     runs = open_runs(named, _check_config)
-    asked = what_was_asked(values, _COUNTS)
-    found = []
-    for run in runs:
-        file = run.workdir / CREDIT_FILE
-        measure = functools.partial(_measure_run, run, values)
-        found.append(read_or_measure(file, asked, CreditComparison, measure))
-        units = f"{found[-1].num_problems} problems"
-        print(f"{format_credit(found[-1], units)}\n{file}")
-    if len(found) > 1:
-        units = f"{len(found)} policies"
-        print(f"\nMeans over {units}\n{format_credit(average_weights(found), units)}")
+    compare_policies(
+        runs,
+        CREDIT_FILE,
+        what_was_asked(values, _COUNTS),
+        CreditComparison,
+        lambda run: _measure_run(run, values),
+        format_credit,
+    )
 
 
 def _measure_run(run: ProbedRun, values: flags.FlagValues) -> CreditComparison:
@@ -152,8 +147,11 @@ def _measure_changes(
     return [squared_changes(each) for each in values]
 
 
-def format_credit(found: CreditComparison, units: str) -> str:
-    """Returns the table, and how to read it: intervals are over `units`."""
+def format_credit(found: CreditComparison, over: str = "") -> str:
+    """Returns the table, and how to read it.
+
+    `over` is what its intervals are over, by default the problems.
+    """
     low, high = min(found.of_draws), max(found.of_draws)
     rows = [
         (
@@ -172,7 +170,8 @@ def format_credit(found: CreditComparison, units: str) -> str:
             "",
             "The mean weight of a token, by how much it changes the chance of a right "
             f"answer: 1 is none the wiser. Draws of random latents: {low:.2f} to "
-            f"{high:.2f}. Intervals are over {units}.",
+            f"{high:.2f}. Intervals are over "
+            f"{over or f'{found.num_problems} problems'}.",
         ]
     )
 

@@ -15,7 +15,6 @@ import numpy as np
 from jaxtyping import Float
 
 from job_jax.resampling import Interval, resample_counts
-from rlvr_jax.analysis.credit.policies import mean_of_policies
 from rlvr_jax.metrics.bootstrap import RatioStatistic, ratio_difference
 
 _RESAMPLES = 10_000
@@ -116,28 +115,4 @@ def compare_weights(
         controls=beyond_one(average),
         of_draws=of_draws,
         num_problems=len(changes),
-    )
-
-
-def average_weights(found: Sequence[CreditComparison]) -> CreditComparison:
-    """Returns the mean of policies' comparisons, with intervals over the policies.
-
-    Draws are those of all policies, each as high or not beside its own policy's ratio.
-    """
-
-    def average(kinds: Sequence[WeightOnChange]) -> WeightOnChange:
-        return WeightOnChange(
-            ratio=mean_of_policies([kind.ratio for kind in kinds]),
-            beyond_controls=mean_of_policies([kind.beyond_controls for kind in kinds]),
-            num_as_high=sum(kind.num_as_high for kind in kinds),
-        )
-
-    return CreditComparison(
-        kinds={
-            name: average([each.kinds[name] for each in found])
-            for name in found[0].kinds
-        },
-        controls=mean_of_policies([each.controls for each in found]),
-        of_draws=[draw for each in found for draw in each.of_draws],
-        num_problems=sum(each.num_problems for each in found),
     )

@@ -1,6 +1,8 @@
 """Several policies, each measured by itself: what is kept of each, and their mean."""
 
 import dataclasses
+import functools
+import itertools
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -62,7 +64,54 @@ def open_runs(
     return runs
 
 
-def read_or_measure(
+def compare_policies(
+    runs: Sequence[ProbedRun],
+    file_name: str,
+    asked: Mapping[str, Any],
+    kind: type[_Found],
+    measure: Callable[[ProbedRun], _Found],
+    tell: Callable[[_Found, str], str],
+) -> None:
+    """Prints what is found of each run's policy, and of several their mean.
+
+    `tell` says what was found as text, and what its intervals are over: "" is what is
+    compared within one policy.
+    """
+    found = []
+    for run in runs:
+        file = run.workdir / file_name
+        of_run = functools.partial(measure, run)
+        found.append(_read_or_measure(file, asked, kind, of_run))
+        print(f"{tell(found[-1], '')}\n{file}")
+    if len(found) > 1:
+        over = f"{len(found)} policies"
+        print(f"\nMeans over {over}\n{tell(average_policies(found), over)}")
+
+
+def average_policies(found: Sequence[Any]) -> Any:
+    """Returns the mean of what was found alike of several policies.
+
+    Of each interval the policies' mean with Student's t over them, their own ends
+    unused; of each count the sum; lists are joined. In a dataclass or a dict, so each
+    entry.
+    """
+    first = found[0]
+    if isinstance(first, Interval):
+        return t_interval([each.value for each in found])
+    if isinstance(first, int):
+        return sum(found)
+    if isinstance(first, list):
+        return [*itertools.chain.from_iterable(found)]
+    if isinstance(first, dict):
+        return {
+            name: average_policies([each[name] for each in found]) for name in first
+        }
+    return dataclasses.replace(
+        first, **average_policies([vars(each) for each in found])
+    )
+
+
+def _read_or_measure(
     file: Path,
     asked: Mapping[str, Any],
     kind: type[_Found],
@@ -81,8 +130,3 @@ def read_or_measure(
     found = measure()
     write_json(file, {"asked": asked, **found.to_json()})
     return found
-
-
-def mean_of_policies(found: Sequence[Interval]) -> Interval:
-    """Returns the policies' mean with Student's t over them, their own ends unused."""
-    return t_interval([each.value for each in found])

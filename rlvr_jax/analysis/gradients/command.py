@@ -14,7 +14,7 @@ from job_jax.command import UsageError, parse_flags, run_command
 from job_jax.metrics import Progress
 from job_jax.resampling import Interval
 from rlvr_jax.analysis.credit.flags import define_weight_flags, what_was_asked
-from rlvr_jax.analysis.credit.policies import ProbedRun, open_runs, read_or_measure
+from rlvr_jax.analysis.credit.policies import ProbedRun, compare_policies, open_runs
 from rlvr_jax.analysis.credit.weights import (
     FEATURES,
     TokenWeights,
@@ -29,7 +29,6 @@ from rlvr_jax.analysis.gradients.batches import (
 from rlvr_jax.analysis.gradients.measure import (
     EVEN,
     DirectionComparison,
-    average_directions,
     compare_directions,
     measure_cosines,
     shuffle_weights,
@@ -79,18 +78,14 @@ def _run_command(argv: Sequence[str]) -> None:
         argv, values, usage=_USAGE, arguments=["WORKDIR"], at_least=True
     )
     runs = open_runs(named, _check_config)
-    asked = what_was_asked(values, _COUNTS)
-    tell = functools.partial(format_directions, num_reference=values.num_reference)
-    found = []
-    for run in runs:
-        file = run.workdir / GRADIENTS_FILE
-        measure = functools.partial(_measure_run, run, values)
-        found.append(read_or_measure(file, asked, DirectionComparison, measure))
-        units = f"{found[-1].num_batches} batches"
-        print(f"{tell(found[-1], units)}\n{file}")
-    if len(found) > 1:
-        units = f"{len(found)} policies"
-        print(f"\nMeans over {units}\n{tell(average_directions(found), units)}")
+    compare_policies(
+        runs,
+        GRADIENTS_FILE,
+        what_was_asked(values, _COUNTS),
+        DirectionComparison,
+        lambda run: _measure_run(run, values),
+        functools.partial(format_directions, num_reference=values.num_reference),
+    )
 
 
 def _check_config(config: Config) -> None:
@@ -216,9 +211,12 @@ def _measure(
 
 
 def format_directions(
-    found: DirectionComparison, units: str, *, num_reference: int
+    found: DirectionComparison, over: str = "", *, num_reference: int
 ) -> str:
-    """Returns the table, and how to read it: intervals are over `units`."""
+    """Returns the table, and how to read it.
+
+    `over` is what its intervals are over, by default the batches.
+    """
     rows = [
         (
             label,
@@ -238,7 +236,7 @@ def format_directions(
             "",
             f"The cosine of a batch's gradient with that of {num_reference} other "
             f"batches. Draws of random latents: {low:.4f} to {high:.4f}. Intervals are "
-            f"over {units}.",
+            f"over {over or f'{found.num_batches} batches'}.",
         ]
     )
 

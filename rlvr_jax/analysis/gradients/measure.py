@@ -19,7 +19,6 @@ import optax
 from jaxtyping import Float
 
 from job_jax.resampling import Interval
-from rlvr_jax.analysis.credit.policies import mean_of_policies
 from rlvr_jax.metrics.bootstrap import t_interval
 
 EVEN = "none: weights of 1"
@@ -118,31 +117,6 @@ def compare_directions(
         draws=t_interval(average_N),
         of_draws=of_draws.tolist(),
         num_batches=len(even_N),
-    )
-
-
-def average_directions(found: Sequence[DirectionComparison]) -> DirectionComparison:
-    """Returns the mean of policies' comparisons, with intervals over the policies.
-
-    Draws are those of all policies, each as high or not beside its own policy's mean.
-    """
-
-    def average(kinds: Sequence[Direction]) -> Direction:
-        return Direction(
-            cosine=mean_of_policies([kind.cosine for kind in kinds]),
-            less_even=mean_of_policies([kind.less_even for kind in kinds]),
-            less_draws=mean_of_policies([kind.less_draws for kind in kinds]),
-            num_as_high=sum(kind.num_as_high for kind in kinds),
-        )
-
-    return DirectionComparison(
-        kinds={
-            name: average([each.kinds[name] for each in found])
-            for name in found[0].kinds
-        },
-        draws=mean_of_policies([each.draws for each in found]),
-        of_draws=[draw for each in found for draw in each.of_draws],
-        num_batches=sum(each.num_batches for each in found),
     )
 
 

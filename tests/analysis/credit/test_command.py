@@ -78,7 +78,7 @@ def test_the_table_sets_weights_beside_their_controls():
         of_draws=[0.85, 1.25],
         num_problems=64,
     )
-    table = format_credit(found, "64 problems")
+    table = format_credit(found)
     assert "1.25 [1.10, 1.40]" in table
     assert "+0.20 [+0.05, +0.30]" in table
     assert "1 of 2" in table

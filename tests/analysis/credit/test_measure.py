@@ -7,11 +7,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rlvr_jax.analysis.credit.measure import (
-    CreditComparison,
-    average_weights,
-    compare_weights,
-)
+from rlvr_jax.analysis.credit.measure import CreditComparison, compare_weights
+from rlvr_jax.analysis.credit.policies import average_policies
 from rlvr_jax.analysis.credit.weights import weigh_by_movement, weigh_by_surprise
 from rlvr_jax.config import RFGOConfig
 from rlvr_jax.learn.rfgo import rfgo_token_weights
@@ -66,7 +63,7 @@ def test_policies_are_the_units_of_their_mean_whatever_each_ones_problems():
     written = [json.loads(json.dumps(each.to_json())) for each in of_each]
     read = [CreditComparison.from_json(each) for each in written]
     assert read == of_each
-    found = average_weights(read)
+    found = average_policies(read)
     low, high = stats.ttest_1samp([2.0, 1.4], 0).confidence_interval(0.95)
     assert found.kinds["on"].ratio == pytest.approx((1.7, low, high))
     second = of_each[1].controls.value

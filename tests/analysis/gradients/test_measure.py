@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from rlvr_jax.analysis.credit.policies import average_policies
 from rlvr_jax.analysis.gradients.measure import (
     EVEN,
     DirectionComparison,
-    average_directions,
     compare_directions,
     measure_cosines,
     shuffle_weights,
@@ -109,7 +109,7 @@ def test_policies_are_the_units_of_their_mean_whatever_each_ones_batches():
     written = [each.to_json() for each in of_each]
     read = [DirectionComparison.from_json(each) for each in written]
     assert [each.to_json() for each in read] == written
-    found = average_directions(read)
+    found = average_policies(read)
     ours = found.kinds["ours"]
     # means 0.4 and 0.3, less those of weights of 1 0.1 and 0.0
     low, high = stats.ttest_1samp([0.4, 0.3], 0).confidence_interval(0.95)
