@@ -36,18 +36,21 @@ class ProblemResult:
     answers: tuple[str | None, ...]
     lengths: tuple[int, ...]
     finished: tuple[bool, ...]
+    states_gold: tuple[bool, ...]  # anywhere in the text: `metrics.lenient`
     strategies: tuple[str, ...] = ()
     band: Band | None = None
 
     def __post_init__(self) -> None:
         """Refuses fields that do not describe the same samples."""
         sizes = {len(self.answers), len(self.lengths), len(self.finished), self.n}
+        sizes.add(len(self.states_gold))
         if self.strategies:
             sizes.add(len(self.strategies))
         if len(sizes) > 1 or self.n == 0:
             raise ValueError(
                 f"problem {self.id}: {self.n} statuses, {len(self.answers)} answers, "
                 f"{len(self.lengths)} lengths, {len(self.finished)} finished, "
+                f"{len(self.states_gold)} states_gold, "
                 f"{len(self.strategies)} strategies; give one of each per sample"
             )
 
@@ -161,8 +164,9 @@ def summarize_results(
 ) -> dict[str, Any]:
     """Returns the JSON dict that summary.json holds under eval.before and eval.after.
 
-    pass@k and maj@k for each k, the fractions of truncated and unverified samples and
-    the mean length: overall, by level, by type and by both, and by band where problems
+    pass@k and maj@k for each k, `lenient` (the share of samples that state the gold
+    anywhere), the fractions of truncated and unverified samples and the mean length:
+    overall, by level, by type and by both, and by band where problems
     have one. For tasks with strategies also, per type, P(strategy | type) as `share`
     and P(correct | strategy, type) as `pass`. An unverified sample counts as not
     correct. Every {"mean", "low", "high"} is a mean over problems with the ends of its
@@ -233,6 +237,9 @@ def _scores(
             }
             for row, name in enumerate(("pass@k", "maj@k"))
         },
+        "lenient": Interval(
+            *interval([np.mean(r.states_gold) for r in results])
+        ).to_json(),
         "length_mean": sum(sum(r.lengths) for r in results) / samples,
         "truncated": sum(r.finished.count(False) for r in results) / samples,
         "unverified": sum(r.statuses.count("unverified") for r in results) / samples,
