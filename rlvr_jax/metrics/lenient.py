@@ -1,11 +1,11 @@
 """Lenient accuracy: whether a completion states the gold anywhere in its text.
 
-Strict accuracy is the verifier's verdict: the answer must stand where an answer is read.
-A gain in strict accuracy alone is a gain in form: the model already wrote the answer, and
-now writes it where it counts. A gain in both is a gain in what the task is about.
+Strict accuracy is the verifier's verdict: the answer must stand where an answer is
+read. A gain in strict accuracy alone is a gain in form: the model already wrote the
+answer, and now writes it where it counts. A gain in both is a gain in the task.
 
-Lenient accuracy is an upper bound: a gold that the question names, that the text rejects,
-or that has a minus in front counts as stated.
+Lenient accuracy is an upper bound: a gold that the question names, that the text
+rejects, or that has a minus in front counts as stated.
 """
 
 import re
@@ -17,7 +17,7 @@ def states_gold(text: str, gold: str) -> bool:
     Example:
         >>> [states_gold(text, "12") for text in ("7 + 5 is 12, said Tom", "**12**")]
         [True, True]
-        >>> [states_gold(text, "12") for text in ("120", "3.12", "12.5", "1,112", "x12")]
-        [False, False, False, False, False]
+        >>> [states_gold(text, "12") for text in ("120", "3.12", "12.5", "1,112")]
+        [False, False, False, False]
     """
     return bool(re.search(rf"(?<![\w.,]){re.escape(gold)}(?!\w|[.,]\d)", text))
