@@ -2,9 +2,11 @@
 
 from job_jax.config import CheckpointConfig
 from rlvr_jax.config import (
+    Arm,
     Config,
     DifficultyConfig,
     EvalConfig,
+    Experiment,
     LogConfig,
     LoRAConfig,
     ModelConfig,
@@ -68,4 +70,45 @@ def get_config() -> Config:
         checkpoint=CheckpointConfig(every=5),
         prompt_pad_multiple=64,
         completion_pad_multiple=48,
+    )
+
+
+def get_experiment() -> Experiment:
+    """Returns what RL is compared with: RFGO, and a reward that knows nothing.
+
+    All arms of a seed start from the same bands and the same autoencoder.
+    """
+    return Experiment(
+        question="What does RL on medium problems teach a real model, and is it RFGO "
+        "or any reward that teaches it?",
+        reference="SmolLM2-135M-Instruct on single-digit sums, one seed by hand: "
+        "20.8 -> 84.4 % in 11 steps",
+        outcomes=(
+            "pass@1 gained",
+            "pass@1",
+            "pass@8",
+            "pass@1, easy",
+            "pass@1, medium",
+            "pass@1, hard",
+            "lenient accuracy gained",
+            "completion length",
+            "features claimed",
+            "features that noise claims",
+        ),
+        baseline="verdict",
+        seed_sd=5.0,
+        seed_sd_source="a guess, before the first run",
+        seeds=(0, 1, 2),
+        start_stages=("sft", "difficulty", "probe"),
+        arms={
+            "verdict": Arm(start="start@0"),
+            "rfgo": Arm(
+                start="start@0",
+                overrides={
+                    "train.rfgo.lambda_w": "0.5",
+                    "train.rfgo.lambda_p": "0.1",
+                },
+            ),
+            "coin": Arm(start="start@0", overrides={"train.reward.names": "random"}),
+        },
     )

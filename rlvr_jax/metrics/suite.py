@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 from job_jax.resampling import Interval
 from rlvr_jax.metrics.bootstrap import average_interval
-from rlvr_jax.metrics.lenient import states_gold
 from rlvr_jax.metrics.statistics import (
     ProblemResult,
     majority_at_k,
@@ -18,7 +17,6 @@ TableFormat = Literal["md", "tex"]
 
 # Of a benchmark's scores, what stands beside its problems' means.
 _CUTS = ("by_level", "by_type")
-_TOTALS = ("lenient", "length_mean", "truncated", "unverified")
 
 
 def results_from_rows(rows: Iterable[Mapping[str, Any]]) -> list[ProblemResult]:
@@ -35,9 +33,6 @@ def results_from_rows(rows: Iterable[Mapping[str, Any]]) -> list[ProblemResult]:
             answers=tuple(row["answer"] for row in group),
             lengths=tuple(row["length"] for row in group),
             finished=tuple(row["finished"] for row in group),
-            states_gold=tuple(
-                states_gold(row["completion"], row["gold"]) for row in group
-            ),
         )
         for name, group in groups.items()
     ]
@@ -57,7 +52,7 @@ def summarize_benchmark(
         "problems": scores["problems"],
         f"mean@{results[0].n}": alone["pass@k"]["1"],
         **{name: scores[name] for name in ("pass@k", "maj@k")},
-        **{name: scores[name] for name in _TOTALS},
+        **{name: scores[name] for name in ("length_mean", "truncated", "unverified")},
     }
     return summary | {name: scores[name] for name in _CUTS if len(scores[name]) > 1}
 
