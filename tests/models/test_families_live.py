@@ -6,7 +6,7 @@ import pathlib
 import numpy as np
 import pytest
 from flax import nnx
-from golden.family_models import CONFIGS, padded
+from golden.family_models import MODELS, padded
 from models.hub import GOLDEN
 from policies import forward
 
@@ -32,7 +32,7 @@ def _theirs(model) -> np.ndarray:
         ).logits.numpy()
 
 
-@pytest.mark.parametrize("family", CONFIGS)
+@pytest.mark.parametrize("family", MODELS)
 def test_transformers_and_we_read_each_others_checkpoints(
     family, tmp_path, monkeypatch
 ):
