@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from golden.family_models import MODELS, LENGTHS, NEW_TOKENS, POSITIONS, padded
+from golden.family_models import LENGTHS, MODELS, NEW_TOKENS, POSITIONS, padded
 from golden.family_models import tokens as rows
 from models.hub import GOLDEN, written
 from policies import forward

@@ -113,7 +113,7 @@ def sliding_from_hf(hf: HFConfig) -> dict[str, Any]:
 
 
 def _rope_from_hf(hf: HFConfig) -> dict[str, Any]:
-    """Returns RoPE's fields, of full and of sliding layers; of yarn the context, too."""
+    """Returns RoPE's fields, and the context that YaRN reaches."""
     rope, local_theta = hf["rope_parameters"], 0.0
     has_layer_types = "full_attention" in rope
     if has_layer_types:
@@ -121,8 +121,8 @@ def _rope_from_hf(hf: HFConfig) -> dict[str, Any]:
         local_theta = local["rope_theta"]
         check(
             local["rope_type"] == "default",
-            f"config.json: RoPE of type {local['rope_type']!r} in sliding layers is not "
-            "computed; these are never scaled",
+            f"config.json: RoPE of type {local['rope_type']!r} in sliding layers is "
+            "not computed; those are never scaled",
         )
     fields = {"rope_theta": rope["rope_theta"], "rope_local_theta": local_theta}
     kind, context = rope["rope_type"], hf["max_position_embeddings"]

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 from rlvr_jax.config import ModelConfig
+from rlvr_jax.models.families import qwen2
 from rlvr_jax.models.families.base import (
     Family,
     HFConfig,
@@ -11,7 +12,6 @@ from rlvr_jax.models.families.base import (
     common_from_hf,
     sliding_from_hf,
 )
-from rlvr_jax.models.families import qwen2
 from rlvr_jax.models.families.mapping import QK_NORM, ParamMapping, decoder_mapping
 
 _0_6B = ModelConfig(
