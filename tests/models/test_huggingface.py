@@ -47,9 +47,17 @@ def test_an_export_holds_every_tensor_bit_for_bit(family, tmp_path, monkeypatch)
     assert again.config == policy.config
 
 
-@pytest.mark.parametrize("axes", [(8, 1, 1), (2, 2, 2), (1, 4, 2)])
-def test_every_mesh_loads_the_same_policy(axes, tmp_path):
-    source = written(tmp_path, "qwen2")
+@pytest.mark.parametrize(
+    ("family", "axes"),
+    [
+        ("qwen2", (8, 1, 1)),
+        ("qwen2", (2, 2, 2)),
+        ("qwen2", (1, 4, 2)),
+        ("llama_yarn", (1, 4, 2)),  # with all biases
+    ],
+)
+def test_every_mesh_loads_the_same_policy(family, axes, tmp_path):
+    source = written(tmp_path, family)
     data, fsdp, tensor = axes
     mesh = make_mesh(MeshConfig(data=data, fsdp=fsdp, tensor=tensor))
     on_mesh, alone = load_hf(source, mesh=mesh), load_hf(source)

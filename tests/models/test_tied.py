@@ -89,7 +89,7 @@ def test_numbers_of_two_dtypes_are_compared_as_numbers(exact, is_tied, tmp_path)
 
 
 def test_logits_are_those_of_a_checkpoint_that_says_untied(tmp_path):
-    """A head of its own, and what is exported of it: the numbers, and the word."""
+    """The export has both: the numbers of the head, and the word that it is untied."""
     head = np.flip(tensors("qwen2")[EMBEDDING], axis=0).copy()
     source = with_head(tmp_path / "says_tied", head)
     says_untied = with_head(tmp_path / "says_untied", head)
@@ -158,7 +158,7 @@ def test_a_head_that_cannot_be_loaded_is_refused_by_its_name(head, message, tmp_
 
 
 def test_a_checkpoint_made_of_it_keeps_the_head(tmp_path):
-    """The checkpoint's config.json has no weights beside it; it must say untied."""
+    """The checkpoint's config.json comes without weights; it must say untied."""
     source = with_head(tmp_path / "hf", changed(7, 7))
     assert convert.main(["from-hf", str(source), str(tmp_path / "made")]) == 0
     assert convert.main(["to-hf", str(tmp_path / "made"), str(tmp_path / "out")]) == 0

@@ -66,8 +66,8 @@ def common_from_hf(
 ) -> dict[str, Any]:
     """Returns the fields of `ModelConfig` that all families read alike.
 
-    `activation` is the key that names the MLP's; `biases` are those of attention_bias
-    and mlp_bias that the family has. Raises ConfigError on a setting that would change
+    `activation` is the key that names the MLP's. `biases` says which of attention_bias
+    and mlp_bias the family has. Raises ConfigError on a setting that would change
     the function and is not supported.
     """
     for name in _FUNCTION_CHANGING:
@@ -184,7 +184,7 @@ def _yarn_from_hf(rope: HFConfig, context: int) -> dict[str, Any]:
         "rope_attention_factor": attention or 0.0,
         "max_seq_len": max(context, int(factor * original)),
     }
-    # 0 or null stand for the default, in transformers as here.
+    # transformers reads 0 and null as the default.
     given = {name: rope.get(name) for name in ("beta_fast", "beta_slow")}
     return fields | {f"rope_{name}": value for name, value in given.items() if value}
 

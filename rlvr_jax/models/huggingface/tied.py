@@ -1,8 +1,8 @@
 """The model of a Hugging Face directory, where config.json and weights may disagree.
 
 config.json can tie the output layer to the embedding (`tie_word_embeddings`) while the
-files hold an output layer of their own: a merged LoRA, or one that was fine-tuned. If
-the two tensors hold the same numbers, the model is tied. If not, it is untied, as in
+files hold a separate output layer: a merged LoRA, or one that was fine-tuned. If the
+two tensors hold the same numbers, the model is tied. If not, it is untied, as in
 transformers. This is decided where a directory's config is read, so a dry run, a run, a
 resumed run and an export all see one model.
 """
@@ -52,20 +52,18 @@ def read_stored_config(
 
 def head_name(config: ModelConfig) -> str:
     """Returns the name of the output layer's tensor, whether or not it is tied."""
-    return _untied_mapping(config)["lm_head"].hf_name
-
-
-def _untied_mapping(config: ModelConfig) -> dict[str, ParamMapping]:
     untied = dataclasses.replace(config, tie_embeddings=False)
-    return load_family(config.family).param_mapping(untied)
+    mapping = load_family(config.family).param_mapping(untied)
+    # A custom family may have no output layer, but a checkpoint of it still a copy.
+    return mapping.get("lm_head", ParamMapping("lm_head.weight")).hf_name
 
 
 def _has_other_head(directory: Path, config: ModelConfig, tensors: TensorIndex) -> bool:
     """Returns whether the files hold an output layer that is not the embedding."""
-    mapping = _untied_mapping(config)
-    embedding, head = (mapping[name].hf_name for name in ("embedding", "lm_head"))
+    mapping = load_family(config.family).param_mapping(config)
+    embedding, head = mapping["embedding"].hf_name, head_name(config)
     if head not in tensors or embedding not in tensors:
-        return False  # the second is refused when the weights are loaded
+        return False  # a missing embedding is refused when the weights are loaded
     first, second = (
         (*tensors[name], _stamp(tensors[name][0])) for name in (embedding, head)
     )
@@ -74,7 +72,7 @@ def _has_other_head(directory: Path, config: ModelConfig, tensors: TensorIndex) 
     _report_once(
         f"{directory}: {CONFIG} ties the output layer to the embedding "
         f"(tie_word_embeddings: true), but {head} differs from {embedding}; each is "
-        "loaded as a parameter of its own"
+        "loaded as a separate parameter"
     )
     return True
 
