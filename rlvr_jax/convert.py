@@ -80,7 +80,7 @@ def _from_hf(path: str, out: Path) -> None:
         "tie_word_embeddings": policy.config.tie_embeddings,
     }
     settings.pop("dtype", None)  # what newer checkpoints call it
-    if "text_config" in settings:
+    if settings.get("text_config"):
         settings["text_config"]["tie_word_embeddings"] = policy.config.tie_embeddings
     (out / HF_DIR / CONFIG).write_text(json.dumps(settings, indent=2) + "\n")
     print(f"{out}: step 0")

@@ -45,6 +45,10 @@ _EPISODES = ("tests/rollouts/test_episodes.py",)
 _BACKGROUND = ("tests/job_jax/trackers/test_background.py",)
 _JOINT = ("tests/job_jax/buckets/test_joint.py",)
 _MIRROR = ("tests/job_jax/buckets/test_mirror.py",)
+_ALL_BIASES = (
+    "tests/models/test_families.py::"
+    "test_logits_are_hugging_faces_beyond_any_window[left-False-llama_yarn]"
+)
 _POLICY_MASK = ("tests/learn/test_policy_mask.py",)
 
 MUTANTS = [
@@ -1622,7 +1626,7 @@ MUTANTS = [
     ),
     *_of(
         "rlvr_jax/models/block.py",
-        ("tests/models/test_families.py",),
+        (_ALL_BIASES,),
         leaves_out_the_bias_of_out=("if self.config.out_bias:", "if False:"),
         activates_before_the_bias=(
             "gate_BTF = add_bias(gate_BTF, self.gate_bias[...])",
