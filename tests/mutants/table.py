@@ -1606,7 +1606,10 @@ MUTANTS = [
             "max(context, int(factor * original))",
             "int(factor * original)",
         ),
-        mixes_magnitudes_up=("attention = above / below", "attention = below / above"),
+        mixes_magnitudes_up=(
+            "yarn_magnitude(factor, above) / yarn_magnitude(factor, below)",
+            "yarn_magnitude(factor, below) / yarn_magnitude(factor, above)",
+        ),
         writes_a_runs_room_as_dynamics_context=(
             "config.rope_original_max_position if is_dynamic else",
             "config.max_seq_len if is_dynamic else",

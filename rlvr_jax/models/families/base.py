@@ -166,10 +166,9 @@ def _yarn_from_hf(rope: HFConfig, context: int) -> dict[str, Any]:
     original = rope["original_max_position_embeddings"]
     factor = context / original if rope["factor"] is None else rope["factor"]
     attention = rope.get("attention_factor")
-    weights = rope.get("mscale"), rope.get("mscale_all_dim")
-    if attention is None and all(weights):
-        above, below = (yarn_magnitude(factor, weight) for weight in weights)
-        attention = above / below
+    above, below = rope.get("mscale"), rope.get("mscale_all_dim")
+    if attention is None and above and below:
+        attention = yarn_magnitude(factor, above) / yarn_magnitude(factor, below)
     check(
         attention is None or attention > 0,
         f"config.json: attention_factor={attention} of YaRN; it must be positive",
