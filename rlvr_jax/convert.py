@@ -74,8 +74,14 @@ def _from_hf(path: str, out: Path) -> None:
     for name in COPIED_FILES:
         if (source / name).is_file():
             shutil.copyfile(source / name, out / HF_DIR / name)
-    settings = read_json(source / CONFIG) | {"torch_dtype": dtype}
+    # Weights do not go along, so what was read from them must stand in config.json.
+    settings = read_json(source / CONFIG) | {
+        "torch_dtype": dtype,
+        "tie_word_embeddings": policy.config.tie_embeddings,
+    }
     settings.pop("dtype", None)  # what newer checkpoints call it
+    if settings.get("text_config"):
+        settings["text_config"]["tie_word_embeddings"] = policy.config.tie_embeddings
     (out / HF_DIR / CONFIG).write_text(json.dumps(settings, indent=2) + "\n")
     print(f"{out}: step 0")
 

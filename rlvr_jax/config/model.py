@@ -17,6 +17,7 @@ from job_jax.schema import (
 )
 
 LayerType = Literal["full", "sliding"]
+RopeScaling = Literal["none", "linear", "dynamic", "llama3", "yarn"]
 
 PRETRAINED = "pretrained"  # as `model` or `model.family`: what pretrained.path holds
 
@@ -56,14 +57,20 @@ class ModelConfig(ConfigSection):
     head_dim: PositiveInt = 32  # H, even
     rope_theta: PositiveFloat = 10_000.0
     rope_local_theta: NonNegativeFloat = 0.0  # of sliding layers; 0: the same
-    rope_scaling: Literal["none", "linear", "llama3"] = "none"  # for a longer context
-    rope_factor: PositiveFloat = 1.0  # linear, llama3: frequencies are divided by it
-    rope_original_max_position: PositiveInt = 8192  # llama3: context before scaling
+    rope_scaling: RopeScaling = "none"  # how a longer context is reached
+    rope_factor: PositiveFloat = 1.0  # low frequencies are divided by it; linear: all
+    rope_original_max_position: PositiveInt = 8192  # context before scaling; not linear
     rope_low_freq_factor: PositiveFloat = 1.0  # llama3: turns in it, scaled up to
     rope_high_freq_factor: PositiveFloat = 4.0  # llama3: turns in it, unscaled from
+    rope_beta_fast: PositiveFloat = 32.0  # yarn: turns in it, unscaled from
+    rope_beta_slow: PositiveFloat = 1.0  # yarn: turns in it, divided up to
+    rope_truncate: bool = True  # yarn: the mix between both begins at whole pairs
+    rope_attention_factor: NonNegativeFloat = 0.0  # yarn: of cos, sin; 0: by the factor
     layer_types: Annotated[tuple[LayerType, ...], NON_EMPTY] = ("full",)  # repeated
     sliding_window: NonNegativeInt = 0  # tokens, with the current one; 0: no such layer
     qkv_bias: bool = False  # queries, keys and values have biases
+    out_bias: bool = False  # attention's output has one
+    mlp_bias: bool = False  # the MLP's three products have biases
     qk_norm: bool = False  # each query and key head is normalized before RoPE
     query_pre_attn_scalar: NonNegativeFloat = 0.0  # q k / sqrt(this); 0: head_dim
     attn_logit_softcap: NonNegativeFloat = 0.0  # scores: cap tanh(x / cap); 0: off
@@ -95,6 +102,7 @@ class ModelConfig(ConfigSection):
         )
         if self.family != PRETRAINED:  # else defaults stand where config.json speaks
             self._check_sizes()
+            self._check_rope()
 
     def _check_sizes(self) -> None:
         check(
@@ -118,8 +126,11 @@ class ModelConfig(ConfigSection):
             f"rope_local_theta={self.rope_local_theta} without sliding layers; set "
             "it to 0, or name them in layer_types",
         )
+
+    def _check_rope(self) -> None:
         check(
-            (self.rope_scaling == "none") == (self.rope_factor == 1),
+            self.rope_scaling == "dynamic"
+            or (self.rope_scaling == "none") == (self.rope_factor == 1),
             f"rope_factor={self.rope_factor} with rope_scaling={self.rope_scaling}; "
             "none keeps the factor at 1, the others need another",
         )
@@ -127,6 +138,24 @@ class ModelConfig(ConfigSection):
             self.rope_low_freq_factor < self.rope_high_freq_factor,
             f"rope_low_freq_factor={self.rope_low_freq_factor} must be below "
             f"rope_high_freq_factor={self.rope_high_freq_factor}",
+        )
+        check(
+            self.rope_beta_slow < self.rope_beta_fast,
+            f"rope_beta_slow={self.rope_beta_slow} must be below rope_beta_fast="
+            f"{self.rope_beta_fast}",
+        )
+        check(
+            self.rope_scaling != "yarn" or self.rope_theta > 1,
+            f"rope_theta={self.rope_theta} with rope_scaling=yarn; it must be above 1, "
+            "so that frequencies fall from pair to pair",
+        )
+        check(
+            self.rope_scaling != "dynamic"
+            or self.max_seq_len <= self.rope_original_max_position,
+            f"max_seq_len={self.max_seq_len} is beyond rope_original_max_position="
+            f"{self.rope_original_max_position}; dynamic RoPE changes all frequencies "
+            "there with every token, and cached keys keep the old ones. Choose at most "
+            f"{self.rope_original_max_position}",
         )
 
 

@@ -56,9 +56,8 @@ class Block(nnx.Module):
             axes = ("layers", *axes)
             return normal_param(rngs, shape, axes, fan_in=fan_in, config=config)
 
-        def bias(heads: int, axis: str) -> nnx.Param:
-            axes = ("layers", axis, "head_dim")
-            return constant_param(0.0, (heads, H), axes, config=config)
+        def bias(shape: tuple[int, ...], *axes: str) -> nnx.Param:
+            return constant_param(0.0, shape, ("layers", *axes), config=config)
 
         norm = functools.partial(RMSNorm, D, ("layers", "embed"), config=config)
         head_norm = functools.partial(RMSNorm, H, ("layers", "head_dim"), config=config)
@@ -73,9 +72,15 @@ class Block(nnx.Module):
         self.up = matrix((D, F), D, "embed", "mlp")
         self.down = matrix((F, D), F, "mlp", "embed")
         if config.qkv_bias:
-            self.query_bias = bias(N, "heads")
-            self.key_bias = bias(K, "kv_heads")
-            self.value_bias = bias(K, "kv_heads")
+            self.query_bias = bias((N, H), "heads", "head_dim")
+            self.key_bias = bias((K, H), "kv_heads", "head_dim")
+            self.value_bias = bias((K, H), "kv_heads", "head_dim")
+        if config.out_bias:
+            self.out_bias = bias((D,), "embed")
+        if config.mlp_bias:
+            self.gate_bias = bias((F,), "mlp")
+            self.up_bias = bias((F,), "mlp")
+            self.down_bias = bias((D,), "embed")
         if config.qk_norm:
             self.query_norm = head_norm()
             self.key_norm = head_norm()
@@ -135,6 +140,8 @@ class Block(nnx.Module):
         """Returns what attention adds to the residual stream, [B, T, D]."""
         B, T, N, H = mixed_BTNH.shape
         added_BTD = linear(mixed_BTNH.reshape(B, T, N * H), self.out)
+        if self.config.out_bias:
+            added_BTD = add_bias(added_BTD, self.out_bias[...])
         if self.config.use_post_norms:
             added_BTD = self.attention_post_norm(added_BTD)
         return self._scatter_tokens(added_BTD)
@@ -142,8 +149,14 @@ class Block(nnx.Module):
     def mlp_output(self, x_BTD: jax.Array) -> jax.Array:
         """Returns what the MLP adds to the residual stream, [B, T, D]."""
         normed_BTD = self._gather_tokens(self.mlp_norm(x_BTD))
-        gated_BTF = self._activation(linear(normed_BTD, self.gate))
-        added_BTD = linear(gated_BTF * linear(normed_BTD, self.up), self.down)
+        gate_BTF = linear(normed_BTD, self.gate)
+        up_BTF = linear(normed_BTD, self.up)
+        if self.config.mlp_bias:
+            gate_BTF = add_bias(gate_BTF, self.gate_bias[...])
+            up_BTF = add_bias(up_BTF, self.up_bias[...])
+        added_BTD = linear(self._activation(gate_BTF) * up_BTF, self.down)
+        if self.config.mlp_bias:
+            added_BTD = add_bias(added_BTD, self.down_bias[...])
         if self.config.use_post_norms:
             added_BTD = self.mlp_post_norm(added_BTD)
         return added_BTD

@@ -26,7 +26,8 @@ def rope_tables(
     Dimensions i and i + H/2 of a head form pair i, which turns by
     position / theta^(2i/H) radians: Hugging Face's layout (arXiv 2104.09864). Sliding
     layers have a theta of their own where `rope_local_theta` is set, and it is never
-    scaled.
+    scaled. YaRN multiplies cosines and sines by `attention_factor`, and so every score
+    by its square.
     """
     half = config.head_dim // 2
     local_theta = config.rope_local_theta if layer_type == "sliding" else 0.0
@@ -36,7 +37,24 @@ def rope_tables(
         freq_I = _scale_rope_freqs(freq_I, config)
     angle_BTI = positions[..., None].astype(jnp.float32) * freq_I[None, None]
     angle_BT1H = jnp.concatenate([angle_BTI, angle_BTI], axis=-1)[:, :, None, :]
-    return jnp.cos(angle_BT1H), jnp.sin(angle_BT1H)
+    cos_BT1H, sin_BT1H = jnp.cos(angle_BT1H), jnp.sin(angle_BT1H)
+    if config.rope_scaling != "yarn" or local_theta:
+        return cos_BT1H, sin_BT1H
+    factor = attention_factor(config)
+    return factor * cos_BT1H, factor * sin_BT1H
+
+
+def attention_factor(config: ModelConfig) -> float:
+    """Returns what YaRN multiplies cosines and sines by: as configured, or by formula.
+
+    The formula is 0.1 ln(rope_factor) + 1 (arXiv 2309.00071).
+    """
+    return config.rope_attention_factor or yarn_magnitude(config.rope_factor)
+
+
+def yarn_magnitude(factor: float, weight: float = 1.0) -> float:
+    """Returns 0.1 weight ln(factor) + 1; 1 for a context that is not longer."""
+    return 0.1 * weight * math.log(factor) + 1.0 if factor > 1 else 1.0
 
 
 def look_up_rope(
@@ -73,18 +91,54 @@ def apply_rope(
 def _scale_rope_freqs(freq_I: jax.Array, config: ModelConfig) -> jax.Array:
     """Returns frequencies, in radians a token, stretched for a longer context.
 
-    linear: every frequency is divided by `rope_factor` (arXiv 2306.15595). llama3:
-    pairs that turn at most `rope_low_freq_factor` times within the original context are
-    divided by it, those that turn at least `rope_high_freq_factor` times are left as
-    they are, and between the two the mix is linear in the number of turns
-    (arXiv 2407.21783).
+    linear: every frequency is divided by `rope_factor` (arXiv 2306.15595). llama3 and
+    yarn: slow pairs are divided by it, fast pairs are left as they are, and between the
+    two the frequencies are mixed. dynamic: none is changed, for `max_seq_len` ends
+    where the change would begin.
     """
-    if config.rope_scaling == "none":
+    if config.rope_scaling in ("none", "dynamic"):
         return freq_I
     scaled_I = freq_I / config.rope_factor
     if config.rope_scaling == "linear":
         return scaled_I
+    if config.rope_scaling == "yarn":
+        unscaled_share_I = _yarn_unscaled_share(config)
+    else:
+        unscaled_share_I = _llama3_unscaled_share(freq_I, config)
+    return unscaled_share_I * freq_I + (1 - unscaled_share_I) * scaled_I
+
+
+def _llama3_unscaled_share(freq_I: jax.Array, config: ModelConfig) -> jax.Array:
+    """Returns how much of each pair's frequency is left as it is, 0 to 1.
+
+    It is linear in the number of turns within the original context, from 0 at
+    `rope_low_freq_factor` turns to 1 at `rope_high_freq_factor` (arXiv 2407.21783).
+    """
     low, high = config.rope_low_freq_factor, config.rope_high_freq_factor
     turns_I = config.rope_original_max_position * freq_I / (2 * math.pi)
-    unscaled_share_I = jnp.clip((turns_I - low) / (high - low), 0.0, 1.0)
-    return unscaled_share_I * freq_I + (1 - unscaled_share_I) * scaled_I
+    return jnp.clip((turns_I - low) / (high - low), 0.0, 1.0)
+
+
+def _yarn_unscaled_share(config: ModelConfig) -> jax.Array:
+    """Returns how much of each pair's frequency is left as it is, 0 to 1.
+
+    It falls from 1 at the pair that turns `rope_beta_fast` times within the original
+    context to 0 at the one that turns `rope_beta_slow` times (arXiv 2309.00071). The
+    paper has it linear in the number of turns. The code of its authors, and
+    transformers, have it linear in the number of the pair, and so have we: checkpoints
+    were trained with that.
+    """
+    half = config.head_dim // 2
+
+    def pair_of_turns(turns: float) -> float:
+        ratio = config.rope_original_max_position / (2 * math.pi * turns)
+        return half * math.log(ratio) / math.log(config.rope_theta)
+
+    first, last = map(pair_of_turns, (config.rope_beta_fast, config.rope_beta_slow))
+    if config.rope_truncate:
+        first, last = math.floor(first), math.ceil(last)
+    # H - 1, not H/2 - 1, is transformers' bound: the ramp may end beyond the last pair.
+    first, last = max(first, 0), min(last, config.head_dim - 1)
+    width = last - first or 0.001
+    pair_I = jnp.arange(half, dtype=jnp.float32)
+    return 1.0 - jnp.clip((pair_I - first) / width, 0.0, 1.0)

@@ -194,7 +194,6 @@ def _check_same_policy(lineage: Lineage, config: Config) -> None:
     theirs, ours = (
         dataclasses.replace(
             canonical_config(each.model),
-            max_seq_len=1,
             param_dtype=each.model.param_dtype,
         )
         for each in (source, config)

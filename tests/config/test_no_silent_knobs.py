@@ -190,6 +190,7 @@ def test_every_field_of_the_config_is_read(
     configs = {
         "chains": config(
             FiniteFieldTask(modulus=5, sft=mix, train=mix, eval=mix),
+            model=dataclasses.replace(MODEL, rope_scaling="yarn", rope_factor=2.0),
         ),
         "words": config(
             FilesTask(

@@ -115,6 +115,64 @@ CONFIGS: dict[str, dict] = {
 }
 CONFIGS = {family: _SIZES | config for family, config in CONFIGS.items()}
 
+# Settings that some checkpoints of these families have. The context before YaRN is
+# shorter than the first row, and its ramp covers several pairs.
+VARIANTS: dict[str, dict] = {
+    "llama_yarn": CONFIGS["llama3"]
+    | {
+        "attention_bias": True,
+        "mlp_bias": True,
+        "head_dim": 16,
+        "rope_theta": 10000.0,
+        "rope_scaling": {
+            "rope_type": "yarn",
+            "factor": 8.0,
+            "original_max_position_embeddings": 22,
+            "beta_fast": 3,
+            "beta_slow": 0.05,
+            "mscale": 0.7,
+            "mscale_all_dim": 2.0,
+        },
+    },
+    "llama_dynamic": CONFIGS["deepseek_math"]
+    | {"attention_bias": True, "rope_scaling": {"type": "dynamic", "factor": 4.0}},
+    "qwen2_yarn": CONFIGS["qwen2_sliding"]
+    | {
+        "rope_theta": 1000.0,
+        "rope_scaling": {
+            "type": "yarn",
+            "factor": 4.0,
+            "original_max_position_embeddings": 16,
+        },
+    },
+    "qwen3_yarn": CONFIGS["qwen3"]
+    | {
+        "attention_bias": True,
+        "rope_theta": 10000.0,
+        "rope_scaling": {
+            "rope_type": "yarn",
+            "factor": 4.0,
+            "original_max_position_embeddings": 16,
+            "beta_fast": 2.0,
+            "beta_slow": 0.1,
+            "truncate": False,
+            "attention_factor": 1.3,
+        },
+    },
+    "gemma3_yarn": CONFIGS["gemma3"]
+    | {
+        "attention_bias": True,
+        "rope_scaling": {
+            "rope_type": "yarn",
+            "factor": 4.0,
+            "original_max_position_embeddings": 20,
+            "beta_fast": 2.0,
+            "beta_slow": 0.02,
+        },
+    },
+}
+MODELS = CONFIGS | VARIANTS
+
 LENGTHS = (23, 14)  # true tokens of each row, beyond any window
 POSITIONS = ((0, 5, 12, 22), (0, 6, 9, 13))  # whose logits are kept
 NEW_TOKENS = 64

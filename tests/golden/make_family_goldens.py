@@ -1,7 +1,8 @@
-"""Writes family_goldens.json: every family's logits and greedy tokens by transformers.
+"""Writes a file of goldens: every model's logits and greedy tokens by transformers.
 
     pip install -e '.[bench]'        # torch, transformers
-    python tests/golden/make_family_goldens.py
+    python tests/golden/make_family_goldens.py family_goldens.json
+    python tests/golden/make_family_goldens.py variant_goldens.json
 
 Models are those of family_models.py, in float32 with plain attention. `tensors` are
 the names and shapes of Hugging Face's own state, so that a checkpoint can be written
@@ -10,6 +11,7 @@ without torch. Of the logits, those at POSITIONS are kept.
 
 import json
 import pathlib
+import sys
 import tempfile
 
 import numpy as np
@@ -18,13 +20,15 @@ import transformers
 from family_models import (
     CONFIGS,
     LENGTHS,
+    MODELS,
     NEW_TOKENS,
     POSITIONS,
+    VARIANTS,
     padded,
     weight,
 )
 
-OUT = pathlib.Path(__file__).with_name("family_goldens.json")
+FILES = {"family_goldens.json": CONFIGS, "variant_goldens.json": VARIANTS}
 _PADDING_MAKES = 3e-6  # rounding of RoPE's angles, at most
 _TIE = 2e-3  # a seed whose greedy tokens lead by less proves little; take the next
 _VARIETY = 4  # different greedy tokens; a row that repeats one proves little, too
@@ -34,7 +38,7 @@ def model(family: str, seed: int) -> transformers.PreTrainedModel:
     """Returns Hugging Face's model of a family with our weights, in float32."""
     with tempfile.TemporaryDirectory() as directory:
         config_path = pathlib.Path(directory) / "config.json"
-        config_path.write_text(json.dumps(CONFIGS[family]))
+        config_path.write_text(json.dumps(MODELS[family]))
         config = transformers.AutoConfig.from_pretrained(directory)
     built = transformers.AutoModelForCausalLM.from_config(
         config, attn_implementation="eager", dtype=torch.float32
@@ -93,9 +97,10 @@ def greedy(built: transformers.PreTrainedModel) -> tuple[np.ndarray, float]:
 
 
 def main() -> None:
-    """Computes every family and writes the file beside this script."""
+    """Computes every model of the named file and writes it beside this script."""
+    out = pathlib.Path(__file__).with_name(sys.argv[1])
     families = {}
-    for family in CONFIGS:
+    for family in FILES[out.name]:
         for seed in range(99):
             built = model(family, seed)
             chosen, lead = greedy(built)
@@ -118,8 +123,8 @@ def main() -> None:
     versions = {"torch": torch.__version__, "transformers": transformers.__version__}
     text = json.dumps({**versions, "families": families}, separators=(",", ":"))
     text = text.replace("],[", "],\n[").replace('],"', '],\n"')
-    OUT.write_text(text + "\n")
-    print(f"{OUT.name}: {OUT.stat().st_size} bytes, lengths {LENGTHS}")
+    out.write_text(text + "\n")
+    print(f"{out.name}: {out.stat().st_size} bytes, lengths {LENGTHS}")
 
 
 if __name__ == "__main__":

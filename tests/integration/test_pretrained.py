@@ -10,6 +10,7 @@ import pytest
 from checkpoints import MODEL, ROWS, word_config, write_checkpoint, write_problems
 from flax import nnx
 from policies import named
+from safetensors.numpy import load_file, save_file
 
 from job_jax.config_io import to_json
 from rlvr_jax import convert
@@ -187,17 +188,23 @@ def test_a_directory_that_is_not_there(refusal, tmp_path, problems, recipe, caps
     assert "none: neither tokenizer nor data checked" in shown
 
 
-def test_a_run_records_the_model_that_it_read(tmp_path, start, problems, capsys):
-    recipe = tmp_path / "words.py"
-    recipe.write_text(
+@pytest.fixture
+def words(tmp_path, start, problems):
+    """Returns the flag of a recipe that leaves out the model."""
+    path = tmp_path / "words.py"
+    path.write_text(
         "from pathlib import Path\n"
         "from checkpoints import word_config\n"
         "def get_config():\n"
         f"    return word_config(Path({str(start)!r}), Path({str(problems)!r}),\n"
         "        model='pretrained')\n"
     )
+    return f"--config={path}"
+
+
+def test_a_run_records_the_model_that_it_read(tmp_path, words, capsys):
     workdir = tmp_path / "w"
-    args = [f"--config={recipe}", f"--workdir={workdir}", "--stage=train"]
+    args = [words, f"--workdir={workdir}", "--stage=train"]
     assert main(args) == 0, capsys.readouterr().err
     record = json.loads((workdir / "config.json").read_text())["config"]
     assert record["model"] == to_json(dataclasses.replace(MODEL, max_seq_len=512))
@@ -206,3 +213,28 @@ def test_a_run_records_the_model_that_it_read(tmp_path, start, problems, capsys)
     assert capsys.readouterr().out.startswith("finished: ")
     assert main([*args, "--config.model.hidden_size=32"]) == 2
     assert "model.hidden_size: 32 -> 16" in capsys.readouterr().err
+
+
+def test_a_run_trains_a_head_that_config_json_calls_tied(
+    tmp_path, start, words, capsys
+):
+    """Dry run, run, resumed run and export: one decision, read from the weights."""
+    held = load_file(start / "model.safetensors")
+    held["lm_head.weight"] = np.flip(held["model.embed_tokens.weight"], axis=0).copy()
+    save_file(held, start / "model.safetensors")
+    workdir = tmp_path / "w"
+    args = [words, f"--workdir={workdir}", "--stage=train"]
+    assert main([*args, "--dry_run"]) == 0
+    shown = capsys.readouterr()
+    assert "lm_head.weight differs from model.embed_tokens.weight" in shown.err
+    assert f"{sum(array.size for array in held.values()):,}" in shown.out
+    assert main([*args, "--config.train.steps=1"]) == 0, capsys.readouterr().err
+    record = json.loads((workdir / "config.json").read_text())["config"]
+    assert record["model"]["tie_embeddings"] is False
+    assert main(args) == 0, capsys.readouterr().err
+    assert convert.main(["to-hf", str(workdir), str(tmp_path / "out")]) == 0
+    out = load_file(tmp_path / "out" / "model.safetensors")
+    for name in ("lm_head.weight", "model.embed_tokens.weight"):
+        assert 0 < np.abs(out[name] - held[name]).max() < 1e-2
+    settings = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert settings["tie_word_embeddings"] is False

@@ -21,6 +21,8 @@ BFLOAT16 = {"param_dtype": "bfloat16", "compute_dtype": "bfloat16"}
 ALL_KINDS = {
     "num_layers": 1,
     "qkv_bias": True,
+    "out_bias": True,
+    "mlp_bias": True,
     "qk_norm": True,
     "use_post_norms": True,
     "tie_embeddings": False,

@@ -310,8 +310,9 @@ def test_the_optimizer_is_the_plain_chain():
 
 def test_matrices_alone_are_decayed():
     """Without a gradient a step is the decay: -rate * 0.1 * parameter, or nothing."""
+    biases = {"qkv_bias": True, "out_bias": True, "mlp_bias": True}
     policy = tiny_policy(
-        qkv_bias=True, qk_norm=True, use_post_norms=True, tie_embeddings=False
+        qk_norm=True, use_post_norms=True, tie_embeddings=False, **biases
     )
     params = nnx.state(policy)
     optimizer = make_optimizer(OptimizerConfig(weight_decay=0.1), 10)
@@ -322,7 +323,8 @@ def test_matrices_alone_are_decayed():
     matrices = {"query", "key", "value", "out", "gate", "up", "down"}
     expected = {f"blocks.{name}" for name in matrices} | {"embedding", "lm_head"}
     assert moved == expected
-    assert {"blocks.query_bias", "blocks.key_norm.scale"} <= named(params).keys()
+    others = {"query_bias", "out_bias", "down_bias", "key_norm.scale"}
+    assert {f"blocks.{name}" for name in others} <= named(params).keys()
 
 
 def test_the_first_step_of_adam_is_the_rate_times_the_gradients_sign():

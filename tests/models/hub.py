@@ -4,12 +4,15 @@ import json
 import pathlib
 
 import numpy as np
-from golden.family_models import CONFIGS, weight
+from golden.family_models import MODELS, weight
 from safetensors.numpy import save_file
 
-GOLDEN = json.loads(
-    (pathlib.Path(__file__).parents[1] / "golden" / "family_goldens.json").read_text()
-)["families"]
+_FOLDER = pathlib.Path(__file__).parents[1] / "golden"
+GOLDEN = {
+    name: golden
+    for file in ("family_goldens.json", "variant_goldens.json")
+    for name, golden in json.loads((_FOLDER / file).read_text())["families"].items()
+}
 
 
 def tensors(family: str) -> dict[str, np.ndarray]:
@@ -26,7 +29,7 @@ def written(
 ) -> pathlib.Path:
     """Returns the directory with the family's checkpoint in so many files."""
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "config.json").write_text(json.dumps(CONFIGS[family] | changes))
+    (directory / "config.json").write_text(json.dumps(MODELS[family] | changes))
     held = tensors(family)
     if shards == 1:
         save_file(held, directory / "model.safetensors")

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from golden.family_models import CONFIGS, LENGTHS, NEW_TOKENS, POSITIONS, padded
+from golden.family_models import LENGTHS, MODELS, NEW_TOKENS, POSITIONS, padded
 from golden.family_models import tokens as rows
 from models.hub import GOLDEN, written
 from policies import forward
@@ -16,7 +16,7 @@ from policies import forward
 from rlvr_jax.models import Transformer, load_hf
 from rlvr_jax.sampler import generate
 
-each_family = pytest.mark.parametrize("family", CONFIGS)
+each_family = pytest.mark.parametrize("family", MODELS)
 
 
 @pytest.fixture(scope="module")

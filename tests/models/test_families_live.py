@@ -6,9 +6,10 @@ import pathlib
 import numpy as np
 import pytest
 from flax import nnx
-from golden.family_models import CONFIGS, padded
-from models.hub import GOLDEN
+from golden.family_models import MODELS, padded
+from models.hub import GOLDEN, tensors, written
 from policies import forward
+from safetensors.numpy import save_file
 
 from rlvr_jax.models import load_hf, save_hf
 
@@ -32,7 +33,7 @@ def _theirs(model) -> np.ndarray:
         ).logits.numpy()
 
 
-@pytest.mark.parametrize("family", CONFIGS)
+@pytest.mark.parametrize("family", MODELS)
 def test_transformers_and_we_read_each_others_checkpoints(
     family, tmp_path, monkeypatch
 ):
@@ -55,3 +56,21 @@ def test_transformers_and_we_read_each_others_checkpoints(
     assert not told["missing_keys"]
     assert not told["unexpected_keys"]
     np.testing.assert_array_equal(_theirs(again)[mask_BT], expected_BTV[mask_BT])
+
+
+def test_a_head_beside_a_tied_embedding_is_read_as_transformers_reads_it(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    source = written(tmp_path / "in", "qwen2")
+    held = tensors("qwen2")
+    head = np.flip(held["model.embed_tokens.weight"], axis=0).copy()
+    save_file(held | {"lm_head.weight": head}, source / "model.safetensors")
+    save_hf(load_hf(source), tmp_path / "out")
+    tokens_BT, mask_BT = padded("left")
+    ours_BTV = np.asarray(forward(*nnx.split(load_hf(source)), tokens_BT, mask_BT))
+    for directory in (source, tmp_path / "out"):
+        model = transformers.AutoModelForCausalLM.from_pretrained(
+            directory, attn_implementation="eager"
+        )
+        np.testing.assert_allclose(
+            ours_BTV[mask_BT], _theirs(model)[mask_BT], rtol=0, atol=1e-4
+        )

@@ -45,6 +45,10 @@ _EPISODES = ("tests/rollouts/test_episodes.py",)
 _BACKGROUND = ("tests/job_jax/trackers/test_background.py",)
 _JOINT = ("tests/job_jax/buckets/test_joint.py",)
 _MIRROR = ("tests/job_jax/buckets/test_mirror.py",)
+_ALL_BIASES = (
+    "tests/models/test_families.py::"
+    "test_logits_are_hugging_faces_beyond_any_window[left-False-llama_yarn]"
+)
 _POLICY_MASK = ("tests/learn/test_policy_mask.py",)
 
 MUTANTS = [
@@ -1542,6 +1546,94 @@ MUTANTS = [
         decodes_a_prompt_beyond_the_window=(
             "prefix_mask &= prefix_distance_PS < config.sliding_window",
             "prefix_mask &= prefix_distance_PS <= config.sliding_window",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/models/huggingface/tied.py",
+        ("tests/models/test_tied.py",),
+        ties_what_differs=(
+            "return dataclasses.replace(config, tie_embeddings=False)\n\n\ndef head",
+            "return config\n\n\ndef head",
+        ),
+        unties_what_is_equal=(
+            "    if _are_equal(first, second):\n",
+            "    if False:\n",
+        ),
+        compares_the_first_rows_alone=(
+            "for at in range(0, num_rows, step))",
+            "for at in range(0, step, step))",
+        ),
+        remembers_a_file_that_was_replaced=(
+            "return status.st_size, status.st_mtime_ns",
+            "return status.st_size, 0",
+        ),
+        rounds_before_it_compares=(
+            "other[start:stop].astype(np.float64)",
+            "other[start:stop].astype(one[:1].dtype).astype(np.float64)",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/convert.py",
+        ("tests/models/test_tied.py",),
+        forgets_the_head=(
+            '        "tie_word_embeddings": policy.config.tie_embeddings,\n',
+            "",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/models/rope.py",
+        ("tests/models/test_rope.py",),
+        never_truncates=("if config.rope_truncate:", "if False:"),
+        always_truncates=("if config.rope_truncate:", "if True:"),
+        ends_with_the_last_pair=("config.head_dim - 1)", "half - 1)"),
+        begins_before_the_first_pair=("max(first, 0)", "first"),
+        divides_the_fast=(
+            "return 1.0 - jnp.clip((pair_I",
+            "return jnp.clip((pair_I",
+        ),
+        scales_own_sliding_layers=('!= "yarn" or local_theta:', '!= "yarn":'),
+        forgets_the_magnitude=("return factor * cos_BT1H,", "return cos_BT1H,"),
+        ignores_a_given_magnitude=("config.rope_attention_factor or ", ""),
+    ),
+    *_of(
+        "rlvr_jax/models/families/base.py",
+        ("tests/models/test_rope.py",),
+        ends_with_the_context_before_yarn=(
+            "max(context, int(factor * original))",
+            "context",
+        ),
+        ends_with_the_context_after_yarn=(
+            "max(context, int(factor * original))",
+            "int(factor * original)",
+        ),
+        mixes_magnitudes_up=(
+            "yarn_magnitude(factor, above) / yarn_magnitude(factor, below)",
+            "yarn_magnitude(factor, below) / yarn_magnitude(factor, above)",
+        ),
+        writes_a_runs_room_as_dynamics_context=(
+            "config.rope_original_max_position if is_dynamic else",
+            "config.max_seq_len if is_dynamic else",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/models/huggingface/config.py",
+        ("tests/models/test_rope.py",),
+        one_theta_whether_scaled_or_not=(
+            'if config.rope_scaling == "none":  #',
+            "if True:  #",
+        ),
+        a_context_beside_rope_is_not_seen=(
+            "    text_config.standardize_rope_params()\n",
+            "",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/models/block.py",
+        (_ALL_BIASES,),
+        leaves_out_the_bias_of_out=("if self.config.out_bias:", "if False:"),
+        activates_before_the_bias=(
+            "gate_BTF = add_bias(gate_BTF, self.gate_bias[...])",
+            "gate_BTF = gate_BTF",
         ),
     ),
 ]

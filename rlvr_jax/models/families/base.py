@@ -6,13 +6,15 @@ configuration class of transformers reads it, with that class's defaults filled 
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Literal, get_args
 
-from job_jax.schema import ConfigError, did_you_mean
+from job_jax.schema import ConfigError, check, did_you_mean
 from rlvr_jax.config import ModelConfig
+from rlvr_jax.config.model import RopeScaling
 from rlvr_jax.models.families.mapping import ParamMapping
 from rlvr_jax.models.masks import expand_layer_types
+from rlvr_jax.models.rope import yarn_magnitude
 
 HFConfig = dict[str, Any]
 
@@ -20,8 +22,10 @@ ACTIVATIONS: dict[str, Literal["silu", "gelu_tanh"]] = {
     "silu": "silu",
     "gelu_pytorch_tanh": "gelu_tanh",
 }
-# If set, each of these changes the function that the model computes.
-_UNSUPPORTED = ("attention_bias", "mlp_bias", "use_bidirectional_attention")
+# Each of these changes the function that the model computes. A family reads those that
+# its class in transformers has; where another one is set, the checkpoint is refused.
+_FUNCTION_CHANGING = ("attention_bias", "mlp_bias", "use_bidirectional_attention")
+_ROPE_TYPES = ("default", *(t for t in get_args(RopeScaling) if t != "none"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,14 +61,17 @@ class Family:
     read_as: str = ""
 
 
-def common_from_hf(hf: HFConfig, *, activation: str = "hidden_act") -> dict[str, Any]:
+def common_from_hf(
+    hf: HFConfig, *, activation: str = "hidden_act", biases: Collection[str] = ()
+) -> dict[str, Any]:
     """Returns the fields of `ModelConfig` that all families read alike.
 
-    `activation` is the key that names the MLP's. Raises ConfigError on a setting that
-    would change the function and is not supported.
+    `activation` is the key that names the MLP's. `biases` says which of attention_bias
+    and mlp_bias the family has. Raises ConfigError on a setting that would change
+    the function and is not supported.
     """
-    for name in _UNSUPPORTED:
-        if hf.get(name):
+    for name in _FUNCTION_CHANGING:
+        if hf.get(name) and name not in biases:
             raise ConfigError(f"config.json: {name}={hf[name]!r} is not computed")
     if hf[activation] not in ACTIVATIONS:
         raise ConfigError(
@@ -72,7 +79,7 @@ def common_from_hf(hf: HFConfig, *, activation: str = "hidden_act") -> dict[str,
             f"{did_you_mean(hf[activation], ACTIVATIONS)}"
         )
     num_heads = hf["num_attention_heads"]
-    return _rope_from_hf(hf["rope_parameters"]) | {
+    fields = {
         "num_layers": hf["num_hidden_layers"],
         "hidden_size": hf["hidden_size"],
         "intermediate_size": hf["intermediate_size"],
@@ -84,6 +91,12 @@ def common_from_hf(hf: HFConfig, *, activation: str = "hidden_act") -> dict[str,
         "tie_embeddings": hf["tie_word_embeddings"],
         "max_seq_len": hf["max_position_embeddings"],
     }
+    if "attention_bias" in biases:
+        has_bias = bool(hf["attention_bias"])
+        fields |= {"qkv_bias": has_bias, "out_bias": has_bias}
+    if "mlp_bias" in biases:
+        fields["mlp_bias"] = bool(hf["mlp_bias"])
+    return fields | _rope_from_hf(hf)
 
 
 def sliding_from_hf(hf: HFConfig) -> dict[str, Any]:
@@ -99,21 +112,41 @@ def sliding_from_hf(hf: HFConfig) -> dict[str, Any]:
     return {"sliding_window": hf["sliding_window"], "layer_types": types[:period]}
 
 
-def _rope_from_hf(rope: HFConfig) -> dict[str, Any]:
-    """Returns RoPE's fields, of full and of sliding layers."""
-    local_theta = 0.0
-    if "full_attention" in rope:
-        local_theta = rope["sliding_attention"]["rope_theta"]
-        rope = rope["full_attention"]
+def _rope_from_hf(hf: HFConfig) -> dict[str, Any]:
+    """Returns RoPE's fields, and the context that YaRN reaches."""
+    rope, local_theta = hf["rope_parameters"], 0.0
+    has_layer_types = "full_attention" in rope
+    if has_layer_types:
+        local, rope = rope["sliding_attention"], rope["full_attention"]
+        local_theta = local["rope_theta"]
+        check(
+            local["rope_type"] == "default",
+            f"config.json: RoPE of type {local['rope_type']!r} in sliding layers is "
+            "not computed; those are never scaled",
+        )
     fields = {"rope_theta": rope["rope_theta"], "rope_local_theta": local_theta}
-    kind = rope["rope_type"]
-    if kind == "default" or rope.get("factor") == 1:
-        return fields
-    if kind not in ("linear", "llama3"):
+    kind, context = rope["rope_type"], hf["max_position_embeddings"]
+    if kind not in _ROPE_TYPES:
         raise ConfigError(
             f"config.json: RoPE of type {kind!r} is not computed"
-            f"{did_you_mean(kind, ('default', 'linear', 'llama3'))}"
+            f"{did_you_mean(kind, _ROPE_TYPES)}"
         )
+    if kind == "dynamic":
+        return fields | {
+            "rope_scaling": kind,
+            "rope_factor": rope["factor"],
+            "rope_original_max_position": context,
+        }
+    if kind == "yarn":
+        # transformers looks for it outside the settings of a layer type.
+        check(
+            not has_layer_types or rope.get("truncate", True),
+            "config.json: truncate=false of full_attention is not computed; "
+            "transformers does not read it there either",
+        )
+        return fields | _yarn_from_hf(rope, context)
+    if kind == "default" or rope["factor"] == 1:
+        return fields
     fields |= {"rope_scaling": kind, "rope_factor": rope["factor"]}
     if kind == "llama3":
         fields |= {
@@ -124,11 +157,45 @@ def _rope_from_hf(rope: HFConfig) -> dict[str, Any]:
     return fields
 
 
+def _yarn_from_hf(rope: HFConfig, context: int) -> dict[str, Any]:
+    """Returns YaRN's fields. `context` is max_position_embeddings.
+
+    Published configs have there either the context before YaRN or the one after it;
+    `max_seq_len` is the larger of it and factor x the context before.
+    """
+    original = rope["original_max_position_embeddings"]
+    factor = context / original if rope["factor"] is None else rope["factor"]
+    attention = rope.get("attention_factor")
+    above, below = rope.get("mscale"), rope.get("mscale_all_dim")
+    if attention is None and above and below:
+        attention = yarn_magnitude(factor, above) / yarn_magnitude(factor, below)
+    check(
+        attention is None or attention > 0,
+        f"config.json: attention_factor={attention} of YaRN; it must be positive",
+    )
+    if factor == 1 and attention in (None, 1):
+        return {}
+    fields = {
+        "rope_scaling": "yarn",
+        "rope_factor": factor,
+        "rope_original_max_position": original,
+        "rope_truncate": bool(rope.get("truncate", True)),
+        "rope_attention_factor": attention or 0.0,
+        "max_seq_len": max(context, int(factor * original)),
+    }
+    # transformers reads 0 and null as the default.
+    given = {name: rope.get(name) for name in ("beta_fast", "beta_slow")}
+    return fields | {f"rope_{name}": value for name, value in given.items() if value}
+
+
 def common_to_hf(config: ModelConfig) -> HFConfig:
     """Returns the keys of config.json that all families write alike."""
     activation = next(
         hf for hf, ours in ACTIVATIONS.items() if ours == config.activation
     )
+    # Where a longer row is read, dynamic scaling begins: the run's room is not it.
+    is_dynamic = config.rope_scaling == "dynamic"
+    context = config.rope_original_max_position if is_dynamic else config.max_seq_len
     return {
         "hidden_size": config.hidden_size,
         "intermediate_size": config.intermediate_size,
@@ -141,7 +208,7 @@ def common_to_hf(config: ModelConfig) -> HFConfig:
         "rope_theta": config.rope_theta,
         "rope_scaling": _rope_scaling_to_hf(config),
         "tie_word_embeddings": config.tie_embeddings,
-        "max_position_embeddings": config.max_seq_len,
+        "max_position_embeddings": context,
         "torch_dtype": config.param_dtype,
     }
 
@@ -164,4 +231,13 @@ def _rope_scaling_to_hf(config: ModelConfig) -> HFConfig | None:
             "high_freq_factor": config.rope_high_freq_factor,
             "original_max_position_embeddings": config.rope_original_max_position,
         }
+    if config.rope_scaling == "yarn":
+        scaling |= {
+            "beta_fast": config.rope_beta_fast,
+            "beta_slow": config.rope_beta_slow,
+            "truncate": config.rope_truncate,
+            "original_max_position_embeddings": config.rope_original_max_position,
+        }
+        if config.rope_attention_factor:
+            scaling["attention_factor"] = config.rope_attention_factor
     return scaling

@@ -54,7 +54,7 @@ def from_hf(hf: HFConfig) -> dict[str, Any]:
 def gemma_from_hf(hf: HFConfig) -> dict[str, Any]:
     """Returns the fields of `ModelConfig` that Gemma 2 and Gemma 3 read alike."""
     return (
-        common_from_hf(hf, activation="hidden_activation")
+        common_from_hf(hf, activation="hidden_activation", biases=("attention_bias",))
         | sliding_from_hf(hf)
         | {
             "query_pre_attn_scalar": hf["query_pre_attn_scalar"],
@@ -75,6 +75,7 @@ def to_hf(config: ModelConfig) -> HFConfig:
         | sliding_to_hf(config)
         | {
             "hidden_activation": common["hidden_act"],
+            "attention_bias": config.out_bias,
             "query_pre_attn_scalar": int(scalar),
             "final_logit_softcapping": config.final_logit_softcap or None,
             "attn_logit_softcapping": config.attn_logit_softcap or None,

@@ -1,10 +1,12 @@
 """Llama 3 and its relatives: DeepSeek-Math has the same architecture."""
 
 import dataclasses
+from typing import Any
 
 from rlvr_jax.config import ModelConfig
 from rlvr_jax.models.families.base import (
     Family,
+    HFConfig,
     ModelSize,
     common_from_hf,
     common_to_hf,
@@ -41,11 +43,25 @@ _DEEPSEEK_7B = ModelConfig(
     max_seq_len=4096,
 )
 
+
+def from_hf(hf: HFConfig) -> dict[str, Any]:
+    """Returns the fields of `ModelConfig`."""
+    return common_from_hf(hf, biases=("attention_bias", "mlp_bias"))
+
+
+def to_hf(config: ModelConfig) -> HFConfig:
+    """Returns config.json."""
+    return common_to_hf(config) | {
+        "attention_bias": config.out_bias,
+        "mlp_bias": config.mlp_bias,
+    }
+
+
 FAMILY = Family(
     model_type="llama",
     architectures=("LlamaForCausalLM",),
-    from_hf=common_from_hf,
-    to_hf=common_to_hf,
+    from_hf=from_hf,
+    to_hf=to_hf,
     param_mapping=decoder_mapping,
     sizes={
         "Llama-3.2-1B": ModelSize(

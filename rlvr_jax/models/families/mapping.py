@@ -60,14 +60,19 @@ def decoder_mapping(
 ) -> dict[str, ParamMapping]:
     """Returns the tensor of each parameter that Llama and its relatives share.
 
-    Keys are the dotted paths of our parameters. `more` adds what a family has beside
-    them in each layer, or replaces one of them; its paths and names are relative to the
-    layer.
+    Keys are the dotted paths of our parameters; biases are there if the config has
+    them. `more` adds what a family has beside them in each layer, or replaces one of
+    them; its paths and names are relative to the layer.
 
     Example:
         >>> decoder_mapping(ModelConfig())["blocks.query"].hf_name
         'model.layers.{}.self_attn.q_proj.weight'
     """
+    biases = (
+        (QKV_BIAS if config.qkv_bias else {})
+        | (OUT_BIAS if config.out_bias else {})
+        | (MLP_BIAS if config.mlp_bias else {})
+    )
     layer = {
         "attention_norm.scale": ParamMapping("input_layernorm.weight"),
         "query": ParamMapping("self_attn.q_proj.weight", 1),
@@ -78,7 +83,8 @@ def decoder_mapping(
         "gate": ParamMapping("mlp.gate_proj.weight", 1),
         "up": ParamMapping("mlp.up_proj.weight", 1),
         "down": ParamMapping("mlp.down_proj.weight", 1),
-    } | dict(more or {})
+    }
+    layer |= biases | dict(more or {})
     outer = {
         "embedding": ParamMapping("model.embed_tokens.weight"),
         "final_norm.scale": ParamMapping("model.norm.weight"),
@@ -95,6 +101,11 @@ def decoder_mapping(
 QKV_BIAS = {
     f"{name}_bias": ParamMapping(f"self_attn.{name[0]}_proj.bias")
     for name in ("query", "key", "value")
+}
+OUT_BIAS = {"out_bias": ParamMapping("self_attn.o_proj.bias")}
+MLP_BIAS = {
+    f"{name}_bias": ParamMapping(f"mlp.{name}_proj.bias")
+    for name in ("gate", "up", "down")
 }
 QK_NORM = {
     f"{name}_norm.scale": ParamMapping(f"self_attn.{name[0]}_norm.weight")

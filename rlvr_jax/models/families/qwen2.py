@@ -13,7 +13,7 @@ from rlvr_jax.models.families.base import (
     sliding_from_hf,
     sliding_to_hf,
 )
-from rlvr_jax.models.families.mapping import QKV_BIAS, ParamMapping, decoder_mapping
+from rlvr_jax.models.families.mapping import decoder_mapping
 
 _1_5B = ModelConfig(
     family="qwen2",
@@ -65,17 +65,12 @@ def to_hf(config: ModelConfig) -> HFConfig:
     )
 
 
-def param_mapping(config: ModelConfig) -> dict[str, ParamMapping]:
-    """Returns the tensors of each parameter: Llama's, and three biases."""
-    return decoder_mapping(config, QKV_BIAS)
-
-
 FAMILY = Family(
     model_type="qwen2",
     architectures=("Qwen2ForCausalLM",),
     from_hf=from_hf,
     to_hf=to_hf,
-    param_mapping=param_mapping,
+    param_mapping=decoder_mapping,
     sizes={
         "Qwen2.5-0.5B": ModelSize(_0_5B, 151_936),
         "Qwen2.5-1.5B": ModelSize(_1_5B, 151_936),

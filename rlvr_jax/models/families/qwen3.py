@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 from rlvr_jax.config import ModelConfig
+from rlvr_jax.models.families import qwen2
 from rlvr_jax.models.families.base import (
     Family,
     HFConfig,
@@ -12,7 +13,6 @@ from rlvr_jax.models.families.base import (
     sliding_from_hf,
 )
 from rlvr_jax.models.families.mapping import QK_NORM, ParamMapping, decoder_mapping
-from rlvr_jax.models.families.qwen2 import to_hf
 
 _0_6B = ModelConfig(
     family="qwen3",
@@ -39,7 +39,13 @@ _8B = dataclasses.replace(
 
 def from_hf(hf: HFConfig) -> dict[str, Any]:
     """Returns the fields of `ModelConfig`."""
-    return common_from_hf(hf) | sliding_from_hf(hf) | {"qk_norm": True}
+    common = common_from_hf(hf, biases=("attention_bias",))
+    return common | sliding_from_hf(hf) | {"qk_norm": True}
+
+
+def to_hf(config: ModelConfig) -> HFConfig:
+    """Returns config.json."""
+    return qwen2.to_hf(config) | {"attention_bias": config.out_bias}
 
 
 def param_mapping(config: ModelConfig) -> dict[str, ParamMapping]:

@@ -17,6 +17,7 @@ from job_jax.schema import ConfigError
 from rlvr_jax.config import ModelConfig, PretrainedConfig
 from rlvr_jax.models.families import Family, HFConfig, family_name, load_family
 from rlvr_jax.models.masks import expand_layer_types
+from rlvr_jax.models.rope import attention_factor
 from rlvr_jax.tokenizer.huggingface import import_transformers
 
 Dtype = Literal["float32", "bfloat16"]
@@ -29,11 +30,14 @@ FUNCTION_PRESERVING = (
 )
 _HUB_NAME = re.compile(r"\w[\w.-]*")  # of an organization, of a model
 _LOCAL = "models"  # where the documentation puts checkpoints
-_LLAMA3_ROPE = (
-    "rope_original_max_position",
-    "rope_low_freq_factor",
-    "rope_high_freq_factor",
-)
+_ROPE_FIELDS = {  # that each kind of scaling reads; others leave them alone
+    "llama3": ("low_freq_factor", "high_freq_factor", "original_max_position"),
+    "dynamic": ("original_max_position",),
+    "yarn": (
+        *("beta_fast", "beta_slow", "truncate", "attention_factor"),
+        "original_max_position",
+    ),
+}
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -123,7 +127,11 @@ def _with_defaults(raw: Mapping[str, Any], family: Family) -> HFConfig:
     except Exception as error:  # its validation has errors of its own kinds
         reason = " ".join(str(error).split())
         raise ConfigError(f"{CONFIG}: transformers refuses it: {reason}") from error
-    return config.get_text_config().to_dict()
+    text_config = config.get_text_config()
+    # As a model of transformers does when it is made: original_max_position_embeddings
+    # may stand outside of RoPE's settings.
+    text_config.standardize_rope_params()
+    return text_config.to_dict()
 
 
 def hf_vocab_size(pretrained: PretrainedConfig) -> int:
@@ -165,10 +173,15 @@ def to_hf_config(
 def canonical_config(config: ModelConfig) -> ModelConfig:
     """Returns the one config that stands for all that compute the same function."""
     defaults = vars(ModelConfig())
-    free = {name: defaults[name] for name in FUNCTION_PRESERVING}
-    if config.rope_scaling != "llama3":
-        free |= {name: defaults[name] for name in _LLAMA3_ROPE}
-    local_theta = config.rope_local_theta or config.rope_theta
+    free = {name: defaults[name] for name in FUNCTION_PRESERVING} | {"max_seq_len": 1}
+    read = _ROPE_FIELDS.get(config.rope_scaling, ())
+    for name in {name for names in _ROPE_FIELDS.values() for name in names} - {*read}:
+        free[f"rope_{name}"] = defaults[f"rope_{name}"]
+    if config.rope_scaling == "yarn":
+        free["rope_attention_factor"] = attention_factor(config)
+    local_theta = config.rope_local_theta
+    if config.rope_scaling == "none":  # else sliding layers with their own are unscaled
+        local_theta = local_theta or config.rope_theta
     return dataclasses.replace(
         config,
         layer_types=expand_layer_types(config),

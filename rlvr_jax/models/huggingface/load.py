@@ -29,22 +29,21 @@ from rlvr_jax.models.huggingface.config import (
     Dtype,
     hf_vocab_size,
     read_json,
-    read_model_config,
     text_settings,
 )
 from rlvr_jax.models.huggingface.tensors import (
+    FLOAT_DTYPES,
     TensorIndex,
     abbreviate,
     index_tensors,
     open_safetensors,
 )
+from rlvr_jax.models.huggingface.tied import head_name, read_stored_config
 from rlvr_jax.models.parameters import layer_sharding, param_shardings
 from rlvr_jax.models.transformer import Transformer
 from rlvr_jax.tokenizer.huggingface import import_transformers
 
 GENERATION = "generation_config.json"
-
-_FLOAT_DTYPES = ("F64", "F32", "F16", "BF16")
 
 
 def load_hf(
@@ -135,8 +134,8 @@ def stored_dtype(path: str | os.PathLike[str]) -> Dtype:
 def abstract_policy(
     directory: Path, *, dtype: Dtype, family: str | None = None
 ) -> Transformer:
-    """Returns the policy that config.json describes, with shapes for parameters."""
-    config = read_model_config(directory, dtype=dtype, family=family)
+    """Returns the policy of a directory, with shapes in place of parameters."""
+    config = read_stored_config(directory, dtype=dtype, family=family)
     vocab_size = hf_vocab_size(PretrainedConfig(path=str(directory)))
     _check_tokenizer(directory, vocab_size)
     eos_ids = _eos_ids(directory)
@@ -195,7 +194,8 @@ def _check_names(
 ) -> None:
     """Raises ConfigError unless the files hold exactly the model's tensors."""
     if config.tie_embeddings:
-        tensors.pop("lm_head.weight", None)  # a copy of the embedding
+        # A copy of the embedding: `read_stored_config` compared them.
+        tensors.pop(head_name(config), None)
     needed = {
         param.hf_name.format(layer)
         for param in mapping.values()
@@ -244,9 +244,9 @@ def _check_shapes(
                     f"{directory}: {name} has shape {actual}, config.json asks for "
                     f"{expected}"
                 )
-            if dtype not in _FLOAT_DTYPES:
+            if dtype not in FLOAT_DTYPES:
                 raise ConfigError(
-                    f"{directory}: {name} holds {dtype}; {', '.join(_FLOAT_DTYPES)} "
+                    f"{directory}: {name} holds {dtype}; {', '.join(FLOAT_DTYPES)} "
                     "can be read, quantized weights cannot"
                 )
 

@@ -17,8 +17,8 @@ from rlvr_jax.models.huggingface.config import (
     FUNCTION_PRESERVING,
     canonical_config,
     hf_vocab_size,
-    read_model_config,
 )
+from rlvr_jax.models.huggingface.tied import read_stored_config
 
 # What config.json cannot say: how the run computes, and the room that it takes.
 _OWN = (*FUNCTION_PRESERVING, "max_seq_len")
@@ -69,7 +69,7 @@ def resolve_model(pretrained: PretrainedConfig, model: ModelConfig) -> ModelConf
     given = {name: vars(model)[name] for name in model.stated}
     if model.family == PRETRAINED:
         given.pop("family", None)
-    theirs = read_model_config(
+    theirs = read_stored_config(
         directory,
         dtype=model.param_dtype,
         family=model.family if ":" in model.family else None,

@@ -22,6 +22,9 @@ _WRAPPERS = (
     ("model.language_model.", "model."),
 )
 
+# What weights may be stored in; all else is quantized.
+FLOAT_DTYPES = ("F64", "F32", "F16", "BF16")
+
 # A tensor's name without wrappers -> its file, and its name there.
 TensorIndex = dict[str, tuple[Path, str]]
 
