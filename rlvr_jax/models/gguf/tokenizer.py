@@ -121,7 +121,7 @@ def _sentencepiece(vocabulary: Vocabulary) -> dict[str, Any]:
             if " " not in token
         },
         model={
-            "unk_token": next(iter(vocabulary.of_type(TokenType.UNKNOWN)), None),
+            "unk_token": vocabulary.text(vocabulary.unknown),
             "fuse_unk": True,
             "byte_fallback": bool(vocabulary.of_type(TokenType.BYTE)),
             "vocab": ids,
