@@ -91,6 +91,7 @@ def _run_command(argv: Sequence[str]) -> None:
 
 def _from_hf(path: str, out: Path) -> None:
     source = Path(path)
+    settings = read_json(source / CONFIG)
     dtype = stored_dtype(source)
     policy = load_hf(source, dtype=dtype)
     with StageCheckpoints(out, CheckpointConfig()) as checkpoints:
@@ -99,7 +100,7 @@ def _from_hf(path: str, out: Path) -> None:
     for name in COPIED_FILES:
         if (source / name).is_file():
             shutil.copyfile(source / name, out / HF_DIR / name)
-    settings = read_json(source / CONFIG) | {"torch_dtype": dtype}
+    settings |= {"torch_dtype": dtype}
     settings.pop("dtype", None)  # what newer checkpoints call it
     (out / HF_DIR / CONFIG).write_text(json.dumps(settings, indent=2) + "\n")
     print(f"{out}: step 0")

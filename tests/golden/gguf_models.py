@@ -232,7 +232,7 @@ def write_gguf(
     arch = case["arch"]
     writer = gguf.GGUFWriter(path, arch)
     settings = {
-        "general.name": name,
+        "general.name": f"tiny {name}",
         f"{arch}.block_count": case["num_layers"],
         f"{arch}.context_length": CONTEXT,
         f"{arch}.embedding_length": case["hidden"],

@@ -50,7 +50,7 @@ def check_config(model: transformers.PreTrainedModel, name: str) -> None:
     """Raises AssertionError if transformers takes the model for another one."""
     case, config = CASES[name], model.config
     assert config.num_hidden_layers == case["num_layers"]
-    assert config.head_dim == case["head_dim"] or name == "qwen2"
+    assert name == "qwen2" or config.head_dim == case["head_dim"]
     assert abs(config.rms_norm_eps - EPS) < 1e-9
     rope = config.rope_parameters
     assert rope.get("full_attention", rope)["rope_theta"] == case["theta"]

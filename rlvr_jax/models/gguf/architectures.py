@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from job_jax.schema import ConfigError, did_you_mean
+from job_jax.schema import ConfigError
 
 EMBEDDING, HEAD = "token_embd.weight", "output.weight"
 # The factors of Llama 3's RoPE, one for each frequency. All the rest are weights.
@@ -39,6 +39,7 @@ class Architecture:
     """One value of `general.architecture`.
 
     Args:
+        name: as the file has it.
         family: our family of models (rlvr_jax/models/families) that computes it.
         layer_names: Hugging Face's name of each part of a layer, by llama.cpp's.
         fields: fields of `ModelConfig` that all models of it have.
@@ -47,6 +48,7 @@ class Architecture:
         norms_plus_one: norms are stored as 1 + w, and the model scales by 1 + w.
     """
 
+    name: str
     family: str
     layer_names: Mapping[str, str]
     fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -57,7 +59,8 @@ class Architecture:
         """Returns Hugging Face's name of a tensor, None if it has no place there.
 
         Example:
-            >>> ARCHITECTURES["llama"].hf_name("blk.3.attn_q.weight")
+            >>> llama = find_architecture("llama", where="model.gguf")
+            >>> llama.hf_name("blk.3.attn_q.weight")
             'model.layers.3.self_attn.q_proj.weight'
         """
         if name in _OUTER_NAMES:
@@ -69,15 +72,21 @@ class Architecture:
 
 
 # Mistral's models have the architecture llama here.
-ARCHITECTURES = {
-    "llama": Architecture(family="llama", layer_names=_COMMON, rope_interleaved=True),
-    "qwen2": Architecture(
-        family="qwen2", layer_names=_COMMON, fields={"qkv_bias": True}
+_ALL = (
+    Architecture(
+        name="llama", family="llama", layer_names=_COMMON, rope_interleaved=True
     ),
-    "qwen3": Architecture(
-        family="qwen3", layer_names=_COMMON | _QK_NORM, fields={"qk_norm": True}
+    Architecture(
+        name="qwen2", family="qwen2", layer_names=_COMMON, fields={"qkv_bias": True}
     ),
-    "gemma3": Architecture(
+    Architecture(
+        name="qwen3",
+        family="qwen3",
+        layer_names=_COMMON | _QK_NORM,
+        fields={"qk_norm": True},
+    ),
+    Architecture(
+        name="gemma3",
         family="gemma3",
         layer_names=_COMMON | _QK_NORM | _POST_NORMS,
         norms_plus_one=True,
@@ -89,15 +98,18 @@ ARCHITECTURES = {
             "scale_embeddings": True,
         },
     ),
-}
+)
+_ARCHITECTURES = {architecture.name: architecture for architecture in _ALL}
 
 
 def find_architecture(name: str, *, where: str) -> Architecture:
-    """Returns how an architecture is stored. ConfigError on one that is not read."""
-    if name not in ARCHITECTURES:
+    """Returns the architecture of this name. Raises ConfigError if it is not supported.
+
+    The message begins with `where`.
+    """
+    if name not in _ARCHITECTURES:
         raise ConfigError(
-            f"{where}: architecture {name!r} is not supported"
-            f"{did_you_mean(name, ARCHITECTURES)} Supported are "
-            f"{', '.join(ARCHITECTURES)}; Mistral models are stored as llama"
+            f"{where}: architecture {name!r} is not supported; "
+            f"{', '.join(_ARCHITECTURES)} are (Mistral models are stored as llama)"
         )
-    return ARCHITECTURES[name]
+    return _ARCHITECTURES[name]

@@ -15,7 +15,7 @@ from rlvr_jax.config import ModelConfig
 from rlvr_jax.models.gguf.architectures import (
     HEAD,
     ROPE_FACTORS,
-    find_architecture,
+    Architecture,
 )
 from rlvr_jax.models.gguf.quantization import dequantize
 from rlvr_jax.models.gguf.reader import GGUFFile
@@ -42,13 +42,14 @@ _LLAMA_THETA = 10_000.0  # of the first Llamas, whose files leave it out
 _ROPE_TOLERANCE = 1e-4  # relative; factors are computed in float32
 
 
-def read_config(file: GGUFFile, *, dtype: Dtype) -> ModelConfig:
+def read_config(
+    file: GGUFFile, architecture: Architecture, *, dtype: Dtype
+) -> ModelConfig:
     """Returns the config of the model in a GGUF file, to be stored in this dtype.
 
-    Raises ConfigError on an architecture or a setting that is not supported.
+    Raises ConfigError on a setting that is missing or not supported.
     """
-    name = str(file.metadata.get("general.architecture"))
-    architecture = find_architecture(name, where=str(file.path))
+    name = architecture.name
     settings = _Settings(file.path, file.metadata, name)
     fields = {"family": architecture.family, **architecture.fields}
     fields |= _common_fields(settings, file)

@@ -7,7 +7,7 @@ models that use them.
 import dataclasses
 from typing import Any
 
-from job_jax.schema import ConfigError, did_you_mean
+from job_jax.schema import ConfigError
 
 _WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|%s"
@@ -83,8 +83,7 @@ def find_pre_tokenizer(name: str, *, where: str) -> PreTokenizer:
     """Returns the pre-tokenizer of this name. Raises ConfigError on an unknown one."""
     if name not in _PRE_TOKENIZERS:
         raise ConfigError(
-            f"{where}: tokenizer.ggml.pre={name!r} is not supported"
-            f"{did_you_mean(name, _PRE_TOKENIZERS)} Supported are "
-            f"{', '.join(_PRE_TOKENIZERS)}"
+            f"{where}: tokenizer.ggml.pre={name!r} is not supported; "
+            f"{', '.join(_PRE_TOKENIZERS)} are"
         )
     return _PRE_TOKENIZERS[name]

@@ -33,10 +33,10 @@ _DTYPES = {"float32": ("F32", np.float32), "bfloat16": ("BF16", ml_dtypes.bfloat
 
 @dataclasses.dataclass(frozen=True)
 class Conversion:
-    """How one tensor is written: its name and shape there, and its rows here.
+    """How one tensor is converted.
 
-    `row_order` [rows] says which stored row becomes each row; None: they stay. `offset`
-    is subtracted from all values.
+    `hf_name` is its new name. `row_order` [rows] is the stored row of each new row, or
+    None to keep the order. `offset` is subtracted from all values.
     """
 
     hf_name: str
@@ -122,35 +122,38 @@ def _row_order(
     return rows.reshape(count, config.head_dim // 2, 2).swapaxes(1, 2).ravel()
 
 
+def output_bytes(conversions: list[Conversion], dtype: Dtype) -> int:
+    """Returns how many bytes all tensors take in this dtype."""
+    values = sum(math.prod(each.stored.shape) for each in conversions)
+    return values * np.dtype(_DTYPES[dtype][1]).itemsize
+
+
 def write_safetensors(
     path: Path, file: GGUFFile, conversions: list[Conversion], *, dtype: Dtype
-) -> int:
-    """Writes all tensors into one file of safetensors and returns its bytes.
+) -> None:
+    """Writes all tensors into one file of safetensors.
 
     Format: https://github.com/huggingface/safetensors#format
     """
     code, numpy_dtype = _DTYPES[dtype]
-    itemsize = np.dtype(numpy_dtype).itemsize
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}
-    total = 0
+    start = 0
     for each in conversions:
-        end = total + math.prod(each.stored.shape) * itemsize
-        shape = list(each.stored.shape)
+        end = start + output_bytes([each], dtype)
         header[each.hf_name] = {
             "dtype": code,
-            "shape": shape,
-            "data_offsets": [total, end],
+            "shape": each.stored.shape,
+            "data_offsets": [start, end],
         }
-        total = end
+        start = end
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)  # tensors begin at a multiple of 8 bytes
-    report = _Progress(total)
+    progress = _Progress(start)
     with path.open("wb") as out:
         out.write(struct.pack("<Q", len(text)) + text)
         for each in conversions:
             for block in _value_blocks(file, each):
-                report.add(out.write(block.astype(numpy_dtype).tobytes()))
-    return total
+                progress.add(out.write(block.astype(numpy_dtype).tobytes()))
 
 
 def _value_blocks(file: GGUFFile, conversion: Conversion) -> Iterator[np.ndarray]:
