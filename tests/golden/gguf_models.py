@@ -184,6 +184,8 @@ def _kind(name: str, array: np.ndarray, case: dict) -> str:
 
 def _quantized(name: str, array: np.ndarray, kind: str) -> np.ndarray:
     """Returns the bytes of a tensor. K-quants, which gguf cannot write, are drawn."""
+    if array.dtype == np.uint8:
+        return array
     if kind not in ("Q4_K", "Q6_K"):
         return gguf.quantize(array, _KINDS[kind])
     values, size = gguf.GGML_QUANT_SIZES[_KINDS[kind]]
