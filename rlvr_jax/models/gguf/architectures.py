@@ -1,4 +1,4 @@
-"""How llama.cpp stores each architecture: tensor names, and what it changes in them."""
+"""How llama.cpp stores each architecture: names of tensors, and changes to values."""
 
 import dataclasses
 from collections.abc import Mapping

@@ -38,6 +38,9 @@ def convert_gguf(path: Path, out: Path, *, dtype: Dtype = "float32") -> None:
     file = read_gguf(path)
     name = str(file.metadata.get("general.architecture"))
     architecture = find_architecture(name, where=str(path))
+    kinds = collections.Counter(tensor.kind for tensor in file.tensors.values())
+    counts = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+    print(f"{path}: {name}, {len(file.tensors)} tensors ({counts})", flush=True)
     config = read_config(file, architecture, dtype=dtype)
     vocabulary = read_vocabulary(file)
     rows = _embedding_rows(file, vocabulary)
@@ -45,9 +48,6 @@ def convert_gguf(path: Path, out: Path, *, dtype: Dtype = "float32") -> None:
     contents = _json_files(file, vocabulary, config, rows)
     if lack := describe_lack(out, output_bytes(conversions, dtype)):
         raise OSError(f"{lack}; make room, then run the same command again")
-    kinds = collections.Counter(each.stored.kind for each in conversions)
-    counts = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
-    print(f"{path}: {name}, {len(conversions)} tensors ({counts})", flush=True)
     with _new_directory(out) as partial:
         for file_name, content in contents.items():
             text = json.dumps(content, indent=2, ensure_ascii=False)

@@ -99,7 +99,7 @@ class _Header:
     def __init__(self, path: Path, data: mmap.mmap):
         self._path, self._data = path, data
         self.position = len(_MAGIC)
-        self._key = ""  # what is being read, for messages
+        self._key = ""  # the setting or tensor being read, for messages
 
     def read_counts(self) -> tuple[int, int]:
         """Returns how many tensors and settings follow. Raises ConfigError."""

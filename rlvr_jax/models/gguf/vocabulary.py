@@ -30,8 +30,8 @@ class TokenType(enum.IntEnum):
 class Vocabulary:
     """The tokenizer of a GGUF file. `metadata` has its settings, by their short key.
 
-    `bos`, `pad` and `unknown` are None where the file names none. `ends` are the tokens
-    that end a completion, eos first.
+    The file may leave out `bos`, `pad` and `unknown`; each is then None. `ends` are the
+    tokens that end a completion, eos first.
     """
 
     path: Path
@@ -56,7 +56,7 @@ class Vocabulary:
     def ids(self) -> dict[str, int]:
         """Returns the id of every token, without the padding of the embedding.
 
-        llama.cpp calls the rows of the embedding that are no tokens [PAD0], [PAD1] ...
+        llama.cpp calls the rows of the embedding without a token [PAD0], [PAD1] ...
         """
         return {
             token: number

@@ -1,7 +1,7 @@
 """The tensors of a GGUF file -> one file of safetensors.
 
-Tensors are read, dequantized and written a block of rows at a time: neither the GGUF
-file nor the file that is written is ever in memory as a whole.
+Tensors are read, dequantized and written a block of rows at a time. No tensor is ever
+in memory as a whole.
 """
 
 import dataclasses
