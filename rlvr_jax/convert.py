@@ -3,6 +3,7 @@
 python -m rlvr_jax.convert from-hf DIR OUT
 python -m rlvr_jax.convert to-hf CHECKPOINT OUT
 python -m rlvr_jax.convert to-peft CHECKPOINT OUT
+python -m rlvr_jax.convert from-gguf FILE OUT [--dtype=bfloat16]
 """
 
 import json
@@ -10,6 +11,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 from absl import flags
 from flax import nnx
@@ -19,11 +21,12 @@ from job_jax.command import UsageError, parse_flags, run_command
 from job_jax.config import CheckpointConfig
 from job_jax.schema import did_you_mean
 from rlvr_jax.models import load_hf, save_hf, save_peft
+from rlvr_jax.models.gguf import convert_gguf
 from rlvr_jax.models.huggingface import (
     COPIED_FILES,
     stored_dtype,
 )
-from rlvr_jax.models.huggingface.config import CONFIG, read_json
+from rlvr_jax.models.huggingface.config import CONFIG, Dtype, read_json
 from rlvr_jax.run.fetch import local_checkpoint
 from rlvr_jax.run.load import HF_DIR, open_stored_policy
 
@@ -31,6 +34,7 @@ _USAGE = """\
 usage: python -m rlvr_jax.convert from-hf DIR OUT
        python -m rlvr_jax.convert to-hf CHECKPOINT OUT
        python -m rlvr_jax.convert to-peft CHECKPOINT OUT
+       python -m rlvr_jax.convert from-gguf FILE OUT [--dtype=bfloat16]
 
 from-hf  DIR         a Hugging Face directory: config.json and safetensors
          OUT         a new directory: the checkpoint, as step 0, and in hf/ what goes
@@ -43,6 +47,10 @@ to-hf    CHECKPOINT  what from-hf wrote, or a run's WORKDIR, one of its
 to-peft  CHECKPOINT  of stage train, of a run with train.lora.rank
          OUT         a new directory: its adapters, which PEFT loads beside the policy
                      before RL (to-hf WORKDIR/checkpoints/sft)
+from-gguf FILE       a GGUF file (llama.cpp): llama and Mistral, qwen2, qwen3, gemma3
+         OUT         a new Hugging Face directory, with the tokenizer and the chat
+                     template; weights are dequantized. Start a run from it with
+                     pretrained.path=OUT
 """
 
 
@@ -52,10 +60,27 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run_command(argv: Sequence[str]) -> None:
-    commands = {"from-hf": _from_hf, "to-hf": _to_hf, "to-peft": _to_peft}
-    name, *paths = parse_flags(
-        argv, flags.FlagValues(), usage=_USAGE, arguments=["COMMAND", "SOURCE", "OUT"]
+    values = flags.FlagValues()
+    flags.DEFINE_enum(
+        "dtype",
+        None,
+        get_args(Dtype),
+        "of the weights that from-gguf writes: float32 (default) or bfloat16",
+        flag_values=values,
     )
+    name, *paths = parse_flags(
+        argv, values, usage=_USAGE, arguments=["COMMAND", "SOURCE", "OUT"]
+    )
+    if values.dtype and name != "from-gguf":
+        raise UsageError(f"--dtype is for from-gguf; {name} keeps the dtype it finds")
+    commands = {
+        "from-hf": _from_hf,
+        "to-hf": _to_hf,
+        "to-peft": _to_peft,
+        "from-gguf": lambda source, out: convert_gguf(
+            Path(source), out, dtype=values.dtype or "float32"
+        ),
+    }
     if name not in commands:
         raise UsageError(f"no command {name!r}{did_you_mean(name, commands)}")
     source, out = paths[0], Path(paths[1])
@@ -66,6 +91,7 @@ def _run_command(argv: Sequence[str]) -> None:
 
 def _from_hf(path: str, out: Path) -> None:
     source = Path(path)
+    settings = read_json(source / CONFIG)
     dtype = stored_dtype(source)
     policy = load_hf(source, dtype=dtype)
     with StageCheckpoints(out, CheckpointConfig()) as checkpoints:
@@ -75,7 +101,7 @@ def _from_hf(path: str, out: Path) -> None:
         if (source / name).is_file():
             shutil.copyfile(source / name, out / HF_DIR / name)
     # Weights do not go along, so what was read from them must stand in config.json.
-    settings = read_json(source / CONFIG) | {
+    settings |= {
         "torch_dtype": dtype,
         "tie_word_embeddings": policy.config.tie_embeddings,
     }

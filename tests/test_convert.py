@@ -48,7 +48,7 @@ def test_a_narrow_checkpoint_stays_narrow_and_loses_nothing(narrow, tmp_path):
     [
         ([], "COMMAND SOURCE OUT missing"),
         (["from-hf", "x"], "OUT missing"),
-        (["to-gguf", "x", "y"], "no command 'to-gguf'; did you mean 'to-hf'?"),
+        (["to-gguf", "x", "y"], "no command 'to-gguf'; did you mean 'from-gguf'?"),
     ],
 )
 def test_bad_usage_is_told_in_one_line(argv, message, capsys):

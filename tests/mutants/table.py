@@ -1636,4 +1636,51 @@ MUTANTS = [
             "gate_BTF = gate_BTF",
         ),
     ),
+    *_of(
+        "rlvr_jax/models/gguf/weights.py",
+        ("tests/models/gguf/test_convert.py",),
+        stored_order_of_rotary_rows=(
+            "if not architecture.rope_interleaved or not count",
+            "if True",
+        ),
+        norms_stay_plus_one=("1.0 if architecture", "0.0 if architecture"),
+    ),
+    *_of(
+        "rlvr_jax/models/gguf/config.py",
+        ("tests/models/gguf/test_convert.py",),
+        forgets_llama3_rope=(
+            "if tensor is None:\n        return {}",
+            "if True:\n        return {}",
+        ),
+        gemma3_without_local_base=(
+            '"rope.freq_base_swa", float, _GEMMA3_LOCAL_THETA',
+            '"rope.freq_base_swa", float, fields["rope_theta"]',
+        ),
+    ),
+    *_of(
+        "rlvr_jax/models/gguf/config.py",
+        ("tests/models/gguf/test_refusals.py",),
+        drops_settings=("if key not in _NOTES and", "if key in _MUST_BE and"),
+    ),
+    *_of(
+        "rlvr_jax/models/gguf/pre_tokenizers.py",
+        ("tests/models/gguf/test_tokens.py",),
+        keeps_digits_together=("steps=(_DIGITS,)", "steps=()"),
+        composes_no_accents=(', normalizer={"type": "NFC"}', ""),
+    ),
+    *_of(
+        "rlvr_jax/models/gguf/tokenizer.py",
+        ("tests/models/gguf/test_tokens.py",),
+        merges_by_id=("(-scores[ids[token]], ids[token])", "-ids[token]"),
+    ),
+    *_of(
+        "rlvr_jax/models/gguf/reader.py",
+        ("tests/models/gguf/test_refusals.py",),
+        takes_a_cut_file=("if t.start + t.nbytes > size", "if t.start > size"),
+    ),
+    *_of(
+        "rlvr_jax/models/gguf/convert.py",
+        ("tests/models/gguf/test_convert.py",),
+        leaves_half_a_directory=("        shutil.rmtree(partial)\n", ""),
+    ),
 ]

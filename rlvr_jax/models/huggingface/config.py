@@ -43,6 +43,7 @@ _ROPE_FIELDS = {  # that each kind of scaling reads; others leave them alone
 def read_json(path: Path) -> dict[str, Any]:
     """Returns the JSON object in a file. Raises ConfigError if there is none."""
     if not path.is_file():
+        _refuse_gguf(path.parent)
         raise ConfigError(
             f"no {path}; give a directory of a Hugging Face checkpoint"
             f"{_download_hint(path.parent)}"
@@ -54,6 +55,20 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ConfigError(f"{path} holds no JSON object")
     return value
+
+
+def _refuse_gguf(path: Path) -> None:
+    """Raises ConfigError, with the command that converts it, for a GGUF file.
+
+    `path` may be the file, or a directory with one, as it is downloaded.
+    """
+    files = [path] if path.is_file() else sorted(path.glob("*.gguf"))
+    if files and files[0].suffix == ".gguf":
+        raise ConfigError(
+            f"{files[0]} is a GGUF file. Make a Hugging Face directory of it, and give "
+            f"that instead: python -m rlvr_jax.convert from-gguf {files[0]} "
+            f"{files[0].with_suffix('')}"
+        )
 
 
 def is_hf_directory(path: Path) -> bool:
