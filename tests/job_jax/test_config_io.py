@@ -159,7 +159,7 @@ def test_what_a_section_lacks_came_later_and_is_at_its_default(tmp_path, capsys)
     path.write_text(json.dumps({"config": data}))
     assert diff(from_record(Config, path), DEFAULT) == ["train.group_size: 4 -> 8"]
     told = capsys.readouterr().err
-    assert "without train.steps, train.rfgo, judge: at their defaults" in told
+    assert "without train.steps, train.rfgo, judge: read as that version ran" in told
     from_record(Config, path)
     assert capsys.readouterr().err == ""  # told once
     path.write_text(json.dumps({"config": to_json(DEFAULT)}))

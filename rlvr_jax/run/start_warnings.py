@@ -1,0 +1,254 @@
+"""Warnings before a run: settings that can run and are known not to work.
+
+What cannot run is refused elsewhere (`run.checks`, the sections of the config). Here a
+check is a function of an opened run. It yields a line for each setting that it finds,
+with what to write instead. A new check is one more function in `_CHECKS`.
+"""
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator
+
+import jax
+
+from rlvr_jax.data.loader import encode_solution
+from rlvr_jax.run.checkpoint_settings import checkpoint_sampling, describe_sampling
+from rlvr_jax.run.lineage import Lineage
+from rlvr_jax.run.setup import RunSetup
+from rlvr_jax.tasks.records.layout import ANSWER_REQUESTS
+from rlvr_jax.tasks.records.task import RecordTask
+from rlvr_jax.tokenizer import HuggingFaceTokenizer, chat_template, tokenizer_directory
+from rlvr_jax.tokenizer.chat import ChatTemplateError, render_chat
+from rlvr_jax.types import AnswerFormat, Problem
+
+# Learning rates between which RL from published weights is seen to work: for all
+# weights, by the model's size; ten times as much for adapters. Our reading: TRL's GRPO
+# starts at 1e-6 and verl's examples of 0.5B to 7B use it, 1e-5 is the largest that we
+# know to have been used; adapters do best at ten times the rate (Thinking Machines,
+# LoRA Without Regret); a model of 135M learned with adapters at 5e-4 (ours).
+_LARGE = 300_000_000  # parameters
+_RATES = {True: (1e-7, 1e-5), False: (1e-6, 1e-4)}  # whether it has that many
+_OF_LORA = 10.0
+_OF_SFT = 10.0  # of a supervised start: 2e-5 is TRL's, SmolLM2's 1e-3 at 135M
+
+# Models below this size write noise at temperature 1 where they are not told
+# otherwise: SmolLM2-135M-Instruct solved 2 % of single-digit sums at 1, and wrote
+# sensible text at 0.5 (ours).
+_SMALL = 1_000_000_000
+_KNOWN_TEMPERATURE = 0.7  # at which it solved 21 %, and 84 % after 11 steps of RL
+
+_MARKS: dict[AnswerFormat, str] = {"boxed": "boxed", "tagged": "<answer>"}
+_NUM_PROBLEMS = 64  # that stand for all
+_STEPS, _ROOM_FOR_STEPS = "step by step", 128  # tokens; a short solution of GSM8K's
+_MAX_LEFT_OUT = 0.1  # of a stage's problems
+_GOLD_IS_ANSWER = ("math", "numeric", "exact")  # what these verifiers hold it against
+_REPLY = "ANSWER"  # of an assistant, to see how its turn ends
+
+
+def describe_start(setup: RunSetup, lineage: Lineage | None = None) -> list[str]:
+    """Returns what a user should read before a run: sampling, left out, warnings."""
+    return [
+        *describe_sampling(setup.config),
+        *setup.dropped_report(),
+        *(f"warning: {line}" for line in start_warnings(setup, lineage)),
+    ]
+
+
+def start_warnings(setup: RunSetup, lineage: Lineage | None = None) -> list[str]:
+    """Returns a line for each setting that is known not to work, with what does.
+
+    `lineage` is the checkpoint of another run that the run goes on from.
+    """
+    return [line for check in _CHECKS for line in check(setup, lineage)]
+
+
+def _warn_of_learning_rate(setup: RunSetup, _: Lineage | None) -> Iterator[str]:
+    config = setup.config
+    count = _count_params(setup)
+    low, high = _RATES[count >= _LARGE]
+    if not config.pretrained.path:
+        return
+    if config.sft.steps:
+        yield from _compare_rate(
+            "sft.optimizer.learning_rate",
+            config.sft.optimizer.learning_rate,
+            (0.0, high * _OF_SFT),
+            what=f"all {_format_count(count)} weights",
+        )
+    if config.train.steps:
+        factor = _OF_LORA if config.train.lora.rank else 1.0
+        weights = f"{_format_count(count)} weights"
+        yield from _compare_rate(
+            "train.optimizer.learning_rate",
+            config.train.optimizer.learning_rate,
+            (low * factor, high * factor),
+            what=f"adapters of {weights}" if factor > 1 else f"all {weights}",
+        )
+
+
+def _compare_rate(
+    field: str, rate: float, bounds: tuple[float, float], *, what: str
+) -> Iterator[str]:
+    low, high = bounds
+    advice = f"; try --config.{field}={high / 10:g}"
+    if rate > high:
+        yield (
+            f"{field}={rate:g} for {what} of a pretrained model is over {high:g}, from "
+            f"where on models are seen to forget what they know{advice}"
+        )
+    elif rate < low:
+        yield (
+            f"{field}={rate:g} for {what} of a pretrained model is under {low:g}, "
+            f"where next to nothing is learned{advice}"
+        )
+
+
+def _warn_of_temperature(setup: RunSetup, _: Lineage | None) -> Iterator[str]:
+    config, count = setup.config, _count_params(setup)
+    if not config.pretrained.path or count >= _SMALL:
+        return
+    if "temperature" in checkpoint_sampling(config):
+        return
+    sections = {"train": config.train.sampling, "eval": config.eval.sampling}
+    hot = [
+        f"{stage}.sampling.temperature"
+        for stage, sampling in sections.items()
+        if sampling.temperature >= 1
+    ]
+    if hot:
+        yield (
+            f"{' and '.join(hot)} is 1 or more, the checkpoint names none, and a "
+            f"pretrained model of {_format_count(count)} weights often writes noise at "
+            f"1; try {' '.join(f'--config.{f}={_KNOWN_TEMPERATURE}' for f in hot)}"
+        )
+
+
+def _warn_of_random_weights(setup: RunSetup, lineage: Lineage | None) -> Iterator[str]:
+    config = setup.config
+    if config.pretrained.path or lineage or config.sft.steps or not config.train.steps:
+        return
+    yield (
+        "sft.steps=0 and no pretrained.path: RL starts from random weights, which "
+        "answer nothing right that could be rewarded; set sft.steps, such as "
+        "--config.sft.steps=300, or pretrained.path, or --continue_from"
+    )
+
+
+def _warn_of_answer_format(setup: RunSetup, lineage: Lineage | None) -> Iterator[str]:
+    config = setup.config
+    if not config.pretrained.path or lineage or config.sft.steps:
+        return
+    for problem in _first_problems(setup)[:1]:
+        mark = _MARKS.get(problem.answer_format)
+        if mark is None or mark in problem.prompt:
+            continue
+        request = ANSWER_REQUESTS[problem.answer_format]
+        mend = "say so in the prompt"
+        if isinstance(config.task, RecordTask):
+            mend = (
+                f"end task.record.prompt_template in {request!r}, or set "
+                "--config.task.record.answer_format=any"
+            )
+        yield (
+            f"answer_format={problem.answer_format} counts an answer only where "
+            f"{mark!r} marks it, and the prompts do not ask for that; {mend}"
+        )
+
+
+def _warn_of_short_completions(setup: RunSetup, _: Lineage | None) -> Iterator[str]:
+    room = setup.config.train.sampling.max_new_tokens
+    problems = _first_problems(setup)
+    field = f"train.sampling.max_new_tokens={room}"
+    lengths = [_answer_length(setup, problem) for problem in problems]
+    if needed := sorted(filter(None, lengths)):
+        middle = needed[len(needed) // 2]
+        if middle > room:
+            yield (
+                f"{field} cuts completions off before the answer: half of the "
+                f"train problems take {middle} tokens or more; try "
+                f"--config.train.sampling.max_new_tokens={2 * middle}"
+            )
+            return
+    asks_for_steps = any(_STEPS in problem.prompt for problem in problems[:1])
+    if setup.config.pretrained.path and asks_for_steps and room < _ROOM_FOR_STEPS:
+        yield (
+            f"{field} leaves little room for an answer that is worked out step by "
+            "step, as the prompts ask; try --config.train.sampling.max_new_tokens=512 "
+            "and model.max_seq_len to match"
+        )
+
+
+def _answer_length(setup: RunSetup, problem: Problem) -> int | None:
+    """Returns the tokens that an answer takes, None where nothing says so."""
+    if problem.solution:
+        return len(encode_solution(problem, setup.tokenizer))
+    if problem.verifier in _GOLD_IS_ANSWER:
+        return len(setup.tokenizer.encode(problem.gold))
+    return None
+
+
+def _warn_of_long_prompts(setup: RunSetup, _: Lineage | None) -> Iterator[str]:
+    for stage, source in setup.sources.items():
+        if stage == "sft":
+            continue
+        long = setup.too_long[stage]
+        share = long / (long + len(source))
+        if share > _MAX_LEFT_OUT:
+            yield (
+                f"{share:.0%} of the {stage} problems have a prompt that does not fit "
+                f"into model.max_seq_len={setup.config.model.max_seq_len} beside "
+                "max_new_tokens; raise model.max_seq_len"
+            )
+
+
+def _warn_of_turn_end(setup: RunSetup, _: Lineage | None) -> Iterator[str]:
+    task, tokenizer = setup.config.task, setup.tokenizer
+    if not task.needs_tokenizer_template:
+        return
+    if not isinstance(tokenizer, HuggingFaceTokenizer):
+        return
+    directory = tokenizer_directory(setup.config)
+    template = chat_template(directory, field=task.chat_template_field)
+    turns = [
+        {"role": "user", "content": "?"},
+        {"role": "assistant", "content": _REPLY},
+    ]
+    text = ""
+    with contextlib.suppress(ChatTemplateError):  # it writes no turn of an assistant
+        text = render_chat(template, turns)
+    behind = tokenizer.encode(text.rpartition(_REPLY)[2].lstrip())
+    if behind and behind[0] in tokenizer.special_ids - {*tokenizer.eos_ids}:
+        name = tokenizer.show(behind[:1])
+        yield (
+            f"the chat template ends a turn with {name}, and completions do not end "
+            f"there; add --config.tokenizer.stop_strings='{name}', or its id to "
+            f"eos_token_id in {directory / 'generation_config.json'}"
+        )
+
+
+_CHECKS: tuple[Callable[[RunSetup, Lineage | None], Iterator[str]], ...] = (
+    _warn_of_learning_rate,
+    _warn_of_temperature,
+    _warn_of_random_weights,
+    _warn_of_answer_format,
+    _warn_of_short_completions,
+    _warn_of_long_prompts,
+    _warn_of_turn_end,
+)
+
+
+def _first_problems(setup: RunSetup) -> list[Problem]:
+    return setup.problems("train", _NUM_PROBLEMS) if "train" in setup.sources else []
+
+
+def _count_params(setup: RunSetup) -> int:
+    leaves = jax.tree.leaves(setup.abstract_params())
+    return sum(math.prod(leaf.shape) for leaf in leaves)
+
+
+def _format_count(count: int) -> str:
+    """Returns a number of parameters as people say it: 494M, 1.5B."""
+    for size, unit in ((1_000_000_000, "B"), (1_000_000, "M"), (1_000, "k")):
+        if count >= size:
+            return f"{count / size:.3g}{unit}"
+    return str(count)
