@@ -110,16 +110,14 @@ def _warn_of_temperature(setup: RunSetup, _: Lineage | None) -> Iterator[str]:
     if "temperature" in checkpoint_sampling(config):
         return
     sections = {"train": config.train.sampling, "eval": config.eval.sampling}
-    hot = [
-        f"{stage}.sampling.temperature"
-        for stage, sampling in sections.items()
-        if sampling.temperature >= 1
-    ]
+    hot = [stage for stage, one in sections.items() if one.temperature >= 1]
     if hot:
+        flags = (f"--config.{s}.sampling.temperature={_KNOWN_TEMPERATURE}" for s in hot)
         yield (
-            f"{' and '.join(hot)} is 1 or more, the checkpoint names none, and a "
-            f"pretrained model of {_format_count(count)} weights often writes noise at "
-            f"1; try {' '.join(f'--config.{f}={_KNOWN_TEMPERATURE}' for f in hot)}"
+            f"temperature {sections[hot[0]].temperature:g} in stage {', '.join(hot)}: "
+            f"the checkpoint names none, and a pretrained model of "
+            f"{_format_count(count)} weights often writes noise at 1; try "
+            f"{' '.join(flags)}"
         )
 
 

@@ -25,7 +25,8 @@ def fill_chat_template(
         return render_chat(template, messages)
     except ChatTemplateError as error:
         raise ConfigError(
-            f"{field}: {error}; give the Jinja text of the model's chat_template"
+            f"{field}: {error}; give the Jinja text of a template that works, or '' "
+            "for none"
         ) from error
 
 
