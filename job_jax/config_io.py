@@ -258,10 +258,11 @@ def _section_from_json(declared: type[ConfigSection], data: Any, path: str) -> A
         if name not in fields:
             nearest = did_you_mean(f"{path}{name}", [f"{path}{key}" for key in fields])
             raise ConfigError(f"unknown config key '{path}{name}'{nearest}")
-    values = dict(chosen.earlier_values)
+    data = {**chosen.earlier_values, **data}
+    values = {}
     for name, field in fields.items():
         if name not in data:
-            if name not in values and not has_default(field):
+            if not has_default(field):
                 raise ConfigError(f"config key '{path}{name}' is missing")
             continue
         values[name] = data[name]
