@@ -1,8 +1,8 @@
-"""What a recipe leaves open and the checkpoint that a run starts from says.
+"""Settings that a recipe leaves out, filled in from the checkpoint of its start.
 
-The model, which chat template is filled in and around what, and how completions are
-drawn. One rule for all of it: what the recipe or the command line states wins. After it
-come the run that is gone on from, if there is one, the checkpoint's files, the default.
+They are the model, the chat and prompt templates, and temperature, top_p and top_k. One
+rule holds for all: a value in the recipe or on the command line wins. Next come the run
+that is resumed or continued, then the checkpoint's files, then the default.
 """
 
 from collections.abc import Mapping
@@ -24,10 +24,10 @@ from rlvr_jax.tokenizer.huggingface import GENERATION
 def settle_config(config: Config, recorded: Config | None = None) -> Config:
     """Returns the config with every setting that the checkpoint decides filled in.
 
-    `recorded` is the config of a run that is gone on from: what is left open is as it
-    was there. A config that is settled is returned as it is. So is one whose checkpoint
-    is not there, which can be planned and not run. Raises ConfigError where the
-    checkpoint is not what the config says.
+    `recorded` is the config of the run that is resumed or continued: settings that are
+    left out have its values. A settled config is returned unchanged. So is a config
+    whose checkpoint is missing, which can be planned but not run. Raises ConfigError if
+    the checkpoint holds another model than the config describes.
     """
     config = resolve_pretrained(config)
     start = config.pretrained.path
@@ -38,10 +38,9 @@ def settle_config(config: Config, recorded: Config | None = None) -> Config:
 
 
 def recorded_config(workdir: Path | None, lineage: Lineage | None) -> Config | None:
-    """Returns the config of the run in `workdir`, else of the one it goes on from.
+    """Returns the config of the run in `workdir`, else of the run in `lineage`.
 
-    None where there is neither, and where the record cannot be read: `Workdir` says
-    what is wrong with it.
+    None if there is neither, or if the record cannot be read: `Workdir` reports that.
     """
     directories = [workdir, lineage.directory if lineage else None]
     for directory in filter(None, directories):
@@ -54,9 +53,10 @@ def recorded_config(workdir: Path | None, lineage: Lineage | None) -> Config | N
 
 
 def describe_sampling(config: Config) -> list[str]:
-    """Returns a line on what is taken from generation_config.json, and what is not.
+    """Returns a line that names the sampling values from generation_config.json.
 
-    No line where there is no checkpoint, or where it says nothing of sampling.
+    It also names those that the recipe sets otherwise. Empty without a checkpoint, and
+    with one that says nothing about sampling.
     """
     given = checkpoint_sampling(config)
     if not given:
@@ -108,6 +108,6 @@ def _sampling(config: Config) -> dict[str, SamplingConfig]:
 
 
 def checkpoint_sampling(config: Config) -> dict[str, float | int]:
-    """Returns what generation_config.json of the weights has, {} without weights."""
+    """Returns the sampling values of the weights' generation_config.json, if any."""
     path = config.pretrained.path
     return sampling_defaults(Path(path)) if path else {}

@@ -1,8 +1,8 @@
 """Warnings before a run: settings that can run and are known not to work.
 
-What cannot run is refused elsewhere (`run.checks`, the sections of the config). Here a
-check is a function of an opened run. It yields a line for each setting that it finds,
-with what to write instead. A new check is one more function in `_CHECKS`.
+Settings that cannot run at all are refused elsewhere (`run.checks`, the sections of the
+config). Here a check is a function of an opened run. It yields a line for each setting
+that it finds, with the fix. To add a check, add a function to `_CHECKS`.
 """
 
 import contextlib
@@ -21,24 +21,22 @@ from rlvr_jax.tokenizer import HuggingFaceTokenizer, chat_template, tokenizer_di
 from rlvr_jax.tokenizer.chat import ChatTemplateError, render_chat
 from rlvr_jax.types import AnswerFormat, Problem
 
-# Learning rates between which RL from published weights is seen to work: for all
-# weights, by the model's size; ten times as much for adapters. Our reading: TRL's GRPO
-# starts at 1e-6 and verl's examples of 0.5B to 7B use it, 1e-5 is the largest that we
-# know to have been used; adapters do best at ten times the rate (Thinking Machines,
-# LoRA Without Regret); a model of 135M learned with adapters at 5e-4 (ours).
+# The learning rates between which we expect RL from published weights to work. The
+# limits are our reading. TRL's GRPO and verl's examples of 0.5B to 7B train all weights
+# at 1e-6. Adapters do best at ten times the rate (Thinking Machines, LoRA Without
+# Regret), and a model of 135M learned with adapters at 5e-4 (ours).
 _LARGE = 300_000_000  # parameters
-_RATES = {True: (1e-7, 1e-5), False: (1e-6, 1e-4)}  # whether it has that many
+_RATES = {True: (1e-7, 1e-5), False: (1e-6, 1e-4)}  # by whether a model is large
 _OF_LORA = 10.0
-_OF_SFT = 10.0  # of a supervised start: 2e-5 is TRL's, SmolLM2's 1e-3 at 135M
+_OF_SFT = 10.0  # TRL's SFT starts at 2e-5; SmolLM2 of 135M and 360M used 1e-3
 
-# Models below this size write noise at temperature 1 where they are not told
-# otherwise: SmolLM2-135M-Instruct solved 2 % of single-digit sums at 1, and wrote
-# sensible text at 0.5 (ours).
+# Models below this size often write noise at temperature 1: SmolLM2-135M-Instruct
+# solved 2 % of single-digit sums at 1, and wrote sensible text at 0.5 (ours).
 _SMALL = 1_000_000_000
 _KNOWN_TEMPERATURE = 0.7  # at which it solved 21 %, and 84 % after 11 steps of RL
 
 _MARKS: dict[AnswerFormat, str] = {"boxed": "boxed", "tagged": "<answer>"}
-_NUM_PROBLEMS = 64  # that stand for all
+_NUM_PROBLEMS = 64  # the first ones, as a sample
 _STEPS, _ROOM_FOR_STEPS = "step by step", 128  # tokens; a short solution of GSM8K's
 _MAX_LEFT_OUT = 0.1  # of a stage's problems
 _GOLD_IS_ANSWER = ("math", "numeric", "exact")  # what these verifiers hold it against
@@ -46,7 +44,7 @@ _REPLY = "ANSWER"  # of an assistant, to see how its turn ends
 
 
 def describe_start(setup: RunSetup, lineage: Lineage | None = None) -> list[str]:
-    """Returns what a user should read before a run: sampling, left out, warnings."""
+    """Returns the lines printed before a run: sampling, left-out problems, warnings."""
     return [
         *describe_sampling(setup.config),
         *setup.dropped_report(),
@@ -55,9 +53,9 @@ def describe_start(setup: RunSetup, lineage: Lineage | None = None) -> list[str]
 
 
 def start_warnings(setup: RunSetup, lineage: Lineage | None = None) -> list[str]:
-    """Returns a line for each setting that is known not to work, with what does.
+    """Returns a line for each setting that is known not to work, with the fix.
 
-    `lineage` is the checkpoint of another run that the run goes on from.
+    `lineage` is the checkpoint of another run that this run continues.
     """
     return [line for check in _CHECKS for line in check(setup, lineage)]
 
@@ -93,13 +91,13 @@ def _compare_rate(
     advice = f"; try --config.{field}={high / 10:g}"
     if rate > high:
         yield (
-            f"{field}={rate:g} for {what} of a pretrained model is over {high:g}, from "
-            f"where on models are seen to forget what they know{advice}"
+            f"{field}={rate:g} for {what} of a pretrained model is over {high:g}, "
+            f"a rate at which models tend to break{advice}"
         )
     elif rate < low:
         yield (
             f"{field}={rate:g} for {what} of a pretrained model is under {low:g}, "
-            f"where next to nothing is learned{advice}"
+            f"a rate at which next to nothing is learned{advice}"
         )
 
 
@@ -127,7 +125,7 @@ def _warn_of_random_weights(setup: RunSetup, lineage: Lineage | None) -> Iterato
         return
     yield (
         "sft.steps=0 and no pretrained.path: RL starts from random weights, which "
-        "answer nothing right that could be rewarded; set sft.steps, such as "
+        "solve nothing that could be rewarded; set sft.steps, such as "
         "--config.sft.steps=300, or pretrained.path, or --continue_from"
     )
 
@@ -141,15 +139,15 @@ def _warn_of_answer_format(setup: RunSetup, lineage: Lineage | None) -> Iterator
         if mark is None or mark in problem.prompt:
             continue
         request = ANSWER_REQUESTS[problem.answer_format]
-        mend = "say so in the prompt"
+        fix = "say so in the prompt"
         if isinstance(config.task, RecordTask):
-            mend = (
+            fix = (
                 f"end task.record.prompt_template in {request!r}, or set "
                 "--config.task.record.answer_format=any"
             )
         yield (
             f"answer_format={problem.answer_format} counts an answer only where "
-            f"{mark!r} marks it, and the prompts do not ask for that; {mend}"
+            f"{mark!r} marks it, and the prompts do not mention that; {fix}"
         )
 
 
@@ -163,7 +161,7 @@ def _warn_of_short_completions(setup: RunSetup, _: Lineage | None) -> Iterator[s
         if middle > room:
             yield (
                 f"{field} cuts completions off before the answer: half of the "
-                f"train problems take {middle} tokens or more; try "
+                f"first train problems take {middle} tokens or more; try "
                 f"--config.train.sampling.max_new_tokens={2 * middle}"
             )
             return
@@ -194,8 +192,8 @@ def _warn_of_long_prompts(setup: RunSetup, _: Lineage | None) -> Iterator[str]:
         if share > _MAX_LEFT_OUT:
             yield (
                 f"{share:.0%} of the {stage} problems have a prompt that does not fit "
-                f"into model.max_seq_len={setup.config.model.max_seq_len} beside "
-                "max_new_tokens; raise model.max_seq_len"
+                f"into model.max_seq_len={setup.config.model.max_seq_len} together "
+                "with max_new_tokens; raise model.max_seq_len"
             )
 
 
@@ -212,7 +210,7 @@ def _warn_of_turn_end(setup: RunSetup, _: Lineage | None) -> Iterator[str]:
         {"role": "assistant", "content": _REPLY},
     ]
     text = ""
-    with contextlib.suppress(ChatTemplateError):  # it writes no turn of an assistant
+    with contextlib.suppress(ChatTemplateError):  # it refuses turns of an assistant
         text = render_chat(template, turns)
     behind = tokenizer.encode(text.rpartition(_REPLY)[2].lstrip())
     if behind and behind[0] in tokenizer.special_ids - {*tokenizer.eos_ids}:

@@ -156,7 +156,7 @@ def test_an_earlier_record_of_stories_and_programs_has_no_chat(start):
 
 
 def test_what_is_left_open_is_as_in_the_run_that_goes_on(start, tmp_path):
-    """A workdir's record comes first, then the run that it goes on from."""
+    """A workdir's record comes first, then the run that it continues."""
     tell(start, **SAMPLING)
     config = recipe(start)
     was = override(
@@ -230,7 +230,7 @@ def run_recipe(start, tmp_path):
 def test_a_template_that_raises_is_one_clear_line(
     run_recipe, start, tmp_path, capsys, restored_signals
 ):
-    """By itself, with nobody having asked for it: in a dry run as in a run."""
+    """The template is used by default, in a dry run as in a run."""
     broken = "{{ raise_exception('no such role') }}" + CHATML
     settings = json.loads((start / "tokenizer_config.json").read_text())
     settings["chat_template"] = broken

@@ -21,7 +21,7 @@ from rlvr_jax.types import Problem
 
 _ROOT = pathlib.Path(__file__).parents[2]
 LINEAGE = Lineage(workdir="/runs/a", stage="sft", step=7, has_optimizer=False)
-GOOD = {  # a run of a pretrained model of 135M that is told nothing
+GOOD = {  # settings that work for a pretrained model of 135M
     "train.optimizer.learning_rate": "1e-5",
     "train.sampling.temperature": "0.7",
     "eval.sampling.temperature": "0.7",
@@ -31,7 +31,7 @@ PROBLEM = Problem(id="1", prompt="2+2?", gold="4", verifier="math", source="s")
 
 @dataclasses.dataclass
 class Opened:
-    """A stand-in for `RunSetup`: a policy of `num_params` that nobody has to hold."""
+    """A small `RunSetup`: its policy has `num_params` parameters and no arrays."""
 
     config: Config
     tokenizer: HuggingFaceTokenizer
@@ -101,7 +101,7 @@ def test_a_learning_rate_far_from_what_works_at_a_size(
 
 
 def test_the_supervised_start_of_a_pretrained_model_has_a_limit_too(warn):
-    """Ten times that of RL; adapters are not trained there."""
+    """Ten times RL's limit; adapters are not trained there."""
     sft = {"sft.steps": "1", "train.lora.rank": "4"}
     tuned = {"train.optimizer.learning_rate": "1e-4"}
     assert warn({**sft, **tuned, "sft.optimizer.learning_rate": "1e-3"}) == []
@@ -185,7 +185,7 @@ def test_completions_that_are_cut_off_before_the_answer(warn):
     assert line.endswith("--config.train.sampling.max_new_tokens=34")
     gold = dataclasses.replace(PROBLEM, gold="#" * 17)
     assert len(warn(asked=(gold,))) == 1
-    tests = dataclasses.replace(gold, verifier="code")  # golds are no answers there
+    tests = dataclasses.replace(gold, verifier="code")  # its golds are unit tests
     assert warn(asked=(tests,)) == []
 
 

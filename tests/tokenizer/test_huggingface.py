@@ -168,7 +168,7 @@ def test_special_tokens_are_spelled_out_for_people(directory, tmp_path):
     words = WordLevelTokenizer(["<pad>", "<eos>", "a"])
     assert words.show([2, 1, 0]) == "a <eos> <pad>"
     pieces = SentencePieceTokenizer.train(
-        ["a b\n" * 9], vocab_size=262, path=tmp_path / "m.model"
+        ["a b\n" * 9], vocab_size=263, path=tmp_path / "m.model"
     )
     ids = [*pieces.encode("a  b"), pieces.eos_id, *pieces.encode("\n"), 0]
     assert pieces.show(ids) == "a  b</s>\n<pad>"

@@ -11,10 +11,10 @@ from rlvr_jax.verifiers.base import get_verifier
 
 RECORD_CHAT_TEMPLATE = "task.record.chat_template"  # where a config has a record's
 RECORD_PROMPT_TEMPLATE = "task.record.prompt_template"
-PLAIN_PROMPT = "Question: {prompt}\nAnswer:"  # what a text would go on from
+PLAIN_PROMPT = "Question: {prompt}\nAnswer:"  # a text for a model to continue
 
-# What a chat model is asked for behind the problem, so that it writes its answer where
-# the verifier looks. The words are ours.
+# The request that follows the problem in a chat, so that the model writes its answer
+# where the verifier looks. The words are ours.
 ANSWER_REQUESTS: Mapping[AnswerFormat, str] = {
     "any": "",
     "boxed": "Reason step by step, and put the final answer within \\boxed{}.",
@@ -46,7 +46,7 @@ class RecordConfig(ConfigSection):
     id_field: str = ""  # "": the record's number in its file or split
     parent_field: str = ""  # id of the problem that this one was made from; "": none
     # The text that asks, with {prompt} where the question goes; auto: in a chat the
-    # question and a request for answer_format, else "Question: {prompt}\\nAnswer:"
+    # question and the answer_format, else "Question: {prompt}\\nAnswer:"
     prompt_template: str = AUTO
     # Jinja around the prompt; tokenizer: its own; "": none; auto: the tokenizer's if
     # the run starts from weights and their tokenizer has one, else none
