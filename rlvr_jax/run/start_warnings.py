@@ -5,12 +5,12 @@ config). Here a check is a function of an opened run. It yields a line for each 
 that it finds, with the fix. To add a check, add a function to `_CHECKS`.
 """
 
-import contextlib
 import math
 from collections.abc import Callable, Iterator
 
 import jax
 
+from rlvr_jax.config.environment import REPLY, Environment
 from rlvr_jax.data.loader import encode_solution
 from rlvr_jax.run.checkpoint_settings import checkpoint_sampling, describe_sampling
 from rlvr_jax.run.lineage import Lineage
@@ -40,7 +40,7 @@ _NUM_PROBLEMS = 64  # the first ones, as a sample
 _STEPS, _ROOM_FOR_STEPS = "step by step", 128  # tokens; a short solution of GSM8K's
 _MAX_LEFT_OUT = 0.1  # of a stage's problems
 _GOLD_IS_ANSWER = ("math", "numeric", "exact")  # what these verifiers hold it against
-_REPLY = "ANSWER"  # of an assistant, to see how its turn ends
+_TURN = "ANSWER"  # of an assistant, to see what follows its turn
 
 
 def describe_start(setup: RunSetup, lineage: Lineage | None = None) -> list[str]:
@@ -198,28 +198,58 @@ def _warn_of_long_prompts(setup: RunSetup, _: Lineage | None) -> Iterator[str]:
 
 
 def _warn_of_turn_end(setup: RunSetup, _: Lineage | None) -> Iterator[str]:
-    task, tokenizer = setup.config.task, setup.tokenizer
-    if not task.needs_tokenizer_template:
-        return
+    tokenizer = setup.tokenizer
     if not isinstance(tokenizer, HuggingFaceTokenizer):
         return
-    directory = tokenizer_directory(setup.config)
-    template = chat_template(directory, field=task.chat_template_field)
-    turns = [
-        {"role": "user", "content": "?"},
-        {"role": "assistant", "content": _REPLY},
-    ]
-    text = ""
-    with contextlib.suppress(ChatTemplateError):  # it refuses turns of an assistant
-        text = render_chat(template, turns)
-    behind = tokenizer.encode(text.rpartition(_REPLY)[2].lstrip())
+    behind = tokenizer.encode(_behind_a_turn(setup).lstrip())
     if behind and behind[0] in tokenizer.special_ids - {*tokenizer.eos_ids}:
         name = tokenizer.show(behind[:1])
+        directory = tokenizer_directory(setup.config)
         yield (
             f"the chat template ends a turn with {name}, and completions do not end "
             f"there; add --config.tokenizer.stop_strings='{name}', or its id to "
             f"eos_token_id in {directory / 'generation_config.json'}"
         )
+
+
+def _warn_of_reply_template(setup: RunSetup, _: Lineage | None) -> Iterator[str]:
+    environment, tokenizer = setup.config.environment, setup.tokenizer
+    if not isinstance(environment, Environment) or environment.reply_template != REPLY:
+        return
+    if not isinstance(tokenizer, HuggingFaceTokenizer):
+        return
+    reply = {"role": "user", "content": REPLY}
+    behind = _behind_a_turn(setup, reply)
+    if REPLY not in behind:
+        return
+    for end in tokenizer.eos_ids:  # the policy writes it itself
+        behind = behind.removeprefix(tokenizer.show([end]))
+    yield (
+        f"environment.reply_template={REPLY} puts replies outside any turn of the "
+        f"chat; set it to {behind!r}"
+    )
+
+
+def _behind_a_turn(setup: RunSetup, *messages: dict[str, str]) -> str:
+    """Returns the text that the chat template writes behind an assistant's turn.
+
+    The messages follow that turn. "" without the tokenizer's template, and where the
+    template refuses the messages.
+    """
+    task = setup.config.task
+    if not task.needs_tokenizer_template:
+        return ""
+    directory = tokenizer_directory(setup.config)
+    template = chat_template(directory, field=task.chat_template_field)
+    turns = [
+        {"role": "user", "content": "?"},
+        {"role": "assistant", "content": _TURN},
+        *messages,
+    ]
+    try:
+        return render_chat(template, turns).rpartition(_TURN)[2]
+    except ChatTemplateError:
+        return ""
 
 
 _CHECKS: tuple[Callable[[RunSetup, Lineage | None], Iterator[str]], ...] = (
@@ -230,6 +260,7 @@ _CHECKS: tuple[Callable[[RunSetup, Lineage | None], Iterator[str]], ...] = (
     _warn_of_short_completions,
     _warn_of_long_prompts,
     _warn_of_turn_end,
+    _warn_of_reply_template,
 )
 
 

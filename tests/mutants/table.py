@@ -1594,6 +1594,10 @@ MUTANTS = [
         ),
         the_longest_answer=("needed[len(needed) // 2]", "needed[-1]"),
         tests_are_answers=("if problem.verifier in _GOLD_IS_ANSWER:", "if True:"),
+        ends_the_turn_twice=(
+            "behind = behind.removeprefix(tokenizer.show([end]))",
+            "pass",
+        ),
         any_end_is_one=(
             "tokenizer.special_ids - {*tokenizer.eos_ids}",
             "tokenizer.special_ids",

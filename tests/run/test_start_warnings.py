@@ -12,6 +12,7 @@ from checkpoints import CHATML, word_config, write_checkpoint, write_problems
 from job_jax.command import load_config
 from job_jax.config_io import override, to_json
 from rlvr_jax.config import Config, PretrainedConfig, SFTConfig
+from rlvr_jax.config.environment import Environment
 from rlvr_jax.run.checkpoint_settings import settle_config
 from rlvr_jax.run.lineage import Lineage
 from rlvr_jax.run.setup import open_setup
@@ -27,6 +28,11 @@ GOOD = {  # settings that work for a pretrained model of 135M
     "eval.sampling.temperature": "0.7",
 }
 PROBLEM = Problem(id="1", prompt="2+2?", gold="4", verifier="math", source="s")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Echo(Environment):
+    """An environment whose replies nobody reads here."""
 
 
 @dataclasses.dataclass
@@ -222,6 +228,23 @@ def test_a_template_that_writes_no_assistants_turn_is_no_fault(warn, tmp_path, s
     (other / "tokenizer_config.json").write_text(json.dumps(settings))
     config = word_config(other, tmp_path / "x", model="pretrained")
     assert warn(config=config, tokenizer=HuggingFaceTokenizer(other)) == []
+
+
+def test_replies_outside_any_turn_of_the_chat(warn, start, tmp_path):
+    """The line says which template puts a reply into a turn of the user."""
+    words = word_config(start, tmp_path / "x", model="pretrained")
+    ends = dataclasses.replace(words.tokenizer, stop_strings=())
+    episodes = dataclasses.replace(words, environment=Echo(), tokenizer=ends)
+    [line] = warn(config=episodes)
+    fitting = "\n<|im_start|>user\n{reply}<|im_end|>\n<|im_start|>assistant\n"
+    assert line == (
+        "environment.reply_template={reply} puts replies outside any turn of the chat; "
+        f"set it to {fitting!r}"
+    )
+    fixed = dataclasses.replace(episodes, environment=Echo(reply_template=fitting))
+    assert warn(config=fixed) == []
+    plain = {"task.record.chat_template": "", "task.record.system_prompt": ""}
+    assert warn(plain, config=episodes) == []
 
 
 @pytest.mark.parametrize("recipe", ["smoke", "quickstart"])
