@@ -1,10 +1,9 @@
 r"""Scoring a Hugging Face model on benchmarks by name: prompts, sampling, room.
 
-Nothing is trained with it. The question goes through the tokenizer's chat template with
-a request for a box, and the answer is what the last box holds. Sixteen samples at
-temperature 0.6 and top-p 0.95 are what tables of avg@k are often made with; set what
-the table that you compare with has. A base model without a chat template:
---config.task.record.chat_template=
+Nothing is trained with it. The question goes through the tokenizer's chat template, if
+it has one, with a request for a box, and the answer is what the last box holds. Sixteen
+samples at temperature 0.6 and top-p 0.95 are what tables of avg@k are often made with;
+set what the table that you compare with has.
 
 Command, with a folder of evaluation sets (docs/data_sets.md):
     python -m rlvr_jax.evaluate --config=configs/suite.py --suite=math5 \
@@ -39,7 +38,6 @@ def get_config() -> Config:
                     "{prompt}\n"
                     "Reason step by step, and put the final answer within \\boxed{}."
                 ),
-                chat_template="tokenizer",
                 answer_format="boxed",
             )
         ),

@@ -44,8 +44,9 @@ def from_json(config_class: type[SectionT], data: Any) -> SectionT:
     """Returns the config that `to_json` wrote, in this version or an earlier one.
 
     A field that is missing came later, and has its default: what was done before there
-    was a choice. Raises ConfigError on unknown keys, on data without any, and where a
-    field without a default is missing.
+    was a choice. Where today's default does something else, it has the value in
+    `earlier_values`. Raises ConfigError on unknown keys, on data without any, and where
+    a field without a default is missing.
     """
     if data == {}:
         raise ConfigError("config holds nothing")
@@ -65,8 +66,8 @@ def from_record(config_class: type[SectionT], path: pathlib.Path) -> SectionT:
     lines = diff_json(record["config"], to_json(config))
     if later := [line.split(":")[0] for line in lines if ": absent -> " in line]:
         _tell_once(
-            f"{path} is of an earlier version, without {', '.join(later)}: at their "
-            "defaults"
+            f"{path} is of an earlier version, without {', '.join(later)}: read as "
+            "that version ran"
         )
     return config
 
@@ -257,6 +258,7 @@ def _section_from_json(declared: type[ConfigSection], data: Any, path: str) -> A
         if name not in fields:
             nearest = did_you_mean(f"{path}{name}", [f"{path}{key}" for key in fields])
             raise ConfigError(f"unknown config key '{path}{name}'{nearest}")
+    data = {**chosen.earlier_values, **data}
     values = {}
     for name, field in fields.items():
         if name not in data:

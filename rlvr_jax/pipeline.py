@@ -30,11 +30,13 @@ from rlvr_jax.learn.run_updates import LogprobMismatchError, StaleRolloutsError
 from rlvr_jax.plan import compile_only, dry_run
 from rlvr_jax.plan.memory import check_room
 from rlvr_jax.plan.topology import stand_in_mesh
+from rlvr_jax.run.checkpoint_settings import recorded_config, settle_config
 from rlvr_jax.run.cli import Invocation
 from rlvr_jax.run.lineage import Lineage, lineage_record
 from rlvr_jax.run.setup import RunSetup, open_setup
 from rlvr_jax.run.stage_table import REPORT, STAGES, is_finished
 from rlvr_jax.run.start import copy_start, copy_tokenizer
+from rlvr_jax.run.start_warnings import describe_start
 from rlvr_jax.run.workdir import JUDGE_DIR, Workdir
 from rlvr_jax.stages.context import RunContext
 from rlvr_jax.tracking import RunTrackers, check_trackers
@@ -68,7 +70,9 @@ def train(
         raise ConfigError(f"stage={stage!r} is none of all, {', '.join(STAGES)}")
     handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     check_trackers(config)
-    run = Workdir(open_workdir(str(workdir)), config)
+    path = open_workdir(str(workdir))
+    config = settle_config(config, recorded_config(path, None))
+    run = Workdir(path, config)
     try:
         start_jax(config.mesh)
         _run_stages(run, config, stage)
@@ -186,7 +190,7 @@ def _execute_stages(
         config, device=describe_devices(), more=lineage_record(lineage)
     )
     workdir.share()
-    for line in setup.dropped_report() if is_primary() else ():
+    for line in describe_start(setup, lineage) if is_primary() else ():
         print(line, file=sys.stderr)
     trackers.open()
     with (

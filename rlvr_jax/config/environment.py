@@ -33,7 +33,7 @@ ENVIRONMENTS = Registry(
         "finite_field_steps": "rlvr_jax.environments.finite_field:FiniteFieldSteps",
     },
 )
-_REPLY = "{reply}"
+REPLY = "{reply}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -90,15 +90,15 @@ class Environment(EnvironmentConfig):
     max_reply_characters: PositiveInt = 4096  # a longer reply: unverified
     overlap: bool = False  # sample one half of a batch while the other half is answered
     # Around a reply: what a chat model reads between two turns of its own
-    reply_template: str = _REPLY
+    reply_template: str = REPLY
 
     def __post_init__(self) -> None:
         """Refuses a template that leaves the reply out."""
         super().__post_init__()
         check(
-            _REPLY in self.reply_template,
+            REPLY in self.reply_template,
             f"reply_template={self.reply_template!r} has no place for the reply; write "
-            f"{_REPLY} in it",
+            f"{REPLY} in it",
         )
 
     @property
@@ -127,7 +127,7 @@ class Environment(EnvironmentConfig):
 
     def format_reply(self, text: str) -> str:
         """Returns a reply as the policy reads it."""
-        return self.reply_template.replace(_REPLY, text)
+        return self.reply_template.replace(REPLY, text)
 
     def check_config(self, config: Any) -> None:
         """Raises ConfigError where the whole Config asks for what episodes exclude."""

@@ -1,6 +1,8 @@
 """The settings of how completions are drawn, and on which devices."""
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from job_jax.config import PositiveFraction
 from job_jax.schema import (
@@ -14,7 +16,17 @@ from job_jax.schema import (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SamplingConfig(ConfigSection):
-    """How completions are drawn. All but max_new_tokens are traced, not compiled in."""
+    """How completions are drawn. All but max_new_tokens are traced, not compiled in.
+
+    With `pretrained.path`, a temperature, top_p and top_k that are left out are those
+    of the checkpoint's generation_config.json, if it has them.
+    """
+
+    earlier_values: ClassVar[Mapping[str, Any]] = {
+        "temperature": 1.0,  # of a record, and never a checkpoint's
+        "top_p": 1.0,
+        "top_k": 0,
+    }
 
     max_new_tokens: PositiveInt = 96
     temperature: NonNegativeFloat = 1.0  # 0: greedy

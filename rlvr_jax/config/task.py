@@ -27,13 +27,15 @@ recipe, `--config.task.source=mine:Sums`):
 import abc
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from job_jax.registry import OpenSection, Registry
 from job_jax.schema import ConfigSection, PositiveInt, check
 from rlvr_jax.types import Problem, ProblemSource
 
 Stage = Literal["sft", "train", "eval"]  # the stages that ask problems
+
+AUTO = "auto"  # of a template: what fits the checkpoint that the run starts from
 
 TASKS = Registry(
     "task",
@@ -112,6 +114,14 @@ class Task(OpenSection, abc.ABC):
         """Returns the task with the tokenizer's template, where it needs that."""
         return self
 
+    def automatic_values(self, *, tokenizer_has_template: bool) -> dict[str, str]:
+        """Returns what the fields that are left at "auto" mean, by their config path.
+
+        `tokenizer_has_template`: the run starts from weights whose tokenizer brings a
+        chat template.
+        """
+        return {}
+
     def behavior(
         self, problem: Problem, completion: str, *, is_correct: bool
     ) -> Behavior | None:
@@ -138,12 +148,16 @@ class Task(OpenSection, abc.ABC):
 class ChatTask(Task):
     """Base of the tasks around whose prompts a chat template may be filled in."""
 
-    chat_template: str = ""  # Jinja around the prompt; tokenizer: its own; "": none
+    earlier_values: ClassVar[Mapping[str, Any]] = {"chat_template": ""}
+
+    # Jinja around the prompt; tokenizer: its own; "": none; auto: the tokenizer's if
+    # the run starts from weights and their tokenizer has one, else none
+    chat_template: str = AUTO
 
     @property
     def applies_chat_template(self) -> bool:
         """Returns whether a chat template is filled in around each prompt."""
-        return self.chat_template != ""
+        return self.chat_template not in ("", AUTO)
 
     @property
     def needs_tokenizer_template(self) -> bool:
@@ -155,6 +169,13 @@ class ChatTask(Task):
         if not self.needs_tokenizer_template:
             return self
         return dataclasses.replace(self, chat_template=template)
+
+    def automatic_values(self, *, tokenizer_has_template: bool) -> dict[str, str]:
+        """Returns which chat template "auto" is: the tokenizer's, or none."""
+        if self.chat_template != AUTO:
+            return {}
+        template = "tokenizer" if tokenizer_has_template else ""
+        return {self.chat_template_field: template}
 
 
 def default_task() -> Task:

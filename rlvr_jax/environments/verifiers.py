@@ -84,7 +84,7 @@ class VerifiersTask(ChatTask):
     def _format_prompt(self, messages: Any) -> str:
         if isinstance(messages, str):
             return messages
-        if self.chat_template:
+        if self.applies_chat_template:
             return fill_chat_template(
                 self.chat_template, list(messages), field=self.chat_template_field
             )

@@ -21,11 +21,13 @@ from rlvr_jax.models.huggingface import hf_vocab_size
 from rlvr_jax.plan.memory import disk_bytes, resident_bytes, sampling_bytes
 from rlvr_jax.plan.topology import Topology, parse_topology
 from rlvr_jax.run.lineage import Lineage
-from rlvr_jax.run.setup import open_setup
+from rlvr_jax.run.setup import RunSetup, open_setup
+from rlvr_jax.run.start_warnings import describe_start
 from rlvr_jax.run.trainable import abstract_policy_parts
 from rlvr_jax.sampler import SamplerLayout, update_mesh
 
 _MIB = 1 << 20
+_NUM_SHOWN = 2  # prompts
 
 
 def describe(
@@ -76,7 +78,7 @@ def describe(
             policy,
             setup.vocab_size,
             chips=chips,
-            lines=setup.dropped_report(),
+            lines=[*_show_prompts(setup), *describe_start(setup, lineage)],
             lineage=lineage,
             workdir=workdir,
         )
@@ -166,6 +168,21 @@ def _format(
             *([f"goes on from {lineage}"] if lineage else []),
         ]
     )
+
+
+def _show_prompts(setup: RunSetup) -> list[str]:
+    """Returns the first train prompts as the policy reads them, and what ends a text.
+
+    Special tokens are spelled out.
+    """
+    tokenizer, lines = setup.tokenizer, []
+    for number, problem in enumerate(setup.problems("train", _NUM_SHOWN), start=1):
+        ids = tokenizer.encode_prompt(problem.prompt)
+        lines.append(f"train prompt {number}, {len(ids)} tokens:")
+        lines += [f"  | {line}" for line in tokenizer.show(ids).split("\n")]
+    ends = [f"{tokenizer.show([i])} (token {i})" for i in tokenizer.eos_ids]
+    ends += [f"the text {text!r}" for text in tokenizer.stop_strings]
+    return [*lines, f"completions end at {', '.join(ends)}"]
 
 
 def _axes(mesh: Mesh) -> str:

@@ -48,6 +48,10 @@ def parse(argv: Sequence[str]) -> Invocation:
     )
     # Only now: they take longer to import than a wrong flag should take to be refused.
     from rlvr_jax.models.huggingface import resolve_pretrained  # noqa: PLC0415
+    from rlvr_jax.run.checkpoint_settings import (  # noqa: PLC0415
+        recorded_config,
+        settle_config,
+    )
     from rlvr_jax.run.fetch import local_run  # noqa: PLC0415
     from rlvr_jax.run.lineage import resolve_lineage  # noqa: PLC0415
 
@@ -63,7 +67,7 @@ def parse(argv: Sequence[str]) -> Invocation:
         workdir=workdir,
     )
     return Invocation(
-        config=config,
+        config=settle_config(config, recorded_config(workdir, lineage)),
         config_path=config_path,
         workdir=workdir,
         stage=values.stage,

@@ -25,6 +25,7 @@ from rlvr_jax.models.huggingface.config import (
     read_json,
 )
 from rlvr_jax.models.huggingface.match import start_from
+from rlvr_jax.run.checkpoint_settings import describe_sampling
 from rlvr_jax.run.setup import RunSetup, open_setup
 from rlvr_jax.run.trainable import abstract_trainable
 from rlvr_jax.run.workdir import START, TOKENIZER_FILE
@@ -117,7 +118,7 @@ def load_policy(config: Config, path: Path, *, stage: Stage) -> Iterator[LoadedP
     shared = dataclasses.replace(config.sampler, devices=0)
     config = dataclasses.replace(config, sampler=shared)
     run = open_setup(config, tokenizer, stages=(stage,))
-    for line in run.dropped_report():
+    for line in (*describe_sampling(run.config), *run.dropped_report()):
         print(line, file=sys.stderr)
     with jax.set_mesh(run.mesh), run.verifier:
         if "judge" in run.verifier_names():

@@ -31,6 +31,7 @@ from rlvr_jax.models import (
 )
 from rlvr_jax.models.distribution import SamplingParams
 from rlvr_jax.models.huggingface import hf_vocab_size, resolve_model
+from rlvr_jax.run.checkpoint_settings import settle_config
 from rlvr_jax.run.checks import check_batch_sizes, check_has_traces
 from rlvr_jax.run.golds import describe_invalid_golds, filter_by_gold
 from rlvr_jax.sampler import (
@@ -213,6 +214,7 @@ def open_setup(
     `tokenizer_path`, or else trained on the train problems and written there; `share`
     makes it seen by all processes. Raises ConfigError.
     """
+    config = settle_config(config)
     if config.pretrained.path:
         model = resolve_model(config.pretrained, config.model)
         config = dataclasses.replace(config, model=model)

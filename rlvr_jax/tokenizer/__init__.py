@@ -8,7 +8,12 @@ from rlvr_jax.tokenizer.base import (
     pad_rows,
 )
 from rlvr_jax.tokenizer.factory import open_tokenizer, tokenizer_directory
-from rlvr_jax.tokenizer.huggingface import HuggingFaceTokenizer, chat_template
+from rlvr_jax.tokenizer.huggingface import (
+    HuggingFaceTokenizer,
+    chat_template,
+    has_chat_template,
+    sampling_defaults,
+)
 from rlvr_jax.tokenizer.sentencepiece import SentencePieceTokenizer
 from rlvr_jax.tokenizer.stops import stop_length, truncate_at_stop
 from rlvr_jax.tokenizer.word_level import WordLevelTokenizer
@@ -21,9 +26,11 @@ __all__ = [
     "UnknownWordError",
     "WordLevelTokenizer",
     "chat_template",
+    "has_chat_template",
     "open_tokenizer",
     "pad_mask",
     "pad_rows",
+    "sampling_defaults",
     "stop_length",
     "tokenizer_directory",
     "truncate_at_stop",

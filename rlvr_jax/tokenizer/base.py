@@ -52,6 +52,10 @@ class Tokenizer(Protocol):
         """Returns the text of `ids`, without special tokens."""
         ...
 
+    def show(self, ids: Sequence[int]) -> str:
+        """Returns the text of `ids` with special tokens spelled out, for people."""
+        ...
+
 
 def pad_mask(rows: Sequence[Sequence[bool]], width: int) -> np.ndarray:
     """Returns the rows as [B, width], False behind each.

@@ -8,16 +8,18 @@ transformers is imported when it is first needed, for it takes seconds.
 """
 
 import json
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from job_jax.schema import ConfigError
 
 TOKENIZER, SETTINGS = "tokenizer.json", "tokenizer_config.json"
+GENERATION, _TEMPLATE = "generation_config.json", "chat_template.jinja"
 # Which file says what ends a completion: the first that does.
-_EOS_FILES = ("generation_config.json", "config.json")
+_EOS_FILES = (GENERATION, "config.json")
 
 
 def import_transformers() -> Any:
@@ -93,6 +95,14 @@ class HuggingFaceTokenizer:
             clean_up_tokenization_spaces=False,
         )
 
+    def show(self, ids: Sequence[int]) -> str:
+        """Returns the text of `ids` with special tokens spelled out, for people."""
+        return self._tokenizer.decode(
+            list(map(int, ids)),
+            skip_special_tokens=False,
+            clean_up_tokenization_spaces=False,
+        )
+
     def token_texts(self) -> list[str]:
         """Returns the text of each id as it stands within a text.
 
@@ -124,6 +134,43 @@ class HuggingFaceTokenizer:
         return [bos] if begins else []
 
 
+def has_chat_template(directory: Path) -> bool:
+    """Returns whether the tokenizer of a directory has a chat template to use.
+
+    Of several, one must be named default, as `chat_template` has it. Loads nothing but
+    the two files that hold one.
+    """
+    if (directory / _TEMPLATE).is_file():
+        return True
+    template = _read_json(directory / SETTINGS).get("chat_template")
+    if isinstance(template, list):
+        return any(one.get("name") == "default" for one in template)
+    return bool(template)
+
+
+def sampling_defaults(directory: Path) -> dict[str, float | int]:
+    """Returns temperature, top_p and top_k of generation_config.json, where it has any.
+
+    Left out is a value that says nothing of how to sample: temperature 0, top_p
+    outside (0, 1], a top_k that is no whole number above 0.
+    """
+    settings = _read_json(directory / GENERATION)
+    accepted: dict[str, Callable[[float], bool]] = {
+        "temperature": lambda value: value > 0,
+        "top_p": lambda value: 0 < value <= 1,
+        "top_k": lambda value: value > 0 and value == int(value),
+    }
+    found = {name: settings.get(name) for name in accepted}
+    return {
+        name: int(value) if name == "top_k" else float(value)
+        for name, value in found.items()
+        if isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and math.isfinite(value)
+        and accepted[name](value)
+    }
+
+
 def chat_template(directory: Path, *, field: str) -> str:
     """Returns the tokenizer's chat template, with its bos_token and eos_token set.
 
@@ -136,7 +183,7 @@ def chat_template(directory: Path, *, field: str) -> str:
     except ValueError as error:
         raise ConfigError(
             f"{field}=tokenizer, and {directory} has none, neither "
-            f"chat_template.jinja nor in {SETTINGS}; give the Jinja text, or '' for "
+            f"{_TEMPLATE} nor in {SETTINGS}; give the Jinja text, or '' for "
             "none"
         ) from error
     tokens = {"bos_token": tokenizer.bos_token, "eos_token": tokenizer.eos_token}

@@ -116,6 +116,18 @@ class SentencePieceTokenizer:
             [int(i) for i in ids if not self._is_special(int(i))]
         )
 
+    def show(self, ids: Sequence[int]) -> str:
+        """Returns the text of `ids`, special pieces spelled out, such as </s>."""
+        texts: list[str] = []
+        plain: list[int] = []
+        for token in map(int, ids):
+            if self._is_special(token):
+                texts += [self.decode(plain), self._processor.id_to_piece(token)]
+                plain = []
+            else:
+                plain.append(token)
+        return "".join([*texts, self.decode(plain)])
+
     def _is_special(self, token: int) -> bool:
         return self._processor.is_control(token) or self._processor.is_unknown(token)
 

@@ -40,3 +40,7 @@ class WordLevelTokenizer:
         """Returns the words of `ids`, without padding and end-of-sequence."""
         skip = (PAD_ID, self.eos_id)
         return " ".join(self._words[i] for i in ids if i not in skip)
+
+    def show(self, ids: Sequence[int]) -> str:
+        """Returns the words of `ids`, padding and end-of-sequence among them."""
+        return " ".join(self._words[i] for i in ids)

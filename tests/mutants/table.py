@@ -1683,4 +1683,98 @@ MUTANTS = [
         ("tests/models/gguf/test_convert.py",),
         leaves_half_a_directory=("        shutil.rmtree(partial)\n", ""),
     ),
+    *_of(
+        "rlvr_jax/run/checkpoint_settings.py",
+        ("tests/run/test_checkpoint_settings.py",),
+        states_nothing=("if name not in sampling.stated", "if True"),
+        forgets_the_run_that_goes_on=("before.get(path, value)", "value"),
+        chats_without_weights=(
+            "bool(config.pretrained.path) and config.tokenizer",
+            "config.tokenizer",
+        ),
+        of_the_parent_first=(
+            "[workdir, lineage.directory if lineage else None]",
+            "[lineage.directory if lineage else None, workdir]",
+        ),
+        one_sampling_for_both=(
+            '"eval.sampling": config.eval',
+            '"eval.sampling": config.train',
+        ),
+    ),
+    *_of(
+        "rlvr_jax/pipeline.py",
+        ("tests/run/test_checkpoint_settings.py",),
+        leaves_it_open=(
+            "config = settle_config(config, recorded_config(path, None))",
+            "recorded_config(path, None)",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/run/start_warnings.py",
+        ("tests/run/test_start_warnings.py",),
+        one_rate_for_all=("_RATES[count >= _LARGE]", "_RATES[False]"),
+        adapters_as_weights=("_OF_LORA = 10.0", "_OF_LORA = 1.0"),
+        no_limit_of_sft=("_OF_SFT = 10.0", "_OF_SFT = 1e9"),
+        any_size_is_small=(
+            "not config.pretrained.path or count >= _SMALL",
+            "not config.pretrained.path",
+        ),
+        reads_no_generation_config=(
+            'if "temperature" in checkpoint_sampling(config):',
+            "if False:",
+        ),
+        forgets_the_lineage=(
+            "path or lineage or config.sft.steps or not",
+            "path or config.sft.steps or not",
+        ),
+        asks_every_format=(
+            "if mark is None or mark in problem.prompt:",
+            "if mark is None:",
+        ),
+        the_longest_answer=("needed[len(needed) // 2]", "needed[-1]"),
+        tests_are_answers=("if problem.verifier in _GOLD_IS_ANSWER:", "if True:"),
+        ends_the_turn_twice=(
+            "behind = behind.removeprefix(tokenizer.show([end]))",
+            "pass",
+        ),
+        any_end_is_one=(
+            "tokenizer.special_ids - {*tokenizer.eos_ids}",
+            "tokenizer.special_ids",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/plan/dry_run.py",
+        ("tests/plan/test_dry_run.py",),
+        shows_no_beginning=(
+            "ids = tokenizer.encode_prompt(problem.prompt)",
+            "ids = tokenizer.encode(problem.prompt)",
+        ),
+        hides_special_tokens=(
+            "tokenizer.show(ids).split",
+            "tokenizer.decode(ids).split",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/tasks/records/layout.py",
+        ("tests/tasks/records/test_prompts.py",),
+        continues_in_a_chat=("if not self.is_chat:", "if True:"),
+        asks_for_no_box=(
+            "request = ANSWER_REQUESTS[self.answer_format]",
+            'request = ""',
+        ),
+    ),
+    *_of(
+        "rlvr_jax/tokenizer/huggingface.py",
+        ("tests/tokenizer/test_huggingface.py",),
+        any_of_several=('one.get("name") == "default"', "True"),
+        greedy_is_a_temperature=(
+            '"temperature": lambda value: value > 0',
+            '"temperature": lambda value: value >= 0',
+        ),
+    ),
+    *_of(
+        "job_jax/config_io.py",
+        ("tests/job_jax/test_config_io.py",),
+        todays_default=("{**chosen.earlier_values, **data}", "{**data}"),
+    ),
 ]

@@ -1,12 +1,14 @@
 """The dry run: a plan for chips that are elsewhere, and what memory by part counts."""
 
 import dataclasses
+import json
 import shutil
 import subprocess
 import sys
 
 import jax
 import pytest
+from checkpoints import SPECIAL, word_config, write_checkpoint, write_problems
 
 from job_jax.config import MeshConfig
 from job_jax.schema import ConfigError
@@ -21,6 +23,8 @@ from rlvr_jax.config import (
 )
 from rlvr_jax.plan.dry_run import describe
 from rlvr_jax.run.lineage import Lineage
+from rlvr_jax.tasks import RecordConfig
+from rlvr_jax.tokenizer import HuggingFaceTokenizer
 
 CONFIG = Config(
     model=ModelConfig(num_layers=1, hidden_size=64, num_heads=2, num_kv_heads=2),
@@ -122,3 +126,40 @@ def test_what_is_free_on_the_disk_stands_below_what_is_written(tmp_path):
     free = parts(describe(CONFIG, "v5e:2x2", workdir=tmp_path))["free there now"]
     assert free == pytest.approx(shutil.disk_usage(tmp_path).free / 2**20, rel=0.2)
     assert "free there now" not in parts(describe(CONFIG, "v5e:2x2"))
+
+
+def test_two_prompts_are_shown_as_the_policy_reads_them(tmp_path):
+    """With their special tokens, their lengths, and every end of a completion."""
+    start = write_checkpoint(tmp_path / "hf")
+    settings = json.loads((start / "tokenizer_config.json").read_text())
+    settings |= {"bos_token": SPECIAL[0], "add_bos_token": True}
+    (start / "tokenizer_config.json").write_text(json.dumps(settings))
+    (start / "generation_config.json").write_text('{"temperature": 0.6}')
+    config = word_config(start, write_problems(tmp_path / "problems.jsonl"))
+    shown = describe(config).split("total")[-1]
+    tokenizer = HuggingFaceTokenizer(start, has_chat_template=True)
+    for number, sum_ in ((1, "0 plus 0"), (2, "0 plus 1")):
+        lines = (
+            "<|im_start|>system",
+            "Add.<|im_end|>",
+            "<|im_start|>user",
+            f"What is {sum_}?<|im_end|>",
+            "<|im_start|>assistant",
+            "",
+        )
+        count = len(tokenizer.encode("\n".join(lines)))
+        told = "\n".join(f"  | {line}" for line in lines)
+        assert f"train prompt {number}, {count} tokens:\n{told}\n" in shown
+    assert "train prompt 3" not in shown
+    ends = "<|endoftext|> (token 269), <|im_end|> (token 271), the text '!'"
+    assert f"completions end at {ends}\n" in shown
+    assert "\nsampling: temperature 0.6 from generation_config.json\n" in shown
+    assert "\nwarning: train.optimizer.learning_rate=0.0003 for all" in shown
+
+    record = RecordConfig(chat_template="", prompt_template="{prompt}")
+    plain = dataclasses.replace(
+        config, task=dataclasses.replace(config.task, record=record)
+    )
+    first = HuggingFaceTokenizer(start).encode_prompt("What is 0 plus 0?")
+    told = f"{len(first)} tokens:\n  | <|endoftext|>What is 0 plus 0?\n"
+    assert f"train prompt 1, {told}" in describe(plain)

@@ -13,7 +13,10 @@ from rlvr_jax.tasks.records.prompts import PromptFormatter
 from rlvr_jax.tokenizer import (
     HuggingFaceTokenizer,
     SentencePieceTokenizer,
+    WordLevelTokenizer,
     chat_template,
+    has_chat_template,
+    sampling_defaults,
     stop_length,
     truncate_at_stop,
 )
@@ -112,6 +115,63 @@ def test_the_tokenizers_own_template_writes_the_prompt(directory):
     assert _written(chat_template(directory, field=FIELD)) == user
     (directory / "chat_template.jinja").write_text("{{ eos_token }}|{{ bos_token }}|")
     assert _written(chat_template(directory, field=FIELD)) == "<|endoftext|>||"
+
+
+@pytest.mark.parametrize(
+    ("settings", "found"),
+    [
+        ({}, True),
+        ({"chat_template": None}, False),
+        ({"chat_template": ""}, False),
+        ({"chat_template": [{"name": "default", "template": CHATML}]}, True),
+        ({"chat_template": [{"name": "tool_use", "template": CHATML}]}, False),
+    ],
+)
+def test_a_template_is_found_where_it_can_be_used(tmp_path, settings, found):
+    directory = write_tokenizer(tmp_path / "hf", **settings)
+    assert has_chat_template(directory) is found
+    if found:
+        assert _written(chat_template(directory, field=FIELD)).startswith("<|im_start")
+    (directory / "chat_template.jinja").write_text("{{ eos_token }}")
+    assert has_chat_template(directory)
+    assert not has_chat_template(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        (None, {}),
+        ({"eos_token_id": 2, "do_sample": False}, {}),
+        (
+            {"temperature": 0.6, "top_p": 0.95, "top_k": 20, "do_sample": True},
+            {"temperature": 0.6, "top_p": 0.95, "top_k": 20},
+        ),
+        ({"temperature": 1, "top_k": 64}, {"temperature": 1.0, "top_k": 64}),
+        ({"temperature": 0, "top_p": 0, "top_k": 0}, {}),  # greedy, and off
+        ({"temperature": None, "top_p": 1.5, "top_k": 2.5}, {}),
+        ({"temperature": "0.6", "top_p": True, "top_k": -1}, {}),
+        ({"temperature": float("nan"), "top_p": 1.0}, {"top_p": 1.0}),
+    ],
+)
+def test_how_a_checkpoint_is_sampled(directory, written, read):
+    if written is not None:
+        (directory / "generation_config.json").write_text(json.dumps(written))
+    found = sampling_defaults(directory)
+    assert found == read
+    assert [type(value) for value in found.values()] == [*map(type, read.values())]
+
+
+def test_special_tokens_are_spelled_out_for_people(directory, tmp_path):
+    tokenizer = HuggingFaceTokenizer(directory)
+    text = "<|im_start|>user\n caf\u00e9<|im_end|>"
+    assert tokenizer.show(tokenizer.encode(text)) == text
+    words = WordLevelTokenizer(["<pad>", "<eos>", "a"])
+    assert words.show([2, 1, 0]) == "a <eos> <pad>"
+    pieces = SentencePieceTokenizer.train(
+        ["a b\n" * 9], vocab_size=263, path=tmp_path / "m.model"
+    )
+    ids = [*pieces.encode("a  b"), pieces.eos_id, *pieces.encode("\n"), 0]
+    assert pieces.show(ids) == "a  b</s>\n<pad>"
 
 
 def test_of_several_templates_the_default_counts(tmp_path):

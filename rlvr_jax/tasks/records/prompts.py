@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from job_jax.schema import ConfigError
+from rlvr_jax.config.task import AUTO
 from rlvr_jax.tasks.records.layout import RECORD_CHAT_TEMPLATE, RecordConfig
 from rlvr_jax.tokenizer.chat import ChatTemplateError, render_chat
 
@@ -24,14 +25,17 @@ def fill_chat_template(
         return render_chat(template, messages)
     except ChatTemplateError as error:
         raise ConfigError(
-            f"{field}: {error}; give the Jinja text of the model's chat_template"
+            f"{field}: {error}; give the Jinja text of a template that works, or '' "
+            "for none"
         ) from error
 
 
 class PromptFormatter:
     """Fills the prompt template, and the chat template around it if there is one.
 
-    With `ask_confidence` the question is followed by CONFIDENCE_REQUEST.
+    With `ask_confidence` the question is followed by CONFIDENCE_REQUEST. A
+    chat_template that is still "auto" is none: which one it means depends on the run
+    (`run.checkpoint_settings`).
     A chat template is the Jinja text that Hugging Face's tokenizers carry; transformers
     renders it, in its sandbox (`rlvr_jax.tokenizer.chat.render_chat`).
     """
@@ -42,15 +46,19 @@ class PromptFormatter:
         """Raises ConfigError, with the field's name, on a template that fails."""
         self._config = config
         self._chat_template_field = chat_template_field
-        if config.chat_template:
+        is_open = config.prompt_template == AUTO
+        self._prompt_template = (
+            config.default_prompt_template if is_open else config.prompt_template
+        )
+        if config.is_chat:
             self.format_prompt("?")
 
     def format_prompt(self, question: str) -> str:
         """Returns the prompt of a question."""
         if self._config.ask_confidence:
             question = f"{question}\n{CONFIDENCE_REQUEST}"
-        prompt = self._config.prompt_template.replace("{prompt}", question)
-        if not self._config.chat_template:
+        prompt = self._prompt_template.replace("{prompt}", question)
+        if not self._config.is_chat:
             return prompt
         messages = [{"role": "user", "content": prompt}]
         if self._config.system_prompt:

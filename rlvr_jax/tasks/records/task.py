@@ -4,10 +4,14 @@ import dataclasses
 from typing import ClassVar, Self
 
 from job_jax.schema import check
-from rlvr_jax.config.task import Stage, Task
+from rlvr_jax.config.task import AUTO, Stage, Task
 from rlvr_jax.tasks.records.files import load_file_source
 from rlvr_jax.tasks.records.hub import load_hub_source
-from rlvr_jax.tasks.records.layout import RECORD_CHAT_TEMPLATE, RecordConfig
+from rlvr_jax.tasks.records.layout import (
+    RECORD_CHAT_TEMPLATE,
+    RECORD_PROMPT_TEMPLATE,
+    RecordConfig,
+)
 from rlvr_jax.tasks.records.records import RecordSource
 
 
@@ -22,7 +26,7 @@ class RecordTask(Task):
     @property
     def applies_chat_template(self) -> bool:
         """Returns whether a chat template is filled in around each prompt."""
-        return self.record.chat_template != ""
+        return self.record.is_chat
 
     @property
     def needs_tokenizer_template(self) -> bool:
@@ -35,6 +39,18 @@ class RecordTask(Task):
             return self
         record = dataclasses.replace(self.record, chat_template=template)
         return dataclasses.replace(self, record=record)
+
+    def automatic_values(self, *, tokenizer_has_template: bool) -> dict[str, str]:
+        """Returns which templates of `record` "auto" means."""
+        record, values = self.record, {}
+        if record.chat_template == AUTO:
+            template = "tokenizer" if tokenizer_has_template else ""
+            values[RECORD_CHAT_TEMPLATE] = template
+            if template:
+                record = dataclasses.replace(record, chat_template=template)
+        if record.prompt_template == AUTO:
+            values[RECORD_PROMPT_TEMPLATE] = record.default_prompt_template
+        return values
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

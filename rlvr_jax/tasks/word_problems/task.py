@@ -8,7 +8,9 @@ from typing import Annotated, ClassVar
 
 from job_jax.config import NON_EMPTY
 from job_jax.schema import Constraint, UnitInterval, check
-from rlvr_jax.config.task import Behavior, Stage, Task
+from rlvr_jax.config.task import AUTO, Behavior, ChatTask, Stage
+from rlvr_jax.tasks.records.layout import RecordConfig
+from rlvr_jax.tasks.records.prompts import PromptFormatter
 from rlvr_jax.tasks.word_problems.stories import (
     VERBS,
     Story,
@@ -34,11 +36,12 @@ NumSteps = Annotated[
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class WordProblemsTask(Task):
+class WordProblemsTask(ChatTask):
     """Stories of a few steps of arithmetic, in a closed vocabulary.
 
     Numbers are words: to add two of them a policy must know the sum by heart, or ask
-    the calculator (`environment.name=calculator`).
+    the calculator (`environment.name=calculator`). With a chat template the story is
+    followed by a request for the tags in which the answer is looked for.
     """
 
     checks_golds: ClassVar[bool] = False
@@ -111,6 +114,14 @@ class StorySource:
         self._task = task
         self._num_steps = tuple(num_steps)
         self._held_out = held_out
+        self._formatter = PromptFormatter(
+            RecordConfig(
+                prompt_template=AUTO if task.applies_chat_template else "{prompt}",
+                chat_template=task.chat_template,
+                answer_format="tagged",
+            ),
+            chat_template_field=task.chat_template_field,
+        )
         drawn_from = (task.largest, task.operations, self._num_steps)
         tag = hashlib.blake2b(repr(drawn_from).encode(), digest_size=4).hexdigest()
         split = "heldout" if held_out else "train"
@@ -145,7 +156,7 @@ class StorySource:
         answer = story.values[-1]
         return Problem(
             id=name,
-            prompt=write_question(story),
+            prompt=self._formatter.format_prompt(write_question(story)),
             gold=str(answer),
             verifier="exact",
             answer_format="tagged",

@@ -192,4 +192,5 @@ def test_templates_that_leave_the_question_out_are_refused():
     with pytest.raises(ConfigError, match="has no place for the question"):
         CodeTask(prompt_template="Go!")
     with pytest.raises(ConfigError, match="no chat_template to stand in"):
-        CodeTask(system_prompt="Code.")
+        CodeTask(system_prompt="Code.", chat_template="")
+    assert CodeTask(system_prompt="Code.").chat_template == "auto"

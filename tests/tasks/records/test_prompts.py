@@ -57,3 +57,30 @@ def test_a_template_that_fails_is_a_config_error(template, complaint):
         ConfigError, match=rf"^task\.record\.chat_template: .*({complaint})"
     ):
         _prompt(template)
+
+
+@pytest.mark.parametrize(
+    ("record", "asked"),
+    [
+        ({}, "1+1?"),
+        ({"verifier": "numeric"}, "1+1?"),
+        ({"verifier": "exact"}, "1+1?\nReply with the answer alone."),
+        (
+            {"answer_format": "boxed"},
+            "1+1?\nReason step by step, and put the final answer within \\boxed{}.",
+        ),
+        (
+            {"answer_format": "tagged", "verifier": "exact"},
+            "1+1?\nReason step by step, and put the final answer within <answer> and "
+            "</answer>.",
+        ),
+    ],
+)
+def test_by_itself_a_chat_holds_the_problem_and_where_the_answer_goes(record, asked):
+    """Without a chat the words around the problem are a text to go on from."""
+    chat = RecordConfig(chat_template="{{ messages[0].content }}", **record)
+    assert PromptFormatter(chat).format_prompt("1+1?") == asked
+    for template in ("", "auto"):  # what "auto" means is not known outside a run
+        plain = RecordConfig(chat_template=template, **record)
+        prompt = PromptFormatter(plain).format_prompt("1+1?")
+        assert prompt == "Question: 1+1?\nAnswer:"

@@ -50,6 +50,16 @@ def test_the_gold_is_what_the_story_comes_to_and_all_numbers_are_words():
     assert ops == set("+-*/")
 
 
+def test_a_chat_model_is_asked_for_the_tags_that_the_answer_is_read_from():
+    chat = dataclasses.replace(TASK, chat_template="<user>{{ messages[0].content }}")
+    for plain, asked in zip(_first("eval"), _first("eval", task=chat), strict=True):
+        assert asked.prompt == (
+            f"<user>{plain.prompt}\nReason step by step, and put the final answer "
+            "within <answer> and </answer>."
+        )
+        assert dataclasses.replace(asked, prompt=plain.prompt) == plain
+
+
 def test_solutions_are_episodes_that_the_calculator_confirms():
     environment = Calculator(largest_result=60)
     for problem in _first("sft", 20):

@@ -1,0 +1,281 @@
+"""Warnings before a run: settings that can run and are known not to work.
+
+Settings that cannot run at all are refused elsewhere (`run.checks`, the sections of the
+config). Here a check is a function of an opened run. It yields a line for each setting
+that it finds, with the fix. To add a check, add a function to `_CHECKS`.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+
+import jax
+
+from rlvr_jax.config.environment import REPLY, Environment
+from rlvr_jax.data.loader import encode_solution
+from rlvr_jax.run.checkpoint_settings import checkpoint_sampling, describe_sampling
+from rlvr_jax.run.lineage import Lineage
+from rlvr_jax.run.setup import RunSetup
+from rlvr_jax.tasks.records.layout import ANSWER_REQUESTS
+from rlvr_jax.tasks.records.task import RecordTask
+from rlvr_jax.tokenizer import HuggingFaceTokenizer, chat_template, tokenizer_directory
+from rlvr_jax.tokenizer.chat import ChatTemplateError, render_chat
+from rlvr_jax.types import AnswerFormat, Problem
+
+# The learning rates between which we expect RL from published weights to work. The
+# limits are our reading. TRL's GRPO and verl's examples of 0.5B to 7B train all weights
+# at 1e-6. Adapters do best at ten times the rate (Thinking Machines, LoRA Without
+# Regret), and a model of 135M learned with adapters at 5e-4 (ours).
+_LARGE = 300_000_000  # parameters
+_RATES = {True: (1e-7, 1e-5), False: (1e-6, 1e-4)}  # by whether a model is large
+_OF_LORA = 10.0
+_OF_SFT = 10.0  # TRL's SFT starts at 2e-5; SmolLM2 of 135M and 360M used 1e-3
+
+# Models below this size often write noise at temperature 1: SmolLM2-135M-Instruct
+# solved 2 % of single-digit sums at 1, and wrote sensible text at 0.5 (ours).
+_SMALL = 1_000_000_000
+_KNOWN_TEMPERATURE = 0.7  # at which it solved 21 %, and 84 % after 11 steps of RL
+
+_MARKS: dict[AnswerFormat, str] = {"boxed": "boxed", "tagged": "<answer>"}
+_NUM_PROBLEMS = 64  # the first ones, as a sample
+_STEPS, _ROOM_FOR_STEPS = "step by step", 128  # tokens; a short solution of GSM8K's
+_MAX_LEFT_OUT = 0.1  # of a stage's problems
+_GOLD_IS_ANSWER = ("math", "numeric", "exact")  # what these verifiers hold it against
+_TURN = "ANSWER"  # of an assistant, to see what follows its turn
+
+
+def describe_start(setup: RunSetup, lineage: Lineage | None = None) -> list[str]:
+    """Returns the lines printed before a run: sampling, left-out problems, warnings."""
+    return [
+        *describe_sampling(setup.config),
+        *setup.dropped_report(),
+        *(f"warning: {line}" for line in start_warnings(setup, lineage)),
+    ]
+
+
+def start_warnings(setup: RunSetup, lineage: Lineage | None = None) -> list[str]:
+    """Returns a line for each setting that is known not to work, with the fix.
+
+    `lineage` is the checkpoint of another run that this run continues.
+    """
+    return [line for check in _CHECKS for line in check(setup, lineage)]
+
+
+def _warn_of_learning_rate(setup: RunSetup, _: Lineage | None) -> Iterator[str]:
+    config = setup.config
+    count = _count_params(setup)
+    low, high = _RATES[count >= _LARGE]
+    if not config.pretrained.path:
+        return
+    if config.sft.steps:
+        yield from _compare_rate(
+            "sft.optimizer.learning_rate",
+            config.sft.optimizer.learning_rate,
+            (0.0, high * _OF_SFT),
+            what=f"all {_format_count(count)} weights",
+        )
+    if config.train.steps:
+        factor = _OF_LORA if config.train.lora.rank else 1.0
+        weights = f"{_format_count(count)} weights"
+        yield from _compare_rate(
+            "train.optimizer.learning_rate",
+            config.train.optimizer.learning_rate,
+            (low * factor, high * factor),
+            what=f"adapters of {weights}" if factor > 1 else f"all {weights}",
+        )
+
+
+def _compare_rate(
+    field: str, rate: float, bounds: tuple[float, float], *, what: str
+) -> Iterator[str]:
+    low, high = bounds
+    advice = f"; try --config.{field}={high / 10:g}"
+    if rate > high:
+        yield (
+            f"{field}={rate:g} for {what} of a pretrained model is over {high:g}, "
+            f"a rate at which models tend to break{advice}"
+        )
+    elif rate < low:
+        yield (
+            f"{field}={rate:g} for {what} of a pretrained model is under {low:g}, "
+            f"a rate at which next to nothing is learned{advice}"
+        )
+
+
+def _warn_of_temperature(setup: RunSetup, _: Lineage | None) -> Iterator[str]:
+    config, count = setup.config, _count_params(setup)
+    if not config.pretrained.path or count >= _SMALL:
+        return
+    if "temperature" in checkpoint_sampling(config):
+        return
+    sections = {"train": config.train.sampling, "eval": config.eval.sampling}
+    hot = [stage for stage, one in sections.items() if one.temperature >= 1]
+    if hot:
+        flags = (f"--config.{s}.sampling.temperature={_KNOWN_TEMPERATURE}" for s in hot)
+        yield (
+            f"temperature {sections[hot[0]].temperature:g} in stage {', '.join(hot)}: "
+            f"the checkpoint names none, and a pretrained model of "
+            f"{_format_count(count)} weights often writes noise at 1; try "
+            f"{' '.join(flags)}"
+        )
+
+
+def _warn_of_random_weights(setup: RunSetup, lineage: Lineage | None) -> Iterator[str]:
+    config = setup.config
+    if config.pretrained.path or lineage or config.sft.steps or not config.train.steps:
+        return
+    yield (
+        "sft.steps=0 and no pretrained.path: RL starts from random weights, which "
+        "solve nothing that could be rewarded; set sft.steps, such as "
+        "--config.sft.steps=300, or pretrained.path, or --continue_from"
+    )
+
+
+def _warn_of_answer_format(setup: RunSetup, lineage: Lineage | None) -> Iterator[str]:
+    config = setup.config
+    if not config.pretrained.path or lineage or config.sft.steps:
+        return
+    for problem in _first_problems(setup)[:1]:
+        mark = _MARKS.get(problem.answer_format)
+        if mark is None or mark in problem.prompt:
+            continue
+        request = ANSWER_REQUESTS[problem.answer_format]
+        fix = "say so in the prompt"
+        if isinstance(config.task, RecordTask):
+            fix = (
+                f"end task.record.prompt_template in {request!r}, or set "
+                "--config.task.record.answer_format=any"
+            )
+        yield (
+            f"answer_format={problem.answer_format} counts an answer only where "
+            f"{mark!r} marks it, and the prompts do not mention that; {fix}"
+        )
+
+
+def _warn_of_short_completions(setup: RunSetup, _: Lineage | None) -> Iterator[str]:
+    room = setup.config.train.sampling.max_new_tokens
+    problems = _first_problems(setup)
+    field = f"train.sampling.max_new_tokens={room}"
+    lengths = [_answer_length(setup, problem) for problem in problems]
+    if needed := sorted(filter(None, lengths)):
+        middle = needed[len(needed) // 2]
+        if middle > room:
+            yield (
+                f"{field} cuts completions off before the answer: half of the "
+                f"first train problems take {middle} tokens or more; try "
+                f"--config.train.sampling.max_new_tokens={2 * middle}"
+            )
+            return
+    asks_for_steps = any(_STEPS in problem.prompt for problem in problems[:1])
+    if setup.config.pretrained.path and asks_for_steps and room < _ROOM_FOR_STEPS:
+        yield (
+            f"{field} leaves little room for an answer that is worked out step by "
+            "step, as the prompts ask; try --config.train.sampling.max_new_tokens=512 "
+            "and model.max_seq_len to match"
+        )
+
+
+def _answer_length(setup: RunSetup, problem: Problem) -> int | None:
+    """Returns the tokens that an answer takes, None where nothing says so."""
+    if problem.solution:
+        return len(encode_solution(problem, setup.tokenizer))
+    if problem.verifier in _GOLD_IS_ANSWER:
+        return len(setup.tokenizer.encode(problem.gold))
+    return None
+
+
+def _warn_of_long_prompts(setup: RunSetup, _: Lineage | None) -> Iterator[str]:
+    for stage, source in setup.sources.items():
+        if stage == "sft":
+            continue
+        long = setup.too_long[stage]
+        share = long / (long + len(source))
+        if share > _MAX_LEFT_OUT:
+            yield (
+                f"{share:.0%} of the {stage} problems have a prompt that does not fit "
+                f"into model.max_seq_len={setup.config.model.max_seq_len} together "
+                "with max_new_tokens; raise model.max_seq_len"
+            )
+
+
+def _warn_of_turn_end(setup: RunSetup, _: Lineage | None) -> Iterator[str]:
+    tokenizer = setup.tokenizer
+    if not isinstance(tokenizer, HuggingFaceTokenizer):
+        return
+    behind = tokenizer.encode(_behind_a_turn(setup).lstrip())
+    if behind and behind[0] in tokenizer.special_ids - {*tokenizer.eos_ids}:
+        name = tokenizer.show(behind[:1])
+        directory = tokenizer_directory(setup.config)
+        yield (
+            f"the chat template ends a turn with {name}, and completions do not end "
+            f"there; add --config.tokenizer.stop_strings='{name}', or its id to "
+            f"eos_token_id in {directory / 'generation_config.json'}"
+        )
+
+
+def _warn_of_reply_template(setup: RunSetup, _: Lineage | None) -> Iterator[str]:
+    environment, tokenizer = setup.config.environment, setup.tokenizer
+    if not isinstance(environment, Environment) or environment.reply_template != REPLY:
+        return
+    if not isinstance(tokenizer, HuggingFaceTokenizer):
+        return
+    reply = {"role": "user", "content": REPLY}
+    behind = _behind_a_turn(setup, reply)
+    if REPLY not in behind:
+        return
+    for end in tokenizer.eos_ids:  # the policy writes it itself
+        behind = behind.removeprefix(tokenizer.show([end]))
+    yield (
+        f"environment.reply_template={REPLY} puts replies outside any turn of the "
+        f"chat; set it to {behind!r}"
+    )
+
+
+def _behind_a_turn(setup: RunSetup, *messages: dict[str, str]) -> str:
+    """Returns the text that the chat template writes behind an assistant's turn.
+
+    The messages follow that turn. "" without the tokenizer's template, and where the
+    template refuses the messages.
+    """
+    task = setup.config.task
+    if not task.needs_tokenizer_template:
+        return ""
+    directory = tokenizer_directory(setup.config)
+    template = chat_template(directory, field=task.chat_template_field)
+    turns = [
+        {"role": "user", "content": "?"},
+        {"role": "assistant", "content": _TURN},
+        *messages,
+    ]
+    try:
+        return render_chat(template, turns).rpartition(_TURN)[2]
+    except ChatTemplateError:
+        return ""
+
+
+_CHECKS: tuple[Callable[[RunSetup, Lineage | None], Iterator[str]], ...] = (
+    _warn_of_learning_rate,
+    _warn_of_temperature,
+    _warn_of_random_weights,
+    _warn_of_answer_format,
+    _warn_of_short_completions,
+    _warn_of_long_prompts,
+    _warn_of_turn_end,
+    _warn_of_reply_template,
+)
+
+
+def _first_problems(setup: RunSetup) -> list[Problem]:
+    return setup.problems("train", _NUM_PROBLEMS) if "train" in setup.sources else []
+
+
+def _count_params(setup: RunSetup) -> int:
+    leaves = jax.tree.leaves(setup.abstract_params())
+    return sum(math.prod(leaf.shape) for leaf in leaves)
+
+
+def _format_count(count: int) -> str:
+    """Returns a number of parameters as people say it: 494M, 1.5B."""
+    for size, unit in ((1_000_000_000, "B"), (1_000_000, "M"), (1_000, "k")):
+        if count >= size:
+            return f"{count / size:.3g}{unit}"
+    return str(count)

@@ -1,0 +1,267 @@
+"""Each warning is given where its setting is known not to work, and nowhere else."""
+
+import dataclasses
+import json
+import pathlib
+import re
+
+import jax
+import pytest
+from checkpoints import CHATML, word_config, write_checkpoint, write_problems
+
+from job_jax.command import load_config
+from job_jax.config_io import override, to_json
+from rlvr_jax.config import Config, PretrainedConfig, SFTConfig
+from rlvr_jax.config.environment import Environment
+from rlvr_jax.run.checkpoint_settings import settle_config
+from rlvr_jax.run.lineage import Lineage
+from rlvr_jax.run.setup import open_setup
+from rlvr_jax.run.start_warnings import describe_start, start_warnings
+from rlvr_jax.tokenizer import HuggingFaceTokenizer
+from rlvr_jax.types import Problem
+
+_ROOT = pathlib.Path(__file__).parents[2]
+LINEAGE = Lineage(workdir="/runs/a", stage="sft", step=7, has_optimizer=False)
+GOOD = {  # settings that work for a pretrained model of 135M
+    "train.optimizer.learning_rate": "1e-5",
+    "train.sampling.temperature": "0.7",
+    "eval.sampling.temperature": "0.7",
+}
+PROBLEM = Problem(id="1", prompt="2+2?", gold="4", verifier="math", source="s")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Echo(Environment):
+    """An environment whose replies nobody reads here."""
+
+
+@dataclasses.dataclass
+class Opened:
+    """A small `RunSetup`: its policy has `num_params` parameters and no arrays."""
+
+    config: Config
+    tokenizer: HuggingFaceTokenizer
+    num_params: int = 135_000_000
+    asked: tuple[Problem, ...] = (PROBLEM,)
+    too_long: dict[str, int] = dataclasses.field(default_factory=lambda: {"train": 0})
+
+    @property
+    def sources(self):
+        return {"train": self.asked}
+
+    def problems(self, stage, count):
+        return list(self.sources[stage][:count])
+
+    def abstract_params(self):
+        return {"w": jax.ShapeDtypeStruct((self.num_params,), "float32")}
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory):
+    return write_checkpoint(tmp_path_factory.mktemp("hub") / "hf")
+
+
+@pytest.fixture
+def warn(start, tmp_path):
+    """Returns the warnings of a good run with some settings changed."""
+    recipe = word_config(start, tmp_path / "unused.jsonl", model="pretrained")
+    tokenizer = HuggingFaceTokenizer(start, stop=("<|im_end|>",))
+
+    def find(changes=None, *, lineage=None, config=recipe, **opened):
+        settled = settle_config(override(config, GOOD | (changes or {})))
+        return start_warnings(
+            Opened(settled, **{"tokenizer": tokenizer} | opened), lineage
+        )
+
+    return find
+
+
+def test_a_run_of_settings_that_work_is_told_nothing(warn):
+    assert warn() == []
+
+
+@pytest.mark.parametrize(
+    ("num_params", "rank", "low", "high"),
+    [
+        (299_999_999, 0, 1e-6, 1e-4),
+        (300_000_000, 0, 1e-7, 1e-5),
+        (299_999_999, 4, 1e-5, 1e-3),
+        (300_000_000, 4, 1e-6, 1e-4),
+    ],
+)
+def test_a_learning_rate_far_from_what_works_at_a_size(
+    warn, num_params, rank, low, high
+):
+    def rated(rate):
+        changes = {"train.optimizer.learning_rate": repr(rate)}
+        return warn(changes | {"train.lora.rank": str(rank)}, num_params=num_params)
+
+    assert rated(low) == rated(high) == []
+    for rate, word in ((0.99 * low, "under"), (1.01 * high, "over")):
+        [line] = rated(rate)
+        assert line.startswith("train.optimizer.learning_rate=")
+        assert f"{word} {low if word == 'under' else high:g}" in line
+        assert ("adapters of 300M weights" if rank else "all 300M weights") in line
+        field, value = re.search(r"--config\.(\S+)=(\S+)", line).groups()
+        assert warn({field: value, "train.lora.rank": str(rank)}) == []
+
+
+def test_the_supervised_start_of_a_pretrained_model_has_a_limit_too(warn):
+    """Ten times RL's limit; adapters are not trained there."""
+    sft = {"sft.steps": "1", "train.lora.rank": "4"}
+    tuned = {"train.optimizer.learning_rate": "1e-4"}
+    assert warn({**sft, **tuned, "sft.optimizer.learning_rate": "1e-3"}) == []
+    [line] = warn({**sft, **tuned, "sft.optimizer.learning_rate": "1.1e-3"})
+    assert line.startswith("sft.optimizer.learning_rate=0.0011 for all 135M weights")
+    off = {**sft, **tuned, "sft.steps": "0", "sft.optimizer.learning_rate": "1"}
+    assert warn(off) == []
+
+
+def test_new_weights_may_be_trained_at_any_rate(warn, start, tmp_path):
+    config = dataclasses.replace(
+        word_config(start, tmp_path / "x"),
+        pretrained=PretrainedConfig(),
+        sft=SFTConfig(steps=1),
+        tokenizer=dataclasses.replace(
+            word_config(start, tmp_path / "x").tokenizer, path=str(start)
+        ),
+    )
+    changes = {"train.optimizer.learning_rate": "1e-2"}
+    hot = {"train.sampling.temperature": "1.0"}
+    assert warn(changes | hot, config=config) == []
+
+
+def test_temperature_1_on_a_small_model_that_names_none(warn, start):
+    hot = {"train.sampling.temperature": "1.0"}
+    [line] = warn(hot)
+    assert line.startswith("temperature 1 in stage train: the checkpoint names none")
+    assert line.endswith("try --config.train.sampling.temperature=0.7")
+    [both] = warn(hot | {"eval.sampling.temperature": "1.5"})
+    assert "in stage train, eval: " in both
+    large = {"train.optimizer.learning_rate": "1e-6"}
+    assert warn(hot | large, num_params=1_000_000_000) == []
+    assert len(warn(hot | large, num_params=999_999_999)) == 1
+    assert warn({"train.sampling.temperature": "0.99"}) == []
+
+
+def test_temperature_1_is_fine_where_the_checkpoint_names_one(warn, tmp_path, start):
+    told = tmp_path / "told"
+    told.mkdir()
+    for file in start.iterdir():
+        (told / file.name).write_bytes(file.read_bytes())
+    (told / "generation_config.json").write_text('{"temperature": 1.0}')
+    config = word_config(told, tmp_path / "x", model="pretrained")
+    assert warn({"train.sampling.temperature": "1.0"}, config=config) == []
+
+
+def test_rl_from_random_weights_without_a_supervised_start(warn):
+    config = Config(sft=SFTConfig(steps=0))
+    [line] = warn(config=config)
+    assert line.startswith("sft.steps=0 and no pretrained.path: RL starts from random")
+    assert warn(config=config, lineage=LINEAGE) == []
+    assert warn({"sft.steps": "1"}, config=config) == []
+    assert warn({"train.steps": "0"}, config=config) == []
+
+
+@pytest.mark.parametrize(("form", "mark"), [("boxed", "boxed"), ("tagged", "<answer>")])
+def test_an_answer_format_that_the_prompts_do_not_ask_for(warn, form, mark):
+    untold = dataclasses.replace(PROBLEM, answer_format=form)
+    [line] = warn(asked=(untold,))
+    assert line.startswith(f"answer_format={form} counts an answer only where '{mark}'")
+    assert "task.record.prompt_template" in line
+    told = dataclasses.replace(untold, prompt=f"2+2? Use {mark}.")
+    assert warn(asked=(told,)) == []
+    assert warn(asked=(untold,), lineage=LINEAGE) == []
+    learned = {"sft.steps": "1", "sft.optimizer.learning_rate": "1e-4"}
+    assert warn(learned, asked=(untold,)) == []
+
+
+def test_completions_that_are_cut_off_before_the_answer(warn):
+    """The middle of three answers counts: 17 tokens do not fit into 16, 16 do."""
+
+    def asked(*lengths):
+        return tuple(
+            dataclasses.replace(PROBLEM, id=str(n), solution="#" * (n - 1))
+            for n in lengths  # bytes, and the end of the text
+        )
+
+    assert warn(asked=asked(3, 16, 99)) == []
+    [line] = warn(asked=asked(3, 17, 99))
+    assert line.startswith("train.sampling.max_new_tokens=16 cuts completions off")
+    assert line.endswith("--config.train.sampling.max_new_tokens=34")
+    gold = dataclasses.replace(PROBLEM, gold="#" * 17)
+    assert len(warn(asked=(gold,))) == 1
+    tests = dataclasses.replace(gold, verifier="code")  # its golds are unit tests
+    assert warn(asked=(tests,)) == []
+
+
+def test_steps_are_asked_for_and_have_no_room(warn):
+    asked = (dataclasses.replace(PROBLEM, prompt="2+2? Reason step by step."),)
+    room = {"train.overlong_buffer": "0", "model.max_seq_len": "512"}
+    [line] = warn(room | {"train.sampling.max_new_tokens": "127"}, asked=asked)
+    assert "max_new_tokens=127 leaves little room" in line
+    assert warn(room | {"train.sampling.max_new_tokens": "128"}, asked=asked) == []
+    assert warn(room | {"train.sampling.max_new_tokens": "127"}) == []
+
+
+def test_problems_that_are_left_out_in_numbers(warn):
+    nine = tuple(dataclasses.replace(PROBLEM, id=str(n)) for n in range(9))
+    assert warn(asked=nine, too_long={"train": 1}) == []
+    [line] = warn(asked=nine, too_long={"train": 2})
+    assert line.startswith("18% of the train problems have a prompt that does not fit")
+
+
+def test_a_turn_of_the_chat_that_ends_no_completion(warn, start):
+    """The tokenizer's own end is another token than the template's."""
+    [line] = warn(tokenizer=HuggingFaceTokenizer(start))
+    assert line.startswith("the chat template ends a turn with <|im_end|>, and")
+    assert "--config.tokenizer.stop_strings='<|im_end|>'" in line
+    plain = {"task.record.chat_template": "", "task.record.system_prompt": ""}
+    assert warn(plain, tokenizer=HuggingFaceTokenizer(start)) == []
+
+
+def test_a_template_that_writes_no_assistants_turn_is_no_fault(warn, tmp_path, start):
+    other = write_checkpoint(tmp_path / "strict")
+    strict = "{% if messages[1].role == 'assistant' %}{{ raise_exception('no') }}"
+    settings = json.loads((other / "tokenizer_config.json").read_text())
+    settings["chat_template"] = strict + "{% endif %}" + CHATML
+    (other / "tokenizer_config.json").write_text(json.dumps(settings))
+    config = word_config(other, tmp_path / "x", model="pretrained")
+    assert warn(config=config, tokenizer=HuggingFaceTokenizer(other)) == []
+
+
+def test_replies_outside_any_turn_of_the_chat(warn, start, tmp_path):
+    """The line says which template puts a reply into a turn of the user."""
+    words = word_config(start, tmp_path / "x", model="pretrained")
+    ends = dataclasses.replace(words.tokenizer, stop_strings=())
+    episodes = dataclasses.replace(words, environment=Echo(), tokenizer=ends)
+    [line] = warn(config=episodes)
+    fitting = "\n<|im_start|>user\n{reply}<|im_end|>\n<|im_start|>assistant\n"
+    assert line == (
+        "environment.reply_template={reply} puts replies outside any turn of the chat; "
+        f"set it to {fitting!r}"
+    )
+    fixed = dataclasses.replace(episodes, environment=Echo(reply_template=fitting))
+    assert warn(config=fixed) == []
+    plain = {"task.record.chat_template": "", "task.record.system_prompt": ""}
+    assert warn(plain, config=episodes) == []
+
+
+@pytest.mark.parametrize("recipe", ["smoke", "quickstart"])
+def test_the_first_recipes_are_told_nothing(recipe, tmp_path):
+    config = load_config(_ROOT / f"configs/{recipe}.py", Config)
+    with (setup := open_setup(config, tmp_path / "none", stages=("train",))).verifier:
+        assert describe_start(setup) == []
+
+
+def test_what_is_read_before_a_run_is_one_list(start, tmp_path):
+    problems = write_problems(tmp_path / "problems.jsonl")
+    config = word_config(start, problems, model="pretrained")
+    assert to_json(config)["task"]["record"]["chat_template"] == "tokenizer"
+    with (setup := open_setup(config, tmp_path / "none", stages=("train",))).verifier:
+        lines = describe_start(setup)
+    assert [line.split("=")[0].split(" of ")[0] for line in lines] == [
+        "warning: train.optimizer.learning_rate",
+        "warning: temperature 1 in stage train, eval: the checkpoint names none, and "
+        "a pretrained model",
+    ]
