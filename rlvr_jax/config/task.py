@@ -103,6 +103,11 @@ class Task(OpenSection, abc.ABC):
         return False
 
     @property
+    def template_text(self) -> str:
+        """Returns the chat template around prompts, "" where there is none."""
+        return ""
+
+    @property
     def needs_tokenizer_template(self) -> bool:
         """Returns whether prompts are to be written by the tokenizer's own template."""
         return False
@@ -143,6 +148,11 @@ class ChatTask(Task):
     def applies_chat_template(self) -> bool:
         """Returns whether a chat template is filled in around each prompt."""
         return self.chat_template != ""
+
+    @property
+    def template_text(self) -> str:
+        """Returns the chat template, or the word "tokenizer" for its own."""
+        return self.chat_template
 
     @property
     def needs_tokenizer_template(self) -> bool:
