@@ -188,6 +188,8 @@ class TokenizerConfig(ConfigSection):
     stop_strings: tuple[
         str, ...
     ] = ()  # texts that end a completion, beside end-of-sequence
+    # Judge only the text after </think>; auto: where the chat template has <think>
+    thinking: Literal["auto", "on", "off"] = "auto"
 
     def __post_init__(self) -> None:
         """Refuses a path that is not read, and a text that every completion holds."""
@@ -207,3 +209,14 @@ class TokenizerConfig(ConfigSection):
     def trained_in_run(self) -> bool:
         """Returns whether the tokenizer is made by the run itself."""
         return self.kind == "sentencepiece" and self.path == ""
+
+    @property
+    def thinks(self) -> bool:
+        """Returns whether thinking is on; an opened run has resolved `auto`."""
+        return self.thinking == "on"
+
+    def resolve_thinking(self, *, template_has_it: bool) -> Self:
+        """Returns the section with `auto` replaced by on or off."""
+        if self.thinking != "auto":
+            return self
+        return dataclasses.replace(self, thinking="on" if template_has_it else "off")

@@ -49,6 +49,7 @@ from rlvr_jax.tokenizer import (
 )
 from rlvr_jax.types import Problem, ProblemSource, Prompts, Rollouts
 from rlvr_jax.verifiers.grader import Grader
+from rlvr_jax.verifiers.thinking import writes_thinking
 
 # Long enough that a busy machine leaves out no gold that a quiet one would keep: a run
 # that goes on must see the same problems.
@@ -220,6 +221,10 @@ def open_setup(
     check_divisible(config.model, mesh, "mesh.tensor")
     check_batch_sizes(config, mesh, sampler_mesh(config, mesh, devices), stages)
     task = _resolve_chat_template(config)
+    thinking = config.tokenizer.resolve_thinking(
+        template_has_it=writes_thinking(task.template_text)
+    )
+    config = dataclasses.replace(config, tokenizer=thinking)
     raw: dict[Stage, ProblemSource] = {
         stage: task.problems(stage, seed=config.seed)
         for stage in stages

@@ -97,6 +97,14 @@ class Verifier(abc.ABC):
             return bool(text.strip())
         return bool(extract_marked_answer(text, problem.answer_format))
 
+    def is_cut(self, problem: Problem, completion: str) -> bool:
+        """Returns whether the answer may go on behind the end of the completion.
+
+        Asked of completions that the length limit ended: such an answer is incorrect.
+        By default never, since only `grade` knows where it looks.
+        """
+        return False
+
     def find_mark(self, problem: Problem, completion: str) -> Mark | None:
         """Returns how the completion marks its answer, None where it does not."""
         return find_mark(completion[-_MAX_CHARACTERS:], problem.answer_format)

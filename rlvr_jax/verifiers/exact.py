@@ -30,3 +30,7 @@ class Exact(Verifier):
         if answer != gold:
             return Verdict(status="incorrect", answer=answer)
         return Verdict(status="correct", answer=answer)
+
+    def is_cut(self, problem: Problem, completion: str) -> bool:
+        """Returns True where the answer is the whole text: it ends at the cut."""
+        return problem.answer_format == "any" and bool(completion.strip())
