@@ -43,8 +43,8 @@ def _value_to_json(value: Any) -> Any:
 def from_json(config_class: type[SectionT], data: Any) -> SectionT:
     """Returns the config that `to_json` wrote, in this version or an earlier one.
 
-    A field that is missing came later, and has its default: what was done before there
-    was a choice. Raises ConfigError on unknown keys, on data without any, and where a
+    A field that is missing came later, and has its default, or what the section's
+    `former` says: what was done before there was a choice. Raises ConfigError on unknown keys, on data without any, and where a
     field without a default is missing.
     """
     if data == {}:
@@ -66,7 +66,7 @@ def from_record(config_class: type[SectionT], path: pathlib.Path) -> SectionT:
     if later := [line.split(":")[0] for line in lines if ": absent -> " in line]:
         _tell_once(
             f"{path} is of an earlier version, without {', '.join(later)}: at their "
-            "defaults"
+            "defaults, or as it was before them"
         )
     return config
 
@@ -86,6 +86,28 @@ def diff(old: ConfigSection, new: ConfigSection) -> list[str]:
         for path in before | after
         if before.get(path) != after.get(path)
     ]
+
+
+def keep_former(saved: SectionT, config: SectionT) -> SectionT:
+    """Returns the config with former values where `saved` has them.
+
+    A run that began before a field existed goes on as it began, unless the config gives
+    the field another value than its default.
+    """
+    if type(saved) is not type(config):
+        return config
+    changed: dict[str, Any] = {}
+    for field in dataclasses.fields(config):
+        before, now = vars(saved)[field.name], vars(config)[field.name]
+        if isinstance(now, ConfigSection):
+            kept = keep_former(before, now)
+        elif now == field.default and before == config.former.get(field.name):
+            kept = before
+        else:
+            continue
+        if kept is not now:
+            changed[field.name] = kept
+    return dataclasses.replace(config, **changed) if changed else config
 
 
 def diff_json(
@@ -262,6 +284,8 @@ def _section_from_json(declared: type[ConfigSection], data: Any, path: str) -> A
         if name not in data:
             if not has_default(field):
                 raise ConfigError(f"config key '{path}{name}' is missing")
+            if name in chosen.former:
+                values[name] = chosen.former[name]
             continue
         values[name] = data[name]
         if inner := section_class(field.type):

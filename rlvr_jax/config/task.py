@@ -27,7 +27,7 @@ recipe, `--config.task.source=mine:Sums`):
 import abc
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from job_jax.registry import OpenSection, Registry
 from job_jax.schema import ConfigSection, PositiveInt, check
@@ -181,6 +181,8 @@ class TokenizerConfig(ConfigSection):
     | sentencepiece | a model at `path`, or learned on the spot on the train split  |
     | huggingface   | tokenizer.json in the directory `path`, or `pretrained.path` |
     """
+
+    former: ClassVar[Mapping[str, Any]] = {"thinking": "off"}
 
     kind: Literal["word_level", "sentencepiece", "huggingface"] = "word_level"
     path: str = ""  # sentencepiece: a .model file; huggingface: a directory

@@ -31,7 +31,7 @@ from rlvr_jax.models import (
 )
 from rlvr_jax.models.distribution import SamplingParams
 from rlvr_jax.models.huggingface import hf_vocab_size, resolve_model
-from rlvr_jax.run.checks import check_batch_sizes, check_has_traces
+from rlvr_jax.run.checks import check_batch_sizes, check_has_traces, check_marks
 from rlvr_jax.run.golds import describe_invalid_golds, filter_by_gold
 from rlvr_jax.sampler import (
     SamplerLayout,
@@ -231,6 +231,7 @@ def open_setup(
         if stage != "sft" or config.sft.steps
     }
     tokenizer = _open_tokenizer(config, raw, tokenizer_path, share)
+    check_marks(config, tokenizer, (raw[s] for s in ("train", "eval") if s in raw))
     auditor = dataclasses.replace(config.verifier, timeout_s=_GOLD_CHECK_TIMEOUT_S)
     valid = raw
     invalid_golds: dict[Stage, dict[str, str]] = {}

@@ -2,6 +2,7 @@
 
 from rlvr_jax.tokenizer.base import (
     PAD_ID,
+    Spans,
     Tokenizer,
     UnknownWordError,
     pad_mask,
@@ -9,6 +10,11 @@ from rlvr_jax.tokenizer.base import (
 )
 from rlvr_jax.tokenizer.factory import open_tokenizer, tokenizer_directory
 from rlvr_jax.tokenizer.huggingface import HuggingFaceTokenizer, chat_template
+from rlvr_jax.tokenizer.literal_text import (
+    LiteralTextError,
+    whole_text,
+    write_literal,
+)
 from rlvr_jax.tokenizer.sentencepiece import SentencePieceTokenizer
 from rlvr_jax.tokenizer.stops import stop_length, truncate_at_stop
 from rlvr_jax.tokenizer.word_level import WordLevelTokenizer
@@ -16,7 +22,9 @@ from rlvr_jax.tokenizer.word_level import WordLevelTokenizer
 __all__ = [
     "PAD_ID",
     "HuggingFaceTokenizer",
+    "LiteralTextError",
     "SentencePieceTokenizer",
+    "Spans",
     "Tokenizer",
     "UnknownWordError",
     "WordLevelTokenizer",
@@ -27,4 +35,6 @@ __all__ = [
     "stop_length",
     "tokenizer_directory",
     "truncate_at_stop",
+    "whole_text",
+    "write_literal",
 ]

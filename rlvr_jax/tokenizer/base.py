@@ -7,7 +7,7 @@ import numpy as np
 
 from job_jax.schema import ConfigError
 
-Spans = Sequence[tuple[int, int]]  # character ranges of a text: start and end
+Spans = tuple[tuple[int, int], ...]  # character ranges of a text: start and end
 
 PAD_ID = 0  # fills rows beyond their lengths; masks come from lengths, not from ids
 

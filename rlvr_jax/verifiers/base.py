@@ -57,6 +57,8 @@ class Verifier(abc.ABC):
 
     # Whether worker processes with a time limit grade for it (mathematics alone).
     pooled: ClassVar[bool] = False
+    # Whether `grade` looks where a problem's answer_format says.
+    reads_answer_format: ClassVar[bool] = False
     # Whether, with answer_format "any", the answer is all of a completion.
     reads_whole_text: ClassVar[bool] = False
 

@@ -14,6 +14,7 @@ class Exact(Verifier):
     the whole completion.
     """
 
+    reads_answer_format: ClassVar[bool] = True
     reads_whole_text: ClassVar[bool] = True
     is_bounded: ClassVar[bool] = False
 

@@ -347,6 +347,7 @@ class Math(Verifier):
     """Grades final answers by their equality as mathematics."""
 
     pooled: ClassVar[bool] = True
+    reads_answer_format: ClassVar[bool] = True
     is_bounded: ClassVar[bool] = False  # the workers have limits of their own
     _name: ClassVar[str] = "math"
 

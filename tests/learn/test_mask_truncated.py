@@ -75,9 +75,7 @@ def _batch(*, masks=True, **rollouts):
 
 
 def _config(aggregation, **changed):
-    return LossConfig(
-        aggregation=aggregation, kl_coef=0.3, entropy_coef=0.2, **changed
-    )
+    return LossConfig(aggregation=aggregation, kl_coef=0.3, entropy_coef=0.2, **changed)
 
 
 def _weigh(batch, config):
@@ -95,7 +93,9 @@ def _loss(batch, config, rows):
         scores = TokenScores(logprobs=logprobs, entropies=entropies)
         return policy_objective(config)(scores, on_device)[0]
 
-    arrays = (jnp.asarray(x[rows][:, :width], jnp.float32) for x in (LOGPROBS, ENTROPIES))
+    arrays = (
+        jnp.asarray(x[rows][:, :width], jnp.float32) for x in (LOGPROBS, ENTROPIES)
+    )
     return jax.value_and_grad(loss, argnums=(0, 1))(*arrays)
 
 
@@ -226,9 +226,10 @@ def test_external_traces_are_never_left_out():
         external=traces,
         mask_truncated=True,
     )
-    assert batch.left_out.tolist() == [True, False, False, False, True, False] + [
-        False
-    ] * 3
+    assert (
+        batch.left_out.tolist()
+        == [True, False, False, False, True, False] + [False] * 3
+    )
     weighed = with_loss_weights(batch, aggregation="token_mean", max_length=T)
     learned = 1 + 3 + 2 + 4 + 2 + 5  # four completions and two traces
     assert weighed.loss_weights.sum() == pytest.approx(1.0)

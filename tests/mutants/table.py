@@ -362,8 +362,8 @@ MUTANTS = [
         "rlvr_jax/data/loader.py",
         _TRACE,
         never_ends_a_solution=(
-            '[*tokenizer.encode(problem.solution or ""), tokenizer.eos_id]',
-            '[*tokenizer.encode(problem.solution or "")]',
+            "return [*ids, tokenizer.eos_id]",
+            "return [*ids]",
         ),
     ),
     *_of(
@@ -374,8 +374,8 @@ MUTANTS = [
             "loader.next_batch(0, rows)",
         ),
         learns_of_prompts_alone=(
-            "list(tokenizer.encode_prompt(problem.prompt)),",
-            "list(tokenizer.encode_prompt(problem.prompt))[1:],",
+            "encode_prompt(problem, tokenizer),",
+            "encode_prompt(problem, tokenizer)[1:],",
         ),
     ),
     *_of(
