@@ -44,8 +44,8 @@ def from_json(config_class: type[SectionT], data: Any) -> SectionT:
     """Returns the config that `to_json` wrote, in this version or an earlier one.
 
     A field that is missing came later, and has its default, or what the section's
-    `former` says: what was done before there was a choice. Raises ConfigError on unknown keys, on data without any, and where a
-    field without a default is missing.
+    `former` says: what was done before there was a choice. Raises ConfigError on
+    unknown keys, on data without any, and where a field without a default is missing.
     """
     if data == {}:
         raise ConfigError("config holds nothing")
@@ -66,7 +66,7 @@ def from_record(config_class: type[SectionT], path: pathlib.Path) -> SectionT:
     if later := [line.split(":")[0] for line in lines if ": absent -> " in line]:
         _tell_once(
             f"{path} is of an earlier version, without {', '.join(later)}: at their "
-            "defaults, or as it was before them"
+            "defaults, or as things were before them"
         )
     return config
 

@@ -36,8 +36,8 @@ class Batch:
     `sampler_logprobs` is None where `old_logprobs` are those. `bands` are indices into
     BANDS, by which sums are split, and -1 in rows that belong to none.
     `probe_targets` is None without a probe. `loss_mask` says which tokens learn, None
-    for all, and `left_out` which rows do not learn at all, None: no row; they stay on
-    the host, where `with_loss_weights` consumes both and sets them to None. `token_weights`
+    for all. `left_out` says which rows do not learn, None: no row. Both stay on the
+    host: `with_loss_weights` consumes them and sets them to None. `token_weights`
     multiply a token's gain, not its KL or entropy; RFGO sets them inside the update.
     `external` are rows that hold no completion of the policy's but an external trace,
     None: no row. Each group then has G + 1 rows, the last of them external.

@@ -10,9 +10,9 @@ def writes_thinking(template: str) -> bool:
 
 
 def opens_thinking(prompt: str) -> bool:
-    """Returns whether a prompt ends in <think>, so that the policy begins inside it.
+    r"""Returns whether a prompt ends in <think>, so that the policy begins inside it.
 
-    >>> opens_thinking("Assistant: <think>\\n"), opens_thinking("<think></think>")
+    >>> opens_thinking("Assistant: <think>\n"), opens_thinking("<think></think>")
     (True, False)
     """
     return prompt.rstrip().endswith(THINK_OPEN)

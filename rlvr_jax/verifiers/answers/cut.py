@@ -2,8 +2,8 @@ r"""Whether the length limit may have cut an answer in two.
 
 "The answer is 12" may be the beginning of 125. An answer counts only where the text
 closes it: a complete box or tag, a closed formula ($12$, \(12\)) or emphasis (**12**),
-a line end, a full stop with a space behind it, or more text ("12 apples"). Text that only
-ties a list together, a comma or "and", does not close it, nor does a full stop at the
+a line end, a full stop with a space behind it, or more text ("12 apples"). What only
+ties a list together, a comma or "and", does not close it. Nor does a full stop at the
 very end, which may be a decimal point.
 
 The test is to write on. Where the rule of `statements` reads another answer from the
