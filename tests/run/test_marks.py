@@ -102,7 +102,7 @@ def test_a_closed_vocabulary_lacks_marks_that_are_no_words_of_it():
     words = ["<pad>", "<eos>", "<calc>", "</calc>"]
     config = Config(task=FiniteFieldTask(), environment=Calculator())
     check_marks(config, WordLevelTokenizer(words), [])
-    with pytest.raises(ConfigError, match="environment.name=calculator .*'</calc>'"):
+    with pytest.raises(ConfigError, match=r"environment.name=calculator .*'</calc>'"):
         check_marks(config, WordLevelTokenizer(words[:3]), [])
 
 
