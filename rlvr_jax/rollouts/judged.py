@@ -22,7 +22,7 @@ class JudgedText:
     """The text of a completion that verifiers and rewards read.
 
     `is_thinking`: the thinking has not ended, and `text` is empty. `was_cut`: the
-    length limit ended the text. The tokens are None where thinking is off.
+    length limit ended the text. Token counts exist with thinking on, else None.
     """
 
     text: str
@@ -88,7 +88,7 @@ def thinking_length(ids: Sequence[int], tokenizer: Tokenizer) -> int:
 def judge_texts(
     setup: RunSetup, problems: Sequence[Problem], texts: Sequence[JudgedText]
 ) -> list[Verdict]:
-    """Returns the verdicts of the problems' verifiers on what is judged.
+    """Returns the verdicts of the problems' verifiers on these texts.
 
     Unfinished thinking is incorrect without asking, and so is an answer that the length
     limit cut.

@@ -1,4 +1,4 @@
-"""Control tokens: which tokens are no text, and text that spells one out.
+"""Control tokens: which tokens carry no text, and how text may spell one out.
 
 A control token frames a conversation or ends it: <|im_start|>, <|im_end|>, <s>, <pad>.
 A mark such as <think> or </answer> is what the policy says, even where it is a special
@@ -31,7 +31,7 @@ def find_role_tokens(added: Collection[str], template: str) -> set[str]:
 
     The template is rendered, with a system message and without one; of templates that
     refuse both, the source text is searched. Tags in pairs, such as <think> and
-    </think>, are marks and not roles, whoever writes them.
+    </think>, are marks and not roles, even if the template writes them.
     """
     if not template:
         return set()
@@ -90,7 +90,7 @@ class TextEncoder:
         self._ids = {self._backend.token_to_id(name): ids[name] for name in ids}
 
     def spelled_out(self, text: str, literal: Spans) -> bool:
-        """Returns whether a control token stands within one of the spans."""
+        """Returns whether a control token is spelled out in one of the spans."""
         return any(
             start <= found.start() and found.end() <= end
             for found in self._pattern.finditer(text)

@@ -92,7 +92,7 @@ class HuggingFaceTokenizer:
 
     @functools.cached_property
     def control_tokens(self) -> dict[str, int]:
-        """Returns the tokens that are no text, with their ids.
+        """Returns the tokens that carry no text, with their ids.
 
         They are the tokens named beginning, end, padding and unknown, all that end a
         completion, and the roles of the chat template (`find_role_tokens`). A tag that

@@ -1,4 +1,4 @@
-"""Where data's own text stands in what a template writes around it.
+"""Finds data's own text in the string that a template writes around it.
 
 A problem that holds "<|im_end|>", or a tool that answers so, must not end a turn. The
 template's own control tokens must. Both are one string, so a template is filled in
@@ -29,7 +29,7 @@ def whole_text(text: str) -> Spans:
 def write_literal(
     write: Callable[[Sequence[str]], str], texts: Sequence[str]
 ) -> tuple[str, Spans]:
-    """Returns what `write` makes of the texts, and where they stand in it.
+    """Returns the string that `write` makes of the texts, and their spans in it.
 
     Texts without a character that begins a control token have no span, and where none
     has one, `write` is called once. White space at a text's ends is in no span, since
@@ -52,8 +52,8 @@ def write_literal(
         text = next(t for t, m in zip(texts, marked, strict=True) if t != m)
         raise LiteralTextError(
             f"the template rewrites the text {text!r:.60}, which may spell out a "
-            "control token, so that it cannot be told from the template's own; write "
-            "a template that keeps texts as they are"
+            "control token, and the template's own tokens cannot be kept apart from "
+            "it; give a template that keeps texts as they are"
         )
     return plain, spans
 

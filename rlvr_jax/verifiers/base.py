@@ -100,7 +100,7 @@ class Verifier(abc.ABC):
         return bool(extract_marked_answer(text, problem.answer_format))
 
     def is_cut(self, problem: Problem, completion: str) -> bool:
-        """Returns whether the answer may go on behind the end of the completion.
+        """Returns whether the answer may continue after the end of the completion.
 
         Asked of completions that the length limit ended: such an answer is incorrect.
         By default never, since only `grade` knows where it looks.

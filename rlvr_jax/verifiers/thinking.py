@@ -21,8 +21,8 @@ def opens_thinking(prompt: str) -> bool:
 def is_thinking(completion: str, *, opened: bool) -> bool:
     """Returns whether a completion ends inside its thinking.
 
-    It does where a <think> has no </think> behind it, or, where the prompt has `opened`
-    it, without any </think>.
+    It does where a <think> has no </think> after it. Where the prompt has `opened` the
+    thinking, it does unless there is a </think>.
 
     >>> is_thinking("2 + 2 = 4", opened=True), is_thinking("4", opened=False)
     (True, False)
@@ -32,7 +32,7 @@ def is_thinking(completion: str, *, opened: bool) -> bool:
 
 
 def strip_thinking(completion: str) -> str:
-    """Returns what stands behind the last </think>, all of a text without one.
+    """Returns the text after the last </think>, the whole text without one.
 
     >>> strip_thinking("<think>2 or 3?</think> The answer is 3.")
     ' The answer is 3.'

@@ -1,4 +1,4 @@
-"""What becomes of answers that the length limit cut."""
+"""Answers that the length limit cut are incorrect."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ def reject_cut_answers(
 
 
 def _touches_end(problem: Problem, completion: str) -> bool:
-    """Returns whether the answer may go on; a confidence stated behind it closes it."""
+    """Returns whether the answer may continue; a confidence after it closes it."""
     answer = strip_confidence(completion).rstrip()
     if answer != completion.rstrip() and completion.startswith(answer):
         return False

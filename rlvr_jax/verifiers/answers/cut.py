@@ -2,9 +2,9 @@ r"""Whether the length limit may have cut an answer in two.
 
 "The answer is 12" may be the beginning of 125. An answer counts only where the text
 closes it: a complete box or tag, a closed formula ($12$, \(12\)) or emphasis (**12**),
-a line end, a full stop with a space behind it, or more text ("12 apples"). What only
-ties a list together, a comma or "and", does not close it. Nor does a full stop at the
-very end, which may be a decimal point.
+a line end, a full stop with a space after it, or more text ("12 apples"). A comma or
+"and" does not close it: a list may follow. A full stop at the very end does not either:
+it may be a decimal point.
 
 The test is to write on. Where the rule of `statements` reads another answer from the
 text with one more letter, or with a cut word written to its end ("5 mill" as "5
@@ -28,11 +28,11 @@ _CLOSED = re.compile(
 _LIST_JOINT = re.compile(r"(?:\s*[,;]|\s+(?:and|or))\Z")
 _ENDED = re.compile(r"\n\s*\Z|[.!?]\s+\Z")
 _LAST_WORD = re.compile(r"(?<![^\W\d_])[A-Za-z]+\Z")
-_LETTER = "x"  # any letter: what is behind a word is still a word
+_LETTER = "x"  # any letter: a word with one more letter is still a word
 
 
 def touches_end(text: str, answer_format: str = "any") -> bool:
-    """Returns whether the answer read from a text may go on behind the text's end.
+    """Returns whether the answer in a text may continue after the end of the text.
 
     Always False for the forms "boxed" and "tagged", which read complete marks only.
 
