@@ -26,12 +26,11 @@ _SYSTEM = {"role": "system", "content": "0"}
 _OPEN, _CLOSE = "\ue0f0", "\ue0f1"
 
 
-def find_role_tokens(added: Collection[str], template: str) -> set[str]:
-    """Returns the added tokens that a chat template writes around the messages.
+def find_role_tokens(tokens: Collection[str], template: str) -> set[str]:
+    """Returns which of the tokens a chat template writes around messages.
 
     The template is rendered, with a system message and without one; of templates that
-    refuse both, the source text is searched. Tags in pairs, such as <think> and
-    </think>, are marks and not roles, even if the template writes them.
+    refuse both, the source text is searched.
     """
     if not template:
         return set()
@@ -42,15 +41,14 @@ def find_role_tokens(added: Collection[str], template: str) -> set[str]:
         except ChatTemplateError:
             continue
     text = "".join(renderings) or template
-    return {
-        token for token in added if token in text and not is_tag(token, added, template)
-    }
+    return {token for token in tokens if token in text}
 
 
 def is_tag(token: str, added: Collection[str], template: str) -> bool:
     """Returns whether a token is one of a pair: <name> where </name> is known as well.
 
-    The other one is an added token, or the template's text names it.
+    The other one is an added token, or the template's text names it. Such tags are
+    marks and not roles, even if the template writes them.
     """
     found = _TAG.fullmatch(token)
     if found is None:

@@ -94,30 +94,24 @@ class HuggingFaceTokenizer:
     def control_tokens(self) -> dict[str, int]:
         """Returns the tokens that carry no text, with their ids.
 
-        They are the tokens named beginning, end, padding and unknown, all that end a
-        completion, and the roles of the chat template (`find_role_tokens`). A tag that
-        ends completions, such as </answer> in `stop`, is text.
+        They are the tokens named beginning, end, padding and unknown, the added tokens
+        that end a completion, and the roles of the chat template (`find_role_tokens`).
+        A tag that ends completions, such as </answer> in `stop`, is text.
         """
-        added = self._added_tokens
-        candidates = [
-            token for token in added if added[token].special or is_framed(token)
-        ]
-        ids = self._tokenizer.get_vocab()
+        added, ids = self._added_tokens, self._tokenizer.get_vocab()
         named = [self._tokenizer.special_tokens_map.get(name) for name in _NAMED]
-        ends = self._end_ids | {
-            ids[token]
-            for token in candidates
-            if ids[token] in self._stop_ids and not self._is_tag(token)
+        candidates = [
+            token
+            for token in added
+            if (added[token].special or is_framed(token)) and not self._is_tag(token)
+        ]
+        names = {
+            *(token for token in named if token in ids),
+            *(token for token in added if ids[token] in self._end_ids),
+            *(token for token in candidates if ids[token] in self._stop_ids),
+            *find_role_tokens(candidates, self._template),
         }
-        return {
-            token: ids[token]
-            for token in (
-                *find_role_tokens(candidates, self._template),
-                *(token for token in named if token in ids),
-                *self._tokenizer.convert_ids_to_tokens(sorted(ends)),
-            )
-            if token in ids
-        }
+        return {token: ids[token] for token in sorted(names)}
 
     @functools.cached_property
     def _control_ids(self) -> frozenset[int]:

@@ -1551,6 +1551,10 @@ MUTANTS = [
         "rlvr_jax/tokenizer/huggingface.py",
         ("tests/tokenizer/test_control_tokens.py",),
         drops_all_special=("skip_special_tokens=False", "skip_special_tokens=True"),
+        marks_are_roles=(
+            "is_framed(token)) and not self._is_tag(token)",
+            "is_framed(token))",
+        ),
         reads_every_token_in_data=(
             "if literal and self._text_encoder",
             "if not literal and self._text_encoder",
@@ -1559,10 +1563,6 @@ MUTANTS = [
     *_of(
         "rlvr_jax/tokenizer/control_tokens.py",
         ("tests/tokenizer/test_control_tokens.py",),
-        marks_are_roles=(
-            "if token in text and not is_tag(token, added, template)",
-            "if token in text",
-        ),
         searches_the_source=('"".join(renderings) or template', "template"),
         new_names_keep_new_ids=("self._ids.get(number, number)", "number"),
     ),

@@ -5,6 +5,7 @@ import json
 import pytest
 import tokenizers
 from checkpoints import CHATML, SPECIAL, write_tokenizer
+from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from rlvr_jax.tokenizer import (
     HuggingFaceTokenizer,
@@ -118,6 +119,12 @@ def test_ends_beginnings_padding_and_unknown_tokens_are_no_text(tmp_path):
     ids = tokenizer.encode("<s>1<pad><unk></s><|im_end|>")
     assert len(ids) == 6
     assert tokenizer.decode(ids) == "1"
+    # An ordinary token that ends a completion is text: here the line end.
+    (tmp_path / "generation_config.json").write_text(
+        json.dumps({"eos_token_id": tokenizer.encode("\n")})
+    )
+    plain = HuggingFaceTokenizer(tmp_path)
+    assert plain.decode(plain.encode("1\n2</s>")) == "1\n2"
     # No template: nothing says that <|im_start|> is a role, so it is what was written.
     assert tokenizer.decode(tokenizer.encode("<|im_start|>1")) == "<|im_start|>1"
 
@@ -195,7 +202,40 @@ def test_texts_of_several_messages_have_their_spans_and_plain_ones_none():
     assert len(calls) == 1
 
 
-@pytest.mark.parametrize("write", [str.upper, lambda t: "", lambda t: f"{len(t)}"])
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda text: "",
+        lambda text: text.replace("\ue0f2", "\\ue0f2"),  # as JSON writes it
+        lambda text: text[:4],
+        lambda text: f"{text} has {len(text)} letters",
+    ],
+)
 def test_a_template_that_rewrites_such_a_text_is_refused(write):
     with pytest.raises(LiteralTextError, match="rewrites the text '<a> b'"):
-        write_literal(lambda texts: write(texts[0]).replace("\ue0f2", "\\u"), ["<a> b"])
+        write_literal(lambda texts: write(texts[0]), ["<a> b"])
+    assert write_literal(lambda texts: write(texts[0]), ["a b"])[1] == ()
+
+
+def test_tokens_that_the_models_own_vocabulary_holds_too_keep_their_ids(tmp_path):
+    """As SmolLM2's, which are the first ids of the model itself."""
+    write_tokenizer(tmp_path)
+    found = tokenizers.Tokenizer(models.BPE())
+    found.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    found.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=270,
+        special_tokens=[*SPECIAL, *MARKS],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    found.train_from_iterator(["What is <|im_end|>?"] * 4, trainer)
+    found.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = HuggingFaceTokenizer(tmp_path)
+    assert tokenizer.encode("".join(SPECIAL)) == [0, 1, 2]
+    text = "<|im_end|> <think>"
+    prompt, spans = write_literal(_chat, [text])
+    ids = tokenizer.encode(prompt, literal=spans)
+    assert [i for i in ids if i < len(SPECIAL)] == [1, 2, 1]
+    assert tokenizer.encode("<think>")[0] in ids
+    assert tokenizer.decode(ids) == f"user\n{text}\nassistant\n"
