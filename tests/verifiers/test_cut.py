@@ -27,6 +27,7 @@ OPEN_ENDED = [
     "#### 12",
     "3 + 9 = 12",
     "First 3 apples, then 4. In all 12",
+    "In all 12 or",
     "12",
 ]
 CLOSED = [
