@@ -107,7 +107,8 @@ def keep_former(saved: SectionT, config: SectionT) -> SectionT:
             continue
         if kept is not now:
             changed[field.name] = kept
-    return dataclasses.replace(config, **changed) if changed else config
+    whole: Any = config
+    return dataclasses.replace(whole, **changed) if changed else config
 
 
 def diff_json(

@@ -260,8 +260,10 @@ def _left_out(batch: Batch) -> dict[str, float]:
     """Returns the fraction of the completions that `mask_truncated` leaves out."""
     if batch.left_out is None:
         return {}
-    own = slice(None) if batch.external is None else ~batch.external
-    return {"loss/left_out": float(batch.left_out[own].mean())}
+    left_out_B = np.asarray(batch.left_out)
+    if batch.external is not None:
+        left_out_B = left_out_B[~np.asarray(batch.external)]
+    return {"loss/left_out": float(left_out_B.mean())}
 
 
 def _check_not_stale(rollouts_version: int, version: int, *, train: TrainConfig) -> int:

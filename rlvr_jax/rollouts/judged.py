@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 
-from rlvr_jax.config.environment import Environment
+from rlvr_jax.config import EnvironmentConfig
 from rlvr_jax.run.setup import RunSetup
 from rlvr_jax.tokenizer import Tokenizer
 from rlvr_jax.types import Episode, Problem, Verdict
@@ -64,7 +64,7 @@ def read_judged_text(
     )
 
 
-def _reply_opens_thinking(environment: Environment) -> bool:
+def _reply_opens_thinking(environment: EnvironmentConfig) -> bool:
     return opens_thinking(environment.format_reply("."))
 
 
