@@ -43,9 +43,10 @@ def _value_to_json(value: Any) -> Any:
 def from_json(config_class: type[SectionT], data: Any) -> SectionT:
     """Returns the config that `to_json` wrote, in this version or an earlier one.
 
-    A field that is missing came later, and has its default, or what the section's
-    `former` says: what was done before there was a choice. Raises ConfigError on
-    unknown keys, on data without any, and where a field without a default is missing.
+    A field that is missing came later, and has its default: what was done before there
+    was a choice. Where today's default does something else, it has the value in
+    `earlier_values`. Raises ConfigError on unknown keys, on data without any, and where
+    a field without a default is missing.
     """
     if data == {}:
         raise ConfigError("config holds nothing")
@@ -65,8 +66,8 @@ def from_record(config_class: type[SectionT], path: pathlib.Path) -> SectionT:
     lines = diff_json(record["config"], to_json(config))
     if later := [line.split(":")[0] for line in lines if ": absent -> " in line]:
         _tell_once(
-            f"{path} is of an earlier version, without {', '.join(later)}: at their "
-            "defaults, or as things were before them"
+            f"{path} is of an earlier version, without {', '.join(later)}: read as "
+            "that version ran"
         )
     return config
 
@@ -88,8 +89,8 @@ def diff(old: ConfigSection, new: ConfigSection) -> list[str]:
     ]
 
 
-def keep_former(saved: SectionT, config: SectionT) -> SectionT:
-    """Returns the config with former values where `saved` has them.
+def keep_earlier_values(saved: SectionT, config: SectionT) -> SectionT:
+    """Returns the config with `earlier_values` where `saved` has them.
 
     A run that began before a field existed goes on as it began, unless the config gives
     the field another value than its default.
@@ -100,8 +101,8 @@ def keep_former(saved: SectionT, config: SectionT) -> SectionT:
     for field in dataclasses.fields(config):
         before, now = vars(saved)[field.name], vars(config)[field.name]
         if isinstance(now, ConfigSection):
-            kept = keep_former(before, now)
-        elif now == field.default and before == config.former.get(field.name):
+            kept = keep_earlier_values(before, now)
+        elif now == field.default and before == config.earlier_values.get(field.name):
             kept = before
         else:
             continue
@@ -280,13 +281,12 @@ def _section_from_json(declared: type[ConfigSection], data: Any, path: str) -> A
         if name not in fields:
             nearest = did_you_mean(f"{path}{name}", [f"{path}{key}" for key in fields])
             raise ConfigError(f"unknown config key '{path}{name}'{nearest}")
+    data = {**chosen.earlier_values, **data}
     values = {}
     for name, field in fields.items():
         if name not in data:
             if not has_default(field):
                 raise ConfigError(f"config key '{path}{name}' is missing")
-            if name in chosen.former:
-                values[name] = chosen.former[name]
             continue
         values[name] = data[name]
         if inner := section_class(field.type):

@@ -43,14 +43,14 @@ class ConfigSection:
     Values are converted to the type of their field, so that equal configs have equal
     JSON: a list becomes a tuple, and a whole number a float. `shorthands` may stand
     for a section, each for the fields that it gives: `Config(model="pretrained")`.
-    `former` holds the values that stand for fields missing in an older record, where
-    that is not their default.
+    `earlier_values` has the fields whose default has changed since there were records
+    of them: a record without the field means this value, not today's default.
     """
 
     __slots__ = ("_stated",)
 
     shorthands: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    former: ClassVar[Mapping[str, Any]] = {}
+    earlier_values: ClassVar[Mapping[str, Any]] = {}
 
     def __new__(cls, **values: Any) -> Self:
         """Raises ConfigError on a key that is no field; it names the nearest one."""

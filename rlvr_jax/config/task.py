@@ -182,7 +182,7 @@ class TokenizerConfig(ConfigSection):
     | huggingface   | tokenizer.json in the directory `path`, or `pretrained.path` |
     """
 
-    former: ClassVar[Mapping[str, Any]] = {"thinking": "off"}
+    earlier_values: ClassVar[Mapping[str, Any]] = {"thinking": "off"}
 
     kind: Literal["word_level", "sentencepiece", "huggingface"] = "word_level"
     path: str = ""  # sentencepiece: a .model file; huggingface: a directory

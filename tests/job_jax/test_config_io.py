@@ -13,7 +13,7 @@ from job_jax.config_io import (
     from_json,
     from_record,
     iter_alternatives,
-    keep_former,
+    keep_earlier_values,
     override,
     to_json,
 )
@@ -160,7 +160,7 @@ def test_what_a_section_lacks_came_later_and_is_at_its_default(tmp_path, capsys)
     path.write_text(json.dumps({"config": data}))
     assert diff(from_record(Config, path), DEFAULT) == ["train.group_size: 4 -> 8"]
     told = capsys.readouterr().err
-    assert "without train.steps, train.rfgo, judge: at their defaults" in told
+    assert "without train.steps, train.rfgo, judge: read as that version ran" in told
     from_record(Config, path)
     assert capsys.readouterr().err == ""  # told once
     path.write_text(json.dumps({"config": to_json(DEFAULT)}))
@@ -379,15 +379,15 @@ def test_an_older_record_reads_as_what_was_done_before_the_field(tmp_path):
 
 def test_an_older_run_keeps_what_it_did_unless_another_value_is_asked_for():
     older = _thinking("off")
-    assert keep_former(older, DEFAULT) == older
+    assert keep_earlier_values(older, DEFAULT) == older
     longer = TrainConfig(steps=7)
-    assert keep_former(older, _thinking("auto", train=longer)) == _thinking(
+    assert keep_earlier_values(older, _thinking("auto", train=longer)) == _thinking(
         "off", train=longer
     )
     for asked in ("on", "off"):
-        assert keep_former(older, _thinking(asked)) == _thinking(asked)
+        assert keep_earlier_values(older, _thinking(asked)) == _thinking(asked)
     for saved in ("auto", "on"):
-        assert keep_former(_thinking(saved), DEFAULT) is DEFAULT
+        assert keep_earlier_values(_thinking(saved), DEFAULT) is DEFAULT
     # Nothing else is taken over.
     other = _thinking("off", train=longer)
-    assert keep_former(other, DEFAULT) == older
+    assert keep_earlier_values(other, DEFAULT) == older

@@ -1683,6 +1683,6 @@ MUTANTS = [
     *_of(
         "job_jax/config_io.py",
         ("tests/job_jax/test_config_io.py",),
-        older_records_are_new=("if name in chosen.former:", "if False:"),
+        older_records_are_new=("{**chosen.earlier_values, **data}", "{**data}"),
     ),
 ]
