@@ -89,6 +89,29 @@ def diff(old: ConfigSection, new: ConfigSection) -> list[str]:
     ]
 
 
+def keep_earlier_values(saved: SectionT, config: SectionT) -> SectionT:
+    """Returns the config with `earlier_values` where `saved` has them.
+
+    A run that began before a field existed goes on as it began, unless the config gives
+    the field another value than its default.
+    """
+    if type(saved) is not type(config):
+        return config
+    changed: dict[str, Any] = {}
+    for field in dataclasses.fields(config):
+        before, now = vars(saved)[field.name], vars(config)[field.name]
+        if isinstance(now, ConfigSection):
+            kept = keep_earlier_values(before, now)
+        elif now == field.default and before == config.earlier_values.get(field.name):
+            kept = before
+        else:
+            continue
+        if kept is not now:
+            changed[field.name] = kept
+    whole: Any = config
+    return dataclasses.replace(whole, **changed) if changed else config
+
+
 def diff_json(
     old: Mapping[str, Any], new: Mapping[str, Any], path: str = ""
 ) -> list[str]:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from job_jax.buckets import close_workdir, describe_owner, mirror_of
-from job_jax.config_io import diff, from_record, to_json
+from job_jax.config_io import SectionT, diff, from_record, keep_earlier_values, to_json
 from job_jax.files import write_json
 from job_jax.processes import (
     all_gather_json,
@@ -87,7 +87,14 @@ class Workdir:
                 "with --workdir"
             ) from error
         if self.has_config:
-            self._check_config(_read_config(self.config_path, type(config)), config)
+            saved = _read_config(self.config_path, type(config))
+            self._check_config(saved, keep_earlier_values(saved, config))
+
+    def resume_config(self, config: SectionT) -> SectionT:
+        """Returns the config with which the job here continues."""
+        if not self.has_config:
+            return config
+        return keep_earlier_values(_read_config(self.config_path, type(config)), config)
 
     def _find_changes(self, saved: ConfigSection, config: ConfigSection) -> list[str]:
         """Returns what differs between the two of what may not change."""
@@ -284,9 +291,7 @@ def _deep_merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any
     return both
 
 
-def _read_config(
-    record: pathlib.Path, config_class: type[ConfigSection]
-) -> ConfigSection:
+def _read_config(record: pathlib.Path, config_class: type[SectionT]) -> SectionT:
     try:
         return from_record(config_class, record)
     except ValueError as error:

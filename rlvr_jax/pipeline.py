@@ -121,6 +121,7 @@ def _run_stages(
 def _run_pending(
     workdir: Workdir, config: Config, stage: str, *, lineage: Lineage | None
 ) -> None:
+    config = workdir.resume_config(config)
     if stage != REPORT:
         workdir.record_steps(config)
     requested = [name for name in STAGES if stage in ("all", name)]

@@ -66,6 +66,14 @@ class EnvironmentConfig(OpenSection):
         """Returns the words that episodes add to a task's closed vocabulary."""
         return ()
 
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """Returns the texts that the policy must be able to write, such as <calc>.
+
+        A run whose tokenizer loses one of them is refused.
+        """
+        return ()
+
     def format_reply(self, text: str) -> str:
         """Returns a reply as the policy reads it."""
         return text

@@ -132,6 +132,8 @@ class PolicyObjective(OpenSection):
     top_entropy_quantile: PositiveFraction = 1.0
     # Means are over groups that have an advantage; false: groups of zero variance count
     exclude_zero_variance: bool = False
+    # Completions that the length limit cut learn nothing, and no mean counts them
+    mask_truncated: bool = False
     # Truncated importance sampling: gains times min(pi_old / pi_sampler, cap); 0: off
     tis_cap: NonNegativeFloat = 0.0
     # Worked solutions as one more row a group, gaining by `surrogates.external_gain`

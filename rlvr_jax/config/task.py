@@ -106,6 +106,11 @@ class Task(OpenSection, abc.ABC):
         return False
 
     @property
+    def template_text(self) -> str:
+        """Returns the chat template around prompts, "" where there is none."""
+        return ""
+
+    @property
     def needs_tokenizer_template(self) -> bool:
         """Returns whether prompts are to be written by the tokenizer's own template."""
         return False
@@ -160,6 +165,11 @@ class ChatTask(Task):
         return self.chat_template not in ("", AUTO)
 
     @property
+    def template_text(self) -> str:
+        """Returns the chat template, or the word "tokenizer" for its own."""
+        return self.chat_template
+
+    @property
     def needs_tokenizer_template(self) -> bool:
         """Returns whether `chat_template` asks for the tokenizer's own."""
         return self.chat_template == "tokenizer"
@@ -194,12 +204,16 @@ class TokenizerConfig(ConfigSection):
     | huggingface   | tokenizer.json in the directory `path`, or `pretrained.path` |
     """
 
+    earlier_values: ClassVar[Mapping[str, Any]] = {"thinking": "off"}
+
     kind: Literal["word_level", "sentencepiece", "huggingface"] = "word_level"
     path: str = ""  # sentencepiece: a .model file; huggingface: a directory
     vocab_size: PositiveInt = 512  # of a sentencepiece model that is learned
     stop_strings: tuple[
         str, ...
     ] = ()  # texts that end a completion, beside end-of-sequence
+    # Judge only the text after </think>; auto: where the chat template has <think>
+    thinking: Literal["auto", "on", "off"] = "auto"
 
     def __post_init__(self) -> None:
         """Refuses a path that is not read, and a text that every completion holds."""
@@ -219,3 +233,14 @@ class TokenizerConfig(ConfigSection):
     def trained_in_run(self) -> bool:
         """Returns whether the tokenizer is made by the run itself."""
         return self.kind == "sentencepiece" and self.path == ""
+
+    @property
+    def thinks(self) -> bool:
+        """Returns whether thinking is on; an opened run has resolved `auto`."""
+        return self.thinking == "on"
+
+    def resolve_thinking(self, *, template_has_it: bool) -> Self:
+        """Returns the section with `auto` replaced by on or off."""
+        if self.thinking != "auto":
+            return self
+        return dataclasses.replace(self, thinking="on" if template_has_it else "off")

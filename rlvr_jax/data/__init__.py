@@ -4,7 +4,9 @@ from rlvr_jax.data.difficulty import Difficulty, ProblemOutcome, record_outcomes
 from rlvr_jax.data.loader import (
     Loader,
     encode_episode,
+    encode_prompt,
     encode_prompts,
+    encode_reply,
     encode_solution,
     filter_by_length,
 )
@@ -17,7 +19,9 @@ __all__ = [
     "ProblemBatch",
     "ProblemOutcome",
     "encode_episode",
+    "encode_prompt",
     "encode_prompts",
+    "encode_reply",
     "encode_solution",
     "filter_by_length",
     "record_outcomes",

@@ -14,7 +14,7 @@ import numpy as np
 
 from job_jax.schema import ConfigError
 from rlvr_jax.config.environment import EnvironmentConfig
-from rlvr_jax.tokenizer import Tokenizer, pad_rows
+from rlvr_jax.tokenizer import Tokenizer, pad_rows, whole_text, write_literal
 from rlvr_jax.types import Message, Problem, ProblemSource, Prompts
 
 # Sources up to this length are read whole before the first step; longer ones are
@@ -125,7 +125,7 @@ def filter_by_length(
     """
 
     def excess(problem: Problem) -> str | None:
-        prompt = len(tokenizer.encode_prompt(problem.prompt))
+        prompt = len(encode_prompt(problem, tokenizer))
         if prompt > max_prompt_tokens:
             return f"a prompt of {prompt} tokens where {max_prompt_tokens} fit"
         if max_solution_tokens is not None:
@@ -153,9 +153,34 @@ def filter_by_length(
     return FilteredSource(source, indices), len(source) - len(indices)
 
 
+def encode_prompt(problem: Problem, tokenizer: Tokenizer) -> list[int]:
+    """Returns the ids of a problem's prompt, as the policy reads it."""
+    return tokenizer.encode_prompt(problem.prompt, literal=problem.literal)
+
+
 def encode_solution(problem: Problem, tokenizer: Tokenizer) -> list[int]:
     """Returns the ids of a problem's worked solution, end-of-sequence at their end."""
-    return [*tokenizer.encode(problem.solution or ""), tokenizer.eos_id]
+    return _encode_turn(problem.solution or "", tokenizer)
+
+
+def _encode_turn(text: str, tokenizer: Tokenizer) -> list[int]:
+    """Returns the ids of what the policy is to say in a turn, and then its end."""
+    ids = tokenizer.encode(text, literal=whole_text(text))
+    return [*ids, tokenizer.eos_id]
+
+
+def encode_reply(
+    text: str, tokenizer: Tokenizer, environment: EnvironmentConfig
+) -> list[int]:
+    """Returns the ids of an environment's reply, as the policy reads it.
+
+    A control token that the reply spells out stays text; those of the environment's
+    template do not. Raises UnknownWordError and LiteralTextError.
+    """
+    written, literal = write_literal(
+        lambda texts: environment.format_reply(texts[0]), [text]
+    )
+    return tokenizer.encode(written, literal=literal)
 
 
 def encode_episode(
@@ -173,9 +198,9 @@ def encode_episode(
     ):
         is_policy = message.role == "policy"
         if is_policy:
-            turn = [*tokenizer.encode(message.text), tokenizer.eos_id]
+            turn = _encode_turn(message.text, tokenizer)
         else:
-            turn = tokenizer.encode(environment.format_reply(message.text))
+            turn = encode_reply(message.text, tokenizer, environment)
         ids += turn
         by_policy += [is_policy] * len(turn)
     return ids, by_policy
@@ -190,7 +215,7 @@ def encode_prompts(
     it in the batch, so that a problem asked twice gets different completions.
     """
     tokens_PS, lengths_P = pad_rows(
-        [tokenizer.encode_prompt(problem.prompt) for problem in problems],
+        [encode_prompt(problem, tokenizer) for problem in problems],
         pad_multiple=pad_multiple,
     )
     repeats: dict[str, int] = {}

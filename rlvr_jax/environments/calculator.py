@@ -62,6 +62,11 @@ class Calculator(Environment):
         """Returns the tags of calls and results."""
         return (CALL_BEGIN, CALL_END, RESULT_BEGIN, RESULT_END, ERROR)
 
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """Returns the tags around a call."""
+        return (CALL_BEGIN, CALL_END)
+
     def _work_out(self, expression: str) -> str:
         try:
             value = evaluate_expression(expression)

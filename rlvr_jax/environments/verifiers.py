@@ -22,9 +22,11 @@ from job_jax.schema import ConfigError, check
 from rlvr_jax.config.environment import Environment
 from rlvr_jax.config.task import ChatTask, Stage
 from rlvr_jax.tasks.records.prompts import fill_chat_template
+from rlvr_jax.tokenizer import Spans, whole_text, write_literal
 from rlvr_jax.types import Message, Problem, Reply, Verdict, VerdictStatus
 
-_TOOL_CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
+_CALL_BEGIN, _CALL_END = "<tool_call>", "</tool_call>"
+_TOOL_CALL = re.compile(rf"{_CALL_BEGIN}(.*?){_CALL_END}", re.DOTALL)
 
 
 @functools.cache
@@ -73,22 +75,33 @@ class VerifiersTask(ChatTask):
         return [
             Problem(
                 id=f"{self.env}-{split}-{number}",
-                prompt=self._format_prompt(row["prompt"]),
+                prompt=prompt,
+                literal=literal,
                 gold=str(row.get("answer", "")),
                 verifier="exact",  # never asked: the environment judges
                 source=f"{self.env} {self.args}",  # as `respond` finds it again
             )
             for number, row in enumerate(rows)
+            for prompt, literal in [self._format_prompt(row["prompt"])]
         ]
 
-    def _format_prompt(self, messages: Any) -> str:
+    def _format_prompt(self, messages: Any) -> tuple[str, Spans]:
+        """Returns the prompt, and where the messages' own texts stand in it."""
         if isinstance(messages, str):
-            return messages
-        if self.applies_chat_template:
+            return messages, whole_text(messages)
+
+        def write(contents: Sequence[str]) -> str:
+            if not self.applies_chat_template:
+                return "\n".join(contents)
+            told = [
+                {**message, "content": content}
+                for message, content in zip(messages, contents, strict=True)
+            ]
             return fill_chat_template(
-                self.chat_template, list(messages), field=self.chat_template_field
+                self.chat_template, told, field=self.chat_template_field
             )
-        return "\n".join(_content(message) for message in messages)
+
+        return write_literal(write, [_content(message) for message in messages])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -96,6 +109,11 @@ class VerifiersEnvironment(Environment):
     """Answers as one of the library's environments does, and judges by its rubric."""
 
     min_reward: float = 1.0  # of a correct episode, by the rubric
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """Returns the tags around a tool's call."""
+        return (_CALL_BEGIN, _CALL_END)
 
     def check_config(self, config: Any) -> None:
         """Raises ConfigError where the problems are another task's."""

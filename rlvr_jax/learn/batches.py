@@ -53,22 +53,30 @@ def batch_from_rollouts(
     bands_P: np.ndarray | None = None,
     probe_targets: ProbeTargets | None = None,
     external: ExternalTraces | None = None,
+    mask_truncated: bool = False,
 ) -> Batch:
     """Returns rollouts (in NumPy) as a batch; the sampler's logprobs are the old ones.
 
     With each group's band (an index into BANDS, or -1), sums are also split by band.
     With `external`, every group has one row more, the last, whose old logprobs are 0.
+    With `mask_truncated`, completions that the length limit cut are left out of the
+    loss; their advantages, and so their group's, are as they were.
     """
     arrays: dict[str, Any] = {
         "advantages": advantages_PG.reshape(-1),
         "old_logprobs": rollouts.logprobs,
         "policy_mask": rollouts.policy_mask,
+        "left_out": ~rollouts.finished if mask_truncated else None,
     }
     tokens_BT, lengths_B = rollouts.tokens, rollouts.lengths
     if external is not None:
         P = len(external.lengths)
         own_B = np.zeros(len(lengths_B), bool)
+        left_out = arrays["left_out"]
+        if left_out is not None:
+            left_out = _append_rows(left_out, np.zeros(P, bool))
         arrays = {
+            "left_out": left_out,
             "advantages": _append_rows(arrays["advantages"], external.advantages),
             "old_logprobs": _append_rows(
                 rollouts.logprobs, np.zeros(external.tokens.shape, np.float32)
@@ -161,11 +169,13 @@ def with_loss_weights(
     """Returns the minibatch with the loss weights of its aggregation.
 
     Tokens outside `loss_mask`, if there is one, weigh 0, and so do those that the
-    policy did not write. With `exclude_zero_variance`,
-    groups without an advantage count as rows of length 0 do: they weigh nothing, not
+    policy did not write. Rows that are `left_out`, and with `exclude_zero_variance`
+    groups without an advantage, count as rows of length 0 do: they weigh nothing, not
     even in KL and entropy, and no divisor counts them.
     """
     lengths_B = batch.lengths
+    if batch.left_out is not None:
+        lengths_B = np.where(batch.left_out, 0, lengths_B)
     loss_mask = batch.policy_mask if batch.loss_mask is None else batch.loss_mask
     if exclude_zero_variance:
         P = len(batch.prompt_lengths)
@@ -180,7 +190,7 @@ def with_loss_weights(
         max_length=max_length,
     )
     return dataclasses.replace(
-        batch, loss_weights=device_get(weights_BT), loss_mask=None
+        batch, loss_weights=device_get(weights_BT), loss_mask=None, left_out=None
     )
 
 
@@ -195,10 +205,15 @@ def mask_low_entropy_tokens(
     """Returns the batch with a `loss_mask` of its tokens of highest entropy.
 
     Of n true tokens, round(fraction * n) learn, at least one, and every token that ties
-    with the last of them, so the order of rows does not matter. The idea is that of
+    with the last of them, so the order of rows does not matter. Tokens of rows that are
+    `left_out` are not among the n. The idea is that of
     https://arxiv.org/abs/2506.01939.
     """
     mask_BT = batch.mask
+    if batch.left_out is not None:
+        mask_BT = mask_BT & ~batch.left_out[:, None]
+        if not mask_BT.any():
+            return dataclasses.replace(batch, loss_mask=mask_BT)
     entropy_N = np.sort(entropies_BT[mask_BT])
     count = max(1, round(fraction * len(entropy_N)))
     high_BT = mask_BT & (entropies_BT >= entropy_N[-count])

@@ -160,6 +160,7 @@ def _num_groups_within(
 def take_micro_batch(batch: Batch, groups_Q: np.ndarray, cut: MicroBatchCut) -> Batch:
     """Returns these groups, trimmed to the width they need and packed."""
     part = take_groups(batch, np.maximum(groups_Q, 0))
+    part = dataclasses.replace(part, left_out=None)  # no program reads it
     if (groups_Q < 0).any():
         part = _empty_groups(part, groups_Q < 0)
     lengths_QG = part.lengths.reshape(len(groups_Q), -1)

@@ -91,7 +91,7 @@ def run_updates(
     for _, report in done:
         check_not_diverged(report, train.optimizer.max_consecutive_nonfinite)
     once = [losses for losses, _ in done[: train.num_minibatches]]
-    metrics = score_metrics | _padding(counts)
+    metrics = score_metrics | _padding(counts) | _left_out(batch)
     metrics |= _update_metrics(train, done, once, versions_behind=versions_behind)
     _check_mismatch(metrics, train.max_logprob_mismatch)
     return UpdateResult(
@@ -256,6 +256,16 @@ def _padding(counts: list[np.ndarray]) -> dict[str, float]:
     return {"update/padding": float(1.0 - true / computed)}
 
 
+def _left_out(batch: Batch) -> dict[str, float]:
+    """Returns the fraction of the completions that `mask_truncated` leaves out."""
+    if batch.left_out is None:
+        return {}
+    left_out_B = np.asarray(batch.left_out)
+    if batch.external is not None:
+        left_out_B = left_out_B[~np.asarray(batch.external)]
+    return {"loss/left_out": float(left_out_B.mean())}
+
+
 def _check_not_stale(rollouts_version: int, version: int, *, train: TrainConfig) -> int:
     """Returns how many optimizer steps the rollouts' weights are behind."""
     behind = min(version, train.staleness * train.optimizer_steps_per_batch)
@@ -291,8 +301,10 @@ def _sum_all(parts: list[Any]) -> Any:
 def _top_entropy_metrics(entropies_BT: np.ndarray, batch: Batch) -> dict[str, float]:
     """Returns the fraction of tokens that learn, and the least entropy among them."""
     assert batch.loss_mask is not None
-    return {
-        "top_entropy/fraction": float(batch.loss_mask.sum() / batch.mask.sum()),
+    fraction = {"top_entropy/fraction": float(batch.loss_mask.sum() / batch.mask.sum())}
+    if not batch.loss_mask.any():  # all completions are left out
+        return fraction
+    return fraction | {
         "top_entropy/threshold": float(entropies_BT[batch.loss_mask].min()),
     }
 

@@ -65,6 +65,7 @@ def rollout_metrics(
         **_pass_curve(groups, k),
         **_flag_rates(graded),
         **_format_metrics(graded),
+        **_thinking_metrics(graded),
     }
     signal = {"has_signal_P": has_signal_P, "mass_PG": np.abs(advantages_PG)}
     metrics |= _level_metrics(groups, **signal)
@@ -73,6 +74,23 @@ def rollout_metrics(
     lucky = lucky_masses(graded, np.abs(advantages_PG).reshape(-1))
     metrics |= {f"lucky/{name}": value for name, value in lucky.items()}
     return metrics | _type_metrics(groups)
+
+
+def _thinking_metrics(graded: Sequence[GradedCompletion]) -> dict[str, float]:
+    """Returns tokens of thinking and of answers a completion, and open thinking.
+
+    {} where thinking is off.
+    """
+    judged = [completion.judged_text for completion in graded]
+    thought = [t.thinking_tokens for t in judged if t.thinking_tokens is not None]
+    answered = [t.answer_tokens for t in judged if t.answer_tokens is not None]
+    if not thought:
+        return {}
+    return {
+        "rollout/thinking_tokens": float(np.mean(thought)),
+        "rollout/answer_tokens": float(np.mean(answered)),
+        "rollout/thinking_unfinished": _fraction(text.is_thinking for text in judged),
+    }
 
 
 def _verifier_metrics(graded: Sequence[GradedCompletion]) -> dict[str, float]:

@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float
 from job_jax.metrics import Progress
 from rlvr_jax.config import SamplingConfig
 from rlvr_jax.rollouts.graded import GradedCompletion
+from rlvr_jax.rollouts.judged import judge_texts, read_judged_text
 from rlvr_jax.rollouts.request import SampleRequest, draw_rollouts
 from rlvr_jax.rollouts.sample import fetch_rollouts
 from rlvr_jax.run.load import LoadedPolicy
@@ -129,16 +130,20 @@ def _judge(
 ) -> Bool[np.ndarray, "P n"]:
     """Returns whether prefix and sample together, cut at the limit, are right."""
     n = len(sampled.lengths) // len(sampled.prompts.lengths)
-    texts, tokenizer = [], policy.setup.tokenizer
+    judged, setup = [], policy.setup
     for index, prefix in enumerate(prefixes):
         begun = rollouts.tokens[prefix.row, : prefix.length].tolist()
         for b in range(index * n, (index + 1) * n):
             ids = begun + sampled.tokens[b, : int(sampled.lengths[b])].tolist()
             # The sampler has looked for stop strings behind the prefix alone.
             ids = ids[:max_new_tokens]
-            texts.append(tokenizer.decode(ids[: stop_length(ids, tokenizer)]))
+            stopped = stop_length(ids, setup.tokenizer)
+            text = setup.tokenizer.decode(ids[:stopped])
+            was_cut = stopped is None and ids[-1] not in setup.tokenizer.eos_ids
+            problem = problems[index]
+            judged.append(read_judged_text(setup, problem, text, was_cut=was_cut))
     repeated = [problem for problem in problems for _ in range(n)]
-    verdicts = policy.setup.verifier(repeated, texts)
+    verdicts = judge_texts(setup, repeated, judged)
     return np.array([each.status == "correct" for each in verdicts]).reshape(-1, n)
 
 

@@ -81,11 +81,12 @@ def detect_behaviors(
     *,
     tokens: Sequence[int],
     verdict: Verdict,
+    judged_text: str | None = None,
 ) -> CompletionBehavior:
     """Returns the strategy, the flags and the format that a completion shows by itself.
 
     The task reads what it can tell; other completions are read as free text, which
-    shows no strategy.
+    shows no strategy. The format is that of `judged_text`, None for the completion.
     """
     is_correct = verdict.status == "correct"
     behavior = task.behavior(problem, completion, is_correct=is_correct)
@@ -95,7 +96,9 @@ def detect_behaviors(
     return CompletionBehavior(
         strategy=strategy,
         flags=tuple(flag for flag in FLAGS if found.get(flag)),
-        format=_answer_format(problem, completion, verdict),
+        format=_answer_format(
+            problem, completion if judged_text is None else judged_text, verdict
+        ),
     )
 
 

@@ -258,13 +258,15 @@ def _collection_metrics(
 
 def _score(setup: RunSetup, groups: ProblemGroups) -> CompletionScores:
     """Returns the scores [B] of the reward parts that read a completion's text."""
+    judged = [graded.judged_text for graded in groups.graded]
     return score_completions(
         setup.config.train.reward,
         [graded.problem for graded in groups.graded],
-        [graded.completion for graded in groups.graded],
+        [text.text for text in judged],
         judge=setup.verifier,
         seed=setup.config.seed,
         group_size=setup.config.train.group_size,
+        judged=judged,
     )
 
 

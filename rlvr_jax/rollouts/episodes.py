@@ -17,11 +17,12 @@ import numpy as np
 from job_jax.calls import start_aside
 from job_jax.processes import device_get, start_across_processes
 from rlvr_jax.config.environment import Environment
+from rlvr_jax.data import encode_reply
 from rlvr_jax.environments.calls import Call, answer_turns, failed_reply
 from rlvr_jax.rollouts.request import SampleRequest, draw_rollouts
 from rlvr_jax.run.setup import RunSetup
 from rlvr_jax.sampler import pad_prompts
-from rlvr_jax.tokenizer import Tokenizer, UnknownWordError
+from rlvr_jax.tokenizer import LiteralTextError, Tokenizer, UnknownWordError
 from rlvr_jax.types import (
     BegunRows,
     Episode,
@@ -268,8 +269,8 @@ def _add_replies(
             row.end(reply)
             continue
         try:
-            tokens = tokenizer.encode(environment.format_reply(reply.text))
-        except UnknownWordError as error:
+            tokens = encode_reply(reply.text, tokenizer, environment)
+        except (UnknownWordError, LiteralTextError) as error:
             row.end(failed_reply(f"the reply {error}"))
             continue
         row.add_reply(reply.text, tokens, room=limit - len(row.tokens))

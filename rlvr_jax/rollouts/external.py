@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from rlvr_jax.data import encode_solution
+from rlvr_jax.rollouts.judged import judge_texts, read_judged_text
 from rlvr_jax.rollouts.scores import score_completions
 from rlvr_jax.run.setup import RunSetup
 from rlvr_jax.tokenizer import PAD_ID
@@ -40,9 +41,12 @@ def read_traces(setup: RunSetup, problems: Sequence[Problem]) -> GradedTraces:
         for p, row in enumerate(ids)
         if sampling.min_new_tokens < len(row) <= sampling.max_new_tokens
     ]
-    verdicts = setup.verifier(
-        [problems[p] for p in short_enough],
-        [problems[p].solution or "" for p in short_enough],
+    judged = {
+        p: read_judged_text(setup, problems[p], problems[p].solution or "")
+        for p in short_enough
+    }
+    verdicts = judge_texts(
+        setup, [problems[p] for p in short_enough], list(judged.values())
     )
     kept = [
         p
@@ -57,7 +61,7 @@ def read_traces(setup: RunSetup, problems: Sequence[Problem]) -> GradedTraces:
     raw_scores, _ = score_completions(
         train.reward,
         [problems[p] for p in kept],
-        [problems[p].solution or "" for p in kept],
+        [judged[p].text for p in kept],
         judge=setup.verifier,
         seed=setup.config.seed,
         group_size=1,

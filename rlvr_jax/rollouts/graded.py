@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from rlvr_jax.rollouts import behavior
+from rlvr_jax.rollouts.judged import JudgedText, judge_texts, read_judged_text
 from rlvr_jax.run.setup import RunSetup
 from rlvr_jax.types import (
     Band,
@@ -27,6 +28,7 @@ class GradedCompletion:
     """One completion as text, its verdict, and what its text shows.
 
     Of an episode `completion` holds what the policy said, `length` counts all tokens.
+    `judged` is what verifiers and rewards read, None for all of `completion`.
     """
 
     problem: Problem
@@ -42,6 +44,12 @@ class GradedCompletion:
     # The problem's before the step; None outside training and outside the pool.
     band: Band | None = None  # by which telemetry is cut: before RL
     posterior_band: Band | None = None
+    judged: JudgedText | None = None
+
+    @property
+    def judged_text(self) -> JudgedText:
+        """Returns what verifiers and rewards read of the completion."""
+        return self.judged or JudgedText(text=self.completion)
 
     def to_json(self, stage: str, step: int) -> dict[str, Any]:
         """Returns the completion as a line of rollouts/.
@@ -69,6 +77,16 @@ class GradedCompletion:
             **({"posterior_band": self.posterior_band} if self.posterior_band else {}),
             **({"flags": list(self.flags)} if self.flags else {}),
             **({"messages": self._messages()} if self.episode else {}),
+            **self._token_counts(),
+        }
+
+    def _token_counts(self) -> dict[str, int]:
+        judged = self.judged_text
+        if judged.thinking_tokens is None or judged.answer_tokens is None:
+            return {}
+        return {
+            "thinking_tokens": judged.thinking_tokens,
+            "answer_tokens": judged.answer_tokens,
         }
 
     def _messages(self) -> list[dict[str, str]]:
@@ -94,14 +112,28 @@ def grade_completions(
         setup.tokenizer.decode(ids) if episode is None else episode.completion
         for ids, episode in zip(token_ids, episodes, strict=False)
     ]
-    verdicts = _verdicts(setup, repeated, texts, episodes)
+    judged = [
+        read_judged_text(
+            setup,
+            repeated[b],
+            texts[b],
+            was_cut=_was_cut(setup, rollouts, b, token_ids[b]),
+            tokens=token_ids[b],
+            episode=episodes[b],
+        )
+        for b in range(len(repeated))
+    ]
+    verdicts = _verdicts(setup, repeated, judged, episodes)
     behaviors = [
         behavior.detect_behaviors(
-            setup.config.task, problem, text, tokens=ids, verdict=verdict
+            setup.config.task,
+            repeated[b],
+            texts[b],
+            judged_text=judged[b].text,
+            tokens=token_ids[b],
+            verdict=verdicts[b],
         )
-        for problem, text, ids, verdict in zip(
-            repeated, texts, token_ids, verdicts, strict=True
-        )
+        for b in range(len(repeated))
     ]
     return [
         GradedCompletion(
@@ -115,27 +147,47 @@ def grade_completions(
             flags=behaviors[b].flags,
             format=behaviors[b].format,
             episode=episodes[b],
+            judged=judged[b],
         )
         for b in range(len(repeated))
     ]
 
 
+def _was_cut(
+    setup: RunSetup, rollouts: Rollouts, row: int, tokens: Sequence[int]
+) -> bool:
+    """Returns whether the length limit ended what the policy wrote.
+
+    An episode that was ended behind a finished turn is not cut.
+    """
+    if rollouts.finished[row] or rollouts.episodes is None:
+        return not rollouts.finished[row]
+    return not tokens or tokens[-1] not in setup.tokenizer.eos_ids
+
+
 def _verdicts(
     setup: RunSetup,
     problems: Sequence[Problem],
-    texts: Sequence[str],
+    judged: Sequence[JudgedText],
     episodes: Sequence[Episode | None],
 ) -> list[Verdict]:
-    """Returns the environment's verdicts where there are any, else the verifier's."""
+    """Returns the environment's verdicts where there are any, else the verifier's.
+
+    Unfinished thinking is incorrect whatever the environment says, unless it failed.
+    """
     verdicts = [
-        episode.verdict if episode else None
-        for episode, _ in zip(episodes, problems, strict=False)
+        episode.verdict
+        if episode and (episode.failed or not text.is_thinking)
+        else None
+        for episode, text in zip(episodes, judged, strict=False)
     ]
     open_rows = [b for b, verdict in enumerate(verdicts) if verdict is None]
-    judged = iter(
-        setup.verifier([problems[b] for b in open_rows], [texts[b] for b in open_rows])
+    verified = iter(
+        judge_texts(
+            setup, [problems[b] for b in open_rows], [judged[b] for b in open_rows]
+        )
     )
-    return [next(judged) if verdict is None else verdict for verdict in verdicts]
+    return [next(verified) if verdict is None else verdict for verdict in verdicts]
 
 
 def training_rows(

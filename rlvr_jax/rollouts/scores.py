@@ -9,6 +9,7 @@ import numpy as np
 from job_jax.calls import CallLimits, Outcome, call_metrics
 from rlvr_jax.config import RewardConfig
 from rlvr_jax.config.learn import REWARDS
+from rlvr_jax.rollouts.judged import JudgedText
 from rlvr_jax.rollouts.own_rewards import call_reward
 from rlvr_jax.types import Problem, Verdict
 from rlvr_jax.verifiers.base import get_verifier
@@ -19,7 +20,10 @@ from rlvr_jax.verifiers.confidence import (
 )
 from rlvr_jax.verifiers.controls import coin_flip, corrupt_gold
 from rlvr_jax.verifiers.grader import Grader
+from rlvr_jax.verifiers.truncation import reject_cut_answers
 
+# Unfinished thinking: the coin reads no text, and without a confidence one earns -1.
+_KEPT_WHILE_THINKING = {"random", "confidence"}
 _REWARD_BY_STATUS = {"correct": 1.0, "incorrect": 0.0, "unverified": math.nan}
 
 
@@ -38,6 +42,7 @@ def score_completions(
     judge: Grader,
     seed: int,
     group_size: int,
+    judged: Sequence[JudgedText] | None = None,
 ) -> CompletionScores:
     """Returns the scores [B] of every named reward that reads a completion's text.
 
@@ -48,6 +53,8 @@ def score_completions(
       judge        what the judge says, from 0 to 1, NaN where it says nothing
 
     and a user's own, see `own_rewards`. `correctness` reads verdicts and has no entry.
+    `completions` are the texts of `judged`, which also says where thinking has not
+    ended: such a completion earns what an empty one does, and never more than 0.
     Rows are group-major. `learn.rewards.reward_parts` makes rewards of the scores.
     Raises ConfigError where a user's reward returns another number of scores, and
     CallError where it, or the judge, fails on all completions.
@@ -69,10 +76,13 @@ def score_completions(
             ]
         if name == "wrong_label":
             corrupted = [corrupt_gold(problem) for problem in problems]
-            return [
-                _REWARD_BY_STATUS[verdict.status]
-                for verdict in judge(corrupted, completions)
-            ]
+            verdicts = judge(corrupted, completions)
+            if judged is not None:
+                cut = [text.was_cut for text in judged]
+                verdicts = reject_cut_answers(
+                    corrupted, completions, verdicts, was_cut=cut
+                )
+            return [_REWARD_BY_STATUS[verdict.status] for verdict in verdicts]
         limits = CallLimits(timeout_s=config.timeout_s, concurrency=config.concurrency)
         function = REWARDS.load(name)
         if name == "judge":
@@ -89,6 +99,11 @@ def score_completions(
         for name in config.names
         if name != "correctness"
     }
+    if judged is not None:
+        is_thinking_B = np.array([text.is_thinking for text in judged])
+        for name in values.keys() - _KEPT_WHILE_THINKING:
+            capped_B = np.minimum(np.nan_to_num(values[name]), 0)
+            values[name] = np.where(is_thinking_B, capped_B, values[name])
     return CompletionScores(values, calls)
 
 

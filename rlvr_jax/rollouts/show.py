@@ -174,6 +174,8 @@ def describe_reward(row: Mapping[str, Any]) -> str:
 def describe_length(row: Mapping[str, Any]) -> str:
     """Returns the tokens of a completion, and whether the limit cut it."""
     cut = "" if row["finished"] else ", cut by the limit"
+    if (thought := row.get("thinking_tokens")) is not None:
+        cut = f" ({thought} of thinking, {row['answer_tokens']} of the answer){cut}"
     return (
         f"{row['length']} tokens{cut}; by the policy after {row['weight_version']} "
         "optimizer steps"

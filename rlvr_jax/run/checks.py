@@ -1,6 +1,6 @@
 """What a run's batches and problems must fit, checked before anything is compiled."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from jax.sharding import Mesh
 
@@ -13,8 +13,12 @@ from rlvr_jax.data.loader import (
     encode_solution,
 )
 from rlvr_jax.tasks import Stage
-from rlvr_jax.tokenizer import Tokenizer
+from rlvr_jax.tokenizer import Tokenizer, UnknownWordError
 from rlvr_jax.types import ProblemSource
+from rlvr_jax.verifiers.base import get_verifier
+from rlvr_jax.verifiers.thinking import THINK_CLOSE, THINK_OPEN
+
+_NUM_READ_PROBLEMS = 16  # whose answer formats stand for a source's
 
 
 def check_batch_sizes(
@@ -86,3 +90,52 @@ def check_has_traces(
         f"train.sampling.max_new_tokens={room} tokens; name the field that holds them "
         "(task.record.solution_field), or set external_traces=off",
     )
+
+
+def check_marks(
+    config: Config, tokenizer: Tokenizer, sources: Iterable[ProblemSource]
+) -> None:
+    """Raises ConfigError where a mark that the run reads does not survive decoding.
+
+    Of problems the first ones stand for the rest. `tokenizer.thinking` is resolved.
+    """
+    readers: dict[str, tuple[str, ...]] = {
+        f"answer_format={name}": marks
+        for source in sources
+        for name, marks in _answer_marks(source).items()
+    }
+    environment = config.environment
+    readers[f"environment.name={environment.tags()[environment.tag]}"] = (
+        environment.marks
+    )
+    if config.tokenizer.thinks:
+        readers["tokenizer.thinking=on"] = (THINK_OPEN, THINK_CLOSE)
+    for reader, marks in readers.items():
+        for mark in marks:
+            text = _round_trip(mark, tokenizer)
+            check(
+                mark in text,
+                f"{reader} reads the mark {mark!r}, which the tokenizer gives back as "
+                f"{text!r}; name it neither as a token of the tokenizer's own (eos, "
+                "bos, pad, unk) nor as a role of the chat template, or choose another "
+                "setting",
+            )
+
+
+def _answer_marks(source: ProblemSource) -> dict[str, tuple[str, ...]]:
+    """Returns the marks that the answers of a source's first problems must carry."""
+    marks = {"tagged": ("<answer>", "</answer>"), "boxed": ("\\boxed{",)}
+    problems = [source[i] for i in range(min(len(source), _NUM_READ_PROBLEMS))]
+    return {
+        problem.answer_format: marks[problem.answer_format]
+        for problem in problems
+        if problem.answer_format in marks
+        and get_verifier(problem.verifier).reads_answer_format
+    }
+
+
+def _round_trip(mark: str, tokenizer: Tokenizer) -> str:
+    try:
+        return tokenizer.decode(tokenizer.encode(mark))
+    except UnknownWordError:
+        return ""

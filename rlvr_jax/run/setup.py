@@ -32,7 +32,7 @@ from rlvr_jax.models import (
 from rlvr_jax.models.distribution import SamplingParams
 from rlvr_jax.models.huggingface import hf_vocab_size, resolve_model
 from rlvr_jax.run.checkpoint_settings import settle_config
-from rlvr_jax.run.checks import check_batch_sizes, check_has_traces
+from rlvr_jax.run.checks import check_batch_sizes, check_has_traces, check_marks
 from rlvr_jax.run.golds import describe_invalid_golds, filter_by_gold
 from rlvr_jax.sampler import (
     SamplerLayout,
@@ -50,6 +50,7 @@ from rlvr_jax.tokenizer import (
 )
 from rlvr_jax.types import Problem, ProblemSource, Prompts, Rollouts
 from rlvr_jax.verifiers.grader import Grader
+from rlvr_jax.verifiers.thinking import writes_thinking
 
 # Long enough that a busy machine leaves out no gold that a quiet one would keep: a run
 # that goes on must see the same problems.
@@ -222,12 +223,17 @@ def open_setup(
     check_divisible(config.model, mesh, "mesh.tensor")
     check_batch_sizes(config, mesh, sampler_mesh(config, mesh, devices), stages)
     task = _resolve_chat_template(config)
+    thinking = config.tokenizer.resolve_thinking(
+        template_has_it=writes_thinking(task.template_text)
+    )
+    config = dataclasses.replace(config, tokenizer=thinking)
     raw: dict[Stage, ProblemSource] = {
         stage: task.problems(stage, seed=config.seed)
         for stage in stages
         if stage != "sft" or config.sft.steps
     }
     tokenizer = _open_tokenizer(config, raw, tokenizer_path, share)
+    check_marks(config, tokenizer, (raw[s] for s in ("train", "eval") if s in raw))
     auditor = dataclasses.replace(config.verifier, timeout_s=_GOLD_CHECK_TIMEOUT_S)
     valid = raw
     invalid_golds: dict[Stage, dict[str, str]] = {}

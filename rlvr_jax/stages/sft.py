@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from job_jax.processes import device_get, map_across_processes
-from rlvr_jax.data import Loader, encode_episode
+from rlvr_jax.data import Loader, encode_episode, encode_prompt
 from rlvr_jax.learn.batches import (
     batch_from_solutions,
     with_loss_weights,
@@ -83,7 +83,7 @@ def _load_solutions(setup: RunSetup, loader: Loader, step: int) -> Batch:
     def encode(rows: Sequence[int]) -> list[tuple[list[int], list[int], list[bool]]]:
         return [
             (
-                list(tokenizer.encode_prompt(problem.prompt)),
+                encode_prompt(problem, tokenizer),
                 *encode_episode(problem, tokenizer, config.environment),
             )
             for problem in loader.next_batch(step, rows)

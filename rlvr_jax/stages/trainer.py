@@ -154,6 +154,7 @@ def update_policy(
         rollouts.advantages,
         bands_P=rollouts.bands,
         external=rollouts.external,
+        mask_truncated=setup.config.train.loss.mask_truncated,
     )
     probe_step = None
     if trainer.probe is not None and state.rfgo is not None:

@@ -2,6 +2,7 @@
 
 from rlvr_jax.tokenizer.base import (
     PAD_ID,
+    Spans,
     Tokenizer,
     UnknownWordError,
     pad_mask,
@@ -14,6 +15,11 @@ from rlvr_jax.tokenizer.huggingface import (
     has_chat_template,
     sampling_defaults,
 )
+from rlvr_jax.tokenizer.literal_text import (
+    LiteralTextError,
+    whole_text,
+    write_literal,
+)
 from rlvr_jax.tokenizer.sentencepiece import SentencePieceTokenizer
 from rlvr_jax.tokenizer.stops import stop_length, truncate_at_stop
 from rlvr_jax.tokenizer.word_level import WordLevelTokenizer
@@ -21,7 +27,9 @@ from rlvr_jax.tokenizer.word_level import WordLevelTokenizer
 __all__ = [
     "PAD_ID",
     "HuggingFaceTokenizer",
+    "LiteralTextError",
     "SentencePieceTokenizer",
+    "Spans",
     "Tokenizer",
     "UnknownWordError",
     "WordLevelTokenizer",
@@ -34,4 +42,6 @@ __all__ = [
     "stop_length",
     "tokenizer_directory",
     "truncate_at_stop",
+    "whole_text",
+    "write_literal",
 ]

@@ -7,6 +7,8 @@ import numpy as np
 
 from job_jax.schema import ConfigError
 
+Spans = tuple[tuple[int, int], ...]  # character ranges of a text: start and end
+
 PAD_ID = 0  # fills rows beyond their lengths; masks come from lengths, not from ids
 
 
@@ -40,16 +42,20 @@ class Tokenizer(Protocol):
         """Returns the texts that also end a completion."""
         ...
 
-    def encode(self, text: str) -> list[int]:
-        """Returns the ids of `text`, without special ids before or after."""
+    def encode(self, text: str, *, literal: Spans = ()) -> list[int]:
+        """Returns the ids of `text`, without special ids before or after.
+
+        Within the `literal` ranges of characters no control token is read: what data
+        or a tool spells out stays text.
+        """
         ...
 
-    def encode_prompt(self, text: str) -> list[int]:
+    def encode_prompt(self, text: str, *, literal: Spans = ()) -> list[int]:
         """Returns the ids of a prompt: beginning-of-sequence, if used, then `text`."""
         ...
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Returns the text of `ids`, without special tokens."""
+        """Returns the text of `ids`, without control tokens."""
         ...
 
     def show(self, ids: Sequence[int]) -> str:

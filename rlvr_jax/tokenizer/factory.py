@@ -41,6 +41,7 @@ def open_tokenizer(
             tokenizer_directory(config),
             stop=settings.stop_strings,
             has_chat_template=task.applies_chat_template,
+            template="" if task.needs_tokenizer_template else task.template_text,
         )
     if settings.trained_in_run and is_primary() and not trained_path.exists():
         SentencePieceTokenizer.train(

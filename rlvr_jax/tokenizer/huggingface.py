@@ -7,6 +7,7 @@ was trained on. Nothing is downloaded, and no code of a checkpoint is run.
 transformers is imported when it is first needed, for it takes seconds.
 """
 
+import functools
 import json
 import math
 import os
@@ -15,11 +16,19 @@ from pathlib import Path
 from typing import Any
 
 from job_jax.schema import ConfigError
+from rlvr_jax.tokenizer.base import Spans
+from rlvr_jax.tokenizer.control_tokens import (
+    TextEncoder,
+    find_role_tokens,
+    is_framed,
+    is_tag,
+)
 
 TOKENIZER, SETTINGS = "tokenizer.json", "tokenizer_config.json"
 GENERATION, _TEMPLATE = "generation_config.json", "chat_template.jinja"
 # Which file says what ends a completion: the first that does.
 _EOS_FILES = (GENERATION, "config.json")
+_NAMED = ("bos_token", "eos_token", "pad_token", "unk_token")
 
 
 def import_transformers() -> Any:
@@ -47,9 +56,15 @@ class HuggingFaceTokenizer:
         *,
         stop: tuple[str, ...] = (),
         has_chat_template: bool = False,
+        template: str = "",
     ):
-        """Raises ConfigError on files that are missing, damaged or contradictory."""
+        """Raises ConfigError on files that are missing, damaged or contradictory.
+
+        `template` is the chat template whose roles are control tokens, "" for the
+        tokenizer's own.
+        """
         self._tokenizer = _read_tokenizer(directory)
+        self._given_template = template
         ids = self._tokenizer.get_vocab()
         self.vocab_size = 1 + max(ids.values())
         self.special_ids = frozenset(
@@ -63,9 +78,10 @@ class HuggingFaceTokenizer:
         eos_token = self._tokenizer.eos_token
         own_ids = [ids[eos_token]] if eos_token in ids else []
         stop_ids = [ids[text] for text in stop if text in special]
-        self.eos_ids = tuple(
-            dict.fromkeys([*own_ids, *_generation_eos_ids(directory), *stop_ids])
-        )
+        generation_ids = _generation_eos_ids(directory)
+        self.eos_ids = tuple(dict.fromkeys([*own_ids, *generation_ids, *stop_ids]))
+        self._end_ids = {*own_ids, *generation_ids}
+        self._stop_ids = set(stop_ids)
         if not self.eos_ids:
             raise ConfigError(
                 f"{directory} names no end-of-sequence token, neither as eos_token in "
@@ -76,22 +92,80 @@ class HuggingFaceTokenizer:
         self.stop_strings = tuple(text for text in stop if text not in special)
         self._prompt_prefix = [] if has_chat_template else self._bos_ids(directory)
 
-    def encode(self, text: str) -> list[int]:
-        """Returns the ids of `text`; a special token spelled out in it is one id."""
+    @functools.cached_property
+    def control_tokens(self) -> dict[str, int]:
+        """Returns the tokens that carry no text, with their ids.
+
+        They are the tokens named beginning, end, padding and unknown, the added tokens
+        that end a completion, and the roles of the chat template (`find_role_tokens`).
+        A tag that ends completions, such as </answer> in `stop`, is text.
+        """
+        added, ids = self._added_tokens, self._tokenizer.get_vocab()
+        named = [self._tokenizer.special_tokens_map.get(name) for name in _NAMED]
+        candidates = [
+            token
+            for token in added
+            if (added[token].special or is_framed(token)) and not self._is_tag(token)
+        ]
+        names = {
+            *(token for token in named if token in ids),
+            *(token for token in added if ids[token] in self._end_ids),
+            *(token for token in candidates if ids[token] in self._stop_ids),
+            *find_role_tokens(candidates, self._template),
+        }
+        return {token: ids[token] for token in sorted(names)}
+
+    @functools.cached_property
+    def _control_ids(self) -> frozenset[int]:
+        return frozenset(self.control_tokens.values())
+
+    @functools.cached_property
+    def _text_encoder(self) -> TextEncoder:
+        """Returns the encoder of text in which no special token is read but tags."""
+        added = self._added_tokens
+        spelled_out = {
+            token: self._tokenizer.get_vocab()[token]
+            for token in added
+            if token in self.control_tokens
+            or (added[token].special and not self._is_tag(token))
+        }
+        return TextEncoder(self._tokenizer.backend_tokenizer, spelled_out)
+
+    @functools.cached_property
+    def _added_tokens(self) -> dict[str, Any]:
+        added = self._tokenizer.added_tokens_decoder.values()
+        return {token.content: token for token in added}
+
+    @functools.cached_property
+    def _template(self) -> str:
+        return self._given_template or _own_template(self._tokenizer) or ""
+
+    def _is_tag(self, token: str) -> bool:
+        return is_tag(token, self._added_tokens, self._template)
+
+    def encode(self, text: str, *, literal: Spans = ()) -> list[int]:
+        """Returns the ids of `text`; a special token spelled out in it is one id.
+
+        Within the `literal` character ranges control tokens stay text. Ids are the same
+        with and without ranges in which no control token is spelled out.
+        """
+        if literal and self._text_encoder.spelled_out(text, literal):
+            return self._text_encoder.encode(text, literal)
         return self._tokenizer.encode(text, add_special_tokens=False)
 
-    def encode_prompt(self, text: str) -> list[int]:
+    def encode_prompt(self, text: str, *, literal: Spans = ()) -> list[int]:
         """Returns the ids of `text` behind the beginning-of-sequence token, if any."""
-        return [*self._prompt_prefix, *self.encode(text)]
+        return [*self._prompt_prefix, *self.encode(text, literal=literal)]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Returns the text of `ids`; bytes that are not UTF-8 become U+FFFD.
 
-        Special tokens, and ids that the tokenizer does not know, are left out.
+        Control tokens, and ids that the tokenizer does not know, are left out. Other
+        special tokens are spelled out: a mark such as <think> is part of the text.
         """
         return self._tokenizer.decode(
-            list(map(int, ids)),
-            skip_special_tokens=True,
+            [number for number in map(int, ids) if number not in self._control_ids],
+            skip_special_tokens=False,
             clean_up_tokenization_spaces=False,
         )
 
@@ -177,15 +251,22 @@ def chat_template(directory: Path, *, field: str) -> str:
     If it has several, the one named default. Raises ConfigError if there is none, with
     the config's `field` that asks for it.
     """
-    tokenizer = _read_tokenizer(directory)
-    try:
-        template = tokenizer.get_chat_template()
-    except ValueError as error:
+    template = _own_template(_read_tokenizer(directory))
+    if template is None:
         raise ConfigError(
             f"{field}=tokenizer, and {directory} has none, neither "
             f"{_TEMPLATE} nor in {SETTINGS}; give the Jinja text, or '' for "
             "none"
-        ) from error
+        )
+    return template
+
+
+def _own_template(tokenizer: Any) -> str | None:
+    """Returns the chat template with its bos_token and eos_token set; None: none."""
+    try:
+        template = tokenizer.get_chat_template()
+    except ValueError:
+        return None
     tokens = {"bos_token": tokenizer.bos_token, "eos_token": tokenizer.eos_token}
     return (
         "".join(

@@ -10,7 +10,7 @@ import sentencepiece
 
 from job_jax.files import check_digest, write_with_digest
 from job_jax.schema import ConfigError
-from rlvr_jax.tokenizer.base import PAD_ID
+from rlvr_jax.tokenizer.base import PAD_ID, Spans
 
 # sentencepiece writes a space as this character, and would decode it as a space where
 # it stands in the text itself: there it is spelled in bytes instead.
@@ -97,8 +97,8 @@ class SentencePieceTokenizer:
             partial.write_bytes(model.getvalue())
         return cls(path)
 
-    def encode(self, text: str) -> list[int]:
-        """Returns the ids of `text`."""
+    def encode(self, text: str, *, literal: Spans = ()) -> list[int]:
+        """Returns the ids of `text`: no control piece is ever read from a text."""
         if not self._space_mark_ids:
             return self._processor.encode(text)
         first, *rest = self._processor.encode(text.split(_SPACE_MARK))
@@ -106,7 +106,7 @@ class SentencePieceTokenizer:
             first += [*self._space_mark_ids, *ids]
         return first
 
-    def encode_prompt(self, text: str) -> list[int]:
+    def encode_prompt(self, text: str, *, literal: Spans = ()) -> list[int]:
         """Returns the ids of `text` behind the beginning-of-sequence piece, if any."""
         return [*self._prompt_prefix, *self.encode(text)]
 

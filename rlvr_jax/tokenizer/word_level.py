@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from rlvr_jax.tokenizer.base import PAD_ID, UnknownWordError
+from rlvr_jax.tokenizer.base import PAD_ID, Spans, UnknownWordError
 
 
 class WordLevelTokenizer:
@@ -22,8 +22,8 @@ class WordLevelTokenizer:
         self.stop_strings = stop
         self.vocab_size = len(self._words)
 
-    def encode(self, text: str) -> list[int]:
-        """Returns one id a word. Raises UnknownWordError."""
+    def encode(self, text: str, *, literal: Spans = ()) -> list[int]:
+        """Returns one id a word, whatever is `literal`. Raises UnknownWordError."""
         words = text.split()
         if unknown := [word for word in words if word not in self._ids]:
             raise UnknownWordError(
@@ -32,7 +32,7 @@ class WordLevelTokenizer:
             )
         return [self._ids[word] for word in words]
 
-    def encode_prompt(self, text: str) -> list[int]:
+    def encode_prompt(self, text: str, *, literal: Spans = ()) -> list[int]:
         """Returns the ids of `text`: there is no beginning-of-sequence token."""
         return self.encode(text)
 

@@ -36,7 +36,8 @@ class Batch:
     `sampler_logprobs` is None where `old_logprobs` are those. `bands` are indices into
     BANDS, by which sums are split, and -1 in rows that belong to none.
     `probe_targets` is None without a probe. `loss_mask` says which tokens learn, None
-    for all; `with_loss_weights` consumes it and sets it to None. `token_weights`
+    for all. `left_out` says which rows do not learn, None: no row. Both stay on the
+    host: `with_loss_weights` consumes them and sets them to None. `token_weights`
     multiply a token's gain, not its KL or entropy; RFGO sets them inside the update.
     `external` are rows that hold no completion of the policy's but an external trace,
     None: no row. Each group then has G + 1 rows, the last of them external.
@@ -58,6 +59,7 @@ class Batch:
     sampler_logprobs: Float[Array, " B T"] | None = None
     probe_targets: "ProbeTargets | None" = None
     loss_mask: Bool[Array, " B T"] | None = None
+    left_out: Bool[Array, " B"] | None = None
     token_weights: Float[Array, " B T"] | None = None
     external: Bool[Array, " B"] | None = None
     packing: "Packing | None" = None

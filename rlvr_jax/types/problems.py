@@ -29,7 +29,9 @@ class Problem:
     that judges answers, `answer_format` where it looks for them. `level` is a
     difficulty grade known beforehand (steps of a chain, MATH level), 0 where there is
     none; `type` is the group that telemetry is cut by (evaluation, inversion, subject).
-    `solution` is a worked completion for stage sft.
+    `solution` is a worked completion for stage sft. `literal` are the ranges of
+    characters at which `prompt` holds the data's own text: a control token of the
+    tokenizer that is spelled out there stays text.
     """
 
     id: str
@@ -42,6 +44,7 @@ class Problem:
     type: str = ""
     parent: str | None = None
     solution: str | None = None
+    literal: tuple[tuple[int, int], ...] = dataclasses.field(default=(), repr=False)
 
 
 class ProblemSource(Protocol):

@@ -59,7 +59,12 @@ class Episode:
     @property
     def num_turns(self) -> int:
         """Returns how often the policy spoke."""
-        return sum(message.role == "policy" for message in self.messages)
+        return len(self.policy_turns)
+
+    @property
+    def policy_turns(self) -> list[str]:
+        """Returns what the policy said, turn by turn."""
+        return [message.text for message in self.messages if message.role == "policy"]
 
 
 def length_mask(lengths: Int[Array, " N"], width: int) -> Bool[Array, " N W"]:

@@ -57,6 +57,8 @@ class Verifier(abc.ABC):
 
     # Whether worker processes with a time limit grade for it (mathematics alone).
     pooled: ClassVar[bool] = False
+    # Whether `grade` looks where a problem's answer_format says.
+    reads_answer_format: ClassVar[bool] = False
     # Whether, with answer_format "any", the answer is all of a completion.
     reads_whole_text: ClassVar[bool] = False
 
@@ -96,6 +98,14 @@ class Verifier(abc.ABC):
         if self.reads_whole_text and problem.answer_format == "any":
             return bool(text.strip())
         return bool(extract_marked_answer(text, problem.answer_format))
+
+    def is_cut(self, problem: Problem, completion: str) -> bool:
+        """Returns whether the answer may continue after the end of the completion.
+
+        Asked of completions that the length limit ended: such an answer is incorrect.
+        By default never, since only `grade` knows where it looks.
+        """
+        return False
 
     def find_mark(self, problem: Problem, completion: str) -> Mark | None:
         """Returns how the completion marks its answer, None where it does not."""

@@ -14,6 +14,7 @@ class Exact(Verifier):
     the whole completion.
     """
 
+    reads_answer_format: ClassVar[bool] = True
     reads_whole_text: ClassVar[bool] = True
     is_bounded: ClassVar[bool] = False
 
@@ -30,3 +31,7 @@ class Exact(Verifier):
         if answer != gold:
             return Verdict(status="incorrect", answer=answer)
         return Verdict(status="correct", answer=answer)
+
+    def is_cut(self, problem: Problem, completion: str) -> bool:
+        """Returns True where the answer is the whole text: it ends at the cut."""
+        return problem.answer_format == "any" and bool(completion.strip())

@@ -35,6 +35,7 @@ from rlvr_jax.verifiers.answers import (
     extract_marked_answer,
     parse_decimal,
     strip_delimiters,
+    touches_end,
 )
 from rlvr_jax.verifiers.base import Verifier
 
@@ -346,6 +347,7 @@ class Math(Verifier):
     """Grades final answers by their equality as mathematics."""
 
     pooled: ClassVar[bool] = True
+    reads_answer_format: ClassVar[bool] = True
     is_bounded: ClassVar[bool] = False  # the workers have limits of their own
     _name: ClassVar[str] = "math"
 
@@ -363,6 +365,10 @@ class Math(Verifier):
         """Returns what makes the gold a sentence, or a number in words."""
         gold = extract_marked_answer(problem.gold)
         return describe_prose(problem.gold if gold is None else gold)
+
+    def is_cut(self, problem: Problem, completion: str) -> bool:
+        """Returns whether the answer touches the end (`answers.cut`)."""
+        return touches_end(completion[-_MAX_CHARACTERS:], problem.answer_format)
 
 
 class Numeric(Math):

@@ -15,6 +15,7 @@ from job_jax.config_io import (
     from_json,
     from_record,
     iter_alternatives,
+    keep_earlier_values,
     override,
     to_json,
 )
@@ -378,3 +379,37 @@ def test_alternatives_are_what_the_file_did_not_choose():
     generated, graded = ["word_problems", "verifiers"], ["hub", "code", "programs"]
     assert tasks(DEFAULT) == [*generated, "files", *graded]
     assert tasks(JSONL) == ["finite_field", *generated, *graded]
+
+
+def _thinking(value, **sections):
+    return dataclasses.replace(
+        DEFAULT, tokenizer=TokenizerConfig(thinking=value), **sections
+    )
+
+
+def test_an_older_record_reads_as_what_was_done_before_the_field(tmp_path):
+    """Thinking was off, whatever the template: not `auto`, which is the default now."""
+    data = to_json(DEFAULT)
+    assert data["tokenizer"].pop("thinking") == "auto"
+    assert from_json(Config, data) == _thinking("off")
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"config": data}))
+    assert from_record(Config, path) == _thinking("off")
+    data["tokenizer"]["thinking"] = "auto"
+    assert from_json(Config, data) == DEFAULT
+
+
+def test_an_older_run_keeps_what_it_did_unless_another_value_is_asked_for():
+    older = _thinking("off")
+    assert keep_earlier_values(older, DEFAULT) == older
+    longer = TrainConfig(steps=7)
+    assert keep_earlier_values(older, _thinking("auto", train=longer)) == _thinking(
+        "off", train=longer
+    )
+    for asked in ("on", "off"):
+        assert keep_earlier_values(older, _thinking(asked)) == _thinking(asked)
+    for saved in ("auto", "on"):
+        assert keep_earlier_values(_thinking(saved), DEFAULT) is DEFAULT
+    # Nothing else is taken over.
+    other = _thinking("off", train=longer)
+    assert keep_earlier_values(other, DEFAULT) == older

@@ -91,6 +91,7 @@ def _optimize(
     state_version: int | None = None,
     seed: int = 0,
     advantages=ADVANTAGES,
+    finished=None,
     **train,
 ):
     config = Config(
@@ -112,7 +113,13 @@ def _optimize(
             step=version if state_version is None else state_version,
             consecutive_nonfinite=0,
         ),
-        batch=batch_from_rollouts(_rollouts(), advantages),
+        batch=batch_from_rollouts(
+            _rollouts()
+            if finished is None
+            else dataclasses.replace(_rollouts(), finished=finished),
+            advantages,
+            mask_truncated=finished is not None,
+        ),
         weight_version=np.int32(version),
         ref_params="reference",
         sampling=SamplingParams.unmodified(),
@@ -136,6 +143,33 @@ def test_each_epoch_passes_every_group_once_a_minibatch_at_a_time():
     assert result.state.step == VERSION + 4
     for step in updater.steps:
         assert sum(part.loss_weights.sum() for part in step) == pytest.approx(1.0)
+
+
+def test_the_share_that_is_left_out_is_logged_and_every_minibatch_weighs_the_rest():
+    """Three of eight; a minibatch's own weights sum to 1, over those that ended."""
+    finished = np.array([True, False, True, True, False, False, True, True])
+    updater = Recorder()
+    result = _optimize(updater, finished=finished, num_minibatches=2)
+    assert result.metrics["loss/left_out"] == pytest.approx(3 / 8)
+    for step in updater.steps:
+        assert sum(part.loss_weights.sum() for part in step) == pytest.approx(1.0)
+        for part in step:
+            learns = finished[part.advantages.astype(int)]
+            np.testing.assert_array_equal(part.loss_weights.any(axis=1), learns)
+    assert "loss/left_out" not in _optimize(Recorder()).metrics
+
+
+def test_a_batch_of_which_nothing_is_left_is_a_step_without_weights():
+    updater = Recorder()
+    result = _optimize(
+        updater,
+        finished=np.zeros(P * G, bool),
+        old_logprobs="trainer",
+        loss=LossConfig(top_entropy_quantile=0.5),
+    )
+    assert result.metrics["loss/left_out"] == 1.0
+    assert result.metrics["top_entropy/fraction"] == 0.0
+    assert not any(part.loss_weights.any() for step in updater.steps for part in step)
 
 
 def _groups_by_step(version=VERSION, **config):

@@ -338,15 +338,6 @@ MUTANTS = [
         ),
     ),
     *_of(
-        "rlvr_jax/rollouts/graded.py",
-        (*_TRACE, "tests/rollouts/test_graded.py"),
-        shifts_verdicts=("verdict=verdicts[b],", "verdict=verdicts[b - 1],"),
-        decodes_past_the_end=(
-            "rollouts.tokens[b, mask_BT[b]]",
-            "rollouts.tokens[b]",
-        ),
-    ),
-    *_of(
         "rlvr_jax/rollouts/sample.py",
         _TRACE,
         one_key_for_all_streams=(
@@ -360,26 +351,6 @@ MUTANTS = [
         anchor_that_moves=(
             "ref_logprobs_BT, _ = score(ref_params)",
             "ref_logprobs_BT, _ = score(params)",
-        ),
-    ),
-    *_of(
-        "rlvr_jax/data/loader.py",
-        _TRACE,
-        never_ends_a_solution=(
-            '[*tokenizer.encode(problem.solution or ""), tokenizer.eos_id]',
-            '[*tokenizer.encode(problem.solution or "")]',
-        ),
-    ),
-    *_of(
-        "rlvr_jax/stages/sft.py",
-        _TRACE,
-        one_batch_of_solutions=(
-            "loader.next_batch(step, rows)",
-            "loader.next_batch(0, rows)",
-        ),
-        learns_of_prompts_alone=(
-            "list(tokenizer.encode_prompt(problem.prompt)),",
-            "list(tokenizer.encode_prompt(problem.prompt))[1:],",
         ),
     ),
     *_of(
@@ -702,18 +673,6 @@ MUTANTS = [
         a_last_reply=(
             "if turn < environment.max_turns else 0",
             "if turn <= environment.max_turns else 0",
-        ),
-    ),
-    *_of(
-        "rlvr_jax/rollouts/graded.py",
-        _EPISODES,
-        the_verifier_reads_what_the_environment_said=(
-            "if episode is None else episode.completion",
-            'if episode is None else " ".join(m.text for m in episode.messages)',
-        ),
-        the_environments_verdict_is_not_heard=(
-            "episode.verdict if episode else None",
-            "None",
         ),
     ),
     *_of(
@@ -1776,5 +1735,187 @@ MUTANTS = [
         "job_jax/config_io.py",
         ("tests/job_jax/test_config_io.py",),
         todays_default=("{**chosen.earlier_values, **data}", "{**data}"),
+    ),
+    *_of(
+        "rlvr_jax/rollouts/graded.py",
+        (*_TRACE, "tests/rollouts/test_graded.py"),
+        shifts_verdicts=(
+            "verdict=verdicts[b],\n            length",
+            "verdict=verdicts[b - 1],\n            length",
+        ),
+        decodes_past_the_end=(
+            "rollouts.tokens[b, mask_BT[b]]",
+            "rollouts.tokens[b]",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/data/loader.py",
+        _TRACE,
+        never_ends_a_solution=(
+            "return [*ids, tokenizer.eos_id]",
+            "return [*ids]",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/stages/sft.py",
+        _TRACE,
+        one_batch_of_solutions=(
+            "loader.next_batch(step, rows)",
+            "loader.next_batch(0, rows)",
+        ),
+        learns_of_prompts_alone=(
+            "encode_prompt(problem, tokenizer),",
+            "encode_prompt(problem, tokenizer)[1:],",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/rollouts/graded.py",
+        _EPISODES,
+        the_verifier_reads_what_the_environment_said=(
+            "if episode is None else episode.completion",
+            'if episode is None else " ".join(m.text for m in episode.messages)',
+        ),
+        the_environments_verdict_is_not_heard=(
+            "if episode and (episode.failed or not text.is_thinking)",
+            "if False",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/tokenizer/huggingface.py",
+        ("tests/tokenizer/test_control_tokens.py",),
+        drops_all_special=("skip_special_tokens=False", "skip_special_tokens=True"),
+        marks_are_roles=(
+            "is_framed(token)) and not self._is_tag(token)",
+            "is_framed(token))",
+        ),
+        reads_every_token_in_data=(
+            "if literal and self._text_encoder",
+            "if not literal and self._text_encoder",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/tokenizer/control_tokens.py",
+        ("tests/tokenizer/test_control_tokens.py",),
+        searches_the_source=('"".join(renderings) or template', "template"),
+        new_names_keep_new_ids=("self._ids.get(number, number)", "number"),
+    ),
+    *_of(
+        "rlvr_jax/tokenizer/literal_text.py",
+        ("tests/tokenizer/test_control_tokens.py",),
+        trusts_every_template=('_MARK.sub("", written) != plain', "False"),
+    ),
+    *_of(
+        "rlvr_jax/data/loader.py",
+        ("tests/data/test_literal.py",),
+        solutions_write_controls=(
+            "tokenizer.encode(text, literal=whole_text(text))",
+            "tokenizer.encode(text)",
+        ),
+        replies_write_controls=(
+            "tokenizer.encode(written, literal=literal)",
+            "tokenizer.encode(written)",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/data/loader.py",
+        ("tests/run/test_marks.py",),
+        prompts_write_controls=(
+            "tokenizer.encode_prompt(problem.prompt, literal=problem.literal)",
+            "tokenizer.encode_prompt(problem.prompt)",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/run/checks.py",
+        ("tests/run/test_marks.py",),
+        thinking_needs_no_marks=("if config.tokenizer.thinks:", "if False:"),
+    ),
+    *_of(
+        "rlvr_jax/run/setup.py",
+        ("tests/run/test_marks.py",),
+        never_asks_the_template=(
+            "template_has_it=writes_thinking(task.template_text)",
+            "template_has_it=False",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/verifiers/answers/cut.py",
+        ("tests/verifiers/test_cut.py",),
+        words_are_whole=(
+            "(text + w[len(begun) :] for w in longer)",
+            "(text for w in longer)",
+        ),
+        formulas_are_open=("or _CLOSED.search(body)", "or False"),
+        lists_are_closed=('_LIST_JOINT.sub("", body)', "body"),
+    ),
+    *_of(
+        "rlvr_jax/verifiers/truncation.py",
+        ("tests/verifiers/test_cut.py",),
+        rejects_what_nobody_could_judge=('verdict.status != "unverified"', "True"),
+        rejects_what_ended=("if cut and", "if"),
+    ),
+    *_of(
+        "rlvr_jax/verifiers/thinking.py",
+        ("tests/rollouts/test_judged.py",),
+        first_mark_counts=(
+            "return completion.rpartition(THINK_CLOSE)[2]",
+            "return completion.partition(THINK_CLOSE)[2] or completion",
+        ),
+        trusts_the_prompt=("(opened and not closed)", "False"),
+    ),
+    *_of(
+        "rlvr_jax/rollouts/judged.py",
+        ("tests/rollouts/test_judged.py",),
+        counts_to_the_first_mark=("count(middle) == total", "count(middle) > 0"),
+        thinks_in_the_first_turn=("last = turns[-1]", "last = turns[0]"),
+    ),
+    *_of(
+        "rlvr_jax/rollouts/scores.py",
+        ("tests/rollouts/test_judged.py",),
+        pays_for_open_thinking=(
+            "np.where(is_thinking_B, capped_B, values[name])",
+            "values[name]",
+        ),
+        forgives_open_thinking=(
+            "np.minimum(np.nan_to_num(values[name]), 0)",
+            "np.zeros_like(values[name])",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/rollouts/graded.py",
+        ("tests/rollouts/test_judged.py",),
+        episodes_are_cut_between_turns=(
+            "return not tokens or tokens[-1] not in setup.tokenizer.eos_ids",
+            "return True",
+        ),
+        environments_forgive=("episode.failed or not text.is_thinking", "True"),
+    ),
+    *_of(
+        "rlvr_jax/learn/batches.py",
+        ("tests/learn/test_mask_truncated.py",),
+        leaves_out_what_ended=(
+            '"left_out": ~rollouts.finished if',
+            '"left_out": rollouts.finished if',
+        ),
+        divisors_count_what_is_left_out=(
+            "lengths_B = np.where(batch.left_out, 0, lengths_B)",
+            "batch.loss_mask",
+        ),
+        forks_among_all=(
+            "mask_BT = mask_BT & ~batch.left_out[:, None]",
+            "mask_BT = mask_BT & True",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/stages/trainer.py",
+        ("tests/stages/test_trainer.py",),
+        learns_from_the_truncated=(
+            "mask_truncated=setup.config.train.loss.mask_truncated,",
+            "mask_truncated=False,",
+        ),
+    ),
+    *_of(
+        "job_jax/config_io.py",
+        ("tests/job_jax/test_config_io.py",),
+        older_records_are_new=("{**chosen.earlier_values, **data}", "{**data}"),
     ),
 ]

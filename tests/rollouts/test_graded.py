@@ -5,6 +5,7 @@ import types
 import jax.numpy as jnp
 import numpy as np
 
+from rlvr_jax.config import TokenizerConfig
 from rlvr_jax.rollouts.graded import grade_completions
 from rlvr_jax.tasks import FilesTask
 from rlvr_jax.types import Problem, Prompts, Rollouts, Verdict
@@ -37,7 +38,7 @@ def test_padding_is_no_part_of_a_completion():
     setup = types.SimpleNamespace(
         tokenizer=types.SimpleNamespace(decode=lambda ids: " ".join(map(str, ids))),
         verifier=_grade,
-        config=types.SimpleNamespace(task=FilesTask()),
+        config=types.SimpleNamespace(task=FilesTask(), tokenizer=TokenizerConfig()),
     )
     problems = [
         Problem(id=gold, prompt="?", gold=gold, verifier="math", source="t")

@@ -300,3 +300,20 @@ def test_200_flipped_bits_of_the_difficulties_are_200_found(workdir):
         file.write_bytes(flipped)
         with pytest.raises(DamagedFileError, match=r"difficulty\.jsonl is damaged"):
             workdir.read_difficulty()
+
+
+def test_a_run_from_before_a_field_goes_on_without_it(workdir):
+    """Its recipe, read today, has `auto`; the run goes on with thinking off."""
+    record = json.loads(workdir.config_path.read_text())
+    del record["config"]["tokenizer"]["thinking"]
+    workdir.config_path.write_text(json.dumps(record))
+    again = Workdir(workdir.path, CONFIG)
+    assert again.resume_config(CONFIG).tokenizer.thinking == "off"
+    on = override(CONFIG, {"tokenizer.thinking": "on"})
+    with pytest.raises(WorkdirError, match=r"tokenizer.thinking: 'off' -> 'on'"):
+        Workdir(workdir.path, on)
+
+
+def test_a_run_of_today_goes_on_as_its_record_says(workdir):
+    assert workdir.resume_config(CONFIG) is CONFIG
+    assert Workdir(workdir.path.parent / "new", CONFIG).resume_config(CONFIG) is CONFIG

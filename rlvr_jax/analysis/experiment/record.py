@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from job_jax.command import UsageError
-from job_jax.config_io import diff_json, from_json, to_json
+from job_jax.config_io import diff_json, from_json, keep_earlier_values, to_json
 from job_jax.files import write_json
 from job_jax.schema import ConfigError
 from job_jax.workdir import SUMMARY_FILE
@@ -101,6 +101,7 @@ def _differences(old: Mapping[str, Any], recipe: Config) -> list[str]:
         before = from_json(Config, {**aside, **old})
     except ConfigError as error:
         return [f"what this version cannot read ({error})"]
+    compared = compared_config(to_json(keep_earlier_values(before, recipe)))
     lines = diff_json(compared_config(to_json(before)), compared)
     return [line.split(":")[0] for line in lines]
 

@@ -87,7 +87,11 @@ class PolicyGradients:
 
     def make_batch(self, sampled: RolloutBatch) -> Batch:
         """Returns what an optimizer step would learn from, as one minibatch."""
-        batch = batch_from_rollouts(sampled.groups.rollouts, sampled.advantages)
+        batch = batch_from_rollouts(
+            sampled.groups.rollouts,
+            sampled.advantages,
+            mask_truncated=self._train.loss.mask_truncated,
+        )
         whole = with_loss_weights(
             batch,
             aggregation=self._train.loss.aggregation,

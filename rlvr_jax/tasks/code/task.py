@@ -72,11 +72,13 @@ class CodeTask(ChatTask):
             try:
                 fields = parse_code_record(record, name=name)
                 shown = fields.shown_tests[: self.num_shown_tests]
+                prompt, literal = formatter.write_prompt(
+                    "\n".join((fields.question, *shown))
+                )
                 problem = Problem(
                     id=fields.id,
-                    prompt=formatter.format_prompt(
-                        "\n".join((fields.question, *shown))
-                    ),
+                    prompt=prompt,
+                    literal=literal,
                     gold=fields.wanted.to_gold(),
                     verifier="code",
                     source=path.name,

@@ -152,7 +152,8 @@ class SuiteTask(RecordTask):
         return [
             Problem(
                 id=f"{benchmark.name}/{record.id}",
-                prompt=formatter.format_prompt(record.problem),
+                prompt=prompt,
+                literal=literal,
                 gold=record.gold,
                 verifier=benchmark.data_set.verifier,
                 answer_format=self.record.answer_format,
@@ -162,6 +163,7 @@ class SuiteTask(RecordTask):
             )
             for benchmark in find_benchmarks(self.benchmarks, Path(self.directory))
             for record in benchmark.records()[: self.first or None]
+            for prompt, literal in [formatter.write_prompt(record.problem)]
         ]
 
     def describe(self) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from job_jax.schema import ConfigError
 from rlvr_jax.config.task import AUTO
 from rlvr_jax.tasks.records.layout import RECORD_CHAT_TEMPLATE, RecordConfig
+from rlvr_jax.tokenizer import Spans, write_literal
 from rlvr_jax.tokenizer.chat import ChatTemplateError, render_chat
 
 # Ours: what a question is followed by where a confidence is asked for.
@@ -52,6 +53,10 @@ class PromptFormatter:
         )
         if config.is_chat:
             self.format_prompt("?")
+
+    def write_prompt(self, question: str) -> tuple[str, Spans]:
+        """Returns the prompt of a question, and where the question stands in it."""
+        return write_literal(lambda texts: self.format_prompt(texts[0]), [question])
 
     def format_prompt(self, question: str) -> str:
         """Returns the prompt of a question."""

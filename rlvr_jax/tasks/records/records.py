@@ -175,9 +175,11 @@ def parse_record(record: Any, config: RecordConfig, *, name: str) -> RecordField
 def _make_problem(
     fields: RecordFields, source: str, *, config: RecordConfig, writer: PromptFormatter
 ) -> Problem:
+    prompt, literal = writer.write_prompt(fields.question)
     return Problem(
         id=fields.id,
-        prompt=writer.format_prompt(fields.question),
+        prompt=prompt,
+        literal=literal,
         gold=fields.gold,
         verifier=config.verifier,
         answer_format=config.answer_format,

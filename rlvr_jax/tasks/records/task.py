@@ -29,6 +29,11 @@ class RecordTask(Task):
         return self.record.is_chat
 
     @property
+    def template_text(self) -> str:
+        """Returns the chat template, or the word "tokenizer" for its own."""
+        return self.record.chat_template
+
+    @property
     def needs_tokenizer_template(self) -> bool:
         """Returns whether `record.chat_template` asks for the tokenizer's own."""
         return self.record.chat_template == "tokenizer"

@@ -3,6 +3,7 @@
 The standard library alone: a judging worker must start without JAX.
 """
 
+from rlvr_jax.verifiers.answers.cut import touches_end
 from rlvr_jax.verifiers.answers.limits import describe_cost
 from rlvr_jax.verifiers.answers.notation import normalize_notation
 from rlvr_jax.verifiers.answers.numerals import (
@@ -38,4 +39,5 @@ __all__ = [
     "parse_single_number",
     "read_decimal_comma",
     "strip_delimiters",
+    "touches_end",
 ]

@@ -1,0 +1,63 @@
+r"""Whether the length limit may have cut an answer in two.
+
+"The answer is 12" may be the beginning of 125. An answer counts only where the text
+closes it: a complete box or tag, a closed formula ($12$, \(12\)) or emphasis (**12**),
+a line end, a full stop with a space after it, or more text ("12 apples"). A comma or
+"and" does not close it: a list may follow. A full stop at the very end does not either:
+it may be a decimal point.
+
+The test is to write on. Where the rule of `statements` reads another answer from the
+text with one more letter, or with a cut word written to its end ("5 mill" as "5
+million"), the answer touches the cut.
+"""
+
+import re
+
+from rlvr_jax.verifiers.answers.notation import normalize_notation
+from rlvr_jax.verifiers.answers.statements import (
+    VALUE_CHANGING_WORDS,
+    extract_answer,
+    extract_marked_answer,
+)
+
+_CLOSED = re.compile(
+    r"(?:(?<![\\$])\$[^$\n]{0,500}[^$\s\\]\$|\$\$.{1,500}?\$\$|\\\(.{1,500}?\\\)"
+    r"|\\\[.{1,500}?\\\]|\*\*[^*\n]{1,500}\*\*|`[^`\n]{1,500}`)\Z",
+    re.DOTALL,
+)
+_LIST_JOINT = re.compile(r"(?:\s*[,;]|\s+(?:and|or))\Z")
+_ENDED = re.compile(r"\n\s*\Z|[.!?]\s+\Z")
+_LAST_WORD = re.compile(r"(?<![^\W\d_])[A-Za-z]+\Z")
+_LETTER = "x"  # any letter: a word with one more letter is still a word
+
+
+def touches_end(text: str, answer_format: str = "any") -> bool:
+    """Returns whether the answer in a text may continue after the end of the text.
+
+    Always False for the forms "boxed" and "tagged", which read complete marks only.
+
+    >>> touches_end("The answer is 12"), touches_end("The answer is 12 apples")
+    (True, False)
+    """
+    if answer_format != "any":
+        return False
+    if extract_marked_answer(text, "boxed") or extract_marked_answer(text, "tagged"):
+        return False
+    body = text.rstrip()
+    if not body or _ENDED.search(text) or _CLOSED.search(body):
+        return False
+    body = _LIST_JOINT.sub("", body)
+    answer = _read(body)
+    return bool(answer) and any(_read(longer) != answer for longer in _write_on(body))
+
+
+def _write_on(text: str) -> list[str]:
+    """Returns the text with one more letter, and with its last word completed."""
+    word = _LAST_WORD.search(text)
+    begun = word[0].lower() if word else ""
+    longer = [w for w in sorted(VALUE_CHANGING_WORDS) if begun and w.startswith(begun)]
+    return [text + _LETTER, *(text + w[len(begun) :] for w in longer)]
+
+
+def _read(text: str) -> str:
+    return extract_answer(normalize_notation(text))

@@ -1,0 +1,41 @@
+"""Answers that the length limit cut are incorrect."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from rlvr_jax.types import Problem, Verdict
+from rlvr_jax.verifiers.base import get_verifier
+from rlvr_jax.verifiers.confidence import strip_confidence
+
+CUT_REASON = "cut by the length limit"
+
+
+def reject_cut_answers(
+    problems: Sequence[Problem],
+    completions: Sequence[str],
+    verdicts: Sequence[Verdict],
+    *,
+    was_cut: Sequence[bool],
+) -> list[Verdict]:
+    """Returns the verdicts, incorrect where an answer touches the end of a cut text.
+
+    `was_cut` says which completions the length limit ended; whether an answer touches
+    the end, the problem's verifier says (`Verifier.is_cut`). Verdicts that are
+    unverified stay.
+    """
+    return [
+        dataclasses.replace(verdict, status="incorrect", reason=CUT_REASON, answer=None)
+        if cut and verdict.status != "unverified" and _touches_end(problem, completion)
+        else verdict
+        for problem, completion, verdict, cut in zip(
+            problems, completions, verdicts, was_cut, strict=True
+        )
+    ]
+
+
+def _touches_end(problem: Problem, completion: str) -> bool:
+    """Returns whether the answer may continue; a confidence after it closes it."""
+    answer = strip_confidence(completion).rstrip()
+    if answer != completion.rstrip() and completion.startswith(answer):
+        return False
+    return get_verifier(problem.verifier).is_cut(problem, strip_confidence(completion))
