@@ -41,7 +41,7 @@ class _Work:
 def start_timer(check: Callable[[], float], *, first_s: float = QUIET_S) -> Stop:
     """Calls `check` in a thread until the returned function is called.
 
-    `check` returns the seconds until its next call; `first_s` are those until the first.
+    `check` returns the seconds until its next call; the first is after `first_s`.
     """
     over = threading.Event()
 
@@ -111,10 +111,7 @@ class Narrator:
             stop()
 
     def check(self) -> float:
-        """Prints a reminder if one is due; returns the seconds until the next may be.
-
-        It names the outermost work and the innermost, and how long that has taken.
-        """
+        """Prints a reminder if one is due; returns the seconds until the next check."""
         with self.lock:
             if not self._works:
                 return QUIET_S
@@ -129,14 +126,13 @@ class Narrator:
         if not is_primary():
             return
         work = self._works[-1]
-        activity = f"{work.activity}, {format_duration(now - work.start)} so far"
-        if self._lines:  # it names the outermost work itself
-            self._lines[-1][1].remind(activity)
+        elapsed = f"{format_duration(now - work.start)} so far"
+        if self._lines:  # it says itself of which stage it is
+            self._lines[-1][1].remind(f"{work.activity}, {elapsed}")
             return
-        if work is not self._works[0]:
-            activity = f"{self._works[0].activity}: {activity}"
+        activity = ": ".join(each.activity for each in self._works)
         stream = self._stream or sys.stderr
-        stream.write(f"... {activity}\n")
+        stream.write(f"... {activity}, {elapsed}\n")
         stream.flush()
 
     def note_line(self) -> None:

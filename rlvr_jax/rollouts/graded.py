@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from job_jax.working import working
 from rlvr_jax.rollouts import behavior
 from rlvr_jax.run.setup import RunSetup
 from rlvr_jax.types import (
@@ -94,7 +95,8 @@ def grade_completions(
         setup.tokenizer.decode(ids) if episode is None else episode.completion
         for ids, episode in zip(token_ids, episodes, strict=False)
     ]
-    verdicts = _verdicts(setup, repeated, texts, episodes)
+    with working(f"grading {len(repeated)} completions"):
+        verdicts = _verdicts(setup, repeated, texts, episodes)
     behaviors = [
         behavior.detect_behaviors(
             setup.config.task, problem, text, tokens=ids, verdict=verdict

@@ -104,9 +104,13 @@ def test_between_inner_works_the_outer_one_is_named(scene):
 
 
 def test_work_that_fails_is_over(scene):
-    with pytest.raises(ZeroDivisionError), scene.narrator.work("dividing"):
-        scene.wait(12)
-        raise ZeroDivisionError
+    def divide():
+        with scene.narrator.work("dividing"):
+            scene.wait(12)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        divide()
     scene.wait(50)
     assert len(scene.lines) == 1
 
@@ -122,7 +126,7 @@ def test_a_progress_line_is_no_silence(scene):
 
 
 def test_steps_whose_line_is_not_due_are_silence():
-    """A line every hundredth step, a step of 6 s: the reminder says which step it is."""
+    """A line every hundredth step, 6 s a step: the reminder says which step it is."""
     scene = Scene()
     with scene.narrator.work("stage train"):
         progress = Progress(
@@ -137,7 +141,7 @@ def test_steps_whose_line_is_not_due_are_silence():
             with scene.narrator.work("sampling"):
                 scene.wait(6)
             progress.update(done, {})
-    # Two steps compile; then the third says 6 s each: at 20 s, 197 are left but for 2 s.
+    # Two steps compile; the third says 6 s each. At 20 s 197 are left, one since 2 s.
     assert scene.lines == [
         "... sampling, 4s so far (train  1/200)",
         "... sampling, 2s so far (train  3/200  ETA 19m40s)",
@@ -155,7 +159,7 @@ def test_a_reminder_says_how_far_the_work_is_and_how_long_it_will_take(scene):
             scene.wait(21)
         progress.close()
         scene.wait(11)
-    # The second batch took 8 s, so two more take 16 s, of which 10 and 20 s have passed.
+    # The second batch took 8 s, so two more take 16 s: 10 and 20 s of these are over.
     assert scene.lines[2:] == [
         "... sampling, 10s so far (eval before  32/64  ETA 6s)",
         "... sampling, 20s so far (eval before  32/64  ETA 0s)",
@@ -180,10 +184,14 @@ def test_on_a_terminal_the_progress_line_is_redrawn_with_what_is_done(scene):
 
 
 def test_a_progress_line_left_open_by_a_failure_goes_with_its_work(scene):
-    with scene.narrator.work("run"):
-        with pytest.raises(ZeroDivisionError), scene.narrator.work("stage eval"):
+    def evaluate():
+        with scene.narrator.work("stage eval"):
             scene.progress("eval", 4)
             raise ZeroDivisionError
+
+    with scene.narrator.work("run"):
+        with pytest.raises(ZeroDivisionError):
+            evaluate()
         with scene.narrator.work("report"):
             scene.wait(10)
     assert scene.lines == ["... run: report, 10s so far"]
