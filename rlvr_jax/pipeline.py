@@ -133,14 +133,14 @@ def _run_pending(
     ]
     with RunTrackers(config, workdir, lineage) as trackers:
         if pending:
-            if is_primary():
-                has_report = stage == "all"
-                line = describe_pending(
-                    pending, requested, config=config, workdir=workdir
-                )
-                print(line + has_report * f", {REPORT}", file=sys.stderr)
+            plan = describe_pending(
+                pending,
+                config=config,
+                workdir=workdir,
+                ends_with=(REPORT,) if stage == "all" else (),
+            )
             workdir.claim()
-            _execute_stages(config, workdir, pending, lineage, trackers)
+            _execute_stages(config, workdir, pending, lineage, trackers, plan=plan)
         if process_count() > 1:
             jax.devices()  # all at once: a process that asks alone waits for the rest
         if is_primary():
@@ -180,6 +180,8 @@ def _execute_stages(
     stages: Sequence[str],
     lineage: Lineage | None,
     trackers: RunTrackers,
+    *,
+    plan: str,
 ) -> None:
     stop_signal = StopSignal()
     stop_signal.install()
@@ -201,7 +203,7 @@ def _execute_stages(
         config, device=describe_devices(), more=lineage_record(lineage)
     )
     workdir.share()
-    for line in setup.dropped_report() if is_primary() else ():
+    for line in (*setup.dropped_report(), plan) if is_primary() else ():
         print(line, file=sys.stderr)
     trackers.open()
     with (

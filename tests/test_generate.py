@@ -161,7 +161,7 @@ def test_texts_are_printed_as_each_batch_is_done(command, monkeypatch):
 
 def test_latents_are_steered_without_a_recipe(command, tmp_path, capsys):
     tsae = TSAE.init(jax.random.key(0), width=16, latents=32)
-    tsae = dataclasses.replace(tsae, threshold=jnp.full(32, 1e-6))  # half of them fire
+    tsae = dataclasses.replace(tsae, encoder_bias=jnp.full(32, 5.0))  # all fire
     metadata = {"hook_name": "blocks.0.hook_resid_post"}
     save(tmp_path / "sae", tsae, metadata=metadata)
     sae = [f"--sae={tmp_path / 'sae'}", "--layers=0", "--max_new_tokens=6"]

@@ -92,14 +92,15 @@ def count_steps(stage: str, workdir: Workdir) -> int:
 
 def describe_pending(
     pending: Sequence[str],
-    requested: Sequence[str],
     *,
     config: Config,
     workdir: Workdir,
+    ends_with: Sequence[str],
 ) -> str:
-    """Returns "done before: sft; stages to do: train (60 of 100 steps), eval".
+    """Returns "done before: sft; stages to do: train (60 of 100 steps), eval, report".
 
-    A stage that the recipe goes without is not named.
+    A stage that the recipe goes without is not named. `ends_with` are no stages of
+    STAGES. All processes call it together.
     """
 
     def describe(stage: str) -> str:
@@ -109,14 +110,15 @@ def describe_pending(
         count = f"{total - done} of {total}" if done else str(total)
         return f"{stage} ({count} steps)"
 
+    has_stage = [name for name in STAGES if not STAGES[name].disabled_by(config)]
     done = [
         name
-        for name in requested
-        if name not in pending and not STAGES[name].disabled_by(config)
+        for name in has_stage
+        if name not in pending and is_finished(name, config=config, workdir=workdir)
     ]
     before = f"done before: {', '.join(done)}; " if done else ""
-    to_do = [name for name in pending if not STAGES[name].disabled_by(config)]
-    return f"{before}stages to do: {', '.join(map(describe, to_do))}"
+    to_do = [describe(name) for name in has_stage if name in pending]
+    return f"{before}stages to do: {', '.join([*to_do, *ends_with])}"
 
 
 def is_finished(stage: str, *, config: Config, workdir: Workdir) -> bool:
