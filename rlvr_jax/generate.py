@@ -38,24 +38,25 @@ usage: python -m rlvr_jax.generate --checkpoint=DIR --prompt=TEXT [--prompt=TEXT
        python -m rlvr_jax.generate --checkpoint=DIR [--config=FILE] [--prompts=FILE]
            [--sae=DIR[,...] --layers=N[,...] --steer=LATENT:STRENGTH[,...]]
 
-Prints what a model writes, each text as soon as it is done.
+Prints the texts that a model writes, each as soon as it is done.
 
-Of a Hugging Face directory no recipe is needed: a prompt becomes a user's message in
-the tokenizer's chat template (--raw: it stands as it is), and temperature, top-p, top-k
-and the number of tokens are those of generation_config.json: greedy, 128 tokens, where
-it says nothing.
+A Hugging Face directory needs no recipe. A prompt becomes a user's message in the
+tokenizer's chat template; with --raw the model reads it unchanged. Temperature, top-p,
+top-k and the number of tokens come from generation_config.json. If it says nothing,
+texts are greedy and have at most 128 tokens.
 
-Of a run's checkpoint the recipe is --config, by default the run's own; prompts are read
-as they stand, and without --prompt or --prompts the first held-out problems are asked.
-Samples, tokens and temperature are the recipe's (eval.num_samples, eval.sampling.*).
---checkpoint is read as rlvr_jax.evaluate reads it. Flags count in both cases.
+For a run's checkpoint the recipe is --config, by default the run's own. It sets the
+samples, tokens and temperature (eval.num_samples, eval.sampling.*), and the model reads
+prompts unchanged. Without --prompt or --prompts it answers the first held-out problems.
+--checkpoint takes the same values as for rlvr_jax.evaluate.
+The flags for sampling override both.
 
 With --steer each text is written twice, with the same sampling keys: as it is, and with
-latents of an autoencoder changed in the residual stream; KL says how far the words
+latents of an autoencoder changed in the residual stream. KL says how far the words
 moved, in nats a token. Before that, the same edit with gain 0 must write the clean
 texts, token for token. --layers and --sae go together, one autoencoder a layer. With
-several layers each latent names its own: --steer=2/382:1.5,5/17:-1. Strengths are told
-in docs/causal.md.
+several layers each latent names its own: --steer=2/382:1.5,5/17:-1. docs/causal.md
+explains the strengths.
 """
 _PROMPTS_AT_ONCE = 16  # on an accelerator; on a CPU one, so that the first is soon done
 _PAD_MULTIPLE = 16
@@ -155,7 +156,7 @@ def _run_command(argv: Sequence[str]) -> None:
 def _open_policy(
     config: Config, texts: Sequence[str], values: flags.FlagValues
 ) -> Iterator[LoadedPolicy]:
-    """Yields the policy, its config with what the flags say of sampling."""
+    """Yields the policy; flags for sampling override its config."""
     path = local_checkpoint(values.checkpoint)
     if not values.config and is_hf_directory(path):
         config = _config_of_directory(path, texts, values)
@@ -183,7 +184,7 @@ def _open_policy(
 def _config_of_directory(
     path: Path, texts: Sequence[str], values: flags.FlagValues
 ) -> Config:
-    """Returns the config for a Hugging Face directory, and says what it will do."""
+    """Returns the config for a Hugging Face directory; prints its settings."""
     if not texts:
         raise UsageError(
             f"{path} brings no problems to ask; add --prompt=TEXT or --prompts=FILE"
@@ -199,7 +200,7 @@ def _config_of_directory(
     )
     drawn = config.eval.sampling
     settings = [
-        "chat template" if is_chat else "prompts as they stand",
+        "chat template" if is_chat else "no chat template",
         f"temperature {drawn.temperature:g}" if drawn.temperature else "greedy",
         *([f"top-p {drawn.top_p:g}"] if drawn.top_p < 1 else []),
         *([f"top-k {drawn.top_k}"] if drawn.top_k else []),
@@ -216,7 +217,7 @@ def _given_sampling(values: flags.FlagValues) -> dict[str, Any]:
 
 
 def _override_settings(config: Config, values: flags.FlagValues) -> Config:
-    """Returns a recipe with what the flags say, and one CPU device where that fits."""
+    """Returns a recipe with the flags' settings, and one CPU device where that fits."""
     sampling = dataclasses.replace(config.eval.sampling, **_given_sampling(values))
     num_samples = values.num_samples or config.eval.num_samples
     seed = config.seed if values.seed is None else values.seed
