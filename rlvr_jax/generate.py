@@ -131,9 +131,7 @@ def _run_command(argv: Sequence[str]) -> None:
         needs_config=False,
     )
     out = check_output_file(Path(values.out), (".jsonl",)) if values.out else None
-    texts = values.prompt
-    if values.prompts:
-        texts = _read_prompts(Path(values.prompts))
+    texts = _read_prompts(Path(values.prompts)) if values.prompts else values.prompt
     steering = parse_steering(values)
     rows: list[dict[str, Any]] = []
     with working("generate"), _open_policy(config, texts, values) as opened:
