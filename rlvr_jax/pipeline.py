@@ -116,7 +116,7 @@ def _run_stages(
     workdir: Workdir, config: Config, stage: str, *, lineage: Lineage | None = None
 ) -> None:
     """Runs what is not finished of a stage, or of all; then writes the report."""
-    with workdir.mirrored(), working(config.name):
+    with working(config.name), workdir.mirrored():
         _run_pending(workdir, config, stage, lineage=lineage)
 
 
