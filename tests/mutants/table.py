@@ -1566,7 +1566,7 @@ MUTANTS = [
     ),
     *_of(
         "rlvr_jax/stages/difficulty.py",
-        ("tests/integration/test_trace.py",),
+        ("tests/rollouts/test_difficulty_rollouts.py",),
         keeps_every_completion=("for row in rows[: len(kept)]", "for row in rows"),
         one_file_for_all_batches=(
             '        "difficulty",\n        step,\n',
