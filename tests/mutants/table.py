@@ -1549,7 +1549,6 @@ MUTANTS = [
         ("tests/job_jax/test_working.py",),
         never_reminds=("+ QUIET_S - now) > 0:", "+ 1e9 - now) > 0:"),
         reminds_of_work_that_is_over=("self._works.remove(work)", "pass"),
-        reminds_once=("            self._last_line = now\n", ""),
         every_process_reminds=("if not is_primary():", "if False:"),
         forgets_the_progress_line=("if self._lines:", "if False:"),
         keeps_a_line_of_failed_work=("if each[0] <= depth]", "]"),
@@ -1588,7 +1587,10 @@ MUTANTS = [
         "rlvr_jax/generate.py",
         ("tests/test_generate.py",),
         seed_is_ignored=("seed=values.seed or 0", "seed=0"),
-        all_texts_at_the_end=("range(0, len(asked), size)", "range(0, 1, size)"),
+        writes_the_first_batch_alone=(
+            "range(0, len(asked), size)",
+            "range(0, 1, size)",
+        ),
     ),
     *_of(
         "job_jax/command.py",
