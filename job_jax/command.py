@@ -185,12 +185,14 @@ def parse_command(
     usage: str,
     default: SectionT,
     find_faults: Callable[[flags.FlagValues], Iterable[str]] = lambda values: (),
+    needs_config: bool = True,
 ) -> tuple[Path, SectionT]:
     """Returns the config's file and the config with its overrides; fills `values`.
 
     `default` is a config of the class that the file must hold; `find_faults` returns
-    what is wrong with the plain flags, each in a line. Raises one UsageError with all
-    that is wrong. Prints the help and exits 0 on --help.
+    what is wrong with the plain flags, each in a line. Unless the command
+    `needs_config`, `default` is returned where no file is named. Raises one UsageError
+    with all that is wrong. Prints the help and exits 0 on --help.
     """
     rest, faults = _parse_plain_flags(argv, values)
     if values.help:
@@ -199,7 +201,13 @@ def parse_command(
     overrides, refused = _parse_overrides(rest, values, default)
     faults += [*refused, *find_faults(values)]
     path, config = Path(""), default
-    if not values.config:
+    if not values.config and not needs_config:
+        if overrides:
+            faults.append(
+                f"--config.{next(iter(overrides))} changes a config, and --config "
+                "names none; add --config=FILE"
+            )
+    elif not values.config:
         faults.append(
             "--config=FILE is missing, for example --config=configs/quickstart.py"
         )
@@ -236,10 +244,14 @@ def _parse_plain_flags(
         )
         is_value = not argv[last - 1].startswith("-")
         del argv[last - 1 - is_value : last]
+    _first_fault((), values)
     return values(["", *argv], known_only=True)[1:], faults
 
 
 def _first_fault(argv: Sequence[str], values: flags.FlagValues) -> str | None:
+    """Returns what absl says of the arguments; `values` hold what it read of them."""
+    for name in values:
+        values[name].unparse()  # else a flag that may be repeated keeps former values
     try:
         values(["", *argv], known_only=True)
     except (flags.Error, ValueError) as error:

@@ -26,6 +26,7 @@ from job_jax.metrics_file import METRICS_FILE, read_records
 from job_jax.processes import is_primary
 from job_jax.trackers.base import TrackedLine, Tracker
 from job_jax.trackers.tensorboard import TensorBoard
+from job_jax.working import NARRATOR, Narrator, format_duration
 
 # Steps whose duration says nothing of the next one: they compile.
 _COMPILING_STEPS = 2
@@ -168,7 +169,7 @@ class Progress:
     On a terminal the line is redrawn in place at every step; elsewhere a line is
     printed every `every` steps and at the last one. Speed and ETA are means over the
     latest steps, without the first ones, which compile. Of several processes the first
-    one shows it.
+    one shows it. While a step takes long, `job_jax.working` repeats the line.
     """
 
     def __init__(
@@ -180,6 +181,7 @@ class Progress:
         start: int = 0,
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
+        narrator: Narrator = NARRATOR,
     ) -> None:
         self._stage = stage
         self._total = total
@@ -189,6 +191,7 @@ class Progress:
         self._stream = stream
         self._in_place = self._stream.isatty()
         self._line = ""
+        self._values: dict[str, str] = {}
         self._clock = clock
         self._last = clock()
         self._done = start
@@ -197,6 +200,8 @@ class Progress:
         self._recent: collections.deque[tuple[float, int, int]] = collections.deque(
             maxlen=_ETA_WINDOW
         )
+        self._narrator = narrator
+        narrator.open_line(self)
 
     def update(
         self, step: int, values: Mapping[str, SupportsFloat], *, tokens: int = 0
@@ -209,8 +214,41 @@ class Progress:
         if self._done >= self._timed_from:
             self._recent.append((now - self._last, step - self._done, tokens))
         self._last, self._done = now, step
-        parts = [f"{self._stage}  {step}/{self._total}"]
-        parts += [f"{name} {format_number(float(v))}" for name, v in values.items()]
+        self._values = {n: format_number(float(v)) for n, v in values.items()}
+        with self._narrator.lock:
+            if self._in_place:
+                self._draw(self._describe(now))
+            elif step % self._every == 0 or step == self._total:
+                self._print(self._describe(now))
+
+    def remind(self, activity: str) -> None:
+        """Prints the line with what is being done at the moment."""
+        line = self._describe(self._clock())
+        if self._in_place:
+            self._draw(f"{line}  ({activity})")
+        else:
+            self._print(f"... {activity} ({line})")
+
+    def log(self, text: str) -> None:
+        """Prints `text` on a line of its own, above the progress line."""
+        with self._narrator.lock:
+            if self._in_place:
+                self._stream.write(f"\r{text}\x1b[K\n{self._line}")
+                self._stream.flush()
+            else:
+                self._print(text)
+
+    def close(self) -> None:
+        """Leaves the last line standing."""
+        self._narrator.close_line(self)
+        if self._in_place and self._line:
+            self._stream.write("\n")
+            self._stream.flush()
+
+    def _describe(self, now: float) -> str:
+        """Returns the line; its time left shrinks between two updates."""
+        parts = [f"{self._stage}  {self._done}/{self._total}"]
+        parts += [f"{name} {value}" for name, value in self._values.items()]
         seconds, steps, count = (
             sum(x) for x in zip((0, 0, 0), *self._recent, strict=True)
         )
@@ -218,30 +256,21 @@ class Progress:
             rate = count / seconds
             if rate > 0:
                 parts.append(f"{format_number(rate)} tok/s")
-            left = (self._total - step) * seconds / steps
-            parts.append(f"ETA {format_duration(left)}")
-        self._line = "  ".join(parts)
-        if self._in_place:
-            # A line that wraps could not be redrawn.
-            self._line = self._line[: shutil.get_terminal_size().columns - 1]
-            self._stream.write(f"\r{self._line}\x1b[K")
-        elif step % self._every == 0 or step == self._total:
-            self._stream.write(f"{self._line}\n")
-        self._stream.flush()
+            left = (self._total - self._done) * seconds / steps - (now - self._last)
+            parts.append(f"ETA {format_duration(max(0.0, left))}")
+        return "  ".join(parts)
 
-    def log(self, text: str) -> None:
-        """Prints `text` on a line of its own, above the progress line."""
-        if self._in_place:
-            self._stream.write(f"\r{text}\x1b[K\n{self._line}")
-        else:
-            self._stream.write(f"{text}\n")
+    def _draw(self, line: str) -> None:
+        # A line that wraps could not be redrawn.
+        self._line = line[: shutil.get_terminal_size().columns - 1]
+        self._stream.write(f"\r{self._line}\x1b[K")
         self._stream.flush()
+        self._narrator.note_line()
 
-    def close(self) -> None:
-        """Leaves the last line standing."""
-        if self._in_place and self._line:
-            self._stream.write("\n")
-            self._stream.flush()
+    def _print(self, line: str) -> None:
+        self._stream.write(f"{line}\n")
+        self._stream.flush()
+        self._narrator.note_line()
 
 
 class CompileCounter:
@@ -266,14 +295,3 @@ def format_number(value: float) -> str:
             value, unit = value / 1000, next_unit
     digits = 0 if abs(value) >= 99.95 else 1 if unit or abs(value) >= 9.995 else 2
     return f"{value:.{digits}f}{unit}"
-
-
-def format_duration(seconds: float) -> str:
-    """Returns 45s, 2m10s or 1h05m."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole}s"
-    minutes, rest = divmod(whole, 60)
-    if minutes < 60:
-        return f"{minutes}m{rest:02d}s"
-    return f"{minutes // 60}h{minutes % 60:02d}m"

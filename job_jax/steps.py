@@ -17,6 +17,7 @@ from job_jax.checkpoint import StageCheckpoints
 from job_jax.command import StoppedError
 from job_jax.config import CheckpointConfig
 from job_jax.metrics import MetricsWriter, Progress
+from job_jax.working import working
 
 State = TypeVar("State")
 
@@ -103,7 +104,8 @@ class StageSteps:
         if not self.start_step:
             self._writer.rewind(self.name, 0)
             return init(), None
-        state, saved = self._checkpoints.restore(self.start_step, abstract())
+        with working(f"loading the checkpoint of step {self.start_step}"):
+            state, saved = self._checkpoints.restore(self.start_step, abstract())
         self._writer.rewind(self.name, self.start_step)
         self._seconds_before = saved["seconds"]
         return state, saved["host"]
@@ -141,7 +143,8 @@ class StageSteps:
         due = done % self._every == 0
         if due or done == self.num_steps or stopping:
             saved = {"seconds": self.seconds, "host": host_state()}
-            self._checkpoints.save(done, state, saved)
+            with working("saving a checkpoint"):
+                self._checkpoints.save(done, state, saved)
         self._checkpoints.record_digests()
         if self._after_step and not self._checkpoints.is_saving:
             self._after_step()
@@ -168,5 +171,6 @@ class StageSteps:
         trace: TracebackType | None,
     ) -> None:
         """Waits for saves under way and leaves the progress line standing."""
-        self._checkpoints.close()
+        with working("waiting for the last checkpoint"):
+            self._checkpoints.close()
         self._progress.close()

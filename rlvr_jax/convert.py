@@ -20,6 +20,7 @@ from job_jax.checkpoint import CheckpointReadError, StageCheckpoints
 from job_jax.command import UsageError, parse_flags, run_command
 from job_jax.config import CheckpointConfig
 from job_jax.schema import did_you_mean
+from job_jax.working import working
 from rlvr_jax.models import load_hf, save_hf, save_peft
 from rlvr_jax.models.gguf import convert_gguf
 from rlvr_jax.models.huggingface import (
@@ -86,15 +87,20 @@ def _run_command(argv: Sequence[str]) -> None:
     source, out = paths[0], Path(paths[1])
     if out.exists() and any(out.iterdir()):
         raise UsageError(f"{out} is not empty; give a new directory")
-    commands[name](source, out)
+    with working(f"convert {name}"):
+        commands[name](source, out)
 
 
 def _from_hf(path: str, out: Path) -> None:
     source = Path(path)
     settings = read_json(source / CONFIG)
     dtype = stored_dtype(source)
-    policy = load_hf(source, dtype=dtype)
-    with StageCheckpoints(out, CheckpointConfig()) as checkpoints:
+    with working(f"reading {source}"):
+        policy = load_hf(source, dtype=dtype)
+    with (
+        working(f"writing {out}"),
+        StageCheckpoints(out, CheckpointConfig()) as checkpoints,
+    ):
         checkpoints.save(0, {"params": nnx.state(policy)}, {})
     (out / HF_DIR).mkdir()
     for name in COPIED_FILES:
@@ -115,7 +121,8 @@ def _from_hf(path: str, out: Path) -> None:
 def _to_hf(source: str, out: Path) -> None:
     stored = open_stored_policy(local_checkpoint(source))
     params = stored.restore_params()
-    save_hf(nnx.merge(nnx.graphdef(stored.policy), params), out)
+    with working(f"writing {out}"):
+        save_hf(nnx.merge(nnx.graphdef(stored.policy), params), out)
     print(f"{out}: step {stored.step}")
 
 

@@ -20,6 +20,7 @@ from job_jax.command import (
 )
 from job_jax.metrics import Progress
 from job_jax.processes import is_primary
+from job_jax.working import working
 from rlvr_jax.config import Config
 from rlvr_jax.metrics.scores import evaluate_policy, summarize_completions
 from rlvr_jax.metrics.statistics import majority_at_k, pass_at_k, summarize_results
@@ -98,10 +99,13 @@ def _print_summary(argv: Sequence[str]) -> None:
         argv, values, usage=_USAGE, default=Config(), find_faults=_find_faults
     )
     if not values.suite:
-        summary = _evaluate_checkpoint(config, local_checkpoint(values.checkpoint))
+        with working("evaluation"):
+            path = local_checkpoint(values.checkpoint)
+            summary = _evaluate_checkpoint(config, path)
         print(json.dumps(summary, indent=2))
         return
-    summary = _evaluate_suite(config, values)
+    with working("evaluation"):
+        summary = _evaluate_suite(config, values)
     if is_primary():
         table = values.table and format_table(summary, values.table)
         print(table or json.dumps(summary, indent=2))

@@ -1,7 +1,9 @@
 """The command `python -m rlvr_jax.generate`: texts, as they are and steered."""
 
+import contextlib
 import dataclasses
 import json
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,41 +16,50 @@ from job_jax.command import (
     UsageError,
     check_output_file,
     define_config_flags,
+    load_config,
     parse_command,
     run_command,
 )
 from job_jax.files import write_atomically
+from job_jax.working import NARRATOR, working
 from rlvr_jax.config import Config
+from rlvr_jax.models.huggingface.config import is_hf_directory
 from rlvr_jax.probe.intervene import MODES, NullEditError, load_fitting_sae
 from rlvr_jax.probe.steering import SCOPES, SteerablePolicy, WrittenText
+from rlvr_jax.probe.steering_flags import LatentStrengths, parse_steering
 from rlvr_jax.run.fetch import local_checkpoint
-from rlvr_jax.run.load import LoadedPolicy, load_policy
+from rlvr_jax.run.load import LoadedPolicy, load_policy, workdir_of
+from rlvr_jax.run.prompts import has_chat_template, prompts_config, read_sampling
+from rlvr_jax.tasks.prompts import PromptsTask
 from rlvr_jax.types import Problem
 
 _USAGE = """\
-usage: python -m rlvr_jax.generate --config=FILE --checkpoint=DIR [--prompts=FILE]
+usage: python -m rlvr_jax.generate --checkpoint=DIR --prompt=TEXT [--prompt=TEXT ...]
+       python -m rlvr_jax.generate --checkpoint=DIR [--config=FILE] [--prompts=FILE]
            [--sae=DIR[,...] --layers=N[,...] --steer=LATENT:STRENGTH[,...]]
 
-Prints what a checkpoint writes: on the prompts of a file, one a line and read as they
-stand, or on the first held-out problems of the config. With --steer it writes each text
-twice, with the same sampling keys: as it is, and with latents of an autoencoder changed
-in the residual stream; KL says how far the words moved, in nats a token. Before that,
-the same edit with gain 0 must write the clean texts, token for token.
+Prints the texts that a model writes, each as soon as it is done.
 
---layers and --sae go together, one autoencoder a layer. With several layers each latent
-names its own: --steer=2/382:1.5,5/17:-1. Strengths are told in docs/causal.md; samples,
-tokens and temperature are the config's (--config.eval.num_samples,
---config.eval.sampling.*). --checkpoint is read as rlvr_jax.evaluate reads it.
+A Hugging Face directory needs no recipe. A prompt becomes a user's message in the
+tokenizer's chat template; with --raw the model reads it unchanged. Temperature, top-p,
+top-k and the number of tokens come from generation_config.json. If it says nothing,
+texts are greedy and have at most 128 tokens.
+
+For a run's checkpoint the recipe is --config, by default the run's own. It sets the
+samples, tokens and temperature (eval.num_samples, eval.sampling.*), and the model reads
+prompts unchanged. Without --prompt or --prompts it answers the first held-out problems.
+--checkpoint takes the same values as for rlvr_jax.evaluate.
+The flags for sampling override both.
+
+With --steer each text is written twice, with the same sampling keys: as it is, and with
+latents of an autoencoder changed in the residual stream. KL says how far the words
+moved, in nats a token. Before that, the same edit with gain 0 must write the clean
+texts, token for token. --layers and --sae go together, one autoencoder a layer. With
+several layers each latent names its own: --steer=2/382:1.5,5/17:-1. docs/causal.md
+explains the strengths.
 """
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Steering:
-    """The latents to change after one layer."""
-
-    layer: int
-    sae: str
-    strengths: dict[int, float]
+_PROMPTS_AT_ONCE = 16  # on an accelerator; on a CPU one, so that the first is soon done
+_PAD_MULTIPLE = 16
 
 
 def main(argv: Sequence[str]) -> int:
@@ -68,6 +79,16 @@ def _define_flags() -> flags.FlagValues:
         ("out", "a .jsonl file to write the texts to"),
     ):
         flags.DEFINE_string(name, None, text, flag_values=values)
+    flags.DEFINE_multi_string(
+        "prompt", [], "a prompt; may be given several times", flag_values=values
+    )
+    flags.DEFINE_boolean(
+        "raw",
+        False,
+        "of a Hugging Face directory: prompts without its chat template",
+        flag_values=values,
+    )
+    _define_sampling_flags(values)
     flags.DEFINE_integer(
         "first",
         4,
@@ -88,38 +109,184 @@ def _define_flags() -> flags.FlagValues:
     return values
 
 
+def _define_sampling_flags(values: flags.FlagValues) -> None:
+    for name, text in (
+        ("max_new_tokens", "tokens of a text, at most"),
+        ("num_samples", "texts for each prompt"),
+    ):
+        flags.DEFINE_integer(name, None, text, 1, flag_values=values)
+    flags.DEFINE_float("temperature", None, "0: greedy", 0.0, flag_values=values)
+    flags.DEFINE_float("top_p", None, "1: off", 0.0, 1.0, flag_values=values)
+    flags.DEFINE_integer("seed", None, "of what is drawn", flag_values=values)
+
+
 def _run_command(argv: Sequence[str]) -> None:
     values = _define_flags()
     _, config = parse_command(
-        argv, values, usage=_USAGE, default=Config(), find_faults=_find_faults
+        argv,
+        values,
+        usage=_USAGE,
+        default=Config(),
+        find_faults=_find_faults,
+        needs_config=False,
     )
-    if config.environment.enabled:
-        raise UsageError(
-            "texts are of one turn, and environment.name="
-            f"{config.environment.tags()['name']} makes episodes; add "
-            "--config.environment.name=none"
-        )
     out = check_output_file(Path(values.out), (".jsonl",)) if values.out else None
-    prompts = _read_prompts(Path(values.prompts)) if values.prompts else None
-    steering = _parse_steering(values)
-    with load_policy(
-        config, local_checkpoint(values.checkpoint), stage="eval"
-    ) as policy:
-        asked = prompts or policy.setup.problems("eval", values.first)
-        rows = _write_texts(policy, asked, steering, values)
-    _print_rows(rows)
+    texts = _read_prompts(Path(values.prompts)) if values.prompts else values.prompt
+    steering = parse_steering(values)
+    rows: list[dict[str, Any]] = []
+    with working("generate"), _open_policy(config, texts, values) as opened:
+        asked = _choose_problems(opened, texts, values)
+        policy = _fit_batches(opened, asked, is_steered=bool(steering))
+        written = {each.prompt: text for each, text in zip(asked, texts, strict=False)}
+        for row in _write_texts(policy, asked, steering, values):
+            row["prompt"] = written.get(row["prompt"], row["prompt"])
+            _print_row(row, is_new=not rows or rows[-1]["prompt"] != row["prompt"])
+            NARRATOR.note_line()
+            rows.append(row)
+    _print_summary(rows)
     if out:
         with write_atomically(out) as partial:
             partial.write_text("".join(json.dumps(row) + "\n" for row in rows))
         print(json.dumps({"texts": str(out)}))
 
 
+@contextlib.contextmanager
+def _open_policy(
+    config: Config, texts: Sequence[str], values: flags.FlagValues
+) -> Iterator[LoadedPolicy]:
+    """Yields the policy; flags for sampling override its config."""
+    path = local_checkpoint(values.checkpoint)
+    if not values.config and is_hf_directory(path):
+        config = _config_of_directory(path, texts, values)
+    else:
+        if not values.config:
+            config = load_config(workdir_of(path) / "config.json", Config)
+        config = _override_settings(config, values)
+    if config.environment.enabled:
+        raise UsageError(
+            "texts are of one turn, and environment.name="
+            f"{config.environment.tags()['name']} makes episodes; add "
+            "--config.environment.name=none"
+        )
+    with load_policy(config, path, stage="eval") as policy:
+        if isinstance(config.task, PromptsTask) and policy.setup.too_long["eval"]:
+            raise UsageError(
+                f"{policy.setup.too_long['eval']} of {len(texts)} prompts leave no "
+                f"room for {config.eval.sampling.max_new_tokens} new tokens in the "
+                f"{policy.setup.config.model.max_seq_len} that the model reads; "
+                "shorten them, or lower --max_new_tokens"
+            )
+        yield policy
+
+
+def _config_of_directory(
+    path: Path, texts: Sequence[str], values: flags.FlagValues
+) -> Config:
+    """Returns the config for a Hugging Face directory; prints its settings."""
+    if not texts:
+        raise UsageError(
+            f"{path} brings no problems to ask; add --prompt=TEXT or --prompts=FILE"
+        )
+    is_chat = has_chat_template(path) and not values.raw
+    config = prompts_config(
+        path,
+        texts,
+        sampling=read_sampling(path) | _given_sampling(values),
+        num_samples=values.num_samples or 1,
+        seed=values.seed or 0,
+        is_chat=is_chat,
+    )
+    drawn = config.eval.sampling
+    settings = [
+        "chat template" if is_chat else "no chat template",
+        f"temperature {drawn.temperature:g}" if drawn.temperature else "greedy",
+        *([f"top-p {drawn.top_p:g}"] if drawn.top_p < 1 else []),
+        *([f"top-k {drawn.top_k}"] if drawn.top_k else []),
+        f"at most {drawn.max_new_tokens} tokens",
+        *([f"seed {config.seed}"] if drawn.temperature else []),
+    ]
+    print(f"{path}: {', '.join(settings)}", file=sys.stderr)
+    return config
+
+
+def _given_sampling(values: flags.FlagValues) -> dict[str, Any]:
+    names = ("max_new_tokens", "temperature", "top_p")
+    return {n: values[n].value for n in names if values[n].value is not None}
+
+
+def _override_settings(config: Config, values: flags.FlagValues) -> Config:
+    """Returns a recipe with the flags' settings, and one CPU device where that fits."""
+    sampling = dataclasses.replace(config.eval.sampling, **_given_sampling(values))
+    num_samples = values.num_samples or config.eval.num_samples
+    seed = config.seed if values.seed is None else values.seed
+    mesh = config.mesh
+    if mesh.cpu_devices == mesh.data == -1 and not config.sampler.tensor_parallel:
+        mesh = dataclasses.replace(mesh, cpu_devices=mesh.fsdp * mesh.tensor)
+    return dataclasses.replace(
+        config,
+        seed=seed,
+        mesh=mesh,
+        eval=dataclasses.replace(
+            config.eval, sampling=sampling, num_samples=num_samples
+        ),
+    )
+
+
+def _choose_problems(
+    policy: LoadedPolicy, texts: Sequence[str], values: flags.FlagValues
+) -> list[Problem]:
+    """Returns the prompts as problems, or the first held-out ones."""
+    setup = policy.setup
+    if isinstance(setup.config.task, PromptsTask):
+        return setup.problems("eval", len(texts))
+    if texts:
+        return PromptsTask(texts=tuple(texts)).problems("eval", seed=0)
+    return setup.problems("eval", values.first)
+
+
+def _fit_batches(
+    policy: LoadedPolicy, asked: Sequence[Problem], *, is_steered: bool
+) -> LoadedPolicy:
+    """Returns the policy with batches no larger than these prompts need.
+
+    All prompts are padded to one length, so one program serves every batch. On a CPU a
+    batch is one prompt, whose texts can be shown while the next ones are written; but
+    steering reads all of them first.
+    """
+    setup, config = policy.setup, policy.setup.config
+    shards = math.lcm(
+        *(
+            mesh.shape["data"] * mesh.shape["fsdp"]
+            for mesh in (setup.mesh, setup.sampler_layout.mesh)
+        )
+    )
+    is_cpu = setup.mesh.devices.flat[0].platform == "cpu"
+    at_once = 1 if is_cpu else _PROMPTS_AT_ONCE
+    if is_steered:
+        at_once = max(len(asked), len(setup.problems("eval", config.eval.num_problems)))
+    size = min(config.eval.batch_size, -(-at_once // shards) * shards)
+    encode = setup.tokenizer.encode_prompt
+    longest = max(len(encode(problem.prompt)) for problem in asked)
+    padded = -(-longest // _PAD_MULTIPLE) * _PAD_MULTIPLE
+    fitted = dataclasses.replace(
+        config,
+        eval=dataclasses.replace(config.eval, batch_size=size),
+        prompt_pad_multiple=max(config.prompt_pad_multiple, padded),
+    )
+    return policy._replace(setup=dataclasses.replace(setup, config=fitted))
+
+
 def _find_faults(values: flags.FlagValues) -> Iterator[str]:
     """Yields what is wrong with the flags, each in a line."""
     if not values.checkpoint:
         yield "--checkpoint=DIR is missing; see --help"
-    if values.prompts and values["first"].present:
-        yield "--first counts held-out problems, and --prompts gives others; leave one"
+    if values.prompt and values.prompts:
+        yield "--prompt and --prompts both give prompts; leave one"
+    if (values.prompt or values.prompts) and values["first"].present:
+        name = "prompt" if values.prompt else "prompts"
+        yield f"--first counts held-out problems, and --{name} gives others; leave one"
+    if values.raw and values.config:
+        yield "--raw is for a Hugging Face directory without --config; leave one"
     given = [name for name in ("sae", "layers", "steer") if values[name].value]
     for name in ("mode", "scope"):
         if values[name].present and not values.steer:
@@ -147,94 +314,54 @@ def _read_prompts(path: Path) -> list[str]:
     return prompts
 
 
-def _parse_steering(values: flags.FlagValues) -> list[_Steering]:
-    """Returns what to change after each layer. Raises UsageError."""
-    if not values.steer:
-        return []
-    try:
-        layers = [int(layer) for layer in values.layers]
-    except ValueError as error:
-        raise UsageError(
-            f"--layers={','.join(values.layers)}: write numbers, such as 2 or 2,5"
-        ) from error
-    strengths: dict[int, dict[int, float]] = {layer: {} for layer in layers}
-    if len(strengths) < len(layers):
-        raise UsageError(f"--layers={','.join(values.layers)} names one of them twice")
-    for item in values.steer:
-        layer, latent, strength = _parse_item(item, layers)
-        if latent in strengths[layer]:
-            raise UsageError(f"--steer names latent {latent} of layer {layer} twice")
-        strengths[layer][latent] = strength
-    unused = [layer for layer, changed in strengths.items() if not changed]
-    if unused:
-        raise UsageError(f"--steer names no latent of layer {unused[0]}")
-    return [
-        _Steering(layer=layer, sae=sae, strengths=strengths[layer])
-        for layer, sae in zip(layers, values.sae, strict=True)
-    ]
-
-
-def _parse_item(item: str, layers: Sequence[int]) -> tuple[int, int, float]:
-    """Returns layer, latent and strength of "382:1.5" or "2/382:1.5"."""
-    where, _, strength = item.partition(":")
-    layer, slash, latent = where.rpartition("/")
-    try:
-        found = int(layer) if slash else layers[0], int(latent), float(strength)
-    except ValueError as error:
-        raise UsageError(
-            f"--steer={item}: write latent:strength, such as 382:1.5, or "
-            "layer/latent:strength"
-        ) from error
-    if (not slash and len(layers) > 1) or found[0] not in layers:
-        raise UsageError(
-            f"--steer={item}: say which of the layers {','.join(map(str, layers))}, "
-            f"such as {layers[-1]}/{item.rpartition('/')[2]}"
-        )
-    return found
-
-
 def _write_texts(
     loaded: LoadedPolicy,
-    asked: Sequence[str | Problem],
-    steering: Sequence[_Steering],
+    asked: Sequence[Problem],
+    steering: Sequence[LatentStrengths],
     values: flags.FlagValues,
-) -> list[dict[str, Any]]:
-    """Returns a row a completion: prompt, clean text, and the steered one."""
+) -> Iterator[dict[str, Any]]:
+    """Yields a row for each completion: prompt, clean text, and the steered one."""
     policy = SteerablePolicy(loaded)
-    edits = [
-        policy.change_latents(
-            load_fitting_sae(
-                each.sae,
-                loaded.setup.config,
+    with working("measuring the latents where they fire"):
+        edits = [
+            policy.change_latents(
+                load_fitting_sae(
+                    each.sae,
+                    loaded.setup.config,
+                    layer=each.layer,
+                    latents=tuple(each.strengths),
+                ).tsae,
                 layer=each.layer,
-                latents=tuple(each.strengths),
-            ).tsae,
-            layer=each.layer,
-            strengths=each.strengths,
-            mode=values.mode,
-        )
-        for each in steering
-    ]
-    clean = policy.generate(asked)
-    if not edits:
-        return [{"prompt": text.prompt, "clean": _describe(text)} for text in clean]
-    policy.check_sham(asked, *edits, scope=values.scope)
-    with policy.steer(*edits, scope=values.scope):
-        steered = policy.generate(asked)
+                strengths=each.strengths,
+                mode=values.mode,
+            )
+            for each in steering
+        ]
+    if edits:
+        with working("checking edits of gain 0"):
+            policy.check_sham(asked, *edits, scope=values.scope)
+    size = loaded.setup.config.eval.batch_size
     about = {
         "mode": values.mode,
         "scope": values.scope,
         "latents": [dataclasses.asdict(each) for each in steering],
     }
-    return [
-        {
-            "prompt": before.prompt,
-            "clean": _describe(before),
-            "steered": _describe(after) | {"kl": after.kl},
-            "steering": about,
-        }
-        for before, after in zip(clean, steered, strict=True)
-    ]
+    for start in range(0, len(asked), size):
+        batch = asked[start : start + size]
+        clean = policy.generate(batch)
+        if not edits:
+            for text in clean:
+                yield {"prompt": text.prompt, "clean": _describe(text)}
+            continue
+        with policy.steer(*edits, scope=values.scope):
+            steered = policy.generate(batch)
+        for before, after in zip(clean, steered, strict=True):
+            yield {
+                "prompt": before.prompt,
+                "clean": _describe(before),
+                "steered": _describe(after) | {"kl": after.kl},
+                "steering": about,
+            }
 
 
 def _describe(text: WrittenText) -> dict[str, Any]:
@@ -245,25 +372,27 @@ def _describe(text: WrittenText) -> dict[str, Any]:
     }
 
 
-def _print_rows(rows: Sequence[dict[str, Any]]) -> None:
-    asked = None
-    for row in rows:
-        if row["prompt"] != asked:
-            asked = row["prompt"]
-            print(f"\nprompt: {asked}")
-        print(f"  clean:   {row['clean']['text']}")
-        if "steered" in row:
-            print(f"  steered: {row['steered']['text']}")
-            print(f"           KL {row['steered']['kl']:.4f} nats a token")
-    if any("steered" in row for row in rows):
-        tokens = sum(row["steered"]["tokens"] for row in rows)
-        total = sum(row["steered"]["kl"] * row["steered"]["tokens"] for row in rows)
-        changed = sum(row["steered"]["text"] != row["clean"]["text"] for row in rows)
-        print(
-            f"\n{changed} of {len(rows)} texts changed, "
-            f"KL {total / max(tokens, 1):.4f} nats a token; "
-            "with gain 0 all are the clean ones"
-        )
+def _print_row(row: dict[str, Any], *, is_new: bool) -> None:
+    if is_new:
+        print(f"\nprompt: {row['prompt']}")
+    print(f"  clean:   {row['clean']['text']}", flush=True)
+    if "steered" in row:
+        print(f"  steered: {row['steered']['text']}")
+        print(f"           KL {row['steered']['kl']:.4f} nats a token", flush=True)
+
+
+def _print_summary(rows: Sequence[dict[str, Any]]) -> None:
+    """Prints how many texts the steering changed; nothing without steering."""
+    if not any("steered" in row for row in rows):
+        return
+    tokens = sum(row["steered"]["tokens"] for row in rows)
+    total = sum(row["steered"]["kl"] * row["steered"]["tokens"] for row in rows)
+    changed = sum(row["steered"]["text"] != row["clean"]["text"] for row in rows)
+    print(
+        f"\n{changed} of {len(rows)} texts changed, "
+        f"KL {total / max(tokens, 1):.4f} nats a token; "
+        "with gain 0 all are the clean ones"
+    )
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from job_jax.command import run_command
+from job_jax.working import working
 from rlvr_jax.run.cli import Invocation, parse
 
 
@@ -17,7 +18,8 @@ def main(argv: Sequence[str]) -> int:
     asked: list[Invocation] = []
     if code := run_command(lambda: asked.append(parse(argv)), ()):
         return code
-    pipeline = importlib.import_module("rlvr_jax.pipeline")
+    with working("loading the libraries"):
+        pipeline = importlib.import_module("rlvr_jax.pipeline")
     return run_command(lambda: pipeline.execute(asked[0]), pipeline.EXPECTED_ERRORS)
 
 

@@ -22,6 +22,7 @@ from job_jax.metrics import CompileCounter, MetricsWriter, NonFiniteMetricError
 from job_jax.processes import assert_equal_across, is_primary, process_count
 from job_jax.schema import ConfigError
 from job_jax.steps import STOP_SIGNALS, StopSignal
+from job_jax.working import working
 from rlvr_jax.analysis.report.page import is_report_stale, write_report
 from rlvr_jax.analysis.workdir import read_run
 from rlvr_jax.config import Config
@@ -34,7 +35,12 @@ from rlvr_jax.run.checkpoint_settings import recorded_config, settle_config
 from rlvr_jax.run.cli import Invocation
 from rlvr_jax.run.lineage import Lineage, lineage_record
 from rlvr_jax.run.setup import RunSetup, open_setup
-from rlvr_jax.run.stage_table import REPORT, STAGES, is_finished
+from rlvr_jax.run.stage_table import (
+    REPORT,
+    STAGES,
+    describe_pending,
+    is_finished,
+)
 from rlvr_jax.run.start import copy_start, copy_tokenizer
 from rlvr_jax.run.start_warnings import describe_start
 from rlvr_jax.run.workdir import JUDGE_DIR, Workdir
@@ -114,7 +120,7 @@ def _run_stages(
     workdir: Workdir, config: Config, stage: str, *, lineage: Lineage | None = None
 ) -> None:
     """Runs what is not finished of a stage, or of all; then writes the report."""
-    with workdir.mirrored():
+    with working(config.name), workdir.mirrored():
         _run_pending(workdir, config, stage, lineage=lineage)
 
 
@@ -132,8 +138,14 @@ def _run_pending(
     ]
     with RunTrackers(config, workdir, lineage) as trackers:
         if pending:
+            plan = describe_pending(
+                pending,
+                config=config,
+                workdir=workdir,
+                ends_with=(REPORT,) if stage == "all" else (),
+            )
             workdir.claim()
-            _execute_stages(config, workdir, pending, lineage, trackers)
+            _execute_stages(config, workdir, pending, lineage, trackers, plan=plan)
         if process_count() > 1:
             jax.devices()  # all at once: a process that asks alone waits for the rest
         if is_primary():
@@ -152,7 +164,9 @@ def _end_run(
     if is_new := stage == REPORT or (is_whole and is_report_stale(workdir.path)):
         is_bucket = workdir.name != str(workdir.path)
         copied = f" (goes to {workdir.name}/report)" if is_bucket else ""
-        print(f"report: {write_report(workdir.path)}{copied}")
+        with working("writing the report"):
+            page = write_report(workdir.path)
+        print(f"report: {page}{copied}")
     if is_whole and (is_new or trackers.lack_results):
         if not trackers.opened:
             trackers.open()
@@ -171,6 +185,8 @@ def _execute_stages(
     stages: Sequence[str],
     lineage: Lineage | None,
     trackers: RunTrackers,
+    *,
+    plan: str,
 ) -> None:
     stop_signal = StopSignal()
     stop_signal.install()
@@ -178,7 +194,8 @@ def _execute_stages(
     _check_rewarding_judge(config)
     if lineage:
         copy_tokenizer(config, workdir, lineage)
-    setup = open_setup(config, workdir.tokenizer_path, share=workdir.share)
+    with working("reading the problems"):
+        setup = open_setup(config, workdir.tokenizer_path, share=workdir.share)
     if not is_finished("probe", config=config, workdir=workdir):
         config.probe.check_before_run(config, setup.tokenizer.encode)
     check_room(setup, workdir, lineage)
@@ -191,7 +208,7 @@ def _execute_stages(
         config, device=describe_devices(), more=lineage_record(lineage)
     )
     workdir.share()
-    for line in describe_start(setup, lineage) if is_primary() else ():
+    for line in (*describe_start(setup, lineage), plan) if is_primary() else ():
         print(line, file=sys.stderr)
     trackers.open()
     with (
@@ -212,8 +229,9 @@ def _execute_stages(
         )
         for stage in stages:
             stop_signal.check()
-            STAGES[stage].load_function()(ctx)
-            workdir.share()
+            with working(f"stage {stage}"):
+                STAGES[stage].load_function()(ctx)
+                workdir.share()
 
 
 def _check_rewarding_judge(config: Config) -> None:

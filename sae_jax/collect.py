@@ -23,6 +23,7 @@ from absl import flags
 from job_jax.command import UsageError, parse_flags, run_command
 from job_jax.metrics import Progress
 from job_jax.steps import StopSignal
+from job_jax.working import working
 from sae_jax.capture.collection import Collection
 from sae_jax.capture.parts import ROLES, Part, iter_parts
 from sae_jax.capture.reader import HOOKS, hook_name
@@ -58,12 +59,14 @@ def _run_command(argv: Sequence[str]) -> None:
     config = CaptureConfig(**settings)
     stop = StopSignal()
     stop.install()
-    source = CaptureSource.open(config, layers, prefix="--")
-    shard_tokens = values.shard_tokens or max(1, _SHARD_VALUES // source.reader.width)
-    collection = open_collection(
-        source, Path(values.out), dtype=values.dtype, shard_tokens=shard_tokens
-    )
-    collect(source, collection, dtype=values.dtype, part_tokens=shard_tokens, stop=stop)
+    with working("collect"):
+        with working("loading the model"):
+            source = CaptureSource.open(config, layers, prefix="--")
+        tokens = values.shard_tokens or max(1, _SHARD_VALUES // source.reader.width)
+        collection = open_collection(
+            source, Path(values.out), dtype=values.dtype, shard_tokens=tokens
+        )
+        collect(source, collection, dtype=values.dtype, part_tokens=tokens, stop=stop)
     done = collection.progress
     folders = [str(collection.folder(layer)) for layer in layers]
     print(
@@ -129,9 +132,11 @@ def collect(
             if tokens < part.tokens:
                 stop.check()
 
-        values = source.read(part, dtype=DTYPES[dtype], after_batch=after_batch)
+        with working("reading activations"):
+            values = source.read(part, dtype=DTYPES[dtype], after_batch=after_batch)
         by_layer = dict(zip(source.layers, values, strict=True))
-        collection.add(part, by_layer, source.reader)
+        with working("writing a shard of each layer"):
+            collection.add(part, by_layer, source.reader)
         stop.check()
     shown.close()
     collection.finish()

@@ -30,6 +30,7 @@ from job_jax.metrics import MetricsWriter, NonFiniteMetricError
 from job_jax.processes import assert_equal_across, is_primary
 from job_jax.steps import StopSignal
 from job_jax.workdir import Workdir
+from job_jax.working import working
 from sae_jax.capture.stream import StreamedPairs
 from sae_jax.config import Config, PairsConfig
 from sae_jax.data import synthetic
@@ -79,14 +80,23 @@ def _run_command(argv: Sequence[str]) -> None:
         return
     stop = StopSignal()
     stop.install()
+    with working(config.name):
+        summary = _train_in(workdir, config, stop)
+    if is_primary():
+        print(_format_table(summary["replicas"]))
+
+
+def _train_in(workdir: Workdir, config: Config, stop: StopSignal) -> dict[str, Any]:
+    """Opens the data and trains; returns what it writes to summary.json."""
     mesh = make_mesh(config.mesh)
     check_batch(config.pairs.batch_size, mesh, "pairs.batch_size")
-    if config.stream.model:
-        stream = StreamedPairs(config.stream, config.pairs, config.seed)
-        source: PairSource = stream
-        metadata = stream.metadata
-    else:
-        source, metadata = open_source(config.pairs, seed=config.seed, mesh=mesh)
+    with working("opening the activations"):
+        if config.stream.model:
+            stream = StreamedPairs(config.stream, config.pairs, config.seed)
+            source: PairSource = stream
+            metadata = stream.metadata
+        else:
+            source, metadata = open_source(config.pairs, seed=config.seed, mesh=mesh)
     workdir.write_config(config, device=describe_devices())
     if source.skipped and is_primary():
         print(f"tokens left out: {format_counts(source.skipped)}", file=sys.stderr)
@@ -103,8 +113,7 @@ def _run_command(argv: Sequence[str]) -> None:
     workdir.update_summary(
         {"config": to_json(config), "seed": config.seed, "device": describe_devices()}
     )
-    if is_primary():
-        print(_format_table(summary["replicas"]))
+    return summary
 
 
 def open_source(

@@ -20,6 +20,7 @@ from job_jax.processes import device_get, is_primary
 from job_jax.schema import ConfigError
 from job_jax.steps import StageSteps, StopSignal
 from job_jax.workdir import Workdir
+from job_jax.working import working
 from sae_jax import io
 from sae_jax.calibrate import calibrate_threshold
 from sae_jax.config import Config
@@ -148,7 +149,8 @@ def run_steps(
         writer=job.writer,
         stop_signal=job.stop,
     ) as steps:
-        first_batch = to_mesh(next(source.iter_batches(0, 1)))
+        with working("reading the first pairs"):
+            first_batch = to_mesh(next(source.iter_batches(0, 1)))
         state, saved = steps.resume_or_init(
             init=lambda: program.init(first_batch),
             abstract=lambda: program.abstract(first_batch),
@@ -199,9 +201,10 @@ def save_replicas(
     trained, rows = inference_dictionaries(state), {}
     for index, replica in enumerate(replicas(config)):
         job.stop.check()
-        tsae, sums, row = _calibrate_and_measure(
-            device_get(trained.replica(index)).to_host(), held_out, k=config.sae.k
-        )
+        with working(f"calibrating and measuring {replica.name}"):
+            tsae, sums, row = _calibrate_and_measure(
+                device_get(trained.replica(index)).to_host(), held_out, k=config.sae.k
+            )
         if replica.name in directories and is_primary():
             provenance = _describe_training(config, replica, job.source, row)
             io.save(

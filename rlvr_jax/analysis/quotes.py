@@ -12,7 +12,11 @@ from sae_jax.dashboard.contexts import (
     read_contexts,
 )
 from sae_jax.data.corpus import Corpus
-from sae_jax.data.vocabulary import read_vocabulary, token_separator
+from sae_jax.data.vocabulary import (
+    read_vocabulary,
+    show_whitespace,
+    token_separator,
+)
 from sae_jax.sae import TSAE
 
 _NUM_QUOTES = 2
@@ -46,7 +50,9 @@ def quote_latents(
 def _quote(context: Context, vocabulary: Sequence[str]) -> list[str]:
     first = max(0, context.peak - _TOKENS_AROUND)
     words = [
-        f"[{vocabulary[token]}]" if at == context.peak else vocabulary[token]
+        f"[{show_whitespace(vocabulary[token])}]"
+        if at == context.peak
+        else show_whitespace(vocabulary[token])
         for at, token in enumerate(context.token_ids)
     ]
     return words[first : context.peak + _TOKENS_AROUND + 1]

@@ -108,6 +108,9 @@ class LogConfig(ConfigSection):
 
     rollouts_every: PositiveInt = 10  # steps between saved batches of completions
     progress_every: PositiveInt = 10  # steps between progress lines
+    difficulty_rollouts: NonNegativeInt = (
+        10_000  # completions of stage difficulty that are saved, the first ones
+    )
     alarm_window: PositiveInt = 20  # steps the run doctor looks back over
     trackers: tuple[str, ...] = ()  # wandb, trackio, or your own as module:Class
     tracking: TrackingConfig = TrackingConfig()

@@ -11,8 +11,8 @@ from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 
 from job_jax.command import STOPPED, StoppedError
-from job_jax.metrics import format_duration
 from job_jax.steps import StopSignal
+from job_jax.working import format_duration
 from rlvr_jax.experiment.schedule import PlannedRun
 
 _POLL_S = 0.2

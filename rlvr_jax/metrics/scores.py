@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from job_jax.working import working
 from rlvr_jax.config import Config, DifficultyConfig
 from rlvr_jax.data.difficulty import assign_bands
 from rlvr_jax.metrics.calibration import summarize_calibration
@@ -65,9 +66,13 @@ def summarize_completions(
     eval_config = config.eval
 
     def summary(results: Sequence[ProblemResult], k: Sequence[int]) -> dict[str, Any]:
-        return summarize_results(
-            results, k=k, resamples=eval_config.bootstrap_resamples, seed=config.seed
-        )
+        with working("scores and their intervals"):
+            return summarize_results(
+                results,
+                k=k,
+                resamples=eval_config.bootstrap_resamples,
+                seed=config.seed,
+            )
 
     calibration = {}
     if "confidence" in config.train.reward.names:

@@ -19,6 +19,8 @@ from rlvr_jax.run.trainable import PolicyParts, abstract_trainable
 from rlvr_jax.run.workdir import Workdir
 from rlvr_jax.sampler import SamplerLayout
 
+_TOKEN_BYTES = 4  # of text; compressed it is less
+
 
 def resident_bytes(config: Config, params: PolicyParts, mesh: Mesh) -> dict[str, int]:
     """Returns the bytes of what stays on one device through a training step, by part.
@@ -72,8 +74,9 @@ def disk_bytes(
     Checkpoints hold what is trained and both moments, and a new one is written before
     the oldest is removed; `checkpoints/start` has the
     parameters of `policy` that a run goes on from, with moments if they are taken
-    along; `activations` are those that a probe is trained on, in bfloat16. Text files
-    are small beside them.
+    along; `activations` are those that a probe is trained on, in bfloat16; `rollouts`
+    are saved completions, all as long as may be, at `_TOKEN_BYTES` a token. Other text
+    files are small beside them.
     """
     moments = 2 * np.dtype(config.train.optimizer.moments_dtype).itemsize
     num_stages = bool(config.sft.steps) + bool(config.train.steps)
@@ -87,7 +90,22 @@ def disk_bytes(
         completions = config.probe.num_problems * config.train.group_size
         tokens = completions * config.model.max_seq_len
         disk["activations"] = 2 * tokens * config.model.hidden_size
+    disk["rollouts"] = _TOKEN_BYTES * _saved_tokens(config)
     return disk
+
+
+def _saved_tokens(config: Config) -> int:
+    """Returns the tokens of prompts and completions in rollouts/, at most."""
+    train, evaluation = config.train, config.eval
+    group = train.batch_size * train.group_size
+    saved_steps = -(-train.steps // config.log.rollouts_every) + bool(train.steps)
+    completions = group * saved_steps
+    completions += 2 * evaluation.num_problems * evaluation.num_samples
+    if config.difficulty.num_samples:
+        completions += config.log.difficulty_rollouts
+    if config.probe.enabled:
+        completions += config.probe.num_problems * train.group_size
+    return completions * config.model.max_seq_len
 
 
 def check_room(setup: RunSetup, workdir: Workdir, lineage: Lineage | None) -> None:

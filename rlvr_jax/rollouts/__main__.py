@@ -65,7 +65,10 @@ def _flags() -> flags.FlagValues:
     )
     flags.DEFINE_integer("step", None, "of this step", flag_values=values)
     flags.DEFINE_string(
-        "stage", "train", "or eval_before, eval_after, probe", flag_values=values
+        "stage",
+        "train",
+        "or difficulty, eval_before, eval_after, probe",
+        flag_values=values,
     )
     flags.DEFINE_integer(
         "limit", 10, "as many at most; 0: all", lower_bound=0, flag_values=values

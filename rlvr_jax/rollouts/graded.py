@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from job_jax.working import working
 from rlvr_jax.rollouts import behavior
 from rlvr_jax.rollouts.judged import JudgedText, judge_texts, read_judged_text
 from rlvr_jax.run.setup import RunSetup
@@ -123,7 +124,8 @@ def grade_completions(
         )
         for b in range(len(repeated))
     ]
-    verdicts = _verdicts(setup, repeated, judged, episodes)
+    with working(f"grading {len(repeated)} completions"):
+        verdicts = _verdicts(setup, repeated, judged, episodes)
     behaviors = [
         behavior.detect_behaviors(
             setup.config.task,

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 
+from job_jax.working import working
 from rlvr_jax.config import SamplingConfig
 from rlvr_jax.data import encode_prompts
 from rlvr_jax.models.distribution import SamplingParams
@@ -60,13 +61,14 @@ def draw_rollouts(
 
     The devices may still be at work.
     """
-    return setup.sample(
-        request.weights,
-        setup.shard_batch(prompts),
-        setup.replicate(SamplingParams.from_config(request.sampling)),
-        key=request.key,
-        weight_version=request.weight_version,
-        num_samples=num_samples,
-        max_new_tokens=max_new_tokens,
-        intervention=request.intervention,
-    )
+    with working("compiling the sampler"):  # once compiled, this returns at once
+        return setup.sample(
+            request.weights,
+            setup.shard_batch(prompts),
+            setup.replicate(SamplingParams.from_config(request.sampling)),
+            key=request.key,
+            weight_version=request.weight_version,
+            num_samples=num_samples,
+            max_new_tokens=max_new_tokens,
+            intervention=request.intervention,
+        )

@@ -7,6 +7,7 @@ import numpy as np
 
 from job_jax.processes import device_get
 from job_jax.schema import check
+from job_jax.working import working
 from rlvr_jax.config import SamplingConfig
 from rlvr_jax.rollouts.episodes import sample_episodes
 from rlvr_jax.rollouts.request import SampleRequest, draw_rollouts
@@ -21,14 +22,16 @@ def sample_completions(setup: RunSetup, request: SampleRequest) -> Rollouts:
 
     With an environment they are episodes, which take no `intervention`: ConfigError.
     """
-    if setup.config.environment.enabled:
-        check(
-            request.intervention is None,
-            "an intervention changes completions of one turn; evaluate it with "
-            "environment.name=none",
-        )
-        return sample_episodes(setup, request)
-    return fetch_rollouts(setup, start_sampling(setup, request))
+    num_problems = len(request.filled_problems)
+    with working(f"sampling {num_problems} x {request.num_samples} completions"):
+        if setup.config.environment.enabled:
+            check(
+                request.intervention is None,
+                "an intervention changes completions of one turn; evaluate it with "
+                "environment.name=none",
+            )
+            return sample_episodes(setup, request)
+        return fetch_rollouts(setup, start_sampling(setup, request))
 
 
 def start_sampling(setup: RunSetup, request: SampleRequest) -> Rollouts:

@@ -15,6 +15,7 @@ from job_jax.checkpoint import StageCheckpoints
 from job_jax.command import UsageError, load_config
 from job_jax.files import latest_step
 from job_jax.mesh import start_jax
+from job_jax.working import working
 from rlvr_jax.config import Config, LoRAConfig
 from rlvr_jax.models import Transformer, load_hf, lora
 from rlvr_jax.models.huggingface import abstract_policy, hf_vocab_size
@@ -117,7 +118,8 @@ def load_policy(config: Config, path: Path, *, stage: Stage) -> Iterator[LoadedP
     # No update runs beside: the sampler has all devices.
     shared = dataclasses.replace(config.sampler, devices=0)
     config = dataclasses.replace(config, sampler=shared)
-    run = open_setup(config, tokenizer, stages=(stage,))
+    with working("reading the problems"):
+        run = open_setup(config, tokenizer, stages=(stage,))
     for line in (*describe_sampling(run.config), *run.dropped_report()):
         print(line, file=sys.stderr)
     with jax.set_mesh(run.mesh), run.verifier:
@@ -209,13 +211,17 @@ def restore_policy_params(
     """
     with StageCheckpoints(directory) as checkpoints:
         target = whole if adapters is None else adapters
-        params = checkpoints.restore_params(step, target)
+        with working(f"loading step {step} of {directory}"):
+            params = checkpoints.restore_params(step, target)
     if adapters is None:
         return params
     if (before := checkpoint_before_rl(directory.resolve().parent)) is None:
         base = init_params()
     else:
-        with StageCheckpoints(before.parent) as checkpoints:
+        with (
+            working(f"loading {before}"),
+            StageCheckpoints(before.parent) as checkpoints,
+        ):
             base = checkpoints.restore_params(int(before.name), whole)
     merge = jax.jit(
         lambda base, adapters: lora.merge_adapters(graphdef, base, adapters, config),

@@ -16,6 +16,7 @@ from job_jax.mesh import (
 )
 from job_jax.processes import barrier, device_put
 from job_jax.schema import ConfigError
+from job_jax.working import working
 from rlvr_jax.config import Config
 from rlvr_jax.data.loader import (
     NUM_CHECKED_PROBLEMS,
@@ -85,14 +86,15 @@ class RunSetup:
         """
         start, dtype = self.config.pretrained.path, self.config.model.param_dtype
         if start:
-            return nnx.state(
-                load_hf(
-                    start,
-                    dtype=dtype,
-                    mesh=self.mesh,
-                    family=self.config.model.family,
+            with working(f"loading the weights of {start}"):
+                return nnx.state(
+                    load_hf(
+                        start,
+                        dtype=dtype,
+                        mesh=self.mesh,
+                        family=self.config.model.family,
+                    )
                 )
-            )
 
         def draw() -> Any:
             return nnx.state(
@@ -232,15 +234,17 @@ def open_setup(
         for stage in stages
         if stage != "sft" or config.sft.steps
     }
-    tokenizer = _open_tokenizer(config, raw, tokenizer_path, share)
+    with working("opening the tokenizer"):
+        tokenizer = _open_tokenizer(config, raw, tokenizer_path, share)
     check_marks(config, tokenizer, (raw[s] for s in ("train", "eval") if s in raw))
     auditor = dataclasses.replace(config.verifier, timeout_s=_GOLD_CHECK_TIMEOUT_S)
     valid = raw
     invalid_golds: dict[Stage, dict[str, str]] = {}
     if task.checks_golds:
-        with Grader(auditor) as verifier:
+        with working("reading the golds"), Grader(auditor) as verifier:
             valid, invalid_golds = filter_by_gold(raw, verifier)
-    sources, too_long = _filter_by_length(config, valid, tokenizer)
+    with working("counting the tokens of the problems"):
+        sources, too_long = _filter_by_length(config, valid, tokenizer)
     if "train" in sources and config.train.loss.has_external_traces:
         check_has_traces(config, sources["train"], tokenizer)
     if {"train", "eval"} <= sources.keys() and config.probe.enabled:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from job_jax.files import latest_step
@@ -88,6 +88,37 @@ REPORT = "report"  # needs a workdir, and neither a policy nor problems
 def count_steps(stage: str, workdir: Workdir) -> int:
     """Returns the steps of a stage's newest complete checkpoint, 0 without one."""
     return broadcast(lambda: latest_step(workdir.checkpoints / stage)) or 0
+
+
+def describe_pending(
+    pending: Sequence[str],
+    *,
+    config: Config,
+    workdir: Workdir,
+    ends_with: Sequence[str],
+) -> str:
+    """Returns "done before: sft; stages to do: train (60 of 100 steps), eval, report".
+
+    A stage that the recipe goes without is not named. `ends_with` are no stages of
+    STAGES. All processes call it together.
+    """
+
+    def describe(stage: str) -> str:
+        if (num_steps := STAGES[stage].num_steps) is None:
+            return stage
+        total, done = num_steps(config), count_steps(stage, workdir)
+        count = f"{total - done} of {total}" if done else str(total)
+        return f"{stage} ({count} steps)"
+
+    has_stage = [name for name in STAGES if not STAGES[name].disabled_by(config)]
+    done = [
+        name
+        for name in has_stage
+        if name not in pending and is_finished(name, config=config, workdir=workdir)
+    ]
+    before = f"done before: {', '.join(done)}; " if done else ""
+    to_do = [describe(name) for name in has_stage if name in pending]
+    return f"{before}stages to do: {', '.join([*to_do, *ends_with])}"
 
 
 def is_finished(stage: str, *, config: Config, workdir: Workdir) -> bool:

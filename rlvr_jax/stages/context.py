@@ -70,6 +70,11 @@ class RunContext:
         )
 
 
+def describe_update(*, is_first: bool) -> str:
+    """Returns what an optimizer step is called while it is under way."""
+    return "compiling and running the first update" if is_first else "updating"
+
+
 def load_stage_params(ctx: RunContext, stage: str) -> Any:
     """Returns the policy's parameters as stage `sft` or `train` left them.
 

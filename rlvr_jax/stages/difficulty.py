@@ -9,7 +9,12 @@ from job_jax.checkpoint import StageCheckpoints
 from rlvr_jax.config import Config
 from rlvr_jax.data import Difficulty, Pool, ProblemOutcome, difficulty
 from rlvr_jax.data.difficulty_summary import difficulty_rows, summarize_initial_bands
-from rlvr_jax.rollouts.graded import grade_completions
+from rlvr_jax.metrics.scores import bands_from_verdicts
+from rlvr_jax.rollouts.graded import (
+    GradedCompletion,
+    grade_completions,
+    verdicts_by_problem,
+)
 from rlvr_jax.rollouts.groups import ProblemGroups, problem_outcomes
 from rlvr_jax.rollouts.request import SampleRequest
 from rlvr_jax.rollouts.sample import sample_completions
@@ -49,6 +54,7 @@ def estimate_difficulty(ctx: RunContext) -> None:
             )
             rollouts = sample_completions(run, request)
             graded = grade_completions(run, problems, rollouts)
+            _save_completions(ctx, step, graded)
             outcomes = problem_outcomes(
                 ProblemGroups(problem_index=numbers, rollouts=rollouts, graded=graded)
             )
@@ -71,6 +77,27 @@ def estimate_difficulty(ctx: RunContext) -> None:
             "stages": {"difficulty": steps.seconds},
             "difficulty": summarize_initial_bands(estimates, config),
         }
+    )
+
+
+def _save_completions(
+    ctx: RunContext, step: int, graded: Sequence[GradedCompletion]
+) -> None:
+    """Saves a batch's completions with their bands, the first ones of the stage.
+
+    A batch that is sampled again after an interruption replaces its own file.
+    """
+    config = ctx.setup.config
+    batch = config.eval.batch_size * config.difficulty.num_samples
+    kept = graded[: max(0, config.log.difficulty_rollouts - step * batch)]
+    if not kept:
+        return
+    rows = [completion.to_json("difficulty", step) for completion in graded]
+    bands = bands_from_verdicts(verdicts_by_problem(rows), config.difficulty)
+    ctx.workdir.write_rollouts(
+        "difficulty",
+        step,
+        (row | {"band": bands[row["id"]]} for row in rows[: len(kept)]),
     )
 
 

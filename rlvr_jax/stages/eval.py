@@ -11,6 +11,7 @@ import numpy as np
 from job_jax.checkpoint import params_sha256
 from job_jax.metrics import Progress
 from job_jax.processes import broadcast
+from job_jax.working import working
 from rlvr_jax.config import Config
 from rlvr_jax.data import Pool
 from rlvr_jax.data.difficulty import INITIAL_STEP
@@ -38,7 +39,8 @@ def evaluate(ctx: RunContext) -> None:
     """
     train = ctx.setup.config.train
     require_finished(ctx, "sft", "train")
-    write_probe_noise(ctx)
+    with working("reading texts under weight noise"):
+        write_probe_noise(ctx)
     summary = broadcast(ctx.workdir.read_summary)
     done, seconds = summary.get("eval", {}), summary.get("stages", {}).get("eval", 0.0)
     for name, stage in (("before", "sft"), ("after", "train")):
@@ -57,11 +59,14 @@ def evaluate(ctx: RunContext) -> None:
         seconds += time.monotonic() - start
         own, initial = _save_completions(ctx, name, judged)
         scores = summarize_completions(ctx.setup.config, judged, initial)
-        if memorization := _measure_memorization(ctx, params):
+        with working("measuring memorization"):
+            memorization = _measure_memorization(ctx, params)
+        if memorization:
             scores["memorization"] = memorization
         found: dict[str, Any] = {name: scores}
         if name == "after":
-            found["gain"] = _summarize_gain(ctx.setup.config, initial, own)
+            with working("the gain and its interval"):
+                found["gain"] = _summarize_gain(ctx.setup.config, initial, own)
         ctx.update_summary(
             {
                 "eval": found,

@@ -20,6 +20,7 @@ import numpy as np
 
 from job_jax.metrics import Progress
 from job_jax.processes import broadcast, is_primary
+from job_jax.working import working
 from rlvr_jax.metrics.scores import bands_from_verdicts
 from rlvr_jax.probe.capture import add_sequences, open_writer
 from rlvr_jax.probe.labeled_corpus import LabeledCorpus
@@ -63,19 +64,20 @@ def probe(ctx: RunContext) -> None:
     ctx.stop_signal.check()
     rows = ctx.workdir.read_rollouts(_STAGE, 0)
     corpus = open_corpus(activations, None, roles=("response",))
-    summary = config.probe.fit(
-        FitInputs(
-            config=config,
-            mesh=setup.mesh,
-            directory=directory,
-            activations=activations,
-            corpus=_label(corpus, rows),
-            tokenize=setup.tokenizer.encode,
-            workdir=ctx.workdir,
-            writer=ctx.writer,
-            stop_signal=ctx.stop_signal,
+    with working("fitting the probe"):
+        summary = config.probe.fit(
+            FitInputs(
+                config=config,
+                mesh=setup.mesh,
+                directory=directory,
+                activations=activations,
+                corpus=_label(corpus, rows),
+                tokenize=setup.tokenizer.encode,
+                workdir=ctx.workdir,
+                writer=ctx.writer,
+                stop_signal=ctx.stop_signal,
+            )
         )
-    )
     seconds = time.monotonic() - start  # of the attempt that ended the stage
     ctx.update_summary({_STAGE: summary, "stages": {_STAGE: seconds}})
 
@@ -175,12 +177,14 @@ def _write_reference_texts(ctx: RunContext, path: Path) -> None:
     sampling = config.train.sampling
     # A prompt of a held-out problem leaves the room that evaluation needs.
     room = min(sampling.max_new_tokens, config.eval.sampling.max_new_tokens)
+    problems = setup.problems("eval", config.probe.num_problems)
+    progress = Progress("probe: held-out texts", len(problems), every=1)
     first: list[_Text] = []
     verdicts: dict[str, list[VerdictStatus]] = {}
     for batch, rollouts in sample_problems(
         setup,
         load_stage_params(ctx, "sft"),
-        setup.problems("eval", config.probe.num_problems),
+        problems,
         sampling=dataclasses.replace(sampling, max_new_tokens=room),
         num_samples=_group_size(setup),
         batch_size=min(config.eval.batch_size, config.train.batch_size),
@@ -191,6 +195,8 @@ def _write_reference_texts(ctx: RunContext, path: Path) -> None:
             verdicts.setdefault(one.problem.id, []).append(one.verdict.status)
         first += _first_completions(setup, rollouts, graded)
         ctx.stop_signal.check()
+        progress.update(len(first), {}, tokens=int(rollouts.lengths.sum()))
+    progress.close()
     band_of_problem = bands_from_verdicts(verdicts, config.difficulty)
     bands_N = np.array(
         [BANDS.index(band_of_problem[text.problem_id]) for text in first]

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from job_jax.processes import device_get, map_across_processes
+from job_jax.working import working
 from rlvr_jax.data import Loader, encode_episode, encode_prompt
 from rlvr_jax.learn.batches import (
     batch_from_solutions,
@@ -15,7 +16,7 @@ from rlvr_jax.learn.update import Updater
 from rlvr_jax.models.distribution import SamplingParams
 from rlvr_jax.run.setup import RunSetup
 from rlvr_jax.sampler import pad_prompts
-from rlvr_jax.stages.context import RunContext
+from rlvr_jax.stages.context import RunContext, describe_update
 from rlvr_jax.tokenizer import pad_mask, pad_rows
 from rlvr_jax.types import Batch
 
@@ -56,10 +57,11 @@ def sft(ctx: RunContext) -> None:
                 with_loss_weights(batch, aggregation="token_mean", max_length=1),
                 cut,
             )
-            state, losses, report = updater.step(
-                state, map(setup.shard_batch, parts), sampling
-            )
-            losses, report = device_get((losses, report))
+            with working(describe_update(is_first=step == steps.start_step)):
+                state, losses, report = updater.step(
+                    state, map(setup.shard_batch, parts), sampling
+                )
+                losses, report = device_get((losses, report))
             check_not_diverged(report, config.optimizer.max_consecutive_nonfinite)
             steps.commit(
                 step,

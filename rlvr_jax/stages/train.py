@@ -3,11 +3,12 @@
 problems -> completions -> verdicts -> rewards -> advantages -> optimizer steps
 """
 
+from job_jax.working import working
 from rlvr_jax.data.difficulty_summary import count_band_moves
 from rlvr_jax.metrics.doctor import describe_short_run
 from rlvr_jax.run import throughput
 from rlvr_jax.run.throughput import StepTimer
-from rlvr_jax.stages.context import RunContext, require_finished
+from rlvr_jax.stages.context import RunContext, describe_update, require_finished
 from rlvr_jax.stages.difficulty import write_difficulty
 from rlvr_jax.stages.trainer import (
     Trainer,
@@ -30,9 +31,11 @@ def train(ctx: RunContext) -> None:
         for step in steps:
             timer = StepTimer()
             rollouts, state = collect_step(trainer, state, step, timer=timer)
-            update, probe_step = update_policy(
-                trainer, state, step, rollouts, timer=timer
-            )
+            is_first = step == steps.start_step
+            with working(describe_update(is_first=is_first)):
+                update, probe_step = update_policy(
+                    trainer, state, step, rollouts, timer=timer
+                )
             state, metrics, messages = next_state(
                 trainer,
                 state,
@@ -41,7 +44,7 @@ def train(ctx: RunContext) -> None:
                 update=update,
                 probe_step=probe_step,
                 timer=timer,
-                is_timed=step > steps.start_step,  # the first step compiles
+                is_timed=not is_first,  # it compiles
             )
             metrics |= evaluate_if_due(trainer, state, step)
             save_if_due(trainer, step, rollouts, update)
@@ -60,7 +63,8 @@ def train(ctx: RunContext) -> None:
             state.doctor.num_steps, setup.config.log.alarm_window
         ):
             steps.log(f"doctor: {short}")
-        trainer.end_probe(state, probe_step, num_steps=steps.num_steps)
+        with working("reading the last step with the probe"):
+            trainer.end_probe(state, probe_step, num_steps=steps.num_steps)
     write_difficulty(ctx, trainer.pool, state.difficulty)
     rates = throughput.summary(
         state.timing,

@@ -3,6 +3,7 @@
 import dataclasses
 
 from job_jax.processes import device_get
+from job_jax.working import working
 from rlvr_jax.rollouts.collect import RolloutBatch, collect_drawn, collect_rollouts
 from rlvr_jax.rollouts.draw import draw_batch
 from rlvr_jax.rollouts.sample import fetch_rollouts
@@ -34,7 +35,8 @@ def collect_step(
         return sampled, state
     if not state.pending:  # the first step's: no older weights exist
         state = _draw_ahead(trainer, state, step, count=1, timer=timer)
-    rollouts = fetch_rollouts(setup, state.pending[0].rollouts)
+    with working("waiting for completions that were begun before"):
+        rollouts = fetch_rollouts(setup, state.pending[0].rollouts)
     timer.lap("rollout")
     count = 1 + setup.config.train.staleness
     state = _draw_ahead(trainer, state, step, count=count, timer=timer)
@@ -44,8 +46,9 @@ def collect_step(
         setup, drawn.problems, rollouts, state.difficulty, timer=timer
     )
     if not setup.sampler_layout.has_own_devices:
-        for ahead in state.pending:
-            ahead.wait()
+        with working("sampling for a later step"):
+            for ahead in state.pending:
+                ahead.wait()
         timer.lap("rollout")
     return collected, state
 

@@ -25,7 +25,7 @@ from sae_jax.dashboard.sources import (
     read_unembedding,
 )
 from sae_jax.data.corpus import Corpus
-from sae_jax.data.vocabulary import read_vocabulary
+from sae_jax.data.vocabulary import WHITESPACE_NOTE, read_vocabulary
 from sae_jax.edits import check_latents
 from sae_jax.evaluate import corpus_from_flags, define_corpus_flags
 from sae_jax.formats.record import SAERecord
@@ -109,7 +109,7 @@ def _describe(record: SAERecord, corpus: Corpus, *, num_silent: int) -> str:
         f"{int(corpus.mask.sum())} tokens of {len(corpus.document_ids)} documents of "
         f"{index.model}; left out: {num_silent} that never fire there. Of the problems "
         "on which a latent fires, highest first, the top ones are shown and some at "
-        "each quantile, each by one document; prompts are grey."
+        f"each quantile, each by one document; prompts are grey. {WHITESPACE_NOTE}"
     )
 
 

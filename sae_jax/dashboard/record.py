@@ -16,7 +16,7 @@ from sae_jax.dashboard.contexts import (
 )
 from sae_jax.dashboard.sources import Unembedding, find_outcomes, number_problems
 from sae_jax.data.corpus import Corpus
-from sae_jax.data.vocabulary import token_separator
+from sae_jax.data.vocabulary import show_whitespace, token_separator
 from sae_jax.sae import TSAE
 from sae_jax.stats.partners import PartnerCorrelation
 from sae_jax.stats.within_prompts import within_prompts
@@ -91,7 +91,9 @@ def describe_latents(
     places = {number: at for at, number in enumerate(corpus.document_ids.tolist())}
     return {
         "vocabulary": [
-            vocabulary[token] if token < len(vocabulary) else f"<{token}>"
+            show_whitespace(vocabulary[token])
+            if token < len(vocabulary)
+            else f"<{token}>"
             for token in tokens.values
         ],
         "separator": token_separator(vocabulary),

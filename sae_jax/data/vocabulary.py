@@ -8,6 +8,12 @@ from sae_jax.data.shard_index import ShardError
 from sae_jax.data.shards import ActivationShards
 from sae_jax.data.views import JoinedShards
 
+_SIGNS = {" ": "\u2423", "\n": "\u21b5", "\t": "\u2192", "\r": "\u240d"}
+WHITESPACE_NOTE = (
+    "Tokens of white space alone are shown by signs: \u2423 a space, \u21b5 a line "
+    "break, \u2192 a tab."
+)
+
 
 def read_vocabulary(
     path: str | None, shards: ActivationShards | JoinedShards
@@ -41,3 +47,14 @@ def token_separator(vocabulary: Sequence[str]) -> str:
     (' ', '')
     """
     return "" if any(text[:1].isspace() for text in vocabulary) else " "
+
+
+def show_whitespace(text: str) -> str:
+    r"""Returns a token that can be seen: signs where it is white space alone.
+
+    >>> show_whitespace(" \n"), show_whitespace(" the")
+    ('\u2423\u21b5', ' the')
+    """
+    if not text.isspace():
+        return text
+    return "".join(_SIGNS.get(char, f"<U+{ord(char):04X}>") for char in text)

@@ -42,12 +42,15 @@ from rlvr_jax.data import Loader
 from rlvr_jax.data.curricula.variance import Variance
 from rlvr_jax.main import main
 from rlvr_jax.probe.sae import SAEProbeConfig
+from rlvr_jax.rollouts.show import read_rows
+from rlvr_jax.run.workdir import rollouts_file, saved_rollouts
 from rlvr_jax.tasks import ChainMix, FiniteFieldTask
 from sae_jax.config import OptimizerConfig as SAEOptimizerConfig
 from sae_jax.config import SAEConfig
 from sae_jax.config import TrainConfig as SAETrainConfig
 
 SFT, STEPS, P, G, POOL, T = 3, 4, 8, 4, 24, 24
+KEPT = 43  # completions of stage difficulty, of 48
 BUFFER, HARD, CAP, DECAY = 20, 0.4, 0.5, 0.7
 MIX = ChainMix(chain_lengths=(1, 2))
 SAMPLING = SamplingConfig(max_new_tokens=T)
@@ -105,7 +108,7 @@ CONFIG = Config(
         sampling=SAMPLING,
     ),
     checkpoint=CheckpointConfig(every=1, max_to_keep=10),
-    log=LogConfig(rollouts_every=1),
+    log=LogConfig(rollouts_every=1, difficulty_rollouts=KEPT),
     prompt_pad_multiple=32,
     completion_pad_multiple=T,
 )
@@ -462,6 +465,25 @@ def test_difficulty_is_what_the_verdicts_say(whole):
     for name, (right, wrong) in posteriors.counts.items():
         assert rows[name]["posterior"]["alpha"] == pytest.approx(right + 0.5)
         assert rows[name]["posterior"]["beta"] == pytest.approx(wrong + 0.5)
+
+
+def test_difficulty_keeps_its_first_completions_with_their_verdicts(whole):
+    """Of 24 problems in batches of 8, two samples each: files of 16, 16 and 11."""
+    workdir, _ = whole
+    files = [rollouts_file(workdir, "difficulty", step) for step in range(3)]
+    assert [len(read_rows(file)) for file in files] == [16, 16, KEPT - 32]
+    assert saved_rollouts(workdir)["difficulty"] == [0, 1, 2]
+    kept = [row for file in files for row in read_rows(file)]
+    text = (workdir / "difficulty.jsonl").read_text()
+    found = {row["id"]: row for row in map(json.loads, text.splitlines())}
+    correct = {row["id"]: 0 for row in kept[:-1]}  # the last problem lost a sample
+    for row in kept[:-1]:
+        correct[row["id"]] += row["verdict"] == "correct"
+    assert len(correct) == 21
+    for name, count in correct.items():
+        assert found[name]["initial"]["c"] == count
+    assert {row["stage"] for row in kept} == {"difficulty"}
+    assert all(row["band"] in BANDS for row in kept)
 
 
 def test_the_scale_follows_the_features_and_shuffles_anew(whole):

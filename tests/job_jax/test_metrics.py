@@ -13,10 +13,10 @@ from job_jax.metrics import (
     MetricsWriter,
     NonFiniteMetricError,
     Progress,
-    format_duration,
     format_number,
 )
 from job_jax.metrics_file import read_metrics
+from job_jax.working import format_duration
 
 
 class Clock:

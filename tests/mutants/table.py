@@ -1918,4 +1918,63 @@ MUTANTS = [
         ("tests/job_jax/test_config_io.py",),
         older_records_are_new=("{**chosen.earlier_values, **data}", "{**data}"),
     ),
+    *_of(
+        "job_jax/working.py",
+        ("tests/job_jax/test_working.py",),
+        never_reminds=("+ QUIET_S - now) > 0:", "+ 1e9 - now) > 0:"),
+        reminds_of_work_that_is_over=("self._works.remove(work)", "pass"),
+        every_process_reminds=("if not is_primary():", "if False:"),
+        forgets_the_progress_line=("if self._lines:", "if False:"),
+        keeps_a_line_of_failed_work=("if each[0] <= depth]", "]"),
+    ),
+    *_of(
+        "job_jax/metrics.py",
+        ("tests/job_jax/test_working.py",),
+        printed_lines_are_silence=(
+            'self._stream.write(f"{line}\\n")\n        self._stream.flush()\n'
+            "        self._narrator.note_line()",
+            'self._stream.write(f"{line}\\n")\n        self._stream.flush()',
+        ),
+        time_left_stands_still=(" - (now - self._last)\n", "\n"),
+    ),
+    *_of(
+        "rlvr_jax/stages/difficulty.py",
+        ("tests/rollouts/test_difficulty_rollouts.py",),
+        keeps_every_completion=("for row in rows[: len(kept)]", "for row in rows"),
+        one_file_for_all_batches=(
+            '        "difficulty",\n        step,\n',
+            '        "difficulty",\n        0,\n',
+        ),
+    ),
+    *_of(
+        "rlvr_jax/run/prompts.py",
+        ("tests/test_generate.py",),
+        samples_where_nothing_says_so=(
+            'stated.get("do_sample", "temperature" in stated)',
+            'stated.get("do_sample", True)',
+        ),
+        prompts_without_a_template=('"tokenizer" if is_chat else ""', '""'),
+        a_device_for_each_core=("MeshConfig(cpu_devices=1)", "MeshConfig()"),
+        compiles_every_layer=("scan_layers=True", "scan_layers=False"),
+    ),
+    *_of(
+        "rlvr_jax/generate.py",
+        ("tests/test_generate.py",),
+        seed_is_ignored=("seed=values.seed or 0", "seed=0"),
+        writes_the_first_batch_alone=(
+            "range(0, len(asked), size)",
+            "range(0, 1, size)",
+        ),
+    ),
+    *_of(
+        "job_jax/command.py",
+        ("tests/test_generate.py",),
+        repeated_flags_add_up=("        values[name].unparse()", "        pass"),
+    ),
+    *_of(
+        "sae_jax/data/vocabulary.py",
+        ("tests/sae_jax/dashboard/test_dashboard.py",),
+        signs_for_all_spaces=("if not text.isspace():", "if not text[:1].isspace():"),
+        no_signs=("if not text.isspace():", "if True:"),
+    ),
 ]

@@ -3,7 +3,8 @@
 Each function returns its section, or None where the run has no data for it.
 """
 
-from job_jax.metrics import format_duration, format_number
+from job_jax.metrics import format_number
+from job_jax.working import format_duration
 from rlvr_jax.analysis.charts import (
     AMBER,
     BLUE,

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 import jinja2
 
 from job_jax.files import write_atomically
-from job_jax.metrics import format_duration, format_number
+from job_jax.metrics import format_number
 from job_jax.workdir import SUMMARY_FILE
+from job_jax.working import format_duration
 from rlvr_jax.analysis.report import (
     autoencoders,
     bands,

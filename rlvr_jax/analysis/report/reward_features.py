@@ -40,6 +40,7 @@ from rlvr_jax.analysis.report.sections import (
 )
 from rlvr_jax.analysis.tables import Table
 from rlvr_jax.analysis.workdir import RunArtifacts
+from sae_jax.data.vocabulary import WHITESPACE_NOTE
 from sae_jax.stats.dynamics import Thresholds
 from sae_jax.stats.feature_statistics import FeatureTable
 
@@ -133,7 +134,7 @@ def _reward_feature_section(log: FeatureLog) -> list[Section]:
             "correlation with the outcome (Fisher's z, over groups). On "
             "reference texts only the policy changes; on own completions the texts do "
             "too. Where it rises and correct minus incorrect "
-            "falls, it may be gamed.",
+            f"falls, it may be gamed. {WHITESPACE_NOTE}",
             figures=charts,
             legend=labels,
             table=_feature_table(log, means, contrast),

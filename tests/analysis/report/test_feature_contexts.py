@@ -19,6 +19,19 @@ def test_a_latent_is_quoted_where_it_fires_most_once_a_problem(tmp_path):
     assert quotes[3] == "21 22 23 [24] 25; 61 62 63 [64] 65"
 
 
+def test_white_space_is_quoted_by_signs(tmp_path, monkeypatch):
+    save(tmp_path / "sae", copying())
+    write_corpus(tmp_path / "activations")
+    file = rollouts_file(tmp_path, "probe", 0)
+    file.parent.mkdir()
+    write_rollouts(file, [{"id": "p0"}] * 8)
+    vocabulary = ["x", "\n", " ", "\t", " of", *map(str, range(5, 76))]
+    monkeypatch.setattr(
+        "rlvr_jax.analysis.quotes.read_vocabulary", lambda *_: vocabulary
+    )
+    assert quote_contexts(tmp_path, [0])[0] == "x[\u21b5]\u2423\u2192 of"
+
+
 def test_a_run_without_activations_is_quoted_nowhere(tmp_path):
     assert quote_contexts(tmp_path, [0]) == {}
     assert quote_contexts(tmp_path, []) == {}

@@ -2,6 +2,7 @@
 
 import base64
 import gzip
+import html
 import json
 import re
 import shutil
@@ -23,6 +24,7 @@ from sae_jax.dashboard.contexts import (
 )
 from sae_jax.dashboard.sources import find_outcomes, read_documents, read_unembedding
 from sae_jax.data.corpus import open_corpus
+from sae_jax.data.vocabulary import WHITESPACE_NOTE
 from sae_jax.formats.record import FormatError
 from sae_jax.io import save
 
@@ -144,6 +146,27 @@ def test_page_holds_what_is_shown_and_nothing_runs_in_its_names(place, capsys):
     assert "x" not in known
     words = [page["vocabulary"][token] for token in context["tokens"]]
     assert words == [str(10 * known["document"] + at) for at in range(6)]
+
+
+def test_white_space_is_shown_by_signs_that_the_page_explains_once(place, capsys):
+    """Tokens of white space alone get a sign; a space before a word stays a space."""
+    texts = {"x": 0, "\n": 1, " ": 2, "\t": 3, " the": 4, " \n\n": 5}
+    texts |= {f"w{i}": i for i in range(6, 76)}
+    (place / "vocab.json").write_text(json.dumps(texts))
+    out = place / "page.html"
+    flags = [f"--{name}={place / name}" for name in ("sae", "activations")]
+    assert main([*flags, f"--vocabulary={place / 'vocab.json'}", f"--out={out}"]) == 0
+    page = read_page(out)
+    first = next(
+        context
+        for latent in page["latents"]
+        for context in latent["contexts"]
+        if page["documents"][context["document"]]["document"] == 0
+    )
+    words = [page["vocabulary"][token] for token in first["tokens"]]
+    assert words == ["x", "\u21b5", "\u2423", "\u2192", " the", "\u2423\u21b5\u21b5"]
+    assert page["separator"] == ""
+    assert out.read_text().count(html.escape(WHITESPACE_NOTE)) == 1
 
 
 def test_what_a_latent_writes_is_read_off_the_unembedding(place, capsys):
