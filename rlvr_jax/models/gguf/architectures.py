@@ -55,8 +55,8 @@ class Architecture:
     rope_interleaved: bool = False
     norms_plus_one: bool = False
 
-    def hf_name(self, name: str) -> str | None:
-        """Returns Hugging Face's name of a tensor, None if it has no place there.
+    def hf_name(self, name: str) -> str:
+        """Returns Hugging Face's name of a tensor, "" if it has none there.
 
         Example:
             >>> llama = find_architecture("llama", where="model.gguf")
@@ -68,7 +68,7 @@ class Architecture:
         match name.split("."):
             case ["blk", layer, part, kind] if part in self.layer_names:
                 return f"model.layers.{layer}.{self.layer_names[part]}.{kind}"
-        return None
+        return ""
 
 
 # Mistral's models have the architecture llama here.

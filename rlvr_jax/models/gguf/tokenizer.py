@@ -121,7 +121,8 @@ def _sentencepiece(vocabulary: Vocabulary) -> dict[str, Any]:
             if " " not in token
         },
         model={
-            "unk_token": vocabulary.text(vocabulary.unknown),
+            "unk_token": vocabulary.text(vocabulary.unknown)
+            or next(iter(vocabulary.of_type(TokenType.UNKNOWN)), None),
             "fuse_unk": True,
             "byte_fallback": bool(vocabulary.of_type(TokenType.BYTE)),
             "vocab": ids,
