@@ -37,7 +37,7 @@ _MODEL = ModelConfig(compute_dtype="bfloat16", **_SIZES)
 
 
 class World:
-    """A clock that parts move by the seconds they take, and what was launched."""
+    """A clock that moves by the seconds of parts, and a list of launched parts."""
 
     def __init__(self, directory, **outcomes):
         self.directory, self.outcomes = directory, outcomes

@@ -49,7 +49,7 @@ def _of_jax():
 
 
 def test_the_list_installs_without_dependencies_of_its_own():
-    """Whatever a listed package requires is listed, or comes with JAX."""
+    """Every package that a listed one requires is listed, or comes with JAX."""
     listed = _listed()
     for name in listed:
         assert _needs(name) <= listed.keys() | _of_jax(), name

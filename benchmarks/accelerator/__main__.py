@@ -1,6 +1,6 @@
 """`python -m benchmarks.accelerator --minutes=9 --out=DIR`: measures one device.
 
-Runs the parts of `parts.list_parts` one after another, each in a process of its own,
+Runs the parts of `parts.list_parts` one after another, each in a separate process,
 until the minutes are over. DIR/results.json is written after each part, and the same
 command continues where it stopped. DIR/log.txt holds what the processes printed. On a
 CPU the shapes are small: that shows that it works, and nothing about speed.

@@ -15,7 +15,7 @@ def measure_training(job: Job, *, kind: str, repeats: int) -> dict[str, Any]:
     """Returns the seconds of a step, and the FLOPs of its dense products.
 
     `kind` is "temporal" (the T-SAE) or "batchtopk" (the same without contrast). The
-    FLOPs are those of a BatchTopK step, so a T-SAE step does more than is counted.
+    FLOPs are counted for a BatchTopK step; a T-SAE step does more.
     """
     step = TrainStep(make_config(kind, job), job.activations(), jax.sharding.get_mesh())
 

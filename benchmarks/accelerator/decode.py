@@ -1,5 +1,6 @@
 """Decoding as nano-vllm's published benchmark does: `workload` says which sequences."""
 
+import functools
 import math
 from typing import Any
 
@@ -19,7 +20,7 @@ from benchmarks.accelerator.workload import (
 )
 from benchmarks.job import FINAL_NORM_SCALE
 from rlvr_jax.config import SamplingConfig
-from rlvr_jax.models import Transformer
+from rlvr_jax.models import ModelSize, Transformer
 from rlvr_jax.models.distribution import SamplingParams
 from rlvr_jax.sampler import sample
 from rlvr_jax.types import Prompts
@@ -37,14 +38,7 @@ def measure_decoding(
     each step would copy a layer's weights before it reads them.
     """
     size = model_size(shape)
-
-    def policy() -> Transformer:
-        policy = new_policy(size, eos_ids=EOS_IDS, num_real_tokens=NUM_REAL_TOKENS)
-        policy.final_norm.scale[...] *= FINAL_NORM_SCALE  # all tokens as likely
-        return policy
-
-    graphdef = nnx.graphdef(nnx.eval_shape(policy))
-    params = jax.jit(lambda: nnx.state(policy()))()
+    graphdef, params = _draw_policy(size)
     prompts = jax.device_put(as_prompts(workload, vocab_size=size.vocab_size))
     sampling = SamplingParams.from_config(
         SamplingConfig(
@@ -53,12 +47,6 @@ def measure_decoding(
             temperature=_TEMPERATURE,
         )
     )
-
-    @jax.jit
-    def prefill(params: Any, prompts: Prompts) -> Any:
-        policy = nnx.merge(graphdef, params)
-        activations, prefix = policy.prefill(prompts.tokens, prompts.mask)
-        return activations.hidden[:, -1], prefix.key_values
 
     def run() -> Any:
         return sample(
@@ -76,7 +64,7 @@ def measure_decoding(
     rollouts, sampled = time_call(run, repeats=repeats)
     lengths = np.asarray(jax.device_get(rollouts.lengths))
     del rollouts
-    _, read = time_call(lambda: prefill(params, prompts), repeats=repeats)
+    _, read = time_call(lambda: _prefill(graphdef, params, prompts), repeats=repeats)
     prompt_lengths = [len(prompt) for prompt in workload.prompts]
     return {
         "sequences": len(lengths),
@@ -96,3 +84,22 @@ def measure_decoding(
         "num_parameters": sum(math.prod(x.shape) for x in jax.tree.leaves(params)),
         "peak_memory": peak_memory(),
     }
+
+
+def _draw_policy(size: ModelSize) -> tuple[Any, Any]:
+    """Returns a policy that draws its few real tokens with equal chances."""
+
+    def new() -> Transformer:
+        policy = new_policy(size, eos_ids=EOS_IDS, num_real_tokens=NUM_REAL_TOKENS)
+        policy.final_norm.scale[...] *= FINAL_NORM_SCALE
+        return policy
+
+    return nnx.graphdef(nnx.eval_shape(new)), jax.jit(lambda: nnx.state(new()))()
+
+
+@functools.partial(jax.jit, static_argnames="graphdef")
+def _prefill(graphdef: Any, params: Any, prompts: Prompts) -> Any:
+    """Returns the last hidden states of the prompts, and all keys and values."""
+    policy: Transformer = nnx.merge(graphdef, params)
+    activations, prefix = policy.prefill(prompts.tokens, prompts.mask)
+    return activations.hidden[:, -1], prefix.key_values

@@ -171,7 +171,7 @@ class GRPOStep:
         return jax.device_put(part, batch_sharding(self._mesh))
 
     def _draw_weights(self) -> tuple[Any, Any, tuple[Any, ...]]:
-        """Returns the policy's structure, what is trained of it, and what is not."""
+        """Returns the policy's structure, its trained and its frozen parameters."""
         adapters = self._config.train.lora
 
         def policy() -> Any:
@@ -201,7 +201,8 @@ def measure_step(
 ) -> dict[str, Any]:
     """Returns the seconds and FLOPs of each part of a step.
 
-    FLOPs are those of `benchmarks.counts`: what the work needs, without recomputation.
+    FLOPs are counted by `benchmarks.counts`: the work needs them, recomputation is not
+    among them.
     `update_with_features` also reads the probe's features, and `update_with_observer`
     counts all of its latents, as a logged step does.
     """

@@ -1,4 +1,4 @@
-"""What each kind of part measures; the names are those of `Part.kind`."""
+"""The measurements: one function for each `Part.kind` that runs on the device."""
 
 import os
 import sys

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.accelerator.shapes import model_size
+from rlvr_jax.config import ModelConfig
 from rlvr_jax.models.attention import KeyValues, reference_attention
 from rlvr_jax.models.kernels import kernel_attention, select_kernel
 from rlvr_jax.models.masks import completion_contexts
@@ -26,25 +27,16 @@ def compare_kernel(shape: str) -> dict[str, Any]:
     """
     model = model_size(shape, compute_dtype="bfloat16").model
     chosen = select_kernel(model, window=0, length=_NEW_TOKENS)
-    kernel = "cudnn" if chosen == "plain" else chosen
     lengths_P = np.linspace(_PROMPT_TOKENS // 2, _PROMPT_TOKENS, _PROMPTS, dtype=int)
     mask_PS = jnp.asarray(np.arange(_PROMPT_TOKENS)[None] < lengths_P[:, None])
-    rows = _PROMPTS * _GROUP_SIZE
-    index_T = jnp.arange(_NEW_TOKENS, dtype=jnp.int32)
     (view,) = completion_contexts(
-        model, mask_PS, index_T, rows=rows, length=_NEW_TOKENS
+        model,
+        mask_PS,
+        jnp.arange(_NEW_TOKENS, dtype=jnp.int32),
+        rows=_PROMPTS * _GROUP_SIZE,
+        length=_NEW_TOKENS,
     ).values()
-    keys = jax.random.split(jax.random.key(0), 6)
-
-    def draw(key: jax.Array, batch: int, length: int, heads: int) -> jax.Array:
-        drawn = jax.random.normal(key, (batch, length, heads, model.head_dim))
-        return drawn.astype(jnp.bfloat16)
-
-    N, K = model.num_heads, model.num_kv_heads
-    queries = draw(keys[0], rows, _NEW_TOKENS, N)
-    own = [draw(key, rows, _NEW_TOKENS, K) for key in keys[1:3]]
-    prefix = [draw(key, _PROMPTS, _PROMPT_TOKENS, K) for key in keys[3:5]]
-    weights = draw(keys[5], rows, _NEW_TOKENS, N).astype(jnp.float32)
+    arrays, weights = _draw_inputs(model)
 
     def by_plain(queries: Any, own: Any, prefix: Any) -> jax.Array:
         own, prefix = (KeyValues.from_projections(*pair) for pair in (own, prefix))
@@ -53,7 +45,7 @@ def compare_kernel(shape: str) -> dict[str, Any]:
     def by_kernel(queries: Any, own: Any, prefix: Any) -> jax.Array:
         stored = (KeyValues.from_projections(*pair) for pair in (own, prefix))
         return kernel_attention(
-            kernel,
+            "cudnn" if chosen == "plain" else chosen,
             queries,
             *((pair.keys, pair.values) for pair in stored),
             mask_PS,
@@ -62,32 +54,47 @@ def compare_kernel(shape: str) -> dict[str, Any]:
             interpret=chosen == "plain",
         )
 
-    def both(attention: Callable[..., jax.Array], arrays: Any) -> Any:
-        def loss(arrays: Any) -> tuple[jax.Array, jax.Array]:
-            mixed = attention(*arrays)
-            return (mixed.astype(jnp.float32) * weights).sum(), mixed
-
-        return jax.jit(jax.grad(loss, has_aux=True))(arrays)
-
-    arrays = (queries, own, prefix)
     with jax.default_matmul_precision("highest"):
         exact = jax.tree.map(lambda x: x.astype(jnp.float32), arrays)
-        gradients, values = both(by_plain, exact)
-    kernel_gradients, kernel_values = both(by_kernel, arrays)
-    value_error = _error(kernel_values, values)
-    gradient_error = max(
-        _error(ours, theirs)
-        for ours, theirs in zip(
-            jax.tree.leaves(kernel_gradients), jax.tree.leaves(gradients), strict=True
-        )
+        expected = _values_and_gradients(by_plain, exact, weights)
+    value_error, *gradient_errors = map(
+        _error, _values_and_gradients(by_kernel, arrays, weights), expected
     )
     return {
         "kernel": chosen,
         "value_error": value_error,
-        "gradient_error": gradient_error,
+        "gradient_error": max(gradient_errors),
         "tolerance": _TOLERANCE,
-        "passed": bool(max(value_error, gradient_error) < _TOLERANCE),
+        "passed": max(value_error, *gradient_errors) < _TOLERANCE,
     }
+
+
+def _draw_inputs(model: ModelConfig) -> tuple[Any, jax.Array]:
+    """Returns queries, own keys and values, the prompts' ones, and a loss's weights."""
+    keys = jax.random.split(jax.random.key(0), 6)
+    rows, N, K = _PROMPTS * _GROUP_SIZE, model.num_heads, model.num_kv_heads
+
+    def draw(key: jax.Array, batch: int, length: int, heads: int) -> jax.Array:
+        drawn = jax.random.normal(key, (batch, length, heads, model.head_dim))
+        return drawn.astype(jnp.bfloat16)
+
+    queries, weights = (draw(key, rows, _NEW_TOKENS, N) for key in keys[:2])
+    own = [draw(key, rows, _NEW_TOKENS, K) for key in keys[2:4]]
+    prefix = [draw(key, _PROMPTS, _PROMPT_TOKENS, K) for key in keys[4:]]
+    return (queries, own, prefix), weights.astype(jnp.float32)
+
+
+def _values_and_gradients(
+    attention: Callable[..., jax.Array], arrays: Any, weights: jax.Array
+) -> list[jax.Array]:
+    """Returns attention's values, and the gradients of a weighted sum of them."""
+
+    def loss(arrays: Any) -> tuple[jax.Array, jax.Array]:
+        mixed = attention(*arrays)
+        return (mixed.astype(jnp.float32) * weights).sum(), mixed
+
+    gradients, values = jax.jit(jax.grad(loss, has_aux=True))(arrays)
+    return [values, *jax.tree.leaves(gradients)]
 
 
 def _error(ours: jax.Array, theirs: jax.Array) -> float:

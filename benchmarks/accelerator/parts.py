@@ -12,7 +12,7 @@ RECIPE = ROOT / "configs/smollm2.py"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Part:
-    """One measurement, in a process of its own.
+    """One measurement, in a separate process.
 
     `kind` names the function that takes `options`: in `measure`, or in `commands` where
     `on_device` is false, which means that a process started by this one needs the
@@ -75,7 +75,7 @@ def list_parts(*, platform: str, small: bool, model: str) -> list[Part]:
         ]
         # On a CPU that others use, too, starting and compiling can take minutes.
         return [dataclasses.replace(part, limit_s=_SMALL_LIMIT_S) for part in parts]
-    # Half the rows at a time: those of 1.5B fill twice the memory.
+    # A row of 1.5B needs twice the memory, so half as many go through at a time.
     step, short_step = StepSize(), StepSize(grad_accum_steps=16)
     return [
         tests,
@@ -150,7 +150,7 @@ def _recipe(model: str, skip: str) -> Part:
     if not skip and not pathlib.Path(model, "config.json").is_file():
         skip = f"--model={model} holds no config.json"
     if not skip and not RECIPE.is_file():
-        skip = f"there is no {RECIPE.relative_to(ROOT)}"
+        skip = f"{RECIPE.relative_to(ROOT)} does not exist"
     return Part(
         name="recipe",
         kind="recipe",

@@ -1,4 +1,4 @@
-"""Runs one part in a process of its own, which may crash or be stopped."""
+"""Runs one part in a separate process, which may crash or be stopped."""
 
 import json
 import os

@@ -44,7 +44,7 @@ def new_policy(
 ) -> Transformer:
     """Returns the policy with weights drawn from seed 0; call it in a compiled program.
 
-    Outside one, each array is drawn by a program of its own.
+    Outside one, each array would be drawn by a separate program.
     """
     return Transformer(
         size.model,

@@ -1,4 +1,4 @@
-"""results.json as Markdown. Shares of a peak are computed here, from what was saved."""
+"""results.json as Markdown. Shares of a peak are computed here, from saved numbers."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
