@@ -6,7 +6,6 @@ This process leaves the device alone, for the command needs it.
 import json
 import pathlib
 import re
-import signal
 import subprocess
 import sys
 import tempfile
@@ -15,7 +14,7 @@ from typing import Any
 from benchmarks.accelerator.parts import RECIPE
 from benchmarks.channel import ROOT
 
-_STOP_S = 30  # that a stopped recipe has to save its checkpoint
+_STOP_S = 15  # to stop a recipe and to read its metrics
 
 
 def device_tests(*, seconds: float) -> dict[str, Any]:
@@ -54,29 +53,19 @@ def count_outcomes(output: str) -> dict[str, int]:
 def recipe(model: str, *, seconds: float) -> dict[str, Any]:
     """Returns each stage's last metrics of a run of configs/smollm2.py.
 
-    The run ends by itself, or is stopped in time.
+    The run ends by itself, or is killed shortly before the seconds are over.
     """
     with tempfile.TemporaryDirectory() as folder:
         workdir = pathlib.Path(folder) / "run"
-        process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "rlvr_jax.main", f"--config={RECIPE}"),
-                *(f"--workdir={workdir}", f"--config.pretrained.path={model}"),
-            ],
-            cwd=ROOT,
-        )
-        finished = _wait(process, seconds - 2 * _STOP_S)
+        command = [
+            *(sys.executable, "-m", "rlvr_jax.main", f"--config={RECIPE}"),
+            *(f"--workdir={workdir}", f"--config.pretrained.path={model}"),
+        ]
+        finished = True
+        try:
+            subprocess.run(command, cwd=ROOT, timeout=seconds - _STOP_S, check=True)
+        except subprocess.TimeoutExpired:
+            finished = False
         lines = (workdir / "metrics.jsonl").read_text().splitlines()
     last = {line["stage"]: line for line in map(json.loads, lines)}
-    return {"finished": finished, "exit_code": process.returncode, "last": last}
-
-
-def _wait(process: subprocess.Popen[bytes], seconds: float) -> bool:
-    """Returns whether the run ended in time; otherwise stops it and waits."""
-    try:
-        process.wait(timeout=max(1.0, seconds))
-    except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGTERM)
-        process.wait(timeout=_STOP_S)
-        return False
-    return True
+    return {"finished": finished, "last": last}
