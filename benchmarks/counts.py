@@ -59,6 +59,11 @@ def forward_flops(job: Job) -> int:
     token t is predicted from token t - 1, which sees S + t - 1 keys; the last one is
     never read, and the head works at every token's position.
     """
+    return round(sum(_forward_parts(job)))
+
+
+def _forward_parts(job: Job) -> tuple[float, float]:
+    """Returns the FLOPs of a pass: products with weights, and attention."""
     P, S = job.num_prompts, job.prompt_tokens
     B = P * job.group_size
     head = job.vocab_size * job.hidden_size
@@ -67,12 +72,22 @@ def forward_flops(job: Job) -> int:
     read = P * S + B * sum(alive for _, alive in later)
     pairs = P * S * (S + 1) / 2 + B * sum((S + t - 1) * alive for t, alive in later)
     products = 2 * layers * read + 2 * head * expected_tokens(job)
-    return round(products + 4 * job.num_layers * job.num_heads * job.head_dim * pairs)
+    return products, 4 * job.num_layers * job.num_heads * job.head_dim * pairs
 
 
 def update_flops(job: Job) -> int:
     """Returns the FLOPs of a pass and its gradient: backward is two forwards."""
     return 3 * forward_flops(job)
+
+
+def adapter_update_flops(job: Job) -> int:
+    """Returns the FLOPs of an update that trains adapters alone.
+
+    A product with frozen weights needs no gradient of the weights, so its backward pass
+    is one product, where attention's is two. The adapters' own products do not count.
+    """
+    products, attention = _forward_parts(job)
+    return round(2 * products + 3 * attention)
 
 
 def decode_bytes(job: Job) -> int:

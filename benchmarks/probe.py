@@ -85,20 +85,12 @@ class ProbeStep:
                 shuffle_weights=False,
             ),
         )
-        self._probe = _random_probe(config)
-        features = self._probe.make_features(
-            self._probe.rms, proxy_strength=0.1, key=jax.random.key(0)
-        )
-        self._inputs = jax.device_put(
-            ProbeInputs(reader=self._probe.reader, reasoning_features=features),
-            replicated_sharding(mesh),
-        )
+        self._inputs, self._observed = probe_inputs(random_probe(config))
         self._batch = jax.device_put(self._sample_batch(), batch_sharding(mesh))
 
     def arms(self) -> dict[str, Callable[[], Any]]:
         """Returns what is timed, by name."""
-        inputs = self._inputs
-        observed = dataclasses.replace(inputs, observer=self._probe.observer)
+        inputs, observed = self._inputs, self._observed
         return {
             "sampling": self._sample,
             "no_probe": lambda: self._gradient(None),
@@ -147,7 +139,17 @@ class ProbeStep:
         )
 
 
-def _random_probe(config: Config) -> SAEProbe:
+def probe_inputs(probe: SAEProbe) -> tuple[ProbeInputs, ProbeInputs]:
+    """Returns what an update reads of a probe: features alone, and all latents."""
+    features = probe.make_features(probe.rms, proxy_strength=0.1, key=jax.random.key(0))
+    inputs = jax.device_put(
+        ProbeInputs(reader=probe.reader, reasoning_features=features),
+        replicated_sharding(jax.sharding.get_mesh()),
+    )
+    return inputs, dataclasses.replace(inputs, observer=probe.observer)
+
+
+def random_probe(config: Config) -> SAEProbe:
     """Returns a probe of a random autoencoder, without reference texts."""
     settings = config.probe
     if not isinstance(settings, SAEProbeConfig):

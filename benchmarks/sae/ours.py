@@ -6,9 +6,11 @@ the contrast between tokens and their partners, and no twin.
 
 import sys
 import time
+from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
 from benchmarks.channel import Channel, peak_rss_bytes
 from benchmarks.sae.job import Job
@@ -36,6 +38,23 @@ def make_config(kind: str, job: Job) -> Config:
     )
 
 
+class TrainStep:
+    """A training step on one batch that stays on the mesh; a call takes the next."""
+
+    def __init__(self, config: Config, x_BD: np.ndarray, mesh: Mesh):
+        pairs = Pairs(
+            x=x_BD, positive=np.roll(x_BD, 1, axis=0), valid=np.ones(len(x_BD), bool)
+        )
+        self._pairs = jax.device_put(pairs, batch_sharding(mesh))
+        self._config = config
+        self._state = init_state(self._pairs, config=config)
+
+    def __call__(self) -> Any:
+        """Returns the step's report, which may still be computed."""
+        self._state, report = train_step(self._state, self._pairs, config=self._config)
+        return report
+
+
 def main() -> None:
     """Warms up, then trains one step whenever asked."""
     channel = Channel()
@@ -44,20 +63,13 @@ def main() -> None:
     configure_cpu(config.mesh)
     mesh = make_mesh(config.mesh)
     x_BD = job.activations()
-    partner_BD = np.roll(x_BD, 1, axis=0)
     start = time.perf_counter()
     with jax.set_mesh(mesh):
-        valid_B = np.ones(len(x_BD), bool)
-        pairs = jax.device_put(
-            Pairs(x=x_BD, positive=partner_BD, valid=valid_B), batch_sharding(mesh)
-        )
-        state = init_state(pairs, config=config)
-        state, report = train_step(state, pairs, config=config)
-        jax.block_until_ready(report)
+        step = TrainStep(config, x_BD, mesh)
+        jax.block_until_ready(step())
         first_step_s = time.perf_counter() - start
         for _ in range(_WARM_STEPS):
-            state, report = train_step(state, pairs, config=config)
-        jax.block_until_ready((state, report))
+            jax.block_until_ready(step())
         compiles = CompileCounter()
         channel.send(
             {
@@ -68,8 +80,7 @@ def main() -> None:
         )
         while channel.wants_step():
             start = time.perf_counter()
-            state, report = train_step(state, pairs, config=config)
-            jax.block_until_ready((state, report))
+            report = jax.block_until_ready(step())
             seconds = time.perf_counter() - start
             assert np.isfinite(jax.device_get(report.loss)).all()
             channel.send({"update_s": seconds, "tokens": job.batch_size})

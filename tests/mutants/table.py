@@ -39,6 +39,7 @@ def _of(file: str, tests: tuple[str, ...], **lines: tuple[str, str]) -> list[Mut
     ]
 
 
+_ACCELERATOR = ("tests/test_accelerator.py",)
 _TRACE = ("tests/integration/test_trace.py",)
 _STALE = ("tests/integration/test_staleness.py",)
 _EPISODES = ("tests/rollouts/test_episodes.py",)
@@ -609,6 +610,47 @@ MUTANTS = [
         one_verdict_is_a_gap=(
             "if len(correct) and len(incorrect):",
             "if len(correct) or len(incorrect):",
+        ),
+    ),
+    *_of(
+        "benchmarks/accelerator/schedule.py",
+        _ACCELERATOR,
+        saved_parts_run_again=(
+            "if self._results.is_final(part.name):",
+            "if False:",
+        ),
+        begins_without_time=("elif part.estimate_s > left:", "elif left < 0:"),
+        runs_past_the_budget=("min(part.limit_s, left)", "part.limit_s"),
+        all_stops_are_interruptions=("if by_limit else", "if False else"),
+    ),
+    *_of(
+        "benchmarks/accelerator/results.py",
+        _ACCELERATOR,
+        interrupted_parts_are_final=(
+            '_FINAL = ("done", "failed")',
+            '_FINAL = ("done", "failed", "interrupted")',
+        ),
+    ),
+    *_of(
+        "benchmarks/accelerator/roofline.py",
+        _ACCELERATOR,
+        one_round_of_slots=("rounds = -(-len(tokens) // slots)", "rounds = 1"),
+        steps_of_the_longest_row_alone=(
+            "-(-int((tokens - 1).sum()) // slots)",
+            "0",
+        ),
+    ),
+    *_of(
+        "benchmarks/accelerator/workload.py",
+        _ACCELERATOR,
+        rows_end_a_token_late=("workload.limit + 1 - count", "workload.limit - count"),
+    ),
+    *_of(
+        "benchmarks/counts.py",
+        _ACCELERATOR,
+        frozen_weights_have_gradients=(
+            "round(2 * products + 3 * attention)",
+            "round(3 * products + 3 * attention)",
         ),
     ),
     *_of(

@@ -1,0 +1,1 @@
+"""One command that measures decoding, GRPO and the autoencoder on an accelerator."""
