@@ -71,8 +71,11 @@ def forward_flops(job: Job) -> int:
 
 
 def update_flops(job: Job) -> int:
-    """Returns the FLOPs of a pass and its gradient: backward is two forwards."""
-    return 3 * forward_flops(job)
+    """Returns the FLOPs of a pass and its gradient: backward is two forwards.
+
+    With adapters it is one: frozen weights need no gradient, and adapters are small.
+    """
+    return (2 if job.lora_rank else 3) * forward_flops(job)
 
 
 def decode_bytes(job: Job) -> int:

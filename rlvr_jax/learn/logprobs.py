@@ -147,8 +147,7 @@ def _score_in_chunks(
     B, T, D = hidden_BTD.shape
     tokens_BT = rows.tokens
     index_BT = jnp.broadcast_to(rows.index, (B, T))
-    most = _MAX_LOGITS_ON_CPU if mesh_platform() == "cpu" else _MAX_LOGITS
-    width = logits_chunk_size or max(1, most // (B * policy.vocab_size))
+    width = logits_chunk_size or _balanced_width(B, T, policy.vocab_size)
     if width >= T:
         chunk = (hidden_BTD, tokens_BT, index_BT)
         return _score_chunk(policy, sampling, policy.output_table, chunk)
@@ -169,6 +168,17 @@ def _score_in_chunks(
     return jax.tree.map(
         lambda x_CBW: x_CBW.swapaxes(0, 1).reshape(B, -1)[:, :T], scores
     )
+
+
+def _balanced_width(rows: int, length: int, vocab_size: int) -> int:
+    """Returns the positions of a chunk: equal parts, so that the last needs no padding.
+
+    Of 48 positions with room for 42, two chunks of 42 would score 36 that are none.
+    """
+    most = _MAX_LOGITS_ON_CPU if mesh_platform() == "cpu" else _MAX_LOGITS
+    widest = max(1, most // (rows * vocab_size))
+    num_chunks = -(-length // widest)
+    return -(-length // max(1, num_chunks))
 
 
 def _score_chunk(
