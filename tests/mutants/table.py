@@ -1544,4 +1544,48 @@ MUTANTS = [
             "prefix_mask &= prefix_distance_PS <= config.sliding_window",
         ),
     ),
+    *_of(
+        "rlvr_jax/run/cpu_devices.py",
+        ("tests/run/test_cpu_devices.py",),
+        one_device_for_the_small=(
+            "return 1 if _num_weights(config) > MAX_WEIGHTS_PER_CORE else -1",
+            "return -1 if _num_weights(config) > MAX_WEIGHTS_PER_CORE else 1",
+        ),
+        forgets_what_a_run_began_with=(
+            "count = _recorded(record) if is_begun else _by_size(config)",
+            "count = _by_size(config)",
+        ),
+        leaves_out_the_output_layer=("hf_vocab_size(start))", "0)"),
+        overrules_a_mesh=("if is_split or", "if"),
+    ),
+    *_of(
+        "rlvr_jax/learn/micro_batches.py",
+        ("tests/learn/test_micro_batches.py",),
+        ignores_the_memory=("memory=ActivationLimit.from_config(config)", ""),
+        one_micro_batch_for_all_groups=(
+            "num_groups = cut.memory.fit(cut.num_groups, rows, S, max_width)",
+            "num_groups = cut.num_groups",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/learn/activation_memory.py",
+        ("tests/learn/test_micro_batches.py",),
+        one_device_holds_all=("/ needed)) * self.devices", "/ needed))"),
+    ),
+    *_of(
+        "rlvr_jax/learn/logprobs.py",
+        ("tests/learn/test_logprobs.py",),
+        pads_the_last_chunk=(
+            "return -(-length // max(1, num_chunks))",
+            "return widest",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/models/huggingface/match.py",
+        ("tests/models/test_match.py",),
+        scans_against_the_recipe=(
+            'if "scan_layers" not in model.stated:',
+            "if True:",
+        ),
+    ),
 ]
