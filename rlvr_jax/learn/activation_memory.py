@@ -33,7 +33,10 @@ def activation_bytes(
         "dots": 3 * D + heads + 2 * F,  # the stream and the products with weights
         "block": D,  # the stream
     }[model.remat]
-    stored = tokens * by_token * np.dtype(model.compute_dtype).itemsize
+    # Keys and values of prompts, which completions share, and their gradients.
+    shared = prompt_width * 4 * model.num_kv_heads * model.head_dim
+    itemsize = np.dtype(model.compute_dtype).itemsize
+    stored = (tokens * by_token + shared) * itemsize
     if model.remat != "block" and not model.attention_chunk_size:
         stored += 3 * pairs * model.num_heads * _SCORE_BYTES
     return model.num_layers * stored
