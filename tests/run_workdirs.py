@@ -208,8 +208,11 @@ STATUS = {"r": "correct", "w": "incorrect", "u": "unverified"}
 BEFORE = {"a": "rrrr", "b": "rrww", "c": "wwww", "d": "wwww"}
 
 
-def contender(path, after, *, before=BEFORE, seed=0, types=("t",), **train):
-    """Returns the workdir of a run that answered "rrww" ... to each problem."""
+def contender(path, after, *, before=BEFORE, seed=0, types=("t",), gold="12", **train):
+    """Returns the workdir of a run that answered "rrww" ... to each problem.
+
+    The gold is stated where the answer is right, and where it could not be judged.
+    """
     make_workdir(path, steps=20, evals=None)
     record = json.loads((path / "config.json").read_text())
     record["config"] = config(20) | {"seed": seed}
@@ -220,6 +223,8 @@ def contender(path, after, *, before=BEFORE, seed=0, types=("t",), **train):
             {
                 "id": name,
                 "type": types[i % len(types)],
+                "gold": gold,
+                "completion": "9" if letter == "w" else f"it is {gold}",
                 "verdict": STATUS[letter],
                 "length": 10 * (i + 1),
             }

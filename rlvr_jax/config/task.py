@@ -39,6 +39,7 @@ TASKS = Registry(
     "task",
     {
         "finite_field": "rlvr_jax.tasks.finite_field.task:FiniteFieldTask",
+        "arithmetic": "rlvr_jax.tasks.arithmetic.task:ArithmeticTask",
         "word_problems": "rlvr_jax.tasks.word_problems.task:WordProblemsTask",
         "verifiers": "rlvr_jax.environments.verifiers:VerifiersTask",
         "files": "rlvr_jax.tasks.records.task:FilesTask",

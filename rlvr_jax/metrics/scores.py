@@ -9,6 +9,7 @@ import numpy as np
 from rlvr_jax.config import Config, DifficultyConfig
 from rlvr_jax.data.difficulty import assign_bands
 from rlvr_jax.metrics.calibration import summarize_calibration
+from rlvr_jax.metrics.lenient import has_lenient_accuracy, states_gold
 from rlvr_jax.metrics.statistics import ProblemResult, summarize_results
 from rlvr_jax.rollouts.graded import GradedCompletion, Verdicts, grade_completions
 from rlvr_jax.rollouts.sample import sample_problems
@@ -108,6 +109,7 @@ def _problem_results(
     skip: int = 0,
 ) -> list[ProblemResult]:
     """Returns the completions by problem id, without each one's first `skip`."""
+    is_lenient = has_lenient_accuracy(one.problem.gold for one in graded)
     groups: dict[str, list[GradedCompletion]] = collections.defaultdict(list)
     for completion in graded:
         groups[completion.problem.id].append(completion)
@@ -120,6 +122,10 @@ def _problem_results(
             answers=tuple(completion.verdict.answer for completion in group),
             lengths=tuple(completion.length for completion in group),
             finished=tuple(completion.finished for completion in group),
+            states_gold=tuple(
+                states_gold(completion.completion, completion.problem.gold)
+                for completion in (group if is_lenient else ())
+            ),
             strategies=tuple(c.strategy for c in group if c.strategy),
             band=None if problem_bands is None else problem_bands.get(name, "unknown"),
         )

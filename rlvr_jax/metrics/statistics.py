@@ -25,7 +25,8 @@ class ProblemResult:
     """One held-out problem and its n judged samples. Written by `evaluate`.
 
     All tuples run over the samples. `answers` are normalized, None where a completion
-    gives none; `strategies` is empty for tasks without strategies. `band` is the
+    gives none; `strategies` is empty for tasks without strategies, `states_gold` for
+    golds that are no numbers. `band` is the
     problem's band before RL, None if the run has no evaluation before RL.
     """
 
@@ -37,17 +38,21 @@ class ProblemResult:
     lengths: tuple[int, ...]
     finished: tuple[bool, ...]
     strategies: tuple[str, ...] = ()
+    states_gold: tuple[bool, ...] = ()  # anywhere in the text: `metrics.lenient`
     band: Band | None = None
 
     def __post_init__(self) -> None:
         """Refuses fields that do not describe the same samples."""
         sizes = {len(self.answers), len(self.lengths), len(self.finished), self.n}
+        if self.states_gold:
+            sizes.add(len(self.states_gold))
         if self.strategies:
             sizes.add(len(self.strategies))
         if len(sizes) > 1 or self.n == 0:
             raise ValueError(
                 f"problem {self.id}: {self.n} statuses, {len(self.answers)} answers, "
                 f"{len(self.lengths)} lengths, {len(self.finished)} finished, "
+                f"{len(self.states_gold)} states_gold, "
                 f"{len(self.strategies)} strategies; give one of each per sample"
             )
 
@@ -161,12 +166,14 @@ def summarize_results(
 ) -> dict[str, Any]:
     """Returns the JSON dict that summary.json holds under eval.before and eval.after.
 
-    pass@k and maj@k for each k, the fractions of truncated and unverified samples and
-    the mean length: overall, by level, by type and by both, and by band where problems
-    have one. For tasks with strategies also, per type, P(strategy | type) as `share`
-    and P(correct | strategy, type) as `pass`. An unverified sample counts as not
-    correct. Every {"mean", "low", "high"} is a mean over problems with the ends of its
-    95 % interval, null where one problem alone has a say (`bootstrap.mean_interval`).
+    pass@k and maj@k for each k, `lenient` (the share of samples that state the gold
+    anywhere, where golds are numbers), the fractions of truncated and unverified
+    samples and the mean length: overall, by level, by type and by both, and by band
+    where problems have one. For tasks with strategies also, per type, P(strategy |
+    type) as `share` and P(correct | strategy, type) as `pass`. An unverified sample
+    counts as not correct. Every {"mean", "low", "high"} is a mean over problems with
+    the ends of its 95 % interval, null where one problem alone has a say
+    (`bootstrap.mean_interval`).
     """
     if not results:
         raise ValueError("summarize_results: no results; evaluate at least one problem")
@@ -233,10 +240,20 @@ def _scores(
             }
             for row, name in enumerate(("pass@k", "maj@k"))
         },
+        **_lenient(results, interval),
         "length_mean": sum(sum(r.lengths) for r in results) / samples,
         "truncated": sum(r.finished.count(False) for r in results) / samples,
         "unverified": sum(r.statuses.count("unverified") for r in results) / samples,
     }
+
+
+def _lenient(
+    results: Sequence[ProblemResult], interval: Callable[..., Interval]
+) -> dict[str, Any]:
+    """Returns lenient accuracy, {} where a problem's gold is no number."""
+    if not all(r.states_gold for r in results):
+        return {}
+    return {"lenient": interval([np.mean(r.states_gold) for r in results]).to_json()}
 
 
 def _group_by(

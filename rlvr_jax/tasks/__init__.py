@@ -1,6 +1,7 @@
 """Where problems come from: the tasks, and their options."""
 
 from rlvr_jax.config.task import Behavior, Stage, Task
+from rlvr_jax.tasks.arithmetic.task import ArithmeticTask
 from rlvr_jax.tasks.code.programs import ProgramsTask
 from rlvr_jax.tasks.code.task import CodeTask
 from rlvr_jax.tasks.finite_field.mix import ChainMix
@@ -12,6 +13,7 @@ from rlvr_jax.tasks.word_problems.task import WordProblemsTask
 __all__ = [
     "MATH_RECORD",
     "PREPARED_RECORD",
+    "ArithmeticTask",
     "Behavior",
     "ChainMix",
     "CodeTask",

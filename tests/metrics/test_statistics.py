@@ -140,6 +140,7 @@ def result(id, level, type, statuses, strategies=()):
         answers=tuple("7" if s == "correct" else None for s in statuses),
         lengths=tuple(range(10, 10 + n)),
         finished=tuple(s != "unverified" for s in statuses),
+        states_gold=tuple(s != "incorrect" for s in statuses),
         strategies=strategies,
     )
 
@@ -157,6 +158,8 @@ def test_summary_by_hand():
     assert (summary["problems"], summary["samples"]) == (3, 12)
     assert summary["pass@k"]["1"]["mean"] == pytest.approx(7 / 12)
     assert summary["pass@k"]["4"]["mean"] == pytest.approx(1.0)
+    # Seven right ones, and the one that could not be judged.
+    assert summary["lenient"]["mean"] == pytest.approx(8 / 12)
     # The one right sample of b wins its vote: the others abstain.
     assert summary["maj@k"]["4"]["mean"] == pytest.approx(1.0)
     assert summary["length_mean"] == 11.5

@@ -17,6 +17,7 @@ from rlvr_jax.analysis.features.texts import ALL_BANDS
 from rlvr_jax.analysis.tables import first_and_last_tenth, mean
 from rlvr_jax.analysis.workdir import RunArtifacts
 from rlvr_jax.metrics.crossing import Counts, count_correct
+from rlvr_jax.metrics.lenient import has_lenient_accuracy, states_gold
 from rlvr_jax.metrics.scores import bands_from_verdicts
 from rlvr_jax.metrics.statistics import pass_at_k
 from rlvr_jax.rollouts.graded import Verdicts
@@ -26,6 +27,7 @@ PASS, PASS_BEFORE, GAIN = "pass@k", "pass@k before RL", "pass@k gained"
 CHOSEN, RIGHT_IF_CHOSEN = "chosen", "correct if chosen"  # a strategy
 CHOSEN_GAINED, RIGHT_GAINED = "chosen gained", "correct if chosen gained"
 LENGTH = "completion length"
+LENIENT, LENIENT_GAINED = "lenient accuracy", "lenient accuracy gained"
 REWARD, REWARD_GAINED = "reward", "reward gained"  # in training, at last; less at first
 NO_SIGNAL, ALL_INCORRECT = "groups without signal", "groups all incorrect"  # verdicts
 ZERO_ADVANTAGE = "groups of zero advantage"  # their rewards teach nothing
@@ -43,7 +45,8 @@ NOISE_FEATURES = "features that noise claims"  # in weights, of equal drift
 OWN_FEATURES = "features of its own"  # known where an experiment's arms are compared
 METRIC_NAMES = (
     *(PASS, PASS_BEFORE, GAIN),
-    *(CHOSEN, CHOSEN_GAINED, RIGHT_IF_CHOSEN, RIGHT_GAINED, LENGTH),
+    *(CHOSEN, CHOSEN_GAINED, RIGHT_IF_CHOSEN, RIGHT_GAINED),
+    *(LENIENT, LENIENT_GAINED, LENGTH),
     *(
         REWARD,
         REWARD_GAINED,
@@ -72,12 +75,13 @@ _MEANS_OVER_STEPS = {
 FRACTION = (0.0, 1.0)
 BOUNDS = dict.fromkeys(
     (
-        *(PASS, PASS_BEFORE, CHOSEN, RIGHT_IF_CHOSEN, NO_SIGNAL, *_MEANS_OVER_STEPS),
+        *(PASS, PASS_BEFORE, CHOSEN, RIGHT_IF_CHOSEN, LENIENT, NO_SIGNAL),
+        *_MEANS_OVER_STEPS,
         *CALIBRATION,
         *(name + _BEFORE for name in CALIBRATION),
     ),
     FRACTION,
-) | dict.fromkeys((GAIN, CHOSEN_GAINED, RIGHT_GAINED), (-1.0, 1.0))
+) | dict.fromkeys((GAIN, CHOSEN_GAINED, RIGHT_GAINED, LENIENT_GAINED), (-1.0, 1.0))
 
 RolloutRow = Mapping[str, Any]
 RowsByProblem = Mapping[str, list[RolloutRow]]
@@ -226,7 +230,33 @@ def _eval_scores(
                     {name: after_k[name] - before_k[name] for name in asked}
                 )
     lengths = {n: mean([row["length"] for row in rows]) for n, rows in after.items()}
-    return scores | {Metric(LENGTH): _mean_over_problems(lengths)}
+    return (
+        scores
+        | _lenient_scores(after, before)
+        | {Metric(LENGTH): _mean_over_problems(lengths)}
+    )
+
+
+def _lenient_scores(after: RowsByProblem, before: RowsByProblem) -> dict[Metric, Score]:
+    """Returns lenient accuracy and its gain, {} where a gold is no number."""
+    golds = (row["gold"] for rows in after.values() for row in rows)
+    if not has_lenient_accuracy(golds):
+        return {}
+    now, then = map(_stated_by_problem, (after, before))
+    scores = {Metric(LENIENT): _mean_over_problems(now)}
+    if both := now.keys() & then.keys():
+        scores[Metric(LENIENT_GAINED)] = _mean_over_problems(
+            {name: now[name] - then[name] for name in sorted(both)}
+        )
+    return scores
+
+
+def _stated_by_problem(rows: RowsByProblem) -> dict[str, float]:
+    """Returns the share of each problem's completions that state its gold."""
+    return {
+        name: mean([states_gold(row["completion"], row["gold"]) for row in each])
+        for name, each in rows.items()
+    }
 
 
 def _feasible_ks(ks: Iterable[int], counts: Counts) -> list[int]:

@@ -485,6 +485,28 @@ def test_what_rl_has_gained_is_paired_by_problem_and_told_of_no_band(tmp_path):
     assert less["mean"] == pytest.approx(-gained["mean"])
 
 
+def test_lenient_accuracy_counts_what_is_stated_and_is_of_numbers_alone(tmp_path):
+    after = {"a": "rrru", "b": "uuww", "c": "rrww", "d": "wwww"}
+    runs = [
+        contender(tmp_path / "one", after),
+        contender(tmp_path / "two", BEFORE, num_epochs=2),
+    ]
+    comparison = compare_runs(runs)
+    lenient = found(comparison, "lenient accuracy")["values"]
+    assert lenient["one"]["mean"] == pytest.approx((4 + 2 + 2 + 0) / 16)
+    assert lenient["two"]["mean"] == pytest.approx((4 + 2 + 0 + 0) / 16)
+    gained = found(comparison, "lenient accuracy gained")["values"]
+    assert gained["one"]["mean"] == pytest.approx(2 / 16)
+    assert gained["two"]["mean"] == 0.0
+    words = compare_runs(
+        [
+            contender(tmp_path / "words", after, gold="e3"),
+            contender(tmp_path / "more", after, gold="e3", num_epochs=2),
+        ]
+    )
+    assert not [m for m in words["metrics"] if "lenient" in m["name"]]
+
+
 def test_problems_that_were_not_asked_before_have_no_gain(tmp_path):
     other = contender(tmp_path / "other", {"z": "rrww", "a": "rrrw"})
     pair = [other, contender(tmp_path / "run", {"z": "rrww"}, num_epochs=2)]

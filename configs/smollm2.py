@@ -1,0 +1,114 @@
+"""SmolLM2-135M-Instruct learns arithmetic on two CPU cores."""
+
+from job_jax.config import CheckpointConfig
+from rlvr_jax.config import (
+    Arm,
+    Config,
+    DifficultyConfig,
+    EvalConfig,
+    Experiment,
+    LogConfig,
+    LoRAConfig,
+    ModelConfig,
+    OptimizerConfig,
+    PretrainedConfig,
+    SamplingConfig,
+    SFTConfig,
+    TokenizerConfig,
+    TrainConfig,
+)
+from rlvr_jax.data.curricula.mixture import Band
+from rlvr_jax.probe import ProbeSAEConfig, SAEProbeConfig
+from rlvr_jax.tasks import ArithmeticTask
+from sae_jax.config import OptimizerConfig as SAEOptimizerConfig
+from sae_jax.config import SAEConfig
+from sae_jax.config import TrainConfig as SAETrainConfig
+
+
+def get_config() -> Config:
+    """Returns the recipe."""
+    # At temperature 1 this model writes noise; at 0.7 most of its text makes sense.
+    sampling = SamplingConfig(max_new_tokens=48, temperature=0.7)
+    return Config(
+        name="smollm2",
+        task=ArithmeticTask(chat_template="tokenizer"),
+        pretrained=PretrainedConfig(path="models/SmolLM2-135M-Instruct"),
+        model=ModelConfig(family="pretrained", max_seq_len=128, scan_layers=True),
+        tokenizer=TokenizerConfig(kind="huggingface"),
+        sft=SFTConfig(steps=0),
+        difficulty=DifficultyConfig(num_samples=8, pool_size=192),
+        curriculum=Band(band="medium"),
+        probe=SAEProbeConfig(
+            layer=24,  # of 0..29
+            num_problems=96,
+            num_reference_texts=32,
+            log_every=5,
+            sae=ProbeSAEConfig(
+                architecture=SAEConfig(latents=1152, k=32),
+                optimizer=SAEOptimizerConfig(learning_rate=1e-3, warmup_steps=50),
+                train=SAETrainConfig(
+                    steps=800,
+                    num_seeds=2,
+                    no_contrast_baseline=False,
+                    threshold_start_step=200,
+                    threshold_decay=0.98,
+                ),
+                batch_size=512,
+            ),
+        ),
+        train=TrainConfig(
+            steps=20,
+            batch_size=8,
+            group_size=8,
+            packing=True,
+            sampling=sampling,
+            lora=LoRAConfig(rank=16, alpha=32),
+            optimizer=OptimizerConfig(learning_rate=5e-4, warmup_steps=4),
+        ),
+        eval=EvalConfig(num_problems=96, num_samples=8, sampling=sampling),
+        log=LogConfig(rollouts_every=1, progress_every=1, alarm_window=10),
+        checkpoint=CheckpointConfig(every=5),
+        prompt_pad_multiple=64,
+        completion_pad_multiple=48,
+    )
+
+
+def get_experiment() -> Experiment:
+    """Returns what RL is compared with: RFGO, and a reward that knows nothing.
+
+    All arms of a seed start from the same bands and the same autoencoder.
+    """
+    return Experiment(
+        question="What does RL on medium problems teach a real model, and is it RFGO "
+        "or any reward that teaches it?",
+        reference="SmolLM2-135M-Instruct on single-digit sums, one seed by hand: "
+        "20.8 -> 84.4 % in 11 steps",
+        outcomes=(
+            "pass@1 gained",
+            "pass@1",
+            "pass@8",
+            "pass@1, easy",
+            "pass@1, medium",
+            "pass@1, hard",
+            "lenient accuracy gained",
+            "completion length",
+            "features claimed",
+            "features that noise claims",
+        ),
+        baseline="verdict",
+        seed_sd=5.0,
+        seed_sd_source="a guess, before the first run",
+        seeds=(0, 1, 2),
+        start_stages=("sft", "difficulty", "probe"),
+        arms={
+            "verdict": Arm(start="start@0"),
+            "rfgo": Arm(
+                start="start@0",
+                overrides={
+                    "train.rfgo.lambda_w": "0.5",
+                    "train.rfgo.lambda_p": "0.1",
+                },
+            ),
+            "coin": Arm(start="start@0", overrides={"train.reward.names": "random"}),
+        },
+    )

@@ -1,0 +1,1 @@
+"""Graded arithmetic in plain English, for models that were pretrained."""

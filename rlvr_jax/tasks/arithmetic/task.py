@@ -1,0 +1,141 @@
+"""The task `arithmetic`: graded questions that a small pretrained model can learn."""
+
+import dataclasses
+import random
+from typing import Annotated, ClassVar
+
+from job_jax.schema import Constraint, PositiveInt, check
+from rlvr_jax.config.task import ChatTask, Stage
+from rlvr_jax.tasks.arithmetic.questions import LEVELS, Question, draw_question
+from rlvr_jax.tasks.records.layout import RecordConfig
+from rlvr_jax.tasks.records.prompts import PromptFormatter
+from rlvr_jax.types import Problem
+
+_EVAL_SEED = 0  # one held-out set for every run, so that runs compare
+_MAX_DRAWS = 200  # in a row that bring no new question: the level has no more
+
+Levels = Annotated[
+    tuple[int, ...],
+    Constraint(
+        f"hold different levels among {', '.join(map(str, LEVELS))}",
+        lambda levels: (
+            0 < len(levels) == len(set(levels)) and set(levels) <= set(LEVELS)
+        ),
+    ),
+]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ArithmeticTask(ChatTask):
+    """Arithmetic in plain English, held out by the numbers that are asked.
+
+    The levels are listed in `rlvr_jax.tasks.arithmetic.questions`. An answer is the
+    number that a completion states, in whatever form `numeric` reads.
+    """
+
+    checks_golds: ClassVar[bool] = False
+
+    levels: Levels = LEVELS  # as many questions of each, as far as there are so many
+    train_size: PositiveInt = 2048  # questions, all different
+    eval_size: PositiveInt = 512
+    prompt_template: str = "{prompt}"
+    system_prompt: str = ""  # first message of a chat_template; "": none
+
+    def __post_init__(self) -> None:
+        """Refuses templates that leave a text out."""
+        super().__post_init__()
+        check(
+            "{prompt}" in self.prompt_template,
+            f"prompt_template={self.prompt_template!r} has no place for the question; "
+            "write {prompt} in it",
+        )
+        check(
+            bool(self.chat_template) or not self.system_prompt,
+            f"system_prompt={self.system_prompt!r} has no chat_template to stand in; "
+            "set one, or write it into prompt_template",
+        )
+
+    def problems(self, stage: Stage, *, seed: int) -> "QuestionSource":
+        """Returns the stage's questions; those of `eval` are the same at every seed."""
+        if stage == "eval":
+            return QuestionSource(self, seed=_EVAL_SEED, held_out=True)
+        return QuestionSource(self, seed=seed, held_out=False)
+
+    def describe(self) -> str:
+        """Returns which levels are asked."""
+        return f"arithmetic of levels {', '.join(map(str, self.levels))}"
+
+    def formatter(self) -> PromptFormatter:
+        """Returns what writes a prompt around a question."""
+        return PromptFormatter(
+            RecordConfig(
+                prompt_template=self.prompt_template,
+                chat_template=self.chat_template,
+                system_prompt=self.system_prompt,
+            ),
+            chat_template_field=self.chat_template_field,
+        )
+
+
+class QuestionSource:
+    """The different questions of one side of the split, levels in turn."""
+
+    def __init__(self, task: ArithmeticTask, *, seed: int, held_out: bool):
+        """Draws all questions; a prompt is written when its problem is read."""
+        self._side = "eval" if held_out else "train"
+        self._seed = seed
+        self._formatter = task.formatter()
+        size = task.eval_size if held_out else task.train_size
+        rng = random.Random(f"arithmetic-{self._side}-{seed}")
+        self._questions = _draw_distinct(rng, task.levels, size, held_out=held_out)
+        self._name = f"{self._side}-{seed}, {task!r}"
+
+    def __repr__(self) -> str:
+        """Returns what grain compares before it resumes from a saved position."""
+        return f"QuestionSource({self._name})"
+
+    def __len__(self) -> int:
+        """Returns the number of questions."""
+        return len(self._questions)
+
+    def __getitem__(self, index: int, /) -> Problem:
+        """Returns problem `index`; IndexError where there is none."""
+        level, question = self._questions[index]
+        return Problem(
+            id=f"arithmetic-{self._side}-{self._seed}-{index}",
+            prompt=self._formatter.format_prompt(question.text),
+            gold=str(question.answer),
+            verifier="numeric",
+            source="arithmetic",
+            level=level,
+            solution=f"{question.calculation} = {question.answer}",
+        )
+
+
+def _draw_distinct(
+    rng: random.Random, levels: tuple[int, ...], size: int, *, held_out: bool
+) -> list[tuple[int, Question]]:
+    """Returns up to `size` different questions with their levels, levels in turn.
+
+    A level drops out once its draws bring nothing new.
+    """
+    open_levels, drawn = list(levels), dict[str, tuple[int, Question]]()
+    while open_levels and len(drawn) < size:
+        for level in tuple(open_levels):
+            question = _draw_new(rng, level, drawn, held_out=held_out)
+            if question is None:
+                open_levels.remove(level)
+            elif len(drawn) < size:
+                drawn[question.text] = level, question
+    return list(drawn.values())
+
+
+def _draw_new(
+    rng: random.Random, level: int, drawn: dict, *, held_out: bool
+) -> Question | None:
+    """Returns a question of the level that is not drawn yet, None where none comes."""
+    for _ in range(_MAX_DRAWS):
+        question = draw_question(rng, level)
+        if question.is_held_out == held_out and question.text not in drawn:
+            return question
+    return None
