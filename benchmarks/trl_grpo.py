@@ -162,7 +162,7 @@ def _make_config(job: Job, scratch: str) -> trl.GRPOConfig:
 
 
 def _make_adapters(job: Job) -> peft.LoraConfig | None:
-    """Returns adapters beside all seven matrices of a layer, as ours; None: no LoRA."""
+    """Returns adapters for all seven matrices of a layer, as ours; None: no LoRA."""
     if not job.lora_rank:
         return None
     return peft.LoraConfig(

@@ -85,8 +85,8 @@ class ActivationLimit:
         needed = activation_bytes(
             self.model, rows=rows, prompt_width=prompt_width, width=width
         )
-        fitting = max(1, int(self.gib * 2**30 / needed)) * self.devices
+        capacity = max(1, int(self.gib * 2**30 / needed)) * self.devices
         sizes = range(self.devices, groups + 1, self.devices)
         return max(
-            (n for n in sizes if n <= fitting and not groups % n), default=groups
+            (n for n in sizes if n <= capacity and not groups % n), default=groups
         )

@@ -8,6 +8,7 @@ import jax
 
 from job_jax.config import MeshConfig
 from job_jax.mesh import num_cpu_devices
+from job_jax.processes import asks_for_several, process_count
 from rlvr_jax.config import Config
 from rlvr_jax.models.huggingface import hf_vocab_size, resolve_model
 from rlvr_jax.run.throughput import num_matmul_weights
@@ -16,7 +17,7 @@ from rlvr_jax.run.throughput import num_matmul_weights
 # 7 % faster than with one at 24 million weights, and slower at 135 million.
 MAX_WEIGHTS_PER_CORE = 64_000_000
 
-RECORD = "cpu_devices"  # in config.json: the devices of one process
+RECORD = "cpu_devices"  # in config.json
 
 
 def choose_mesh(config: Config, workdir: Path | None = None) -> MeshConfig:
@@ -25,20 +26,24 @@ def choose_mesh(config: Config, workdir: Path | None = None) -> MeshConfig:
     A number in the config stays. Otherwise a run that continues in `workdir` keeps the
     number it began with, so that it computes the same bits. A new run gets one device
     for all cores where its policy has more than 64 million weights and only the batch
-    is split; all others get -1, which means one device per core.
+    is split; all others get -1, which means one device per core. Several processes
+    share a machine's cores in another way each time, so they keep no number.
     """
     mesh = config.mesh
     if mesh.cpu_devices != -1:
         return mesh
     record = workdir / "config.json" if workdir else None
-    is_begun = record is not None and record.is_file()
+    is_begun = record is not None and record.is_file() and not asks_for_several()
     count = _recorded(record) if is_begun else _by_size(config)
     return dataclasses.replace(mesh, cpu_devices=count)
 
 
 def record() -> dict[str, int]:
-    """Returns the entry of config.json that counts CPU devices; {} elsewhere."""
-    if jax.default_backend() != "cpu":
+    """Returns the entry of config.json that counts one process's CPU devices.
+
+    It is empty on an accelerator, and where several processes run together.
+    """
+    if jax.default_backend() != "cpu" or process_count() > 1:
         return {}
     return {RECORD: jax.local_device_count()}
 
@@ -48,7 +53,7 @@ def describe_choice(config: Config, workdir: Path) -> list[str]:
 
     Call it after JAX has started and config.json is written.
     """
-    if jax.default_backend() != "cpu":
+    if jax.default_backend() != "cpu" or process_count() > 1:
         return []
     count, began = jax.local_device_count(), _recorded(workdir / "config.json")
     if began not in (-1, count):
@@ -74,8 +79,8 @@ def _recorded(path: Path) -> int:
 def _by_size(config: Config) -> int:
     """Returns 1 for a large policy that one device can hold, else -1."""
     mesh, sampler = config.mesh, config.sampler
-    is_split = mesh.data != -1 or mesh.fsdp > 1 or mesh.tensor > 1
-    if is_split or sampler.devices or sampler.tensor_parallel > 1:
+    has_layout = mesh.data != -1 or mesh.fsdp > 1 or mesh.tensor > 1
+    if has_layout or sampler.devices or sampler.tensor_parallel > 1:
         return -1
     return 1 if _num_weights(config) > MAX_WEIGHTS_PER_CORE else -1
 

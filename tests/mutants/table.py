@@ -1556,12 +1556,15 @@ MUTANTS = [
             "count = _by_size(config)",
         ),
         leaves_out_the_output_layer=("hf_vocab_size(start))", "0)"),
-        overrules_a_mesh=("if is_split or", "if"),
+        overrules_a_mesh=("if has_layout or", "if"),
     ),
     *_of(
         "rlvr_jax/learn/micro_batches.py",
         ("tests/learn/test_micro_batches.py",),
-        ignores_the_memory=("memory=ActivationLimit.from_config(config)", ""),
+        ignores_the_memory=(
+            "memory=ActivationLimit.from_config(config)",
+            "memory=_NO_LIMIT",
+        ),
         one_micro_batch_for_all_groups=(
             "num_groups = cut.memory.fit(cut.num_groups, rows, S, max_width)",
             "num_groups = cut.num_groups",

@@ -63,13 +63,13 @@ def test_a_checkpoint_is_counted_by_its_own_config(tmp_path):
     ],
 )
 def test_a_split_that_the_config_gives_stays(sections):
-    """One device would refuse it, or do something else than was asked for."""
+    """One device would refuse it, or do something else."""
     config = _config(_LARGE, **sections)
     assert choose_mesh(config) == config.mesh
 
 
 def test_a_run_keeps_the_number_it_began_with(tmp_path):
-    """One of an earlier version began with one per core, whatever its size."""
+    """A run of an earlier version began with one per core at any size."""
     record, large = tmp_path / "config.json", _config(_LARGE)
     assert choose_mesh(large, tmp_path).cpu_devices == 1
     record.write_text(json.dumps({"cpu_devices": 3}))
@@ -79,6 +79,17 @@ def test_a_run_keeps_the_number_it_began_with(tmp_path):
     assert choose_mesh(given, tmp_path).cpu_devices == 2
     record.write_text("{}")
     assert choose_mesh(large, tmp_path).cpu_devices == -1
+
+
+def test_several_processes_keep_no_number(tmp_path, monkeypatch):
+    """Their devices follow from how many of them share the machine this time."""
+    (tmp_path / "config.json").write_text(json.dumps({"cpu_devices": 3}))
+    monkeypatch.setattr(cpu_devices, "asks_for_several", lambda: True)
+    assert choose_mesh(_config(_SMALL), tmp_path).cpu_devices == -1
+    assert choose_mesh(_config(_LARGE), tmp_path).cpu_devices == 1
+    monkeypatch.setattr(cpu_devices, "process_count", lambda: 2)
+    assert cpu_devices.record() == {}
+    assert describe_choice(Config(), tmp_path) == []
 
 
 class _StartedError(Exception):
