@@ -1,10 +1,13 @@
 """Micro-batches by tokens and in packed rows: what they hold, in how few shapes."""
 
+from pathlib import Path
+
 import jax
 import numpy as np
 import pytest
 from policies import random_tokens
 
+from job_jax.command import load_config
 from job_jax.config import MeshConfig
 from job_jax.mesh import make_mesh
 from job_jax.schema import ConfigError
@@ -21,6 +24,7 @@ from rlvr_jax.learn.micro_batches import (
 from rlvr_jax.run.checks import check_batch_sizes
 from rlvr_jax.types import Prompts
 
+_RECIPES = Path(__file__).parents[2] / "configs"
 P, G, S, T, MULTIPLE = 24, 4, 6, 32, 4
 
 
@@ -240,3 +244,19 @@ def test_the_limit_is_the_config_s_and_0_is_none():
     assert sizes(TrainConfig().activation_gib) == {P}
     assert sizes(0.0) == {P}
     assert sizes(1e-9) == {1}
+
+
+@pytest.mark.parametrize("name", ["smoke", "quickstart"])
+@pytest.mark.parametrize("devices", [1, 2])
+def test_the_small_recipes_are_computed_in_one_piece_as_before(name, devices):
+    """At prompts of 64 tokens, twice what they have: their bits depend on it."""
+    config = load_config(_RECIPES / f"{name}.py", Config)
+    train, sft = config.train, config.sft
+    memory = ActivationLimit(
+        model=config.model, gib=train.activation_gib, devices=devices
+    )
+    length = train.sampling.max_new_tokens
+    groups = train.groups_per_micro_batch
+    assert memory.fit(groups, train.rows_per_group, 64, length) == groups
+    rows = sft.batch_size // sft.grad_accum_steps
+    assert memory.fit(rows, 1, 64, length) == rows
