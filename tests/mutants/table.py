@@ -1591,4 +1591,12 @@ MUTANTS = [
             "if True:",
         ),
     ),
+    *_of(
+        "rlvr_jax/pipeline.py",
+        ("tests/integration/test_runs.py::test_the_record_counts_the_cpu_devices",),
+        forgets_the_cpu_devices=(
+            "more=lineage_record(lineage) | cpu_devices.record(),",
+            "more=lineage_record(lineage),",
+        ),
+    ),
 ]
