@@ -103,7 +103,7 @@ _135M = Job(
     scan_layers=True,
 )
 # One id in 64 ends a row: 63 tokens in the mean, a quarter of the limit.
-_GEOMETRIC = {"new_tokens": 256, "num_end_ids": 8}
+_GEOMETRIC: dict[str, Any] = {"new_tokens": 256, "num_end_ids": 8}
 
 JOBS = {
     "tiny": _TINY,

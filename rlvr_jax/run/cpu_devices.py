@@ -32,8 +32,8 @@ def choose_mesh(config: Config, workdir: Path | None = None) -> MeshConfig:
     mesh = config.mesh
     if mesh.cpu_devices != -1:
         return mesh
-    record = workdir / "config.json" if workdir else None
-    is_begun = record is not None and record.is_file() and not asks_for_several()
+    record = (workdir or Path()) / "config.json"
+    is_begun = workdir is not None and record.is_file() and not asks_for_several()
     count = _recorded(record) if is_begun else _by_size(config)
     return dataclasses.replace(mesh, cpu_devices=count)
 
