@@ -1,6 +1,6 @@
 """How many groups a micro-batch may have, by the memory of its backward pass.
 
-On a CPU activations take most of a step's memory, and several micro-batches take as
+On a CPU activations take most of a step's memory, and four micro-batches take about as
 long as one: their products are large enough. So the size of a micro-batch is chosen by
 memory there, before anything is recomputed (`model.remat`), which would cost time.
 """

@@ -1586,9 +1586,10 @@ MUTANTS = [
     *_of(
         "rlvr_jax/models/huggingface/match.py",
         ("tests/models/test_match.py",),
-        scans_against_the_recipe=(
-            'if "scan_layers" not in model.stated:',
-            "if True:",
+        scans_what_is_not_deep=("_MIN_SCANNED_LAYERS = 16", "_MIN_SCANNED_LAYERS = 15"),
+        scans_layers_of_two_types=(
+            "and len({*model.layer_types}) == 1",
+            "and len({*model.layer_types}) >= 1",
         ),
     ),
     *_of(

@@ -78,8 +78,7 @@ def resolve_model(pretrained: PretrainedConfig, model: ModelConfig) -> ModelConf
         family=model.family if ":" in model.family else None,
     )
     own = {name: vars(model)[name] for name in FUNCTION_PRESERVING}
-    if "scan_layers" not in model.stated:
-        own["scan_layers"] = _is_better_scanned(theirs)
+    own["scan_layers"] = _is_better_scanned(theirs)  # unless `given` has it
     found = dataclasses.replace(
         theirs, **own, max_seq_len=min(model.max_seq_len, theirs.max_seq_len)
     )
