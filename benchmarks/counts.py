@@ -76,8 +76,11 @@ def _forward_parts(job: Job) -> tuple[float, float]:
 
 
 def update_flops(job: Job) -> int:
-    """Returns the FLOPs of a pass and its gradient: backward is two forwards."""
-    return 3 * forward_flops(job)
+    """Returns the FLOPs of a pass and its gradient: backward is two forwards.
+
+    With adapters it is one: frozen weights need no gradient, and adapters are small.
+    """
+    return (2 if job.lora_rank else 3) * forward_flops(job)
 
 
 def adapter_update_flops(job: Job) -> int:

@@ -33,6 +33,8 @@ class Job:
     prompt_tokens: int = 64  # S
     new_tokens: int = 64  # T, or the most
     num_end_ids: int = 0  # ids that end a completion
+    lora_rank: int = 0  # 0: all parameters are trained
+    scan_layers: bool = False  # of ours: how a checkpoint of this depth is computed
 
     @property
     def eos_ids(self) -> tuple[int, ...]:
@@ -87,17 +89,33 @@ _24M = Job(
     num_kv_heads=4,
     head_dim=64,
 )
+# SmolLM2-135M, and completions as long as a short answer.
+_135M = Job(
+    num_layers=30,
+    hidden_size=576,
+    intermediate_size=1536,
+    num_heads=9,
+    num_kv_heads=3,
+    head_dim=64,
+    vocab_size=49_152,
+    prompt_tokens=40,
+    new_tokens=48,
+    scan_layers=True,
+)
 # One id in 64 ends a row: 63 tokens in the mean, a quarter of the limit.
-_GEOMETRIC = {"new_tokens": 256, "num_end_ids": 8}
+_GEOMETRIC: dict[str, Any] = {"new_tokens": 256, "num_end_ids": 8}
 
 JOBS = {
     "tiny": _TINY,
     "tiny-geometric": dataclasses.replace(_TINY, num_end_ids=64),
+    "tiny-lora": dataclasses.replace(_TINY, lora_rank=4),
     "3M": _3M,
     "3M-geometric": dataclasses.replace(_3M, **_GEOMETRIC),
     "3M-vocab8192": dataclasses.replace(_3M, vocab_size=8192),
     "24M": _24M,
     "24M-geometric": dataclasses.replace(_24M, **_GEOMETRIC),
+    "135M": _135M,
+    "135M-lora": dataclasses.replace(_135M, lora_rank=16),
 }
 
 

@@ -7,7 +7,7 @@ set -euo pipefail
 
 directory="${1:-}"
 case "${2:-grpo}" in
-  grpo) peers=(transformers==5.23.0 trl==1.16.0 accelerate) ;;
+  grpo) peers=(transformers==5.23.0 trl==1.16.0 accelerate peft==0.21.2) ;;
   sae) peers=(sae-lens==6.54.12 dictionary-learning==0.1.0) ;;
   *) directory="" ;;
 esac
@@ -24,5 +24,5 @@ python="$directory/bin/python"
 "$python" -m pip install --quiet torch==2.13.0 "${peers[@]}"
 # PyPI's torchvision, which some peers pull in and none needs, does not fit this torch.
 "$python" -m pip uninstall --quiet --yes torchvision
-"$python" -m pip list | grep -iE '^(torch|transformers|trl|sae-lens|dictionary-learning) '
+"$python" -m pip list | grep -iE '^(torch|transformers|trl|peft|sae-lens|dictionary-learning) '
 echo "use: --peer_python=$python"

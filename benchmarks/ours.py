@@ -17,7 +17,13 @@ from benchmarks.job import FINAL_NORM_SCALE, Job, reward
 from job_jax.config import MeshConfig
 from job_jax.mesh import configure_cpu, make_mesh
 from job_jax.metrics import CompileCounter
-from rlvr_jax.config import Config, OptimizerConfig, SamplingConfig, TrainConfig
+from rlvr_jax.config import (
+    Config,
+    LoRAConfig,
+    OptimizerConfig,
+    SamplingConfig,
+    TrainConfig,
+)
 from rlvr_jax.learn import group_advantages
 from rlvr_jax.learn.batches import batch_from_rollouts
 from rlvr_jax.learn.objectives import policy_objective
@@ -27,8 +33,10 @@ from rlvr_jax.models import Transformer, param_shardings
 from rlvr_jax.models.distribution import SamplingParams
 from rlvr_jax.rollouts.request import SampleRequest
 from rlvr_jax.rollouts.sample import sample_completions
+from rlvr_jax.run.cpu_devices import choose_mesh
 from rlvr_jax.run.setup import RunSetup
 from rlvr_jax.run.throughput import StepTimer
+from rlvr_jax.run.trainable import split_trainable
 from rlvr_jax.sampler import SamplerLayout
 from rlvr_jax.tokenizer import WordLevelTokenizer
 from rlvr_jax.types import Problem
@@ -40,8 +48,9 @@ class OurStep:
 
     def __init__(self, job: Job, mesh: jax.sharding.Mesh):
         self._job = job
-        self._setup, self._params = _open_setup(job, mesh)
-        self._config = self._setup.config
+        setup, params = _open_setup(job, mesh)
+        self._trainable = split_trainable(setup, lambda: params)
+        self._setup, self._config = self._trainable.setup, setup.config
         self._problems = [
             Problem(id=str(p), prompt=text, gold="", verifier="", source="benchmark")
             for p, text in enumerate(job.prompt_texts())
@@ -55,6 +64,7 @@ class OurStep:
             optimizer=self._config.train.optimizer,
             total_steps=1,
             logits_chunk_size=self._config.train.logits_chunk_size,
+            frozen=self._trainable.frozen,
         )
         self._state: Any = None
         self._step_key = jax.jit(
@@ -64,14 +74,16 @@ class OurStep:
 
     def init_optimizer(self) -> None:
         """Makes the optimizer's state."""
-        self._state = self._updater.init(self._params)
+        self._state = self._updater.init(self._trainable.init())
 
     def step(self) -> dict[str, Any]:
         """Takes a step; returns its parts' seconds, and each completion's tokens."""
         setup, state, clock = self._setup, self._state, StepTimer()
         request = SampleRequest(
             problems=self._problems,
-            weights=setup.sampler_layout.place_params(state.params),
+            weights=setup.sampler_layout.place_params(
+                self._trainable.merge_frozen(state.params)
+            ),
             sampling=self._config.train.sampling,
             num_samples=self._job.group_size,
             key=self._step_key(state.step),
@@ -105,9 +117,9 @@ class OurStep:
         return seconds | {"tokens": sum(lengths), "lengths": lengths}
 
 
-def _open_setup(job: Job, mesh: jax.sharding.Mesh) -> tuple[RunSetup, Any]:
-    """Returns what a run is opened to, without its problems, and random parameters."""
-    config = Config(
+def _make_config(job: Job, *, num_devices: int) -> Config:
+    """Returns the job as our configuration spells it."""
+    return Config(
         model=model_config(job),
         prompt_pad_multiple=job.prompt_tokens,
         completion_pad_multiple=job.new_tokens,
@@ -117,12 +129,33 @@ def _open_setup(job: Job, mesh: jax.sharding.Mesh) -> tuple[RunSetup, Any]:
             # What docs/algorithm.md says of completions of uneven length.
             packing=bool(job.num_end_ids),
             grad_accum_steps=(
-                math.gcd(4, job.num_prompts // mesh.size) if job.num_end_ids else 1
+                math.gcd(4, job.num_prompts // num_devices) if job.num_end_ids else 1
             ),
             sampling=SamplingConfig(max_new_tokens=job.new_tokens),
             optimizer=OptimizerConfig(learning_rate=1e-6),
+            lora=_lora_config(job),
         ),
     )
+
+
+def _lora_config(job: Job) -> LoRAConfig:
+    if not job.lora_rank:
+        return LoRAConfig()
+    return LoRAConfig(rank=job.lora_rank, alpha=2.0 * job.lora_rank)
+
+
+def _choose_mesh(job: Job) -> MeshConfig:
+    """Returns what a run would choose, as far as prompts divide over devices."""
+    mesh = choose_mesh(_make_config(job, num_devices=1))
+    if mesh.cpu_devices != -1:
+        return mesh
+    cores = len(os.sched_getaffinity(0))
+    return MeshConfig(cpu_devices=math.gcd(cores, job.num_prompts))
+
+
+def _open_setup(job: Job, mesh: jax.sharding.Mesh) -> tuple[RunSetup, Any]:
+    """Returns what a run is opened to, without its problems, and random parameters."""
+    config = _make_config(job, num_devices=mesh.size)
 
     def new() -> Transformer:
         rngs = nnx.Rngs(jax.random.key(0))
@@ -160,9 +193,7 @@ def main() -> None:
     """Warms up, then takes a step whenever asked."""
     channel = Channel()
     job = channel.receive_job(Job)
-    # One virtual device per core, as far as the prompts divide over them.
-    cores = len(os.sched_getaffinity(0))
-    config = MeshConfig(cpu_devices=math.gcd(cores, job.num_prompts))
+    config = _choose_mesh(job)
     configure_cpu(config)
     mesh = make_mesh(config)
     with jax.set_mesh(mesh):

@@ -13,6 +13,7 @@ from collections.abc import Generator
 from typing import Any
 
 import datasets
+import peft
 import tokenizers
 import torch
 import transformers
@@ -124,6 +125,7 @@ def main() -> None:
             train_dataset=datasets.Dataset.from_dict({"prompt": job.prompt_texts()}),
             processing_class=_make_tokenizer(job),
             callbacks=[turns],
+            peft_config=_make_adapters(job),
         )
         turns.trainer.remove_callback(transformers.PrinterCallback)
         turns.train()
@@ -156,6 +158,19 @@ def _make_config(job: Job, scratch: str) -> trl.GRPOConfig:
         report_to="none",
         disable_tqdm=True,
         dataloader_pin_memory=False,
+    )
+
+
+def _make_adapters(job: Job) -> peft.LoraConfig | None:
+    """Returns adapters for all seven matrices of a layer, as ours; None: no LoRA."""
+    if not job.lora_rank:
+        return None
+    return peft.LoraConfig(
+        r=job.lora_rank,
+        lora_alpha=2 * job.lora_rank,
+        lora_dropout=0.0,
+        target_modules="all-linear",
+        task_type="CAUSAL_LM",
     )
 
 

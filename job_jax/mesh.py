@@ -68,13 +68,18 @@ def configure_cpu(config: MeshConfig) -> None:
     new programs). Where there are cores enough more threads are not made: they cost 6 %
     of a step.
     """
-    count, sharing = config.cpu_devices, processes.local_process_count()
-    if count == -1:
-        cores = max(1, _num_cores() // sharing)
-        count = min(_MAX_CPU_DEVICES, 1 << (cores.bit_length() - 1))
+    count = num_cpu_devices(config)
     jax.config.update("jax_num_cpu_devices", count)
     if count > _num_cores():
         os.environ.setdefault("PJRT_NPROC", str(_THREADS_PER_CPU_DEVICE * count))
+
+
+def num_cpu_devices(config: MeshConfig) -> int:
+    """Returns the CPU devices of this process: as configured, else one per core."""
+    if config.cpu_devices != -1:
+        return config.cpu_devices
+    cores = max(1, _num_cores() // processes.local_process_count())
+    return min(_MAX_CPU_DEVICES, 1 << (cores.bit_length() - 1))
 
 
 def _num_cores() -> int:

@@ -31,8 +31,10 @@ from rlvr_jax.learn.run_updates import LogprobMismatchError, StaleRolloutsError
 from rlvr_jax.plan import compile_only, dry_run
 from rlvr_jax.plan.memory import check_room
 from rlvr_jax.plan.topology import stand_in_mesh
+from rlvr_jax.run import cpu_devices
 from rlvr_jax.run.checkpoint_settings import recorded_config, settle_config
 from rlvr_jax.run.cli import Invocation
+from rlvr_jax.run.cpu_devices import choose_mesh
 from rlvr_jax.run.lineage import Lineage, lineage_record
 from rlvr_jax.run.setup import RunSetup, open_setup
 from rlvr_jax.run.stage_table import (
@@ -80,7 +82,7 @@ def train(
     config = settle_config(config, recorded_config(path, None))
     run = Workdir(path, config)
     try:
-        start_jax(config.mesh)
+        start_jax(choose_mesh(config, run.path))
         _run_stages(run, config, stage)
     finally:
         for number, handler in handlers.items():
@@ -96,7 +98,8 @@ def execute(invocation: Invocation) -> None:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         compile_only.print_report(config, topology, programs=invocation.programs)
     elif invocation.dry_run or invocation.workdir is None:
-        start_jax(stand_in_mesh(config.mesh, topology) if topology else config.mesh)
+        mesh = choose_mesh(config, invocation.workdir)
+        start_jax(stand_in_mesh(config.mesh, topology) if topology else mesh)
         print(
             dry_run.describe(
                 config,
@@ -106,7 +109,7 @@ def execute(invocation: Invocation) -> None:
             )
         )
     else:
-        start_jax(config.mesh, multi_process=True)
+        start_jax(choose_mesh(config, invocation.workdir), multi_process=True)
         asked = {"stage": invocation.stage, "config": to_json(config)}
         assert_equal_across(asked | lineage_record(invocation.lineage))
         if invocation.stage == REPORT:
@@ -205,11 +208,15 @@ def _execute_stages(
         with jax.set_mesh(setup.mesh):
             copy_start(setup, workdir, lineage)
     workdir.write_config(
-        config, device=describe_devices(), more=lineage_record(lineage)
+        config,
+        device=describe_devices(),
+        more=lineage_record(lineage) | cpu_devices.record(),
     )
     workdir.share()
-    for line in (*describe_start(setup, lineage), plan) if is_primary() else ():
-        print(line, file=sys.stderr)
+    if is_primary():
+        choice = cpu_devices.describe_choice(config, workdir.path)
+        for line in (*choice, *describe_start(setup, lineage), plan):
+            print(line, file=sys.stderr)
     trackers.open()
     with (
         jax.set_mesh(setup.mesh),

@@ -87,6 +87,8 @@ def test_work_of_a_job_small_enough_to_count_by_hand():
     attention = 4 * 2 * 2 * (2 * 3 + 6 * 7)
     assert forward_flops(_BY_HAND) == products + attention
     assert update_flops(_BY_HAND) == 3 * (products + attention)
+    adapters = dataclasses.replace(_BY_HAND, lora_rank=1)
+    assert update_flops(adapters) == 2 * (products + attention)
     # Two decoded tokens read 104 weights each, the first one the head. A position has
     # 2 * 2 numbers: each time 2 prompts of 2; own positions 1, then 2, in 6 rows.
     assert decode_bytes(_BY_HAND) == 4 * (2 * 104 + 20 + 4 * (2 * 4 + 6 * 3))
@@ -130,7 +132,8 @@ def test_the_geometric_job_makes_a_quarter_of_its_limit():
 
 
 @pytest.mark.parametrize(
-    ("size", "millions"), [("3M", 3.1), ("24M", 23.9), ("3M-vocab8192", 5.0)]
+    ("size", "millions"),
+    [("3M", 3.1), ("24M", 23.9), ("3M-vocab8192", 5.0), ("135M", 134.5)],
 )
 def test_a_size_holds_the_parameters_that_our_model_has(size, millions):
     job = JOBS[size]
@@ -284,7 +287,7 @@ def test_a_side_that_dies_is_named():
         measure_sides(_BY_HAND, commands, 1)
 
 
-@pytest.mark.parametrize("size", ["tiny", "tiny-geometric"])
+@pytest.mark.parametrize("size", ["tiny", "tiny-geometric", "tiny-lora"])
 def test_our_side_does_the_whole_job_and_compiles_nothing_once_warm(size):
     job = JOBS[size]
     mesh = make_mesh(MeshConfig())

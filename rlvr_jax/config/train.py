@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from job_jax.schema import (
     ConfigSection,
     Constraint,
+    NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
@@ -56,6 +57,9 @@ class TrainConfig(ConfigSection):
     grad_accum_steps: PositiveInt = 1  # micro-batches of a minibatch; scoring's, too
     # In their place: the tokens of a micro-batch, prompts and padding included; 0: off
     micro_batch_tokens: NonNegativeInt = 0
+    # On a CPU device, GiB of activations of a micro-batch (SFT's, too), by an estimate:
+    # those that would need more are split; 0: no limit
+    activation_gib: NonNegativeFloat = 1.0
     # Completions of a group share rows in passes and updates, where attention is plain
     packing: bool = False
     logits_chunk_size: NonNegativeInt = 0  # positions with logits at once; 0: by size

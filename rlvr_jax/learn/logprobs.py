@@ -12,14 +12,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from job_jax.mesh import mesh_platform
 from rlvr_jax.learn.packing import pack_tokens, unpack
 from rlvr_jax.models.distribution import SamplingParams, sampling_logits
 from rlvr_jax.models.masks import Segments
 from rlvr_jax.models.transformer import Transformer
 from rlvr_jax.types import Packing
 
-# The most logits that exist at once with logits_chunk_size=0: 64 MB in float32.
+# The most logits that exist at once with logits_chunk_size=0: 64 MB in float32. A chunk
+# takes about eight times that, which on a CPU is a good part of a step's memory.
 _MAX_LOGITS = 1 << 24
+_MAX_LOGITS_ON_CPU = 1 << 23
 
 
 @jax.tree_util.register_dataclass
@@ -77,9 +80,9 @@ def token_scores(
     """Returns log pi(token) and H(pi) under the distribution that was sampled from.
 
     Logits [B, C, V] exist for C = `logits_chunk_size` positions at a time; 0 chooses C
-    so that they hold at most 2^24 numbers. Each prompt is read once for its whole
-    group. Gradients flow through log-probabilities and entropies, not through the
-    residual stream of `capture_layer`.
+    so that they hold at most 2^24 numbers, 2^23 on a CPU. Each prompt is read once for
+    its whole group. Gradients flow through log-probabilities and entropies, not through
+    the residual stream of `capture_layer`.
 
     With a `packing` the pass runs over packed rows; what is returned is by completion
     all the same.
@@ -144,7 +147,7 @@ def _score_in_chunks(
     B, T, D = hidden_BTD.shape
     tokens_BT = rows.tokens
     index_BT = jnp.broadcast_to(rows.index, (B, T))
-    width = logits_chunk_size or max(1, _MAX_LOGITS // (B * policy.vocab_size))
+    width = logits_chunk_size or _balanced_width(B, T, policy.vocab_size)
     if width >= T:
         chunk = (hidden_BTD, tokens_BT, index_BT)
         return _score_chunk(policy, sampling, policy.output_table, chunk)
@@ -165,6 +168,17 @@ def _score_in_chunks(
     return jax.tree.map(
         lambda x_CBW: x_CBW.swapaxes(0, 1).reshape(B, -1)[:, :T], scores
     )
+
+
+def _balanced_width(rows: int, length: int, vocab_size: int) -> int:
+    """Returns the positions of a chunk: equal parts, so that the last needs no padding.
+
+    Of 48 positions with room for 42, two chunks of 42 would score 36 that are none.
+    """
+    most = _MAX_LOGITS_ON_CPU if mesh_platform() == "cpu" else _MAX_LOGITS
+    widest = max(1, most // (rows * vocab_size))
+    num_chunks = -(-length // widest)
+    return -(-length // max(1, num_chunks))
 
 
 def _score_chunk(

@@ -18,10 +18,13 @@ from jaxtyping import Int
 from job_jax.mesh import await_on_cpu, num_batch_devices
 from job_jax.processes import device_get
 from rlvr_jax.config import Config
+from rlvr_jax.learn.activation_memory import ActivationLimit
 from rlvr_jax.learn.batches import abstract_batch, take_groups, trim_padding
 from rlvr_jax.learn.packing import count_rows, pack_completions
 from rlvr_jax.models.kernels import takes_packed_rows
 from rlvr_jax.types import Batch
+
+_NO_LIMIT = ActivationLimit()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,6 +43,7 @@ class MicroBatchCut:
     max_tokens: int = 0
     group_multiple: int = 1
     packing: bool = False
+    memory: ActivationLimit = _NO_LIMIT
 
     @classmethod
     def from_config(cls, config: Config) -> "MicroBatchCut":
@@ -56,6 +60,7 @@ class MicroBatchCut:
             group_multiple=num_batch_devices(),
             packing=train.packing
             and takes_packed_rows(config.model, length=train.sampling.max_new_tokens),
+            memory=ActivationLimit.from_config(config),
         )
 
     def rows_and_width(
@@ -84,10 +89,12 @@ def abstract_micro_batch(config: Config, *, prompt_width: int) -> Batch:
     """
     train, cut = config.train, MicroBatchCut.from_config(config)
     width = -(-train.sampling.max_new_tokens // cut.pad_multiple) * cut.pad_multiple
-    num_groups = cut.num_groups
-    if cut.max_tokens:
-        rows = train.rows_per_group
-        num_groups = cut.groups_within_tokens(prompt_width, rows, width)
+    rows = train.rows_per_group
+    num_groups = (
+        cut.groups_within_tokens(prompt_width, rows, width)
+        if cut.max_tokens
+        else cut.memory.fit(cut.num_groups, rows, prompt_width, width)
+    )
     return abstract_batch(
         num_prompts=num_groups,
         group_size=train.rows_per_group,
@@ -108,9 +115,11 @@ def plan_micro_batches(batch: Batch, cut: MicroBatchCut) -> list[np.ndarray]:
     lengths_PG = batch.lengths.reshape(P, -1)
     order_P = _sort_groups(lengths_PG, cut, max_width)
     if not cut.max_tokens:
-        if cut.num_groups == P:
+        S, rows = batch.prompt_tokens.shape[1], lengths_PG.shape[1]
+        num_groups = cut.memory.fit(cut.num_groups, rows, S, max_width)
+        if num_groups == P:
             order_P = np.arange(P)
-        return np.split(order_P, P // cut.num_groups)
+        return np.split(order_P, P // num_groups)
     plan: list[np.ndarray] = []
     while len(order_P):
         longest_first = order_P[::-1]

@@ -14,6 +14,7 @@ from job_jax.command import UsageError
 from job_jax.files import write_json
 from job_jax.workdir import SUMMARY_FILE, provenance
 from rlvr_jax.config import Config
+from rlvr_jax.run.cpu_devices import RECORD
 from rlvr_jax.run.lineage import CONFIG_FILE, lineage_record, read_lineage
 from rlvr_jax.run.workdir import (
     MUTABLE_SECTIONS,
@@ -112,6 +113,7 @@ def make_fork(
             {
                 **provenance(config, device=record["device"]),
                 **lineage_record(read_lineage(record)),
+                **{name: record[name] for name in (RECORD,) if name in record},
                 "forked_from": {
                     "workdir": name,
                     "step": step,

@@ -27,6 +27,7 @@ from rlvr_jax.models.huggingface.config import (
 )
 from rlvr_jax.models.huggingface.match import start_from
 from rlvr_jax.run.checkpoint_settings import describe_sampling
+from rlvr_jax.run.cpu_devices import choose_mesh
 from rlvr_jax.run.setup import RunSetup, open_setup
 from rlvr_jax.run.trainable import abstract_trainable
 from rlvr_jax.run.workdir import START, TOKENIZER_FILE
@@ -114,7 +115,7 @@ def load_policy(config: Config, path: Path, *, stage: Stage) -> Iterator[LoadedP
         raise UsageError(
             f"no {tokenizer}: the checkpoint's tokenizer lies in its workdir"
         )
-    start_jax(config.mesh)
+    start_jax(choose_mesh(config))
     # No update runs beside: the sampler has all devices.
     shared = dataclasses.replace(config.sampler, devices=0)
     config = dataclasses.replace(config, sampler=shared)

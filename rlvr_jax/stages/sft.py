@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from job_jax.processes import device_get, map_across_processes
 from job_jax.working import working
 from rlvr_jax.data import Loader, encode_episode, encode_prompt
+from rlvr_jax.learn.activation_memory import ActivationLimit
 from rlvr_jax.learn.batches import (
     batch_from_solutions,
     with_loss_weights,
@@ -45,6 +46,7 @@ def sft(ctx: RunContext) -> None:
     cut = MicroBatchCut(
         num_groups=config.batch_size // config.grad_accum_steps,
         pad_multiple=setup.config.completion_pad_multiple,
+        memory=ActivationLimit.from_config(setup.config),
     )
     with ctx.stage_steps("sft", config.steps) as steps:
         state, _ = steps.resume_or_init(

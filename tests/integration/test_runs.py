@@ -251,6 +251,11 @@ def test_difficulties_that_are_removed_are_made_again_as_rl_left_them(
     assert outcome(tmp_path) == ended
 
 
+def test_the_record_counts_the_cpu_devices(whole):
+    record = json.loads((whole / "config.json").read_text())
+    assert record["cpu_devices"] == int(record["device"].split(" x cpu")[0]) > 1
+
+
 def test_the_summary_holds_the_run_in_numbers(whole):
     found = summary(whole)
     assert found["seed"] == 0

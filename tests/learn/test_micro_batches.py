@@ -1,14 +1,18 @@
 """Micro-batches by tokens and in packed rows: what they hold, in how few shapes."""
 
+from pathlib import Path
+
 import jax
 import numpy as np
 import pytest
 from policies import random_tokens
 
+from job_jax.command import load_config
 from job_jax.config import MeshConfig
 from job_jax.mesh import make_mesh
 from job_jax.schema import ConfigError
 from rlvr_jax.config import Config, ModelConfig, SamplingConfig, TrainConfig
+from rlvr_jax.learn.activation_memory import ActivationLimit, activation_bytes
 from rlvr_jax.learn.batches import make_batch
 from rlvr_jax.learn.micro_batches import (
     MicroBatchCut,
@@ -20,6 +24,7 @@ from rlvr_jax.learn.micro_batches import (
 from rlvr_jax.run.checks import check_batch_sizes
 from rlvr_jax.types import Prompts
 
+_RECIPES = Path(__file__).parents[2] / "configs"
 P, G, S, T, MULTIPLE = 24, 4, 6, 32, 4
 
 
@@ -196,3 +201,62 @@ def test_a_micro_batch_has_room_for_the_longest_group_on_each_device(axes, devic
         check(need - 1)
     check(need)
     check(0)
+
+
+_POLICY = ModelConfig(num_layers=2, hidden_size=64)
+
+
+def _limit(groups, devices=1):
+    """Returns a limit that so many groups of `_batch` just fit, on each device."""
+    group = activation_bytes(_POLICY, rows=G, prompt_width=S, width=T)
+    return ActivationLimit(
+        model=_POLICY, gib=(groups * group + 1) / 2**30, devices=devices
+    )
+
+
+@pytest.mark.parametrize(
+    ("limit", "devices", "groups"),
+    [
+        (24, 1, 24),
+        (23, 1, 12),  # the largest divisor of 24 below it
+        (5, 1, 4),
+        (5, 2, 8),  # each device has a part of the groups
+        (0.5, 1, 1),  # one does not fit, and is computed all the same
+        (0.5, 4, 4),
+    ],
+)
+def test_micro_batches_stay_within_the_memory_of_activations(limit, devices, groups):
+    batch, memory = _batch(), _limit(limit, devices)
+    plan = plan_micro_batches(batch, _cut(memory=memory))
+    assert [len(part) for part in plan] == [groups] * (P // groups)
+    assert sorted(np.concatenate(plan)) == list(range(P))
+    if groups < P:  # from the shortest to the longest
+        longest_P = batch.lengths.reshape(P, G).max(axis=1)
+        assert (np.diff(longest_P[np.concatenate(plan)]) >= 0).all()
+
+
+def test_the_limit_is_the_config_s_and_0_is_none():
+    def sizes(gib):
+        train = TrainConfig(batch_size=P, group_size=G, activation_gib=gib)
+        cut = MicroBatchCut.from_config(Config(model=_POLICY, train=train))
+        return {len(part) for part in plan_micro_batches(_batch(), cut)}
+
+    assert sizes(TrainConfig().activation_gib) == {P}
+    assert sizes(0.0) == {P}
+    assert sizes(1e-9) == {1}
+
+
+@pytest.mark.parametrize("name", ["smoke", "quickstart"])
+@pytest.mark.parametrize("devices", [1, 2])
+def test_the_small_recipes_are_computed_in_one_piece_as_before(name, devices):
+    """At prompts of 64 tokens, twice what they have: their bits depend on it."""
+    config = load_config(_RECIPES / f"{name}.py", Config)
+    train, sft = config.train, config.sft
+    memory = ActivationLimit(
+        model=config.model, gib=train.activation_gib, devices=devices
+    )
+    length = train.sampling.max_new_tokens
+    groups = train.groups_per_micro_batch
+    assert memory.fit(groups, train.rows_per_group, 64, length) == groups
+    rows = sft.batch_size // sft.grad_accum_steps
+    assert memory.fit(rows, 1, 64, length) == rows

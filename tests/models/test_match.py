@@ -183,3 +183,35 @@ def test_a_plan_needs_no_directory_where_all_is_given(tmp_path, recipe):
 def test_without_a_checkpoint_nothing_is_read():
     config = Config(tokenizer=TokenizerConfig())
     assert resolve_pretrained(config) is config
+
+
+@pytest.mark.parametrize(
+    ("changes", "given", "is_scanned"),
+    [
+        ({"num_layers": 15}, {}, False),
+        ({"num_layers": 16}, {}, True),
+        ({"num_layers": 16}, {"scan_layers": False}, False),
+        ({"num_layers": 1}, {"scan_layers": True}, True),
+    ],
+)
+def test_a_deep_checkpoint_is_scanned_unless_the_recipe_says_otherwise(
+    tmp_path, recipe, changes, given, is_scanned
+):
+    directory = write_checkpoint(tmp_path / "deep", **changes)
+    model = ModelConfig(family="pretrained", **given)
+    config = recipe(model, pretrained=PretrainedConfig(path=str(directory)))
+    resolved = resolve_pretrained(config)
+    assert resolved.model.scan_layers is is_scanned
+    assert resolve_pretrained(resolved) == resolved
+
+
+def test_layers_of_two_types_are_not_scanned(tmp_path, recipe):
+    """They would lose the kernels that know a window beforehand."""
+    mixed = {"layer_types": ("sliding", "full"), "sliding_window": 4}
+    directory = write_checkpoint(
+        tmp_path / "mixed", family="qwen2", num_layers=16, qkv_bias=True, **mixed
+    )
+    config = recipe("pretrained", pretrained=PretrainedConfig(path=str(directory)))
+    resolved = resolve_pretrained(config).model
+    assert {*resolved.layer_types} == {"sliding", "full"}
+    assert not resolved.scan_layers

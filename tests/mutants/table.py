@@ -2019,4 +2019,60 @@ MUTANTS = [
         signs_for_all_spaces=("if not text.isspace():", "if not text[:1].isspace():"),
         no_signs=("if not text.isspace():", "if True:"),
     ),
+    *_of(
+        "rlvr_jax/run/cpu_devices.py",
+        ("tests/run/test_cpu_devices.py",),
+        one_device_for_the_small=(
+            "return 1 if _num_weights(config) > MAX_WEIGHTS_PER_CORE else -1",
+            "return -1 if _num_weights(config) > MAX_WEIGHTS_PER_CORE else 1",
+        ),
+        forgets_what_a_run_began_with=(
+            "count = _recorded(record) if is_begun else _by_size(config)",
+            "count = _by_size(config)",
+        ),
+        leaves_out_the_output_layer=("hf_vocab_size(start))", "0)"),
+        overrules_a_mesh=("if has_layout or", "if"),
+    ),
+    *_of(
+        "rlvr_jax/learn/micro_batches.py",
+        ("tests/learn/test_micro_batches.py",),
+        ignores_the_memory=(
+            "memory=ActivationLimit.from_config(config)",
+            "memory=_NO_LIMIT",
+        ),
+        one_micro_batch_for_all_groups=(
+            "num_groups = cut.memory.fit(cut.num_groups, rows, S, max_width)",
+            "num_groups = cut.num_groups",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/learn/activation_memory.py",
+        ("tests/learn/test_micro_batches.py",),
+        one_device_holds_all=("/ needed)) * self.devices", "/ needed))"),
+    ),
+    *_of(
+        "rlvr_jax/learn/logprobs.py",
+        ("tests/learn/test_logprobs.py",),
+        pads_the_last_chunk=(
+            "return -(-length // max(1, num_chunks))",
+            "return widest",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/models/huggingface/match.py",
+        ("tests/models/test_match.py",),
+        scans_what_is_not_deep=("_MIN_SCANNED_LAYERS = 16", "_MIN_SCANNED_LAYERS = 15"),
+        scans_layers_of_two_types=(
+            "and len({*model.layer_types}) == 1",
+            "and len({*model.layer_types}) >= 1",
+        ),
+    ),
+    *_of(
+        "rlvr_jax/pipeline.py",
+        ("tests/integration/test_runs.py::test_the_record_counts_the_cpu_devices",),
+        forgets_the_cpu_devices=(
+            "more=lineage_record(lineage) | cpu_devices.record(),",
+            "more=lineage_record(lineage),",
+        ),
+    ),
 ]

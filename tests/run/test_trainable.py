@@ -184,3 +184,21 @@ def test_the_command_merges_adapters_or_hands_them_on(opened, tmp_path, capsys):
     warm = tmp_path / "checkpoints" / "sft"
     assert convert(["to-peft", str(warm), str(tmp_path / "none")]) == 2
     assert "sft holds no adapters; give" in capsys.readouterr().err
+
+
+def _num_bytes(tree):
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
+def test_what_trains_and_samples_holds_the_weights_once(run):
+    """Beside them two pairs of adapters: their start, and what is trained."""
+    held = jax.live_arrays()  # by others; a reference, so that no id comes twice
+    others = {id(array) for array in held}
+    trained = split_trainable(run, run.initial_params)
+    sampled = run.sampler_layout.place_params(trained.merge_frozen(trained.init()))
+    ours = [array for array in jax.live_arrays() if id(array) not in others]
+    weights, adapters = run.abstract_params(), trained.abstract
+    assert _num_bytes(sampled) == _num_bytes(weights) + _num_bytes(adapters)
+    once = _num_bytes(weights) + 2 * _num_bytes(adapters)
+    key_bytes = 64
+    assert once <= sum(array.nbytes for array in ours) <= once + key_bytes

@@ -23,6 +23,8 @@ from rlvr_jax.models.huggingface.tied import read_stored_config
 # What config.json cannot say: how the run computes, and the room that it takes.
 _OWN = (*FUNCTION_PRESERVING, "max_seq_len")
 
+_MIN_SCANNED_LAYERS = 16  # of fewer, compiling is no longer what a start waits for
+
 
 def start_from(config: Config, directory: Path) -> Config:
     """Returns the config with the policy and the tokenizer of a directory.
@@ -62,8 +64,9 @@ def resolve_model(pretrained: PretrainedConfig, model: ModelConfig) -> ModelConf
     """Returns the model that config.json describes, computed as `model` says.
 
     Precision, scan, rematerialization, chunks and max_seq_len are `model`'s own, but
-    the checkpoint's context bounds the last. Raises ConfigError, naming every field
-    that `model` gives otherwise than config.json has it.
+    the checkpoint's context bounds the last. Where `model` does not state
+    `scan_layers`, a deep checkpoint whose layers are of one type is scanned. Raises
+    ConfigError, naming every field that `model` gives otherwise than config.json has.
     """
     directory = Path(pretrained.path)
     given = {name: vars(model)[name] for name in model.stated}
@@ -75,6 +78,7 @@ def resolve_model(pretrained: PretrainedConfig, model: ModelConfig) -> ModelConf
         family=model.family if ":" in model.family else None,
     )
     own = {name: vars(model)[name] for name in FUNCTION_PRESERVING}
+    own["scan_layers"] = _is_better_scanned(theirs)  # unless `given` has it
     found = dataclasses.replace(
         theirs, **own, max_seq_len=min(model.max_seq_len, theirs.max_seq_len)
     )
@@ -93,6 +97,16 @@ def resolve_model(pretrained: PretrainedConfig, model: ModelConfig) -> ModelConf
             f"--config.model={PRETRAINED} leaves out all of model"
         )
     return dataclasses.replace(found, **given)
+
+
+def _is_better_scanned(model: ModelConfig) -> bool:
+    """Returns whether a model is deep, with layers of one type.
+
+    With 30 layers, scanned programs of a GRPO step compile in a quarter of the time and
+    need less memory, and sampling takes 7 % longer. Layers of two types would lose
+    their kernels in a scan (docs/attention.md).
+    """
+    return model.num_layers >= _MIN_SCANNED_LAYERS and len({*model.layer_types}) == 1
 
 
 def _contradicts(theirs: ModelConfig, name: str, value: Any) -> bool:
