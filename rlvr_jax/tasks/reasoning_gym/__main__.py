@@ -1,4 +1,4 @@
-"""The command `python -m rlvr_jax.tasks.reasoning_gym`: generators listed, or audited."""
+"""The command `python -m rlvr_jax.tasks.reasoning_gym`: list or audit generators."""
 
 import sys
 from collections.abc import Sequence

@@ -18,7 +18,7 @@ from rlvr_jax.tasks.reasoning_gym.audit_worker import Measured
 from rlvr_jax.tasks.reasoning_gym.refused import NOT_RUN, REFUSED
 
 _START_S = 120.0  # to import the library on a crowded machine
-_PARTS = 6  # times the limit of a part, before a generator counts as hanging
+_PATIENCE = 25  # times the limit of a part, before a generator counts as hanging
 _MAX_CONSTANT = 0.9  # share of the items that one answer may fit
 _MIN_ITEMS = 8  # in the time limit: fewer are too slow to train on
 
@@ -106,7 +106,7 @@ def _measure_all(
         limit_s = _START_S
         try:
             while left:
-                line = _read_line(worker, limit_s + _PARTS * request["limit_s"])
+                line = _read_line(worker, limit_s + _PATIENCE * request["limit_s"])
                 name = left.pop(0)
                 if not line:
                     yield Measured(name=name, error="it hangs, or ends its process")

@@ -24,7 +24,8 @@ def write_audit(path: Path, rows: Sequence[Row], *, version: str) -> None:
         text = json.dumps(content, indent=1) + "\n"
     else:
         text = format_tables(rows)
-    write_atomically(path, text)
+    with write_atomically(path) as partial:
+        partial.write_text(text)
 
 
 def format_tables(rows: Sequence[Row]) -> str:

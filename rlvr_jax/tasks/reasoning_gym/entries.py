@@ -2,11 +2,11 @@
 
     chain_sum
     chain_sum levels=0;1;2 weight=2
-    basic_arithmetic levels=3 operators=+;-  allow_negation=false
+    basic_arithmetic levels=3 operators=+;- allow_negation=false
 
-The first word is the generator, `levels` are those of the library's curriculum, `weight`
-is the share in a mixture, and the rest are options of the generator. Lists are written
-with semicolons: a comma ends an entry on the command line.
+The first word is the generator, `levels` are those of the library's curriculum,
+`weight` is the share in a mixture, and the rest are options of the generator. Lists are
+written with semicolons: a comma ends an entry on the command line.
 """
 
 import dataclasses
@@ -64,7 +64,8 @@ def parse_entry(text: str) -> Entry:
         key, equals, value = word.partition("=")
         check(
             bool(key and equals and value),
-            f"task.generators: {text!r} has {word!r}; write OPTION=VALUE without spaces",
+            f"task.generators: {text!r} has {word!r}; write OPTION=VALUE, and no "
+            "spaces in it",
         )
         check(key not in values, f"task.generators: {text!r} gives {key!r} twice")
         values[key] = value
@@ -98,7 +99,8 @@ def _parse_weight(text: str, weight: str) -> float:
         number = math.nan
     if not (math.isfinite(number) and number > 0):
         raise ConfigError(
-            f"task.generators: {text!r} has weight={weight}; it must be a positive number"
+            f"task.generators: {text!r} has weight={weight}; it must be a positive "
+            "number"
         )
     return number
 

@@ -120,9 +120,10 @@ def make_item(entry: Entry, place: int) -> Item:
     generators draw from, are set by the place and put back afterwards.
     """
     with _making, _global_streams(place):
-        opens_anew = entry.name in _OPENED_PER_ITEM
-        dataset = open_dataset(entry, place if opens_anew else None)
-        item = dataset[0 if opens_anew else place]
+        if entry.name in _OPENED_PER_ITEM:
+            item = _open(entry, seed=place, size=1)[0]
+        else:
+            item = open_dataset(entry)[place]
     answer = item["answer"]
     return Item(
         question=item["question"],
@@ -137,34 +138,36 @@ def score_answer(entry: Entry, item: Item, answer: str) -> float:
     The scorer gets a copy of the problem: some of them write into it.
     """
     with _making:
-        dataset = open_dataset(entry, 0 if entry.name in _OPENED_PER_ITEM else None)
+        dataset = open_dataset(entry)
     return float(dataset.score_answer(answer, copy.deepcopy(item.entry)))
 
 
 @functools.lru_cache(maxsize=256)
-def open_dataset(entry: Entry, seed: int | None = None) -> Any:
+def open_dataset(entry: Entry) -> Any:
     """Returns the library's generator with the entry's level and options.
 
-    With `seed` one of a single problem. Raises ConfigError on settings that it refuses.
+    Raises ConfigError on settings that it refuses.
     """
+    return _open(entry, seed=0, size=1 if entry.name in _OPENED_PER_ITEM else _SIZE)
+
+
+def _open(entry: Entry, *, seed: int, size: int) -> Any:
     dataset_class, config_class = _library().DATASETS[entry.name]
-    ours = {"seed": seed or 0, "size": _SIZE if seed is None else 1}
     options = _parse_options(entry)
     try:
         if entry.levels:
             curriculum = _library().create_curriculum(entry.name)
             curriculum.set_global_level(entry.levels[0])
-            config = curriculum.generate_configuration(ours)
+            config = curriculum.generate_configuration({"seed": seed, "size": size})
             config = dataclasses.replace(config, **options)
         else:
-            config = config_class(**ours, **options)
+            config = config_class(seed=seed, size=size, **options)
         if hasattr(config, "validate"):
             config.validate()
         return dataset_class(config=config)
     except Exception as error:  # assertions, mostly
-        raise ConfigError(
-            f"task.generators: {entry.name} refuses '{entry}': {error}"
-        ) from error
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ConfigError(f"task.generators: '{entry}': {reason}") from error
 
 
 @contextlib.contextmanager

@@ -40,6 +40,7 @@ _FUNCTIONS = frozenset(
 _MAX_LENGTH = 4000  # characters of a formula
 _MAX_NUMBER = 10**12
 _MAX_EXPONENT = 100
+_MAX_DEPTH = 200  # a sum is as deep as it has terms
 _MAX_SIZE = 2000  # of a formula: numbers and names, powers multiplied out
 _LONG_COUNT = re.compile(r"\d{4}")
 _LARGE_EXPONENT = re.compile(r"[eE][+-]?\d{3}")
@@ -79,7 +80,7 @@ def is_bounded_formula(text: str) -> bool:
     tree = _parse(text)
     if not isinstance(tree, ast.Expression):
         return False
-    size = _formula_size(tree.body)
+    size = _formula_size(tree.body, _MAX_DEPTH)
     return size is not None and size <= _MAX_SIZE
 
 
@@ -90,12 +91,15 @@ def _parse(text: str) -> ast.AST | None:
         return None
 
 
-def _formula_size(node: ast.AST) -> int | None:
+def _formula_size(node: ast.AST, depth: int) -> int | None:
     """Returns how many numbers and names a formula has, None for anything else.
 
     A power counts its base as often as its exponent says, so that nested powers, which
-    are large numbers or long expansions, are large here too.
+    are large numbers or long expansions, are large here too. None as well for what is
+    nested deeper than `depth`.
     """
+    if depth == 0:
+        return None
     match node:
         case ast.Constant(value=int() | float() as value) if (
             not isinstance(value, bool) and abs(value) <= _MAX_NUMBER
@@ -104,36 +108,38 @@ def _formula_size(node: ast.AST) -> int | None:
         case ast.Name(id=name) if not name.startswith("_"):
             return 1
         case ast.UnaryOp(op=ast.USub() | ast.UAdd(), operand=inner):
-            return _formula_size(inner)
+            return _formula_size(inner, depth - 1)
         case ast.BinOp(left=left, op=ast.Pow(), right=right):
-            base, exponent = _formula_size(left), _constant(right)
+            base, exponent = _formula_size(left, depth - 1), _constant(right, depth - 1)
             if base is None or exponent is None or abs(exponent) > _MAX_EXPONENT:
                 return None
             return base * max(1, int(abs(exponent)))
         case ast.BinOp(left=left, op=operator, right=right) if isinstance(
             operator, _OPERATORS
         ):
-            sizes = _formula_size(left), _formula_size(right)
+            sizes = [_formula_size(side, depth - 1) for side in (left, right)]
             return None if None in sizes else sizes[0] + sizes[1]  # type: ignore[operator]
         case ast.Call(func=ast.Name(id=name), args=[argument], keywords=[]) if (
             name in _FUNCTIONS
         ):
-            return _formula_size(argument)
+            return _formula_size(argument, depth - 1)
     return None
 
 
-def _constant(node: ast.AST) -> Fraction | None:
-    """Returns the value of an exponent: a number, a quotient of two, or minus either."""
+def _constant(node: ast.AST, depth: int) -> Fraction | None:
+    """Returns an exponent's value: a number, a quotient of two, or minus either."""
+    if depth == 0:
+        return None
     match node:
         case ast.Constant(value=int() | float() as value) if not isinstance(
             value, bool
         ):
             return Fraction(value) if abs(value) <= _MAX_NUMBER else None
         case ast.UnaryOp(op=ast.USub(), operand=inner):
-            exponent = _constant(inner)
+            exponent = _constant(inner, depth - 1)
             return None if exponent is None else -exponent
         case ast.BinOp(left=left, op=ast.Div(), right=right):
-            above, below = _constant(left), _constant(right)
+            above, below = _constant(left, depth - 1), _constant(right, depth - 1)
             if above is None or not below:
                 return None
             return above / below

@@ -1,4 +1,4 @@
-"""Generators that are refused, and why; the audit finds them (docs/reasoning_gym.md)."""
+"""Generators that are refused, and why: docs/reasoning_gym.md has the measurements."""
 
 # Not even measured.
 NOT_RUN: dict[str, str] = {

@@ -131,12 +131,12 @@ class GymSource:
                 return place, item
         side = "held-out" if self._held_out else "train"
         raise ConfigError(
-            f"task.generators: {entry} has no {side} problems: {_MAX_DRAWS} were drawn, "
-            "and too few of them differ; give options that make more"
+            f"task.generators: {entry} has no {side} problems: {_MAX_DRAWS} were "
+            "drawn, and too few of them differ; give options that make more"
         )
 
     def _check_first(self, entry: Entry) -> None:
-        """Raises ConfigError unless a problem is made, and its own answer is correct."""
+        """Raises ConfigError unless a problem is made whose own answer is correct."""
         (outcome,) = call_each(self._make_problem, [(entry, 0)], _CHECK_LIMITS)
         if outcome.failure is not None:
             reason = outcome.reason.removeprefix("ConfigError: ")
@@ -148,8 +148,8 @@ class GymSource:
         if problem.solution is None:
             check(
                 not self._needs_solutions,
-                f"task.generators: {entry} states no answers that stage sft could learn "
-                "from; set sft.steps=0, or leave it out",
+                f"task.generators: {entry} states no answers that stage sft could "
+                "learn from; set sft.steps=0, or leave it out",
             )
             return
         verdict = verifier.grade(problem, problem.solution)

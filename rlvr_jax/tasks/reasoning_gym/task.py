@@ -17,7 +17,7 @@ _EVAL_SEED = 0  # one held-out set, whatever the run's seed: runs are compared o
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReasoningGymTask(ChatTask):
-    """Generated problems of the library reasoning-gym, by the names of its generators."""
+    """Problems of the library reasoning-gym, by the names of its generators."""
 
     checks_golds: ClassVar[bool] = False
 
