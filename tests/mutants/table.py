@@ -1590,10 +1590,6 @@ MUTANTS = [
         powers_count_once=("return base * max(1, int(abs(exponent)))", "return base"),
         any_exponent=("or abs(exponent) > _MAX_EXPONENT", ""),
         any_call=("name in _FUNCTIONS", "True"),
-        any_depth=(
-            "if depth == 0:\n        return None\n    match node:\n        case ast.Constant(value=int() | float() as value) if (",
-            "match node:\n        case ast.Constant(value=int() | float() as value) if (",
-        ),
     ),
     *_of(
         "rlvr_jax/tasks/reasoning_gym/audit.py",

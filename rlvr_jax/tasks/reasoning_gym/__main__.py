@@ -32,9 +32,9 @@ usage: python -m rlvr_jax.tasks.reasoning_gym list [NAME ...]
        python -m rlvr_jax.tasks.reasoning_gym audit [--names=A,B] [--out=FILE] ...
 
 list     each generator with its levels and options, as task.generators takes them
-audit    measures each generator: whether it accepts its own answers and rejects others,
-         the seconds for a problem and for a score, and how often problems repeat. Ends
-         with code 1 where a generator with a fault is not refused, or the reverse
+audit    measures each generator. Does it accept its own answers and reject others? How
+         long do a problem and a score take? How often do problems repeat? The exit code
+         is 1 if a generator with a fault is not refused, or a refused one has none
 
 flags:"""
 

@@ -1,8 +1,8 @@
 """Measures every generator of reasoning-gym, and says which cannot be trained on.
 
-Generators are measured in a process of their own, which is ended where one hangs. A
-second process, with another hash seed, makes the first problems again: they must be the
-same, since a problem is graded by making it again.
+Another process measures them, and is replaced when a generator hangs. A second process
+with another hash seed makes the first problems again. They must be the same, since the
+verifier grades a problem by making it again.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from rlvr_jax.tasks.reasoning_gym.audit_worker import Measured
 from rlvr_jax.tasks.reasoning_gym.refused import NOT_RUN, REFUSED
 
 _START_S = 120.0  # to import the library on a crowded machine
-_PATIENCE = 25  # times the limit of a part, before a generator counts as hanging
+_PATIENCE = 100  # times the limit of a part, before a generator counts as hanging
 _MAX_CONSTANT = 0.9  # share of the items that one answer may fit
 _MIN_ITEMS = 8  # in the time limit: fewer are too slow to train on
 

@@ -29,7 +29,7 @@ def write_audit(path: Path, rows: Sequence[Row], *, version: str) -> None:
 
 
 def format_tables(rows: Sequence[Row]) -> str:
-    """Returns the table of generators that work, and that of those that are refused."""
+    """Returns a table of the generators that work, and one of the refused ones."""
     works = [row for row in rows if not row.faults and row.name not in REFUSED]
     lines = [_HEADER, *map(_format_row, works), "", "| refused | why |", "|---|---|"]
     reasons = NOT_RUN | {

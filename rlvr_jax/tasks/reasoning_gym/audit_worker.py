@@ -20,7 +20,7 @@ from rlvr_jax.tasks.reasoning_gym.library import Item, make_item, num_levels
 from rlvr_jax.types import Problem
 from rlvr_jax.verifiers.base import get_verifier
 
-# No answers to anything: a scorer that accepts one of them accepts what it cannot read.
+# A scorer that accepts one of these accepts text that it cannot read.
 NONSENSE = ("qzx", "I do not know.", "-", "?!", "[]", "{}", "null", "the answer")
 # Answers that a policy may come to give to everything.
 CONSTANTS = ("0", "1", "yes", "no", "True", "False", "A", "[[]]", "24", "1 + 1")
@@ -28,15 +28,15 @@ _HELD_OUT = 2**30  # places of the held-out side
 _NUM_SCORED = 20  # items whose golds are answers to all of them
 _NUM_REPEATED = 8  # items that another process makes again
 _NUM_PER_LEVEL = 2
-_PATIENCE = 2  # seconds of the clock for one of the processor, before an interruption
+_PATIENCE = 20  # seconds of the clock for one of the processor, before an interruption
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Measured:
-    """What was found out about a generator. Shares are NaN-free: 0 of 0 is 0.
+    """The measurements of one generator. A share of nothing is 0.
 
-    `error` says why nothing more is known. `best_constant` is the answer that fits most
-    items, and the share of the items that it fits.
+    `error` says why the rest is missing. `best_constant` is the answer that is
+    correct for most items, and `constant` the share of these items.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Measured:
 
 
 class _Clock:
-    """Whether a part may go on, in seconds of the processor: machines are crowded."""
+    """A time limit in seconds of the processor, since machines are crowded."""
 
     def __init__(self, seconds: float):
         self._end = time.process_time() + seconds
@@ -70,8 +70,8 @@ class _Clock:
 def measure(name: str, num_items: int, limit_s: float) -> Measured:
     """Returns what a generator does with its default options.
 
-    Each of four parts stops after `limit_s`, with what it has by then: held-out items,
-    train items, scores, levels.
+    Each of its parts stops after `limit_s` and keeps its results so far: held-out
+    items, train items, constant answers. The levels have `limit_s` each.
     """
     entry, start = Entry(name=name), time.process_time()
     make_item(entry, _HELD_OUT)

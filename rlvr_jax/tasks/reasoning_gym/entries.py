@@ -4,7 +4,7 @@
     chain_sum levels=0;1;2 weight=2
     basic_arithmetic levels=3 operators=+;- allow_negation=false
 
-The first word is the generator, `levels` are those of the library's curriculum,
+The first word is the generator, `levels` are levels of the library's curriculum,
 `weight` is the share in a mixture, and the rest are options of the generator. Lists are
 written with semicolons: a comma ends an entry on the command line.
 """
@@ -114,5 +114,5 @@ def parse_id(name: str) -> tuple[Entry, int]:
     """Returns the entry and number of a problem's id. ValueError for another id."""
     entry, separator, place = name.rpartition(_PLACE)
     if not separator:
-        raise ValueError(f"{name!r} is no id of a reasoning_gym problem")
+        raise ValueError(f"{name!r} is not the id of a reasoning_gym problem")
     return parse_entry(entry), int(place)

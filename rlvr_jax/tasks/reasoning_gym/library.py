@@ -1,8 +1,8 @@
 """The library reasoning-gym: which generators it has, and the problems they make.
 
-This module alone imports it. The library draws problem i of seed s from the random
-stream s + i, so another seed only shifts the problems. Here the seed is 0 and a problem
-is told by its place alone.
+Only this module imports it. The library draws problem i of seed s from the random
+stream s + i, so another seed only shifts the problems. Here the seed is always 0, and
+the place alone selects a problem.
 """
 
 import contextlib
@@ -24,12 +24,12 @@ from job_jax.schema import ConfigError, check, did_you_mean
 from rlvr_jax.tasks.reasoning_gym.entries import Entry
 from rlvr_jax.tasks.reasoning_gym.refused import REFUSED
 
-# These draw all their problems once they are opened: they are opened anew for each
-# problem, with its place as the seed, which draws from the same random stream.
+# These draw all their problems when they are opened. So they are opened once for each
+# problem, with the place as the seed: that is the same random stream.
 _OPENED_PER_ITEM = ("acre", "gsm_symbolic", "list_functions", "word_ladder")
 _OUR_OPTIONS = ("seed", "size")  # settings of the library that this task sets
 _SIZE = 2**31
-_MAX_CACHED = 2048  # items: the verifier needs what was asked a moment ago
+_MAX_CACHED = 2048  # items: the verifier grades recent problems
 
 # Generators share state (tables of words, the global random streams), and problems are
 # read by several threads.
@@ -106,7 +106,7 @@ def check_entry(entry: Entry) -> None:
     count = num_levels(entry.name)
     check(
         max(entry.levels, default=-1) < count,
-        f"task.generators: '{entry}' asks for levels that {entry.name} does not have; "
+        f"task.generators: '{entry}' names levels that {entry.name} does not have; "
         + (f"they are 0..{count - 1}" if count else "it has none, give options"),
     )
     _parse_options(entry)
@@ -114,7 +114,7 @@ def check_entry(entry: Entry) -> None:
 
 @functools.lru_cache(maxsize=_MAX_CACHED)
 def make_item(entry: Entry, place: int) -> Item:
-    """Returns the problem at a place. Whatever the generator raises is raised.
+    """Returns the problem at a place. Errors of the generator are passed on.
 
     It depends on the entry and the place alone: the global random streams, which some
     generators draw from, are set by the place and put back afterwards.
@@ -207,7 +207,7 @@ def _parse_options(entry: Entry) -> dict[str, Any]:
         check(
             key not in _OUR_OPTIONS,
             f"task.generators: '{entry}' sets {key}; leave it, the config's seed and "
-            "task.num_problems say which problems are asked",
+            "task.num_problems choose the problems",
         )
         check(
             key in names,

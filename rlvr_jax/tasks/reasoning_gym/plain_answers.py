@@ -1,17 +1,17 @@
 """Which answers may reach a scorer of reasoning-gym.
 
-Some scorers hand the answer to Python's `eval`, or to sympy's `parse_expr`, which does
-the same; others repeat a move as often as the answer says. No text of a model is run
-here, so such an answer is parsed first: it passes where it is a list of plain values,
-or a formula of bounded size, and is incorrect otherwise.
+Some scorers pass the answer to Python's `eval`, or to sympy's `parse_expr`, which calls
+`eval`. Others repeat a move as often as the answer says. No text of a model is run
+here, so these answers are parsed first. A list of plain values and a formula of bounded
+size may pass; any other answer is incorrect.
 """
 
 import ast
 import re
 from fractions import Fraction
 
-# Scorers that evaluate the answer as Python (a list in place of a grid, for part of the
-# credit), or as a formula.
+# Scorers that evaluate the answer as Python (they give part of the credit to a list
+# instead of a grid), or as a formula.
 EVALUATED = frozenset(
     {"binary_matrix", "n_queens", "spiral_matrix", "string_insertion"}
 )
@@ -50,9 +50,9 @@ _GLUED_LETTER = re.compile(r"[0-9][A-Za-z_]|\.\.")  # 1e9, 0x1, 2j, 1_000
 def describe_unsafe_answer(name: str, answer: str) -> str:
     """Returns why the answer must not reach the generator's scorer, "" if it may."""
     if name in EVALUATED and not _is_literal_or_no_python(answer):
-        return "neither a grid nor a list of values"
+        return "not a grid or a list of values"
     if name in FORMULAS and not is_bounded_formula(answer):
-        return "no formula of numbers, names and known functions, or too large a one"
+        return "not a formula of numbers, names and known functions, or too large"
     if name in _COUNTED and _LONG_COUNT.search(answer):
         return "a count of more than three digits"
     if name in _POWERS_OF_TEN and _LARGE_EXPONENT.search(answer):
@@ -63,7 +63,7 @@ def describe_unsafe_answer(name: str, answer: str) -> str:
 def _is_literal_or_no_python(text: str) -> bool:
     """Returns whether evaluating the text as Python does nothing.
 
-    It fails on what is no Python, such as a grid; names are only looked up.
+    A grid is a syntax error, and names are only looked up.
     """
     tree = _parse(text)
     return tree is None or all(isinstance(n, _LITERAL_NODES) for n in ast.walk(tree))
@@ -95,8 +95,8 @@ def _formula_size(node: ast.AST, depth: int) -> int | None:
     """Returns how many numbers and names a formula has, None for anything else.
 
     A power counts its base as often as its exponent says, so that nested powers, which
-    are large numbers or long expansions, are large here too. None as well for what is
-    nested deeper than `depth`.
+    are large numbers or long expansions, are large here too. Also None if the formula
+    is nested deeper than `depth`.
     """
     if depth == 0:
         return None

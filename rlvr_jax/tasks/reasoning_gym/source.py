@@ -45,8 +45,8 @@ _REQUESTS: dict[AnswerFormat, str] = {
 class GymSource:
     """Problems of several generators on one side of the split.
 
-    A hash of the question's text decides the side, so no question is on both, however
-    many are asked and whatever generator makes it twice.
+    A hash of the question's text decides the side. So no question is on both sides,
+    for any number of problems, even if two generators make the same question.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class GymSource:
         self._held_out = stage == "eval"
         self._needs_solutions = stage == "sft"
         self._name = f"{'heldout' if self._held_out else 'train'}-{seed}"
-        # Each seed begins at a place of its own, far from those of others.
+        # Seeds start at places far from each other.
         digest = hashlib.blake2b(self._name.encode(), digest_size=8).digest()
         self._start = int.from_bytes(digest) % _NUM_PLACES
         for entry in self._entries:

@@ -12,7 +12,7 @@ from rlvr_jax.tasks.records.layout import RecordConfig
 from rlvr_jax.tasks.records.prompts import PromptFormatter
 from rlvr_jax.types import AnswerFormat
 
-_EVAL_SEED = 0  # one held-out set, whatever the run's seed: runs are compared on it
+_EVAL_SEED = 0  # all runs are compared on the same held-out problems
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,12 +44,12 @@ class ReasoningGymTask(ChatTask):
         )
         check(
             bool(self.chat_template) or not self.system_prompt,
-            f"system_prompt={self.system_prompt!r} has no chat_template to stand in; "
+            f"system_prompt={self.system_prompt!r} needs a chat_template; "
             "set one, or write it into prompt_template",
         )
 
     def problems(self, stage: Stage, *, seed: int) -> GymSource:
-        """Returns the stage's problems; those of `eval` are the same for every seed."""
+        """Returns the stage's problems; held-out ones are the same for every seed."""
         is_eval = stage == "eval"
         texts = self.eval_generators if is_eval else ()
         return GymSource(
@@ -62,7 +62,7 @@ class ReasoningGymTask(ChatTask):
         )
 
     def describe(self) -> str:
-        """Returns the names of the generators."""
+        """Returns a line with the names of the generators."""
         names = dict.fromkeys(parse_entry(text).name for text in self.generators)
         return f"problems of reasoning-gym: {', '.join(names)}"
 

@@ -22,8 +22,8 @@ _LIMITS = CallLimits(timeout_s=5.0)  # of one score; all but a few take a millis
 class ReasoningGymVerifier(Verifier):
     """Makes the problem again from its id, and lets its generator score the answer.
 
-    Correct is a score of exactly 1: the library gives part of the credit where the gold
-    stands within a longer answer. An answer on which the scorer raises, or takes over
+    Correct is a score of exactly 1: the library gives part of the credit if a longer
+    answer contains the gold. An answer on which the scorer raises, or takes over
     five seconds, is incorrect: unverified it would earn its group's mean, and a policy
     would learn to write it.
     """
@@ -54,7 +54,7 @@ class ReasoningGymVerifier(Verifier):
         return _score(entry, item, answer)
 
     def state_gold(self, problem: Problem) -> str:
-        """Returns the gold as the problem asks for it."""
+        """Returns the gold in the problem's answer format."""
         if problem.answer_format == "boxed":
             return f"\\boxed{{{problem.gold}}}"
         return f"<answer>{problem.gold}</answer>"

@@ -113,7 +113,7 @@ def test_a_scorer_that_evaluates_the_answer_sees_formulas_alone(tmp_path):
     ):
         verdict = _grade(problem, answer)
         assert verdict.status == "incorrect"
-        assert verdict.reason.startswith("no formula")
+        assert verdict.reason.startswith("not a formula")
     assert not canary.exists()
 
 
