@@ -20,6 +20,7 @@ from rlvr_jax.tasks.reasoning_gym.refused import NOT_RUN, REFUSED
 _START_S = 120.0  # to import the library on a crowded machine
 _PATIENCE = 100  # times the limit of a part, before a generator counts as hanging
 _MAX_CONSTANT = 0.9  # share of the items that one answer may fit
+_MAX_COPIED = 0.5  # share of the items that accept a line of their question
 _MIN_ITEMS = 8  # in the time limit: fewer are too slow to train on
 
 
@@ -68,6 +69,10 @@ def find_faults(measured: Measured, again: Measured) -> tuple[str, ...]:
         faults.append(f"rejects its own answer to {share:.0%} of its problems")
     if measured.nonsense:
         faults.append(f"accepts nonsense, such as {measured.nonsense[0]!r}")
+    elif measured.copied > _MAX_COPIED:
+        faults.append(
+            f"accepts a line of its own question for {measured.copied:.0%} of them"
+        )
     elif measured.constant > _MAX_CONSTANT:
         faults.append(
             f"one answer, {measured.best_constant!r:.40}, fits {measured.constant:.0%} "

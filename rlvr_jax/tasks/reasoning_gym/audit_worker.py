@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -28,6 +29,8 @@ _HELD_OUT = 2**30  # places of the held-out side
 _NUM_SCORED = 20  # items whose golds are answers to all of them
 _NUM_REPEATED = 8  # items that another process makes again
 _NUM_PER_LEVEL = 2
+_NUM_LINES = 8  # of a question, tried as answers
+_LIST_NUMBER = re.compile(r"^[.\s]*\d+\.\s")
 _PATIENCE = 20  # seconds of the clock for one of the processor, before an interruption
 
 
@@ -51,6 +54,7 @@ class Measured:
     best_constant: str = ""
     constant: float = 0.0
     hedged: float = 0.0  # share that accepts "gold or another"
+    copied: float = 0.0  # share that accepts a line of its own question
     repeated: float = 0.0  # share of held-out questions that train places hold as well
     num_levels: int = 0
     bad_levels: tuple[int, ...] = ()
@@ -148,11 +152,16 @@ class _Scores:
             for problem, gold in golds
             if (other := next((text for text in others if text != gold), None))
         ]
+        copied = [
+            any(self._accepts(problem, line) for line in _last_lines(problem.prompt))
+            for problem in self._problems
+        ]
         best, share = self._find_best_constant([*others, *CONSTANTS])
         return {
             "own_gold": _share(own),
             "nonsense": tuple(nonsense),
             "hedged": _share(hedged),
+            "copied": _share(copied),
             "best_constant": best,
             "constant": share,
             "score_s": sum(self._seconds) / max(1, len(self._seconds)),
@@ -193,6 +202,12 @@ def _is_sound(entry: Entry) -> bool:
     items = [make_item(entry, _HELD_OUT + n) for n in range(_NUM_PER_LEVEL)]
     scores = _Scores(entry, items, 0.0).measure()
     return scores["own_gold"] == 1 or not any(item.gold for item in items)
+
+
+def _last_lines(question: str) -> list[str]:
+    """Returns the last lines of a question, without numbers of a list before them."""
+    lines = [_LIST_NUMBER.sub("", line).strip() for line in question.splitlines()]
+    return [line for line in lines if line][-_NUM_LINES:]
 
 
 def _share(marks: Sequence[bool]) -> float:

@@ -81,6 +81,14 @@ class Strict(Sums):
         return 0.0
 
 
+class Copied(Sums):
+    """Asks for what the second line of its question states."""
+
+    def __getitem__(self, index):
+        item = super().__getitem__(index)
+        return item | {"question": f"Repeat:\\n.2. {item['answer']}"}
+
+
 class Generous(Sums):
     """Accepts everything."""
 
@@ -143,7 +151,8 @@ def create_curriculum(name):
 
 for name, kind in {
     "sums": Sums, "differences": Sums, "tiny": Tiny, "unstated": Unstated,
-    "above": Above, "strict": Strict, "generous": Generous, "broken": Broken,
+    "above": Above, "strict": Strict, "copied": Copied, "generous": Generous,
+    "broken": Broken,
     "slow": Slow, "drawn": Global, "hashed": Hashed, "countdown": Evaluated,
     "codeio": Sums,
 }.items():

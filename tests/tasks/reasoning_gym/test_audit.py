@@ -34,13 +34,16 @@ def _change(**fields):
         (_change(digests=("a", "c")), "another process makes other problems"),
         (_change(own_gold=0.75), "rejects its own answer to 25% of its problems"),
         (_change(nonsense=("qzx",)), "accepts nonsense, such as 'qzx'"),
+        (_change(copied=0.55), "accepts a line of its own question for 55%"),
         (_change(constant=0.95, best_constant="on"), "one answer, 'on', fits 95%"),
     ],
 )
 def test_each_fault_is_told_and_its_neighbor_is_none(measured, fault):
     (found,) = find_faults(measured, SOUND)
     assert found.startswith(fault)
-    close = _change(num_items=8, constant=0.9, best_constant="on", hedged=1.0)
+    close = _change(
+        num_items=8, constant=0.9, best_constant="on", hedged=1.0, copied=0.5
+    )
     assert find_faults(close, SOUND) == ()
     assert find_faults(_change(no_gold=1.0, own_gold=0.0), SOUND) == ()
 
@@ -51,6 +54,7 @@ def test_what_a_generator_does_is_measured():
     assert (sums.own_gold, sums.nonsense, sums.no_gold, sums.hedged) == (1, (), 0, 0)
     assert (sums.num_items, sums.num_levels, sums.bad_levels) == (40, 3, ())
     assert sums.constant < 0.5
+    assert (sums.copied, measure("copied", 10, 5.0).copied) == (0, 1)
     assert measure("tiny", 10, 5.0).repeated == 1.0
     assert find_faults(measure("generous", 10, 5.0), SOUND)
     strict = measure("strict", 10, 5.0)
