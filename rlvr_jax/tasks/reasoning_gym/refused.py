@@ -11,6 +11,7 @@ REFUSED: dict[str, str] = {
     "coin_flip": "the answer 0 gets the full score for all of its problems",
     "game_of_life_halting": "any text gets the full score where it halts",
     "isomorphic_strings": _HASHED,
+    "knight_swap": _HASHED,
     "polynomial_multiplication": _HASHED,
     "propositional_logic": "a premise copied from the question gets the full score",
     "puzzle24": "four numbers that make 24 fit every problem",
