@@ -18,8 +18,8 @@ from typing import Any
 from job_jax.calls import CallLimits, call_each
 from rlvr_jax.tasks.reasoning_gym.entries import Entry, write_id
 from rlvr_jax.tasks.reasoning_gym.library import Item, make_item, num_levels
+from rlvr_jax.tasks.reasoning_gym.verifier import ReasoningGymVerifier
 from rlvr_jax.types import Problem
-from rlvr_jax.verifiers.base import get_verifier
 
 # A scorer that accepts one of these accepts text that it cannot read.
 NONSENSE = ("qzx", "I do not know.", "-", "?!", "[]", "{}", "null", "the answer")
@@ -122,7 +122,7 @@ class _Scores:
 
     def __init__(self, entry: Entry, items: Sequence[Item], limit_s: float):
         self._clock = _Clock(limit_s)
-        self._verifier = get_verifier("reasoning_gym")
+        self._verifier = ReasoningGymVerifier()
         self._items = items
         self._problems = [
             Problem(
@@ -181,7 +181,7 @@ class _Scores:
         start = time.process_time()
         verdict = self._verifier.grade(problem, f"<answer>{answer}</answer>")
         self._seconds.append(time.process_time() - start)
-        return verdict.status == "correct"  # type: ignore[union-attr]
+        return verdict.status == "correct"
 
 
 def _find_bad_levels(name: str, limit_s: float) -> tuple[int, ...]:

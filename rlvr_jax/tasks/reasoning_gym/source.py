@@ -20,9 +20,9 @@ from rlvr_jax.tasks.reasoning_gym.library import (
     library_version,
     make_item,
 )
+from rlvr_jax.tasks.reasoning_gym.verifier import ReasoningGymVerifier
 from rlvr_jax.tasks.records.prompts import PromptFormatter
 from rlvr_jax.types import AnswerFormat, Problem
-from rlvr_jax.verifiers.base import get_verifier
 
 _NUM_PLACES = 2**30  # of each side: train reads those below, held-out those above
 # To the next place where one lies on the other side: a golden section, so that many
@@ -118,7 +118,7 @@ class GymSource:
         )
         if not item.gold:
             return problem
-        solution = get_verifier(problem.verifier).state_gold(problem)
+        solution = ReasoningGymVerifier().state_gold(problem)
         return dataclasses.replace(problem, solution=solution)
 
     def _draw(self, entry: Entry, index: int) -> tuple[int, Item]:
@@ -144,7 +144,6 @@ class GymSource:
                 reason = f"task.generators: {entry} makes no problem: {reason}"
             raise ConfigError(reason)
         problem = outcome.value
-        verifier = get_verifier(problem.verifier)
         if problem.solution is None:
             check(
                 not self._needs_solutions,
@@ -152,7 +151,7 @@ class GymSource:
                 "learn from; set sft.steps=0, or leave it out",
             )
             return
-        verdict = verifier.grade(problem, problem.solution)
+        verdict = ReasoningGymVerifier().grade(problem, problem.solution)
         check(
             verdict.status == "correct",
             f"task.generators: {entry} rejects its own answer {problem.gold!r:.60} "
