@@ -10,7 +10,7 @@ cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 marks=() extras=test
 if [[ "${1:-}" == --all ]]; then
   shift
-  extras=test,s3,gcs,emulators,trackio,wandb
+  extras=test,s3,gcs,emulators,gym,trackio,wandb
   marks=(-m "not exhaustive and not live and not gpu")
 fi
 bash launch/venv.sh "$extras"

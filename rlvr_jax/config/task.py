@@ -48,6 +48,7 @@ TASKS = Registry(
         "hub": "rlvr_jax.tasks.records.task:HubTask",
         "code": "rlvr_jax.tasks.code.task:CodeTask",
         "programs": "rlvr_jax.tasks.code.programs:ProgramsTask",
+        "reasoning_gym": "rlvr_jax.tasks.reasoning_gym.task:ReasoningGymTask",
     },
 )
 

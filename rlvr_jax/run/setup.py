@@ -19,6 +19,7 @@ from job_jax.schema import ConfigError
 from job_jax.working import working
 from rlvr_jax.config import Config
 from rlvr_jax.data.loader import (
+    MAX_SCANNED_PROBLEMS,
     NUM_CHECKED_PROBLEMS,
     FilteredSource,
     filter_by_length,
@@ -56,6 +57,8 @@ from rlvr_jax.verifiers.thinking import writes_thinking
 # Long enough that a busy machine leaves out no gold that a quiet one would keep: a run
 # that goes on must see the same problems.
 _GOLD_CHECK_TIMEOUT_S = 60.0
+# Of a generated source, which has no end, a tokenizer is trained on so many problems.
+_NUM_TOKENIZER_PROBLEMS = 4096
 
 PROBLEM_STAGES: tuple[Stage, ...] = get_args(Stage)
 
@@ -316,7 +319,9 @@ def _open_tokenizer(
 
     def texts() -> Iterator[str]:
         source = sources["train"]
-        for problem in (source[i] for i in range(len(source))):
+        is_generated = len(source) > MAX_SCANNED_PROBLEMS
+        count = _NUM_TOKENIZER_PROBLEMS if is_generated else len(source)
+        for problem in (source[i] for i in range(count)):
             yield from filter(None, (problem.prompt, problem.solution))
 
     found = open_tokenizer(config, texts=texts, trained_path=path, share=share)

@@ -6,6 +6,7 @@ from rlvr_jax.tasks.code.programs import ProgramsTask
 from rlvr_jax.tasks.code.task import CodeTask
 from rlvr_jax.tasks.finite_field.mix import ChainMix
 from rlvr_jax.tasks.finite_field.task import FiniteFieldTask
+from rlvr_jax.tasks.reasoning_gym.task import ReasoningGymTask
 from rlvr_jax.tasks.records.layout import MATH_RECORD, PREPARED_RECORD, RecordConfig
 from rlvr_jax.tasks.records.task import FilesTask, HubTask
 from rlvr_jax.tasks.word_problems.task import WordProblemsTask
@@ -21,6 +22,7 @@ __all__ = [
     "FiniteFieldTask",
     "HubTask",
     "ProgramsTask",
+    "ReasoningGymTask",
     "RecordConfig",
     "Stage",
     "Task",

@@ -31,6 +31,7 @@ VERIFIERS = Registry(
         "exact": "rlvr_jax.verifiers.exact:Exact",
         "code": "rlvr_jax.verifiers.code:Code",
         "finite_field": "rlvr_jax.tasks.finite_field.verifier:FiniteFieldVerifier",
+        "reasoning_gym": "rlvr_jax.tasks.reasoning_gym.verifier:ReasoningGymVerifier",
         "judge": "rlvr_jax.verifiers.judge:JudgeVerifier",
     },
 )

@@ -2075,4 +2075,59 @@ MUTANTS = [
             "more=lineage_record(lineage),",
         ),
     ),
+    *_of(
+        "rlvr_jax/tasks/reasoning_gym/verifier.py",
+        ("tests/tasks/reasoning_gym/test_verifier.py",),
+        part_of_the_credit=("if score == 1:", "if score > 0:"),
+        above_the_full_score=("if score == 1:", "if score >= 1:"),
+        any_version=("if item.question.strip() not in problem.prompt:", "if False:"),
+        failed_scores_are_correct=(
+            "if outcome.failure is not None:",
+            'if outcome.failure == "time_limit":',
+        ),
+        evaluates_anything=(
+            "if reason := describe_unsafe_answer(entry.name, answer):",
+            'if reason := "":',
+        ),
+    ),
+    *_of(
+        "rlvr_jax/tasks/reasoning_gym/source.py",
+        ("tests/tasks/reasoning_gym/test_source.py",),
+        no_split=(
+            "if is_held_out(item.question) == self._held_out:",
+            "if True:",
+        ),
+        shifted_seeds=("int.from_bytes(digest) % _NUM_PLACES", "seed"),
+        weights_of_entries_for_levels=(
+            "entry.weight / max(1, len(entry.levels))",
+            "entry.weight",
+        ),
+        golds_are_not_tried=('verdict.status == "correct",', "True,"),
+    ),
+    *_of(
+        "rlvr_jax/tasks/reasoning_gym/library.py",
+        (
+            "tests/tasks/reasoning_gym/test_source.py",
+            "tests/tasks/reasoning_gym/test_verifier.py",
+        ),
+        global_stream_of_others=("    random.seed(seed)\n", ""),
+        keeps_the_global_stream=("        random.setstate(ours)\n", "        pass\n"),
+        scorers_write=("copy.deepcopy(item.entry)", "item.entry"),
+        level_of_another=("set_global_level(entry.levels[0])", "set_global_level(0)"),
+    ),
+    *_of(
+        "rlvr_jax/tasks/reasoning_gym/plain_answers.py",
+        ("tests/tasks/reasoning_gym/test_plain_answers.py",),
+        powers_count_once=("return base * max(1, int(abs(exponent)))", "return base"),
+        any_exponent=("or abs(exponent) > _MAX_EXPONENT", ""),
+        any_call=("name in _FUNCTIONS", "True"),
+    ),
+    *_of(
+        "rlvr_jax/tasks/reasoning_gym/audit.py",
+        ("tests/tasks/reasoning_gym/test_audit.py",),
+        digests_are_not_compared=(
+            "if measured.digests != again.digests:",
+            "if False:",
+        ),
+    ),
 ]

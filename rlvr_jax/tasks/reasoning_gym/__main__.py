@@ -1,0 +1,102 @@
+"""The command `python -m rlvr_jax.tasks.reasoning_gym`: list or audit generators."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from absl import flags
+
+from job_jax.command import (
+    UsageError,
+    check_output_file,
+    parse_flags,
+    run_command,
+)
+from job_jax.schema import ConfigError, did_you_mean
+from rlvr_jax.tasks.reasoning_gym.audit import (
+    Row,
+    audit,
+    auditable,
+    find_disagreements,
+)
+from rlvr_jax.tasks.reasoning_gym.audit_table import write_audit
+from rlvr_jax.tasks.reasoning_gym.library import (
+    describe_options,
+    generator_names,
+    library_version,
+)
+from rlvr_jax.tasks.reasoning_gym.refused import REFUSED
+
+_USAGE = """\
+usage: python -m rlvr_jax.tasks.reasoning_gym list [NAME ...]
+       python -m rlvr_jax.tasks.reasoning_gym audit [--names=A,B] [--out=FILE] ...
+
+list     each generator with its levels and options, as task.generators takes them
+audit    measures each generator. Does it accept its own answers and reject others? How
+         long do a problem and a score take? How often do problems repeat? The exit code
+         is 1 if a generator with a fault is not refused, or a refused one has none
+
+flags:"""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Returns 0 when done, 1 where a table is out of date, 2 on bad usage."""
+    return run_command(lambda: _run_command(argv), (OSError, RuntimeError))
+
+
+def _run_command(argv: Sequence[str]) -> None:
+    values = _flags()
+    command, *names = parse_flags(
+        argv, values, usage=_USAGE, arguments=["COMMAND"], at_least=True
+    )
+    if command == "list":
+        for name in _check_names(names):
+            print(describe_options(name))
+    elif command == "audit":
+        _audit(_check_names([*names, *values.names]), values)
+    else:
+        raise UsageError(
+            f"no command {command!r}{did_you_mean(command, ['list', 'audit'])}"
+        )
+
+
+def _flags() -> flags.FlagValues:
+    values = flags.FlagValues()
+    flags.DEFINE_list("names", [], "generators; all by default", flag_values=values)
+    flags.DEFINE_integer("items", 200, "problems of each", 1, flag_values=values)
+    flags.DEFINE_float(
+        "limit_s", 8.0, "seconds for each part of a measurement", flag_values=values
+    )
+    flags.DEFINE_string("out", "", "FILE.md or FILE.json to write", flag_values=values)
+    return values
+
+
+def _check_names(names: Sequence[str]) -> list[str]:
+    known = generator_names()
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"no generator {name!r}{did_you_mean(name, known)}")
+    return sorted(set(names)) or [name for name in known if name != "composite"]
+
+
+def _audit(names: Sequence[str], values: flags.FlagValues) -> None:
+    out = check_output_file(Path(values.out), (".md", ".json")) if values.out else None
+    wanted = auditable(names)
+    done = 0
+
+    def report(row: Row) -> None:
+        nonlocal done
+        done += 1
+        told = "; ".join(row.faults) or "works"
+        refused = " (refused)" if row.name in REFUSED else ""
+        print(f"{done}/{len(wanted)} {row.name}{refused}: {told}", flush=True)
+
+    rows = audit(wanted, num_items=values.items, limit_s=values.limit_s, on_row=report)
+    if out:
+        write_audit(out, rows, version=library_version())
+    if lines := find_disagreements(rows):
+        raise RuntimeError("\n".join(["refused.py is out of date:", *lines]))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,237 @@
+"""Measures generators one by one, each in a bounded time; a process of the audit.
+
+It is run as a script by `audit`. Its arguments are a JSON object and it prints a JSON
+object a line. Generators that print themselves do so on stderr.
+"""
+
+import collections
+import contextlib
+import dataclasses
+import hashlib
+import json
+import re
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from job_jax.calls import CallLimits, call_each
+from rlvr_jax.tasks.reasoning_gym.entries import Entry, write_id
+from rlvr_jax.tasks.reasoning_gym.library import Item, make_item, num_levels
+from rlvr_jax.tasks.reasoning_gym.verifier import ReasoningGymVerifier
+from rlvr_jax.types import Problem
+
+# A scorer that accepts one of these accepts text that it cannot read.
+NONSENSE = ("qzx", "I do not know.", "-", "?!", "[]", "{}", "null", "the answer")
+# Answers that a policy may come to give to everything.
+CONSTANTS = ("0", "1", "yes", "no", "True", "False", "A", "[[]]", "24", "1 + 1")
+_HELD_OUT = 2**30  # places of the held-out side
+_NUM_SCORED = 20  # items whose golds are answers to all of them
+_NUM_REPEATED = 8  # items that another process makes again
+_NUM_PER_LEVEL = 2
+_NUM_LINES = 8  # of a question, tried as answers
+_LIST_NUMBER = re.compile(r"^[.\s]*\d+\.\s")
+_PATIENCE = 20  # seconds of the clock for one of the processor, before an interruption
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Measured:
+    """The measurements of one generator. A share of nothing is 0.
+
+    `error` says why the rest is missing. `best_constant` is the answer that is
+    correct for most items, and `constant` the share of these items.
+    """
+
+    name: str
+    error: str = ""
+    num_items: int = 0
+    first_s: float = 0.0  # to open it and make a first item
+    item_s: float = 0.0
+    score_s: float = 0.0
+    no_gold: float = 0.0  # share of items without a stated answer
+    own_gold: float = 0.0  # share of the stated answers that are correct
+    nonsense: tuple[str, ...] = ()  # that is accepted for some item
+    best_constant: str = ""
+    constant: float = 0.0
+    hedged: float = 0.0  # share that accepts "gold or another"
+    copied: float = 0.0  # share that accepts a line of its own question
+    repeated: float = 0.0  # share of held-out questions that train places hold as well
+    num_levels: int = 0
+    bad_levels: tuple[int, ...] = ()
+    digests: tuple[str, ...] = ()
+
+
+class _Clock:
+    """A time limit in seconds of the processor, since machines are crowded."""
+
+    def __init__(self, seconds: float):
+        self._end = time.process_time() + seconds
+
+    def is_over(self) -> bool:
+        return time.process_time() > self._end
+
+
+def measure(name: str, num_items: int, limit_s: float) -> Measured:
+    """Returns what a generator does with its default options.
+
+    Each of its parts stops after `limit_s` and keeps its results so far: held-out
+    items, train items, constant answers. The levels have `limit_s` each.
+    """
+    entry, start = Entry(name=name), time.process_time()
+    make_item(entry, _HELD_OUT)
+    first_s = time.process_time() - start
+    start = time.process_time()
+    items = _make(entry, _HELD_OUT, num_items, limit_s)
+    item_s = (time.process_time() - start) / len(items)
+    asked = {item.question for item in _make(entry, 0, num_items, limit_s)}
+    scores = _Scores(entry, items[:_NUM_SCORED], limit_s)
+    return Measured(
+        name=name,
+        num_items=len(items),
+        first_s=first_s,
+        item_s=item_s,
+        no_gold=_share([not item.gold for item in items]),
+        repeated=_share([item.question in asked for item in items]),
+        num_levels=num_levels(name),
+        bad_levels=_find_bad_levels(name, limit_s),
+        digests=digests(name),
+        **scores.measure(),
+    )
+
+
+def digests(name: str) -> tuple[str, ...]:
+    """Returns a digest of each of the first items, made with the last one first."""
+    entry = Entry(name=name)
+    made = {}
+    for number in reversed(range(_NUM_REPEATED)):
+        item = make_item(entry, _HELD_OUT + number)
+        content = f"{item.question}\0{item.gold}".encode()
+        made[number] = hashlib.blake2b(content, digest_size=8).hexdigest()
+    return tuple(made[number] for number in range(_NUM_REPEATED))
+
+
+def _make(entry: Entry, first: int, count: int, limit_s: float) -> list[Item]:
+    clock, items = _Clock(limit_s), [make_item(entry, first)]
+    while len(items) < count and not clock.is_over():
+        items.append(make_item(entry, first + len(items)))
+    return items
+
+
+class _Scores:
+    """Gives items answers of others, nonsense and constants, and counts what counts."""
+
+    def __init__(self, entry: Entry, items: Sequence[Item], limit_s: float):
+        self._clock = _Clock(limit_s)
+        self._verifier = ReasoningGymVerifier()
+        self._items = items
+        self._problems = [
+            Problem(
+                id=write_id(entry, _HELD_OUT + number),
+                prompt=item.question,
+                gold=item.gold,
+                verifier="reasoning_gym",
+                source="audit",
+                answer_format="tagged",
+            )
+            for number, item in enumerate(items)
+        ]
+        self._seconds: list[float] = []
+
+    def measure(self) -> dict[str, Any]:
+        """Returns the fields of `Measured` that say how answers are scored."""
+        golds = [(p, p.gold) for p in self._problems if p.gold]
+        own = [self._accepts(problem, gold) for problem, gold in golds]
+        nonsense = [
+            text
+            for text in NONSENSE
+            if any(self._accepts(p, text) for p in self._problems)
+        ]
+        others = collections.Counter(gold for _, gold in golds)
+        hedged = [
+            self._accepts(problem, f"{gold} or {other}")
+            for problem, gold in golds
+            if (other := next((text for text in others if text != gold), None))
+        ]
+        copied = [
+            any(self._accepts(problem, line) for line in _last_lines(problem.prompt))
+            for problem in self._problems
+        ]
+        best, share = self._find_best_constant([*others, *CONSTANTS])
+        return {
+            "own_gold": _share(own),
+            "nonsense": tuple(nonsense),
+            "hedged": _share(hedged),
+            "copied": _share(copied),
+            "best_constant": best,
+            "constant": share,
+            "score_s": sum(self._seconds) / max(1, len(self._seconds)),
+        }
+
+    def _find_best_constant(self, answers: Sequence[str]) -> tuple[str, float]:
+        best, most = "", 0.0
+        for answer in answers:
+            if self._clock.is_over():
+                break
+            share = _share([self._accepts(p, answer) for p in self._problems])
+            if share > most:
+                best, most = answer, share
+        return best, most
+
+    def _accepts(self, problem: Problem, answer: str) -> bool:
+        start = time.process_time()
+        verdict = self._verifier.grade(problem, f"<answer>{answer}</answer>")
+        self._seconds.append(time.process_time() - start)
+        return verdict.status == "correct"
+
+
+def _find_bad_levels(name: str, limit_s: float) -> tuple[int, ...]:
+    """Returns the levels that make no item in time, or none whose gold is correct."""
+    limits = CallLimits(timeout_s=_PATIENCE * limit_s)
+    bad = []
+    for level in range(num_levels(name)):
+        clock = _Clock(limit_s)
+        (outcome,) = call_each(
+            _is_sound, [(Entry(name=name, levels=(level,)),)], limits
+        )
+        if outcome.failure or not outcome.value or clock.is_over():
+            bad.append(level)
+    return tuple(bad)
+
+
+def _is_sound(entry: Entry) -> bool:
+    items = [make_item(entry, _HELD_OUT + n) for n in range(_NUM_PER_LEVEL)]
+    scores = _Scores(entry, items, 0.0).measure()
+    return scores["own_gold"] == 1 or not any(item.gold for item in items)
+
+
+def _last_lines(question: str) -> list[str]:
+    """Returns the last lines of a question, without numbers of a list before them."""
+    lines = [_LIST_NUMBER.sub("", line).strip() for line in question.splitlines()]
+    return [line for line in lines if line][-_NUM_LINES:]
+
+
+def _share(marks: Sequence[bool]) -> float:
+    return sum(marks) / max(1, len(marks))
+
+
+def main(request: dict[str, Any]) -> None:
+    """Prints a line of JSON for each name of the request, as soon as it is measured."""
+    out = sys.stdout
+    for name in request["names"]:
+        with contextlib.redirect_stdout(sys.stderr):
+            found = _try_to_measure(name, request)
+        print(json.dumps(dataclasses.asdict(found)), file=out, flush=True)
+
+
+def _try_to_measure(name: str, request: dict[str, Any]) -> Measured:
+    try:
+        if request["again"]:
+            return Measured(name=name, digests=digests(name))
+        return measure(name, request["items"], request["limit_s"])
+    except Exception as error:
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        return Measured(name=name, error=f"it raises {text:.160}")
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))
