@@ -1825,7 +1825,10 @@ MUTANTS = [
     *_of(
         "rlvr_jax/tokenizer/huggingface.py",
         ("tests/tokenizer/test_control_tokens.py",),
-        drops_all_special=("skip_special_tokens=False", "skip_special_tokens=True"),
+        drops_all_special=(
+            "not in self._control_ids],\n            skip_special_tokens=False",
+            "not in self._control_ids],\n            skip_special_tokens=True",
+        ),
         marks_are_roles=(
             "is_framed(token)) and not self._is_tag(token)",
             "is_framed(token))",
@@ -1954,11 +1957,6 @@ MUTANTS = [
             "mask_truncated=setup.config.train.loss.mask_truncated,",
             "mask_truncated=False,",
         ),
-    ),
-    *_of(
-        "job_jax/config_io.py",
-        ("tests/job_jax/test_config_io.py",),
-        older_records_are_new=("{**chosen.earlier_values, **data}", "{**data}"),
     ),
     *_of(
         "job_jax/working.py",
@@ -2129,5 +2127,37 @@ MUTANTS = [
             "if measured.digests != again.digests:",
             "if False:",
         ),
+    ),
+    *_of(
+        "rlvr_jax/tasks/arithmetic/questions.py",
+        ("tests/tasks/arithmetic/test_questions.py",),
+        holds_out_orders_alone=(
+            "repr(sorted(self.numbers))",
+            "repr(self.numbers)",
+        ),
+        subtracts_backward=('"-": first - second', '"-": second - first'),
+    ),
+    *_of(
+        "rlvr_jax/tasks/arithmetic/task.py",
+        ("tests/tasks/arithmetic/test_questions.py",),
+        one_seed_of_training=(
+            "seed=seed, held_out=False",
+            "seed=_EVAL_SEED, held_out=False",
+        ),
+        held_out_moves_with_the_seed=(
+            "seed=_EVAL_SEED, held_out=True",
+            "seed=seed, held_out=True",
+        ),
+        nothing_is_held_out=(
+            "question.is_held_out == held_out and",
+            "",
+        ),
+        asks_twice=(" and question.text not in drawn", ""),
+    ),
+    *_of(
+        "rlvr_jax/metrics/lenient.py",
+        ("tests/metrics/test_lenient.py",),
+        counts_parts_of_numbers=(r"(?!\w|[.,]\d)", ""),
+        any_gold=("return all(", "return any("),
     ),
 ]

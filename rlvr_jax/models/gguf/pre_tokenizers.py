@@ -79,11 +79,12 @@ _PRE_TOKENIZERS = {
 }
 
 
-def find_pre_tokenizer(name: str, *, where: str) -> PreTokenizer:
+def find_pre_tokenizer(name: str | None, *, where: str) -> PreTokenizer:
     """Returns the pre-tokenizer of this name. Raises ConfigError on an unknown one."""
-    if name not in _PRE_TOKENIZERS:
+    found = _PRE_TOKENIZERS.get(name or "")
+    if found is None:
         raise ConfigError(
             f"{where}: tokenizer.ggml.pre={name!r} is not supported; "
             f"{', '.join(_PRE_TOKENIZERS)} are"
         )
-    return _PRE_TOKENIZERS[name]
+    return found

@@ -4,11 +4,10 @@ import dataclasses
 import random
 from typing import Annotated, ClassVar
 
-from job_jax.schema import Constraint, PositiveInt, check
-from rlvr_jax.config.task import ChatTask, Stage
+from job_jax.schema import Constraint, PositiveInt
+from rlvr_jax.config.task import Stage
 from rlvr_jax.tasks.arithmetic.questions import LEVELS, Question, draw_question
-from rlvr_jax.tasks.records.layout import RecordConfig
-from rlvr_jax.tasks.records.prompts import PromptFormatter
+from rlvr_jax.tasks.prompted import PromptedTask
 from rlvr_jax.types import Problem
 
 _EVAL_SEED = 0  # one held-out set for every run, so that runs compare
@@ -26,7 +25,7 @@ Levels = Annotated[
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ArithmeticTask(ChatTask):
+class ArithmeticTask(PromptedTask):
     """Arithmetic in plain English, held out by the numbers that are asked.
 
     The levels are listed in `rlvr_jax.tasks.arithmetic.questions`. An answer is the
@@ -38,22 +37,6 @@ class ArithmeticTask(ChatTask):
     levels: Levels = LEVELS  # as many questions of each, as far as there are so many
     train_size: PositiveInt = 2048  # questions, all different
     eval_size: PositiveInt = 512
-    prompt_template: str = "{prompt}"
-    system_prompt: str = ""  # first message of a chat_template; "": none
-
-    def __post_init__(self) -> None:
-        """Refuses templates that leave a text out."""
-        super().__post_init__()
-        check(
-            "{prompt}" in self.prompt_template,
-            f"prompt_template={self.prompt_template!r} has no place for the question; "
-            "write {prompt} in it",
-        )
-        check(
-            bool(self.chat_template) or not self.system_prompt,
-            f"system_prompt={self.system_prompt!r} has no chat_template to stand in; "
-            "set one, or write it into prompt_template",
-        )
 
     def problems(self, stage: Stage, *, seed: int) -> "QuestionSource":
         """Returns the stage's questions; those of `eval` are the same at every seed."""
@@ -64,17 +47,6 @@ class ArithmeticTask(ChatTask):
     def describe(self) -> str:
         """Returns which levels are asked."""
         return f"arithmetic of levels {', '.join(map(str, self.levels))}"
-
-    def formatter(self) -> PromptFormatter:
-        """Returns what writes a prompt around a question."""
-        return PromptFormatter(
-            RecordConfig(
-                prompt_template=self.prompt_template,
-                chat_template=self.chat_template,
-                system_prompt=self.system_prompt,
-            ),
-            chat_template_field=self.chat_template_field,
-        )
 
 
 class QuestionSource:
@@ -101,9 +73,11 @@ class QuestionSource:
     def __getitem__(self, index: int, /) -> Problem:
         """Returns problem `index`; IndexError where there is none."""
         level, question = self._questions[index]
+        prompt, literal = self._formatter.write_prompt(question.text)
         return Problem(
             id=f"arithmetic-{self._side}-{self._seed}-{index}",
-            prompt=self._formatter.format_prompt(question.text),
+            prompt=prompt,
+            literal=literal,
             gold=str(question.answer),
             verifier="numeric",
             source="arithmetic",

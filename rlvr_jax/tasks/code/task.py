@@ -5,11 +5,10 @@ import hashlib
 from pathlib import Path
 
 from job_jax.schema import ConfigError, NonNegativeInt, check
-from rlvr_jax.config.task import Behavior, ChatTask, Stage
+from rlvr_jax.config.task import Behavior, Stage
 from rlvr_jax.tasks.code.records import parse_code_record
+from rlvr_jax.tasks.prompted import PromptedTask
 from rlvr_jax.tasks.records.files import read_records
-from rlvr_jax.tasks.records.layout import RecordConfig
-from rlvr_jax.tasks.records.prompts import PromptFormatter
 from rlvr_jax.types import Problem
 
 
@@ -35,28 +34,12 @@ class CodeSource:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CodeTask(ChatTask):
+class CodeTask(PromptedTask):
     """Programming problems from files in the layout of MBPP or HumanEval."""
 
     train_path: str = ""  # also the source of worked solutions for stage sft
     eval_path: str = ""
     num_shown_tests: NonNegativeInt = 1  # of MBPP's tests; all of them grade
-    prompt_template: str = "{prompt}"
-    system_prompt: str = ""  # first message of a chat_template; "": none
-
-    def __post_init__(self) -> None:
-        """Refuses templates that leave a text out."""
-        super().__post_init__()
-        check(
-            "{prompt}" in self.prompt_template,
-            f"prompt_template={self.prompt_template!r} has no place for the question; "
-            "write {prompt} in it",
-        )
-        check(
-            bool(self.chat_template) or not self.system_prompt,
-            f"system_prompt={self.system_prompt!r} has no chat_template to stand in; "
-            "set one, or write it into prompt_template",
-        )
 
     def problems(self, stage: Stage, *, seed: int) -> CodeSource:
         """Returns the problems of the stage's file. Raises ConfigError."""
@@ -66,7 +49,7 @@ class CodeTask(ChatTask):
         path = Path(named)
         problems: list[Problem] = []
         places: dict[str, str] = {}
-        formatter = self._formatter()
+        formatter = self.formatter()
         for place, record in read_records(path):
             name = f"{path.name}:{place.rpartition(' ')[2]}"
             try:
@@ -104,13 +87,3 @@ class CodeTask(ChatTask):
     ) -> Behavior:
         """Returns no strategy and no flag: those of free text mean nothing here."""
         return Behavior(strategy=None, flags={})
-
-    def _formatter(self) -> PromptFormatter:
-        return PromptFormatter(
-            RecordConfig(
-                prompt_template=self.prompt_template,
-                chat_template=self.chat_template,
-                system_prompt=self.system_prompt,
-            ),
-            chat_template_field=self.chat_template_field,
-        )

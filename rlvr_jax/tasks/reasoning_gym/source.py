@@ -104,11 +104,13 @@ class GymSource:
 
     def _make_problem(self, entry: Entry, index: int) -> Problem:
         place, item = self._draw(entry, index)
+        prompt, literal = self._formatter.write_prompt(
+            item.question + _REQUESTS[self._answer_format]
+        )
         problem = Problem(
             id=write_id(entry, place),
-            prompt=self._formatter.format_prompt(
-                item.question + _REQUESTS[self._answer_format]
-            ),
+            prompt=prompt,
+            literal=literal,
             gold=item.gold,
             verifier="reasoning_gym",
             source=f"reasoning_gym/{library_version()}",

@@ -4,19 +4,18 @@ import dataclasses
 from typing import Annotated, ClassVar
 
 from job_jax.config import NON_EMPTY
-from job_jax.schema import NonNegativeInt, check
-from rlvr_jax.config.task import ChatTask, Stage
+from job_jax.schema import NonNegativeInt
+from rlvr_jax.config.task import Stage
+from rlvr_jax.tasks.prompted import PromptedTask
 from rlvr_jax.tasks.reasoning_gym.entries import parse_entry
 from rlvr_jax.tasks.reasoning_gym.source import GymSource
-from rlvr_jax.tasks.records.layout import RecordConfig
-from rlvr_jax.tasks.records.prompts import PromptFormatter
 from rlvr_jax.types import AnswerFormat
 
 _EVAL_SEED = 0  # all runs are compared on the same held-out problems
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ReasoningGymTask(ChatTask):
+class ReasoningGymTask(PromptedTask):
     """Problems of the library reasoning-gym, by the names of its generators."""
 
     checks_golds: ClassVar[bool] = False
@@ -26,27 +25,15 @@ class ReasoningGymTask(ChatTask):
     eval_generators: tuple[str, ...] = ()  # of held-out problems; (): as generators
     num_problems: NonNegativeInt = 0  # that exist, repeated by epochs; 0: without end
     answer_format: AnswerFormat = "tagged"  # a request for it follows each question
-    prompt_template: str = "{prompt}"
-    system_prompt: str = ""  # first message of a chat_template; "": none
 
     def __post_init__(self) -> None:
-        """Refuses entries that cannot be read, and templates that leave a text out.
+        """Refuses entries that cannot be read.
 
         Names and options are checked against the library once problems are read.
         """
         super().__post_init__()
         for text in (*self.generators, *self.eval_generators):
             parse_entry(text)
-        check(
-            "{prompt}" in self.prompt_template,
-            f"prompt_template={self.prompt_template!r} has no place for the question; "
-            "write {prompt} in it",
-        )
-        check(
-            bool(self.chat_template) or not self.system_prompt,
-            f"system_prompt={self.system_prompt!r} needs a chat_template; "
-            "set one, or write it into prompt_template",
-        )
 
     def problems(self, stage: Stage, *, seed: int) -> GymSource:
         """Returns the stage's problems; held-out ones are the same for every seed."""
@@ -54,7 +41,7 @@ class ReasoningGymTask(ChatTask):
         texts = self.eval_generators if is_eval else ()
         return GymSource(
             [parse_entry(text) for text in texts or self.generators],
-            self._formatter(),
+            self.formatter(),
             answer_format=self.answer_format,
             num_problems=self.num_problems,
             stage=stage,
@@ -65,13 +52,3 @@ class ReasoningGymTask(ChatTask):
         """Returns a line with the names of the generators."""
         names = dict.fromkeys(parse_entry(text).name for text in self.generators)
         return f"problems of reasoning-gym: {', '.join(names)}"
-
-    def _formatter(self) -> PromptFormatter:
-        return PromptFormatter(
-            RecordConfig(
-                prompt_template=self.prompt_template,
-                chat_template=self.chat_template,
-                system_prompt=self.system_prompt,
-            ),
-            chat_template_field=self.chat_template_field,
-        )

@@ -95,9 +95,11 @@ def test_no_question_is_asked_twice_and_a_level_without_more_ends():
 
 def test_the_chat_template_stands_around_the_question():
     template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
-    task = ArithmeticTask(chat_template=template, system_prompt="Be brief.")
-    bare = _problems("eval", task=ArithmeticTask(eval_size=3))
-    chat = _problems("eval", task=ArithmeticTask(**vars(task) | {"eval_size": 3}))
+    bare = _problems("eval", task=ArithmeticTask(eval_size=3, chat_template=""))
+    task = ArithmeticTask(
+        eval_size=3, chat_template=template, system_prompt="Be brief."
+    )
+    chat = _problems("eval", task=task)
     assert [p.prompt for p in chat] == [
         f"<system>Be brief.<user>{p.prompt}" for p in bare
     ]
@@ -110,7 +112,10 @@ def test_the_chat_template_stands_around_the_question():
         ({"levels": (1, 6)}, "different levels among 1, 2, 3, 4, 5"),
         ({"levels": (1, 1)}, "different levels among 1, 2, 3, 4, 5"),
         ({"prompt_template": "Go."}, "no place for the question"),
-        ({"system_prompt": "Be brief."}, "no chat_template to stand in"),
+        (
+            {"system_prompt": "Be brief.", "chat_template": ""},
+            "no chat_template to stand in",
+        ),
     ],
 )
 def test_what_cannot_be_asked_is_refused(options, message):

@@ -175,7 +175,7 @@ def test_a_chat_template_stands_around_question_and_request():
     ("fields", "fault"),
     [
         ({"prompt_template": "Q:"}, "has no place for the question"),
-        ({"system_prompt": "Add."}, "needs a chat_template"),
+        ({"system_prompt": "Add."}, "no chat_template to stand in"),
         ({"generators": ()}, "generators"),
     ],
 )

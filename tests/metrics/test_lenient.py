@@ -1,0 +1,44 @@
+"""Lenient accuracy: a gold that is a number, stated anywhere."""
+
+import pytest
+
+from rlvr_jax.metrics.lenient import has_lenient_accuracy, states_gold
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "12",
+        "So 12.",
+        "(12)",
+        "**12**",
+        "$12",
+        "= 12, and",
+        "\\boxed{12}",
+        "not 12!",
+        "-12",
+    ],
+)
+def test_a_number_of_its_own_is_stated(text):
+    assert states_gold(text, "12")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "120", "112", "3.12", "12.5", "12,000", "1,012", "x12", "12th", "twelve"],
+)
+def test_a_part_of_a_number_or_word_is_not(text):
+    assert not states_gold(text, "12")
+
+
+def test_signs_points_and_commas_of_the_gold_are_its_own():
+    assert states_gold("7 - 11 = -4", "-4")
+    assert not states_gold("7 - 11 = 4", "-4")
+    assert states_gold("about 2.5 km", "2.5")
+    assert not states_gold("about 275 km", "2.5")  # the point is no wildcard
+
+
+def test_it_is_measured_where_every_gold_is_a_number():
+    assert has_lenient_accuracy(["12", "-4", "1,200", "0.5"])
+    for gold in ("e3", "1/2", "x", "12 cm", "", "--4"):
+        assert not has_lenient_accuracy(["12", gold])
