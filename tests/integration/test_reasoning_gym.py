@@ -9,7 +9,7 @@ TASK = (
     "--config.task.source=reasoning_gym",
     "--config.task.generators=chain_sum levels=0;2 weight=3, gcd",
     "--config.tokenizer.kind=sentencepiece",
-    "--config.tokenizer.vocab_size=300",
+    "--config.tokenizer.vocab_size=400",
 )
 SMALL = (
     *("--config.sft.steps=2", "--config.train.steps=2", "--config.eval.num_samples=2"),
@@ -28,16 +28,15 @@ def test_two_steps_of_an_estimated_mixture(command, tmp_path):
     told = summary(tmp_path / "run")
     assert told["task"] == "problems of reasoning-gym: chain_sum, gcd"
     assert told["difficulty"]["problems"] == 40
-    rows = [
-        row
-        for step in (0, 1)
-        for row in completions(tmp_path / "run", f"train_{step:06}.jsonl.gz")
-    ]
-    assert len(rows) == 2 * 4 * 2
-    assert all(row["verdict"] == "incorrect" and row["reason"] for row in rows)
-    # Nothing is solved, so levels alone rank the pool: without one first, then 1 and 3.
-    levels = {row["id"].split(" #")[0] for row in rows}
-    assert levels == {"gcd", "chain_sum levels=2"}
+    easy, hard = (
+        completions(tmp_path / "run", f"train_{step:06}.jsonl.gz") for step in (0, 1)
+    )
+    assert len(easy) == len(hard) == 4 * 2
+    for row in (*easy, *hard):
+        assert (row["verdict"], bool(row["reason"])) == ("incorrect", True)
+    # Nothing is solved, so the levels alone rank the pool: the hardest come last.
+    assert not any(row["id"].startswith("chain_sum levels=2 #") for row in easy)
+    assert all(row["id"].startswith("chain_sum levels=2 #") for row in hard)
 
 
 def test_a_dry_run_refuses_what_the_library_cannot_make(command, tmp_path):
