@@ -10,7 +10,7 @@ data/gsm8k (docs/data_sets.md):
     python -m rlvr_jax.main --config=configs/qwen_instruct.py --workdir=runs/qwen \
         --dry_run
 
-NOT RUN: no accelerator was at hand. Memory by --dry_run and `--compile_only`:
+NOT RUN: we had no accelerator. Memory by --dry_run and `--compile_only`:
 docs/compile_only.md. For orientation, verl reports 49.6 -> 54.3 % on GSM8K with
 GRPO and LoRA from this model.
 """

@@ -16,11 +16,11 @@ so that its times mean nothing; 96 held-out questions x 8 samples [95 % interval
     pass@1                      9.2 % -> 36.8 %, +27.6 points [18.3, 36.2]
     medium, by 4 samples        26 % -> 76 %     22 questions, scored on 4 more
     hard                         6 % -> 27 %     74
-    lenient accuracy           15.2 % -> 39.3 %  the gold stands anywhere in the text
+    lenient accuracy           15.2 % -> 39.3 %  the gold is anywhere in the text
     completion length          35.8 -> 14.2 tokens; cut by the limit 49 % -> 0 %
     autoencoder                FVE .84, no dead latents
 
-docs/real_model.md has the levels, completions before and after, and what is missing.
+docs/real_model.md has the levels, completions before and after, and the open points.
 """
 
 from job_jax.config import CheckpointConfig

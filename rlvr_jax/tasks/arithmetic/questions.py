@@ -1,6 +1,6 @@
 """Arithmetic questions in plain English, in five levels.
 
-| level | what is asked                                                      |
+| level | questions                                                          |
 |-------|--------------------------------------------------------------------|
 | 1     | sums and products of two one-digit numbers                         |
 | 2     | stories of one step; a two-digit number times a one-digit number   |
@@ -51,8 +51,8 @@ class Question(NamedTuple):
     def is_held_out(self) -> bool:
         """Returns whether the question belongs to the held-out side.
 
-        The numbers decide, in whatever order, wording or operation: a policy that
-        learned 7 + 5 is never asked 5 + 7, or a story about 7 and 5, as if it were new.
+        The numbers decide; order, wording and operation do not matter. A policy that
+        learned 7 + 5 never meets 5 + 7, or a story about 7 and 5, as a new question.
         """
         content = repr(sorted(self.numbers)).encode()
         digest = hashlib.blake2b(content, digest_size=8).digest()

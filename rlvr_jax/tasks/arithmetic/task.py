@@ -26,10 +26,10 @@ Levels = Annotated[
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ArithmeticTask(PromptedTask):
-    """Arithmetic in plain English, held out by the numbers that are asked.
+    """Arithmetic in plain English, held out by the numbers in a question.
 
-    The levels are listed in `rlvr_jax.tasks.arithmetic.questions`. An answer is the
-    number that a completion states, in whatever form `numeric` reads.
+    The levels are listed in `rlvr_jax.tasks.arithmetic.questions`. The verifier
+    `numeric` reads the answer.
     """
 
     checks_golds: ClassVar[bool] = False
@@ -39,13 +39,13 @@ class ArithmeticTask(PromptedTask):
     eval_size: PositiveInt = 512
 
     def problems(self, stage: Stage, *, seed: int) -> "QuestionSource":
-        """Returns the stage's questions; those of `eval` are the same at every seed."""
+        """Returns the stage's questions; the seed does not move those of `eval`."""
         if stage == "eval":
             return QuestionSource(self, seed=_EVAL_SEED, held_out=True)
         return QuestionSource(self, seed=seed, held_out=False)
 
     def describe(self) -> str:
-        """Returns which levels are asked."""
+        """Returns the levels in words."""
         return f"arithmetic of levels {', '.join(map(str, self.levels))}"
 
 
@@ -71,7 +71,7 @@ class QuestionSource:
         return len(self._questions)
 
     def __getitem__(self, index: int, /) -> Problem:
-        """Returns problem `index`; IndexError where there is none."""
+        """Returns problem `index`; raises IndexError outside 0 .. len - 1."""
         level, question = self._questions[index]
         prompt, literal = self._formatter.write_prompt(question.text)
         return Problem(
