@@ -121,7 +121,7 @@ class Hashed(Sums):
 
     def __getitem__(self, index):
         words = " ".join({f"w{index + n}" for n in range(20)})
-        return {"question": words, "answer": words, "metadata": {}}
+        return {"question": words, "answer": words[::-1], "metadata": {}}
 
 
 class Evaluated(Sums):

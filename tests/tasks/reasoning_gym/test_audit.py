@@ -85,7 +85,7 @@ def test_tables_name_what_works_and_what_is_refused():
 def test_planted_faults_are_found_by_processes_of_its_own(
     stand_in, monkeypatch, capsys
 ):
-    # The third hangs: its process is replaced.
+    # The fourth hangs: its process is replaced.
     hanging = "while True: pass\n"
     factory = stand_in / "reasoning_gym" / "factory.py"
     text = factory.read_text() + (
