@@ -244,10 +244,12 @@ class Config(ConfigSection):
             "write, and a probe's features, RFGO's weights and proxies are of tokens "
             "that it did; set probe.name=none, or external_traces=off",
         )
-        reads_layers = self.pretrained.path and "num_layers" not in self.model.stated
+        reads_layers = self.model.family == PRETRAINED or (
+            self.pretrained.path != "" and "num_layers" not in self.model.stated
+        )
         check(
             not self.probe.enabled
-            or bool(reads_layers)
+            or reads_layers
             or self.probe.layer < self.model.num_layers,
             f"probe.layer={self.probe.layer} of a policy with layers 0.."
             f"{self.model.num_layers - 1}; lower it",

@@ -34,7 +34,7 @@ class PromptsTask(ChatTask):
         ]
 
     def _fill_template(self, text: str) -> str:
-        if not self.chat_template:
+        if not self.applies_chat_template:
             return text
         message = {"role": "user", "content": text}
         return fill_chat_template(

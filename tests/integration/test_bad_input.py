@@ -31,17 +31,24 @@ def apart(monkeypatch, tmp_path, restored_signals):
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "programs"))
 
 
+_BEGUN = ("stages to do: ", "done before: ", "CPU devices: ")
+
+
 @pytest.fixture
 def refusal(capsys):
-    """Returns the one line that the command is refused with."""
+    """Returns the one line that the command is refused with.
+
+    A run that had begun says before it what it was about to do.
+    """
 
     def refuse(args, *, command=main):
         assert command([*args, "--config.mesh.cpu_devices=8"]) == 2
         shown = capsys.readouterr()
         assert shown.out == ""
-        assert shown.err.startswith("error: ")
-        assert shown.err.count("\n") == 1
-        return shown.err
+        *begun, line = shown.err.splitlines(keepends=True)
+        assert line.startswith("error: ")
+        assert all(one.startswith(_BEGUN) for one in begun)
+        return line
 
     return refuse
 

@@ -50,7 +50,8 @@ def test_an_endpoint_that_is_down_ends_the_run_before_its_work(tmp_path, capsys)
 
 def test_a_judge_that_nobody_asks_is_refused(tmp_path, capsys):
     assert run(tmp_path / "run", "--config.judge.url=http://localhost:9/v1") == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    plan, line = capsys.readouterr().err.splitlines()
+    assert plan.startswith("stages to do: ")
     assert "nothing asks a judge; name it in train.reward.names" in line
 
 

@@ -376,7 +376,7 @@ def test_alternatives_are_what_the_file_did_not_choose():
             if path == "task."
         ]
 
-    generated = ["word_problems", "verifiers"]
+    generated = ["arithmetic", "word_problems", "verifiers"]
     graded = ["hub", "code", "programs", "reasoning_gym"]
     assert tasks(DEFAULT) == [*generated, "files", *graded]
     assert tasks(JSONL) == ["finite_field", *generated, *graded]
