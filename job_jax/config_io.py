@@ -100,14 +100,12 @@ def keep_earlier_values(saved: SectionT, config: SectionT) -> SectionT:
     changed: dict[str, Any] = {}
     for field in dataclasses.fields(config):
         before, now = vars(saved)[field.name], vars(config)[field.name]
+        is_earlier = (field.name, before) in config.earlier_values.items()
         if isinstance(now, ConfigSection):
-            kept = keep_earlier_values(before, now)
-        elif now == field.default and before == config.earlier_values.get(field.name):
-            kept = before
-        else:
-            continue
-        if kept is not now:
-            changed[field.name] = kept
+            if (kept := keep_earlier_values(before, now)) is not now:
+                changed[field.name] = kept
+        elif is_earlier and before != now == field.default:
+            changed[field.name] = before
     whole: Any = config
     return dataclasses.replace(whole, **changed) if changed else config
 

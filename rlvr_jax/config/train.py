@@ -1,7 +1,8 @@
 """The two stages that learn: the supervised start, and reinforcement learning."""
 
 import dataclasses
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from job_jax.schema import (
     ConfigSection,
@@ -48,6 +49,8 @@ class SFTConfig(ConfigSection):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainConfig(ConfigSection):
     """Reinforcement learning with verifiable rewards."""
+
+    earlier_values: ClassVar[Mapping[str, Any]] = {"activation_gib": 0.0}
 
     steps: NonNegativeInt = 200  # rollout batches
     batch_size: PositiveInt = 16  # P

@@ -140,7 +140,7 @@ def test_from_before_rl_no_batches_were_asked(setup, old, tmp_path):
 
 def test_it_is_copied_once(setup, old, tmp_path):
     workdir = go_on(setup, old, tmp_path / "new")
-    workdir.write_config(TINY_RUN, device="abacus")
+    workdir.write_config(setup.config, device="abacus")
     shutil.rmtree(old)
     go_on(setup, old, tmp_path / "new")
 

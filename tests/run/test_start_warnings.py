@@ -236,12 +236,12 @@ def test_replies_outside_any_turn_of_the_chat(warn, start, tmp_path):
     ends = dataclasses.replace(words.tokenizer, stop_strings=())
     episodes = dataclasses.replace(words, environment=Echo(), tokenizer=ends)
     [line] = warn(config=episodes)
-    fitting = "\n<|im_start|>user\n{reply}<|im_end|>\n<|im_start|>assistant\n"
+    proper = "\n<|im_start|>user\n{reply}<|im_end|>\n<|im_start|>assistant\n"
     assert line == (
         "environment.reply_template={reply} puts replies outside any turn of the chat; "
-        f"set it to {fitting!r}"
+        f"set it to {proper!r}"
     )
-    fixed = dataclasses.replace(episodes, environment=Echo(reply_template=fitting))
+    fixed = dataclasses.replace(episodes, environment=Echo(reply_template=proper))
     assert warn(config=fixed) == []
     plain = {"task.record.chat_template": "", "task.record.system_prompt": ""}
     assert warn(plain, config=episodes) == []

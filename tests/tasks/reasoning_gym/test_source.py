@@ -175,7 +175,10 @@ def test_a_chat_template_stands_around_question_and_request():
     ("fields", "fault"),
     [
         ({"prompt_template": "Q:"}, "has no place for the question"),
-        ({"system_prompt": "Add."}, "no chat_template to stand in"),
+        (
+            {"system_prompt": "Add.", "chat_template": ""},
+            "no chat_template to stand in",
+        ),
         ({"generators": ()}, "generators"),
     ],
 )
