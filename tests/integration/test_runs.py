@@ -46,7 +46,7 @@ def test_a_signal_or_a_closed_terminal_saves_and_exits_75(
     assert done == list(range(len(done)))
     ended = command.run(*tiny(tmp_path))
     assert ended.code == 0, ended.err
-    assert re.search(r"^sft  (\d)/6", ended.err)[1] == str(len(done) + 1)
+    assert re.search(r"(?m)^sft  (\d)/6", ended.err)[1] == str(len(done) + 1)
     assert outcome(tmp_path) == outcome(whole)
 
 
