@@ -352,7 +352,8 @@ def test_a_gap_above_the_limit_stops_the_run(command, tmp_path):
         )
     )
     assert ended.code == 1
-    assert re.fullmatch(r"error: sampler and scorer differ by \S+ nats.*\n", ended.err)
+    *_, error = ended.err.splitlines()
+    assert re.fullmatch(r"error: sampler and scorer differ by \S+ nats.*", error)
     assert metrics(tmp_path) == []
 
 
@@ -368,5 +369,5 @@ def test_steps_that_are_not_finite_are_skipped_counted_and_bounded(command, tmp_
     assert ended.code == 1
     *progress, error = ended.err.splitlines()
     assert error.startswith("error: 3 optimizer steps in a row had a non-finite")
-    assert len(progress) == 3
+    assert len([line for line in progress if line.startswith("sft")]) == 3
     assert [row["optimizer/skipped"] for row in metrics(tmp_path)] == [0, 1, 1]
