@@ -1,7 +1,6 @@
 """Runs that are tracked: killed and resumed, failing, refused; wandb's own files."""
 
 import json
-import re
 import shutil
 import signal
 import struct
