@@ -355,7 +355,7 @@ def test_the_table_marks_what_a_side_lacks():
 @pytest.mark.parametrize(
     ("flag", "message"),
     [
-        ("--sizes=3M,7T", "'7T' is none of tiny, tiny-geometric, 3M,"),
+        ("--sizes=3M,7T", "'7T' is none of tiny, tiny-geometric, tiny-lora, 3M,"),
         ("--peers=tunix", "'tunix' is none of hf, trl"),
         ("--peers=hf", "--peer_python"),
         ("--repeats=0", "give at least 1"),

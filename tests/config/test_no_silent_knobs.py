@@ -197,6 +197,7 @@ def test_every_field_of_the_config_is_read(
                 train_path=word_problems,
                 eval_path=word_problems,
                 record=RecordConfig(
+                    prompt_template="Question: {prompt}\nAnswer:",
                     chat_template="{% for m in messages %}{{ m.content }} {% endfor %}",
                     system_prompt="Add.",
                 ),
