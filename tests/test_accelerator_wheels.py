@@ -1,5 +1,6 @@
 """The list of packages that travel with the accelerator's benchmark."""
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -44,6 +45,27 @@ def _needs(name):
     }
 
 
+def _of_extras():
+    """Returns what our extras bring, which some of the listed import if it is there."""
+    ours = map(Requirement, metadata.requires("rlvr_jax") or ())
+    ahead = [each for each in ours if each.marker is not None]  # of an extra
+    found = set()
+    while ahead:
+        each = ahead.pop()
+        extras = ("", *each.extras)
+        if (each.name, extras) in found:
+            continue
+        found.add((each.name, extras))
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            ahead += [
+                more
+                for more in map(Requirement, metadata.requires(each.name) or ())
+                if more.marker is None
+                or any(more.marker.evaluate({"extra": extra}) for extra in extras)
+            ]
+    return {canonicalize_name(name) for name, _ in found} - _listed().keys()
+
+
 def _of_jax():
     return {"jax", "jaxlib"} | _needs("jax") | _needs("jaxlib")
 
@@ -75,7 +97,7 @@ def test_the_list_is_what_the_benchmark_imports():
         text=True,
     ).stdout
     imported = {canonicalize_name(name) for name in json.loads(printed)}
-    imported -= _of_jax() | _OPTIONAL | {canonicalize_name("rlvr_jax")}
+    imported -= _of_jax() | _of_extras() | _OPTIONAL | {canonicalize_name("rlvr_jax")}
     listed = _listed().keys()
     assert imported <= listed
     needed = set.union({"pytest"}, *map(_needs, listed))

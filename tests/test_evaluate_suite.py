@@ -127,7 +127,9 @@ def test_a_hugging_face_directory_is_scored_kept_and_gone_on_with(place, asked, 
         *(f"math500/test/{n}.json" for n in (1, 3, 5)),
         "aime24/60",
     ]
-    assert asked[0].prompt == "Q: 1 halves?\nA:"
+    assert asked[0].prompt == (
+        "<|im_start|>user\nQ: 1 halves?\nA:<|im_end|>\n<|im_start|>assistant\n"
+    )
     kept = json.loads((place / "out/scores.json").read_text())
     assert kept == summary
     assert "| AIME 2024 | 1 of 2 | 50.0 |" in (place / "out/table.md").read_text()

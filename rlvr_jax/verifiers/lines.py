@@ -18,7 +18,9 @@ from rlvr_jax.verifiers.base import VERIFIERS, get_verifier
 from rlvr_jax.verifiers.confidence import strip_confidence
 from rlvr_jax.verifiers.math import Item, MathVerifier
 
-_KINDS = tuple(name for name in VERIFIERS.names if name != "judge")  # it has no config
+# A judge needs a config, and reasoning_gym the problem itself: a gold is not enough.
+_NEEDS_MORE = ("judge", "reasoning_gym")
+_KINDS = tuple(name for name in VERIFIERS.names if name not in _NEEDS_MORE)
 _ANSWER_FORMATS = get_args(AnswerFormat)
 _FIELDS = ("kind", "gold", "answer", "format")
 _UTF8_BOM = b"\xef\xbb\xbf"  # some editors begin a file of UTF-8 with it
