@@ -203,10 +203,8 @@ def parse_command(
     path, config = Path(""), default
     if not values.config and not needs_config:
         if overrides:
-            faults.append(
-                f"--config.{next(iter(overrides))} changes a config, and --config "
-                "names none; add --config=FILE"
-            )
+            name = next(iter(overrides))
+            faults.append(f"--config.{name} changes a config; add --config=FILE")
     elif not values.config:
         faults.append(
             "--config=FILE is missing, for example --config=configs/quickstart.py"
