@@ -75,14 +75,7 @@ def score_completions(
                 for row, problem in enumerate(problems)
             ]
         if name == "wrong_label":
-            corrupted = [corrupt_gold(problem) for problem in problems]
-            verdicts = judge(corrupted, completions)
-            if judged is not None:
-                cut = [text.was_cut for text in judged]
-                verdicts = reject_cut_answers(
-                    corrupted, completions, verdicts, was_cut=cut
-                )
-            return [_REWARD_BY_STATUS[verdict.status] for verdict in verdicts]
+            return _wrong_label_scores(problems, completions, judge, judged)
         limits = CallLimits(timeout_s=config.timeout_s, concurrency=config.concurrency)
         function = REWARDS.load(name)
         if name == "judge":
@@ -100,11 +93,33 @@ def score_completions(
         if name != "correctness"
     }
     if judged is not None:
-        is_thinking_B = np.array([text.is_thinking for text in judged])
-        for name in values.keys() - _KEPT_WHILE_THINKING:
-            capped_B = np.minimum(np.nan_to_num(values[name]), 0)
-            values[name] = np.where(is_thinking_B, capped_B, values[name])
+        _cap_unfinished_thinking(values, judged)
     return CompletionScores(values, calls)
+
+
+def _wrong_label_scores(
+    problems: Sequence[Problem],
+    completions: Sequence[str],
+    judge: Grader,
+    judged: Sequence[JudgedText] | None,
+) -> list[float]:
+    """Returns 1 where the corrupted gold is met, 0 where not, NaN where unverified."""
+    corrupted = [corrupt_gold(problem) for problem in problems]
+    verdicts = judge(corrupted, completions)
+    if judged is not None:
+        cut = [text.was_cut for text in judged]
+        verdicts = reject_cut_answers(corrupted, completions, verdicts, was_cut=cut)
+    return [_REWARD_BY_STATUS[verdict.status] for verdict in verdicts]
+
+
+def _cap_unfinished_thinking(
+    values: dict[str, np.ndarray], judged: Sequence[JudgedText]
+) -> None:
+    """Sets scores above 0 to 0 where thinking has not ended."""
+    is_thinking_B = np.array([text.is_thinking for text in judged])
+    for name in values.keys() - _KEPT_WHILE_THINKING:
+        capped_B = np.minimum(np.nan_to_num(values[name]), 0)
+        values[name] = np.where(is_thinking_B, capped_B, values[name])
 
 
 def _format_score(problem: Problem, text: str) -> float:
