@@ -106,6 +106,11 @@ ADAPTERS = dataclasses.replace(
 )
 
 
+def num_problems(group_size):
+    """Returns the problems of a draw of so many samples of each."""
+    return P if group_size == G else 8
+
+
 @dataclasses.dataclass(frozen=True)
 class Traced:
     """A run's config, workdir and events."""
@@ -130,7 +135,7 @@ class Traced:
 
     def judged(self, group_size):
         """Returns the pairs that were judged of draws of so many samples."""
-        count = 8 * group_size
+        count = num_problems(group_size) * group_size
         return [e for e in self.trace.of("judge") if len(e.pairs) == count]
 
     def params(self, step):
@@ -151,7 +156,10 @@ def _run(config, folder):
     return Traced(config, folder / "run", trace)
 
 
-@pytest.fixture(scope="module", params=["weights", "adapters"])
+@pytest.fixture(
+    scope="module",
+    params=["weights", pytest.param("adapters", marks=pytest.mark.slow)],
+)
 def run(request, tmp_path_factory):
     config = {"weights": CONFIG, "adapters": ADAPTERS}[request.param]
     return _run(config, tmp_path_factory.mktemp("settings"))
@@ -180,7 +188,8 @@ def test_each_stage_samples_by_its_own_settings(run):
             found = {k: v.item() for k, v in vars(event.sampling).items()}
             assert found == _settings(expected)
             assert event.max_new_tokens == expected.max_new_tokens
-            assert event.rollouts.tokens.shape == (8 * group_size, event.max_new_tokens)
+            rows = num_problems(group_size) * group_size
+            assert event.rollouts.tokens.shape == (rows, event.max_new_tokens)
 
 
 def _expected_logprobs(run, rollouts, step, *, temperature, top_p):
@@ -222,47 +231,61 @@ def test_an_update_scores_by_the_settings_that_sampled(run):
                 run, rollouts, step, temperature=temperature, top_p=top_p
             )
             assert np.abs(wrong - expected).max() > 0.02
-        (scored,) = [e for e in events if e.name == "score"]
-        width = scored.found[0].shape[1]
-        np.testing.assert_allclose(
-            scored.found[0], expected[:, :width], atol=2e-4, rtol=0
-        )
         stepped = [e for e in events if e.name == "step"]
         assert len(stepped) == MINIBATCHES
-        for event in (scored, *stepped):
+        for event in stepped:
+            (batch,) = event.batches
+            for b, row in enumerate(_find_rows(batch, rollouts)):
+                length = batch.lengths[b]
+                np.testing.assert_allclose(
+                    batch.old_logprobs[b, :length],
+                    expected[row, :length],
+                    atol=2e-4,
+                    rtol=0,
+                )
+        for event in (*stepped, *(e for e in events if e.name == "score")):
             found = {k: v.item() for k, v in vars(event.sampling).items()}
             assert found == _settings(TRAIN)
 
 
-def test_the_schedule_ends_with_the_last_optimizer_step(run):
-    """Half the peak in the warm-up's step, then a cosine over the three steps left."""
-    after = [END + (1 - END) * (1 + np.cos(np.pi * done / 3)) / 2 for done in range(3)]
-    rates = PEAK * np.array([0.5, *after])
-    rows = [row for row in metrics(run.workdir) if row["stage"] == "train"]
-    found = [row["optimizer/learning_rate"] for row in rows]
-    np.testing.assert_allclose(
-        found, rates.reshape(STEPS, MINIBATCHES).mean(axis=1), rtol=1e-5
-    )
+def _find_rows(batch, rollouts):
+    """Returns which completion of the rollouts each row of a minibatch is."""
+
+    def texts(batch, prompts, prompt_lengths):
+        return [
+            (
+                prompts[b // G, : prompt_lengths[b // G]].tolist(),
+                batch.tokens[b, :length].tolist(),
+            )
+            for b, length in enumerate(batch.lengths)
+        ]
+
+    drawn = texts(rollouts, rollouts.prompts.tokens, rollouts.prompts.lengths)
+    return [
+        drawn.index(text)
+        for text in texts(batch, batch.prompt_tokens, batch.prompt_lengths)
+    ]
+
+
+def _served(events):
+    """Returns which completions an update learned from, minibatch after minibatch."""
+    (sampled,) = [e for e in events if e.name == "sample" and e.group_size == G]
+    found = []
+    for event in (e for e in events if e.name == "step"):
+        (batch,) = event.batches
+        assert len(batch.lengths) == P * G // MINIBATCHES
+        found += _find_rows(batch, sampled.rollouts)
+    return found
 
 
 def test_each_group_is_in_one_minibatch_and_their_order_is_drawn(run):
     orders = []
     for events in run.steps:
-        (sampled,) = [e for e in events if e.name == "sample" and e.group_size == G]
-        r = sampled.rollouts
-        rows = [r.tokens[b, : r.lengths[b]].tolist() for b in range(P * G)]
-        groups = [rows[p * G : (p + 1) * G] for p in range(P)]
-        served = []
-        for stepped in (e for e in events if e.name == "step"):
-            (batch,) = stepped.batches
-            assert len(batch.lengths) == P * G // MINIBATCHES
-            own = [
-                batch.tokens[b, : batch.lengths[b]].tolist()
-                for b in range(len(batch.lengths))
-            ]
-            served += [groups.index(own[i : i + G]) for i in range(0, len(own), G)]
-        assert sorted(served) == list(range(P))
-        orders.append(served)
+        served = _served(events)
+        assert sorted(served) == list(range(P * G))
+        groups = [row // G for row in served[::G]]
+        assert served == [p * G + g for p in groups for g in range(G)]
+        orders.append(groups)
     assert orders[0] != list(range(P)) != orders[1]
     assert orders[0] != orders[1]
 
@@ -296,16 +319,15 @@ def test_held_out_scores_are_of_the_policy_at_their_step(run):
     assert len(set(digests)) == STEPS + 1
     asked = [(e.params, e.version) for e in run.sampled(2)]
     last = (digests[STEPS], STEPS * MINIBATCHES)
-    assert asked == [last, (digests[0], 0), last]
+    assert asked[1:] == [(digests[0], 0), last]
+    assert asked[0][1] == STEPS * MINIBATCHES
+    # Adapters are merged into the weights only where a checkpoint is read.
+    assert (asked[0] == last) == (not run.config.train.lora.rank)
     rows = [row for row in metrics(run.workdir) if row["stage"] == "train"]
     first, _, after = run.judged(2)
     for judged, found in ((first, rows[1]), (after, rows[1])):
         right = [v.status == "correct" for v in judged.verdicts]
-        known = [v.status != "unverified" for v in judged.verdicts]
-        by_problem = np.reshape(right, (-1, 2)), np.reshape(known, (-1, 2))
-        solved, tried = (x.sum(axis=1) for x in by_problem)
-        expected = (solved[tried > 0] / tried[tried > 0]).mean()
-        assert found["eval/pass@1"] == pytest.approx(expected)
+        assert found["eval/pass@1"] == pytest.approx(np.mean(right))
     assert "eval/pass@1" not in rows[0]
 
 
@@ -368,18 +390,6 @@ def _streams(run):
     def problems(stage):
         return tuple(setup.sources[stage][i].prompt for i in range(16))
 
-    def served(events):
-        """Returns which rows of the step's completions each minibatch has."""
-        (sampled,) = [e for e in events if e.name == "sample" and e.group_size == G]
-        rows = sampled.rollouts.tokens[::G].tolist()
-        found = []
-        for event in (e for e in events if e.name == "step"):
-            (batch,) = event.batches
-            width = batch.tokens.shape[1]
-            short = [row[:width] for row in rows]
-            found += [short.index(row) for row in batch.tokens[::G].tolist()]
-        return tuple(found)
-
     return {
         "initial weights": params_sha256(stepped.state.params),
         "problems of sft": problems("sft"),
@@ -389,7 +399,7 @@ def _streams(run):
         "keys of train": drawn(G),
         "keys of eval": drawn(2),
         "order of the curriculum": [e.source_index for e in run.trace.of("ask")],
-        "order of the minibatches": tuple(served(events) for events in run.steps),
+        "order of the minibatches": [_served(events) for events in run.steps],
     }
 
 
@@ -397,7 +407,7 @@ def _streams(run):
 def test_the_seed_moves_every_stream(run, other):
     ours, theirs = _streams(run), _streams(other)
     same = [name for name in ours if ours[name] == theirs[name]]
-    assert same == []
+    assert same == ["problems of eval"]  # every seed is scored on one held-out set
     keys = [ours[f"keys of {stage}"] for stage in ("difficulty", "train", "eval")]
     drawn = [key for one in keys for key in set(one)]
     assert len(set(drawn)) == len(drawn)  # no two purposes share a key
@@ -409,18 +419,24 @@ def test_the_seed_moves_every_stream(run, other):
 def test_weights_problems_and_order_are_those_of_the_seed(run):
     """Against the parts themselves, called with the seed as a user would."""
     setup = run.trace.setup
-    with jax.set_mesh(setup.mesh):
-        policy = Transformer(
-            setup.config.model,
-            setup.vocab_size,
-            nnx.Rngs(jax.random.key(SEED)),
-            eos_ids=setup.tokenizer.eos_ids,
-            num_real_tokens=setup.tokenizer.vocab_size,
+
+    def init():
+        return nnx.state(
+            Transformer(
+                setup.config.model,
+                setup.vocab_size,
+                nnx.Rngs(jax.random.key(SEED)),
+                eos_ids=setup.tokenizer.eos_ids,
+                num_real_tokens=setup.tokenizer.vocab_size,
+            )
         )
+
+    with jax.set_mesh(setup.mesh):
+        weights = jax.jit(init)()
     (stepped,) = [e for e in run.trace.stage("sft")[0] if e.name == "step"]
     for found, expected in zip(
         jax.tree.leaves(stepped.state.params),
-        jax.tree.leaves(nnx.state(policy)),
+        jax.tree.leaves(weights),
         strict=True,
     ):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)

@@ -19,7 +19,6 @@ from rlvr_jax.stages import trainer as stage
 from rlvr_jax.stages.trainer_state import TrainerState
 from rlvr_jax.types import Prompts, Rollouts
 
-
 PROBED = {"probe": SAEProbeConfig(num_problems=8, num_reference_texts=8)}
 
 
