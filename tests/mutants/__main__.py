@@ -2,11 +2,11 @@
 
     python -m tests.mutants [--jobs=N] [--only=NAME] [--list]
 
-Every row of table.py changes one line of the program. Each is made by itself in a copy
-of the tree, and the tests named beside it must then fail. They must pass without it,
-which is tried first: a test that always fails would kill everything. `--only` keeps the
-mutants whose name holds NAME. Exit code 0: all are killed; 1: some lived;
-2: there is none of that name.
+Every row of a mutants.py under tests/ changes one line of the program. Each is made by
+itself in a copy of the tree, and the tests named in the row must then fail. They must
+pass without it, which is tried first: a test that always fails would kill everything.
+`--only` keeps the mutants whose name contains NAME. Exit code 0: all are killed;
+1: some lived; 2: there is none of that name.
 """
 
 import argparse
@@ -21,7 +21,8 @@ import sys
 import tempfile
 import time
 
-from tests.mutants.table import MUTANTS, Mutant
+from tests.mutants.discovery import mutants_by_area
+from tests.mutants.mutant import Mutant
 
 ROOT = pathlib.Path(__file__).parents[2]
 _LIMIT_S = 900
@@ -43,7 +44,8 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="names them and ends")
     parser.add_argument("--only", default="", help="mutants whose name holds this")
     args = parser.parse_args()
-    chosen = [mutant for mutant in MUTANTS if args.only in mutant.name]
+    mutants = [mutant for area in mutants_by_area().values() for mutant in area]
+    chosen = [mutant for mutant in mutants if args.only in mutant.name]
     if not chosen:
         print(f"error: no mutant's name holds {args.only!r}; --list shows them")
         return 2
