@@ -191,4 +191,73 @@ MUTANTS = [
         forgets_the_progress_line=("if self._lines:", "if False:"),
         keeps_a_line_of_failed_work=("if each[0] <= depth]", "]"),
     ),
+    *rows(
+        "job_jax/buckets/mirror.py",
+        ("tests/job_jax/buckets/test_mirror.py",),
+        a_file_that_changed_keeps_its_object=(
+            "if before and before.digest == digest:",
+            "if before:",
+        ),
+        files_have_the_time_of_the_upload=(
+            "mtime_ns=snapshot.stamps[path][1],",
+            "mtime_ns=copy.stat().st_mtime_ns,",
+        ),
+    ),
+    *rows(
+        "job_jax/buckets/commits.py",
+        ("tests/job_jax/buckets/test_mirror.py",),
+        removes_the_newest=(
+            "if name < _name(newest.number)]",
+            "if name <= _name(newest.number)]",
+        ),
+    ),
+    *rows(
+        "job_jax/buckets/fetch.py",
+        ("tests/job_jax/buckets/test_mirror.py",),
+        keeps_files_of_another_commit=(
+            "elif stored or path in known or not keeps_unknown:",
+            "elif stored or not keeps_unknown:",
+        ),
+        takes_files_that_are_being_written=('if not name.endswith(".partial")]', "]"),
+    ),
+    *rows(
+        "job_jax/checkpoint.py",
+        ("tests/job_jax/test_checkpoint.py",),
+        keeps_every_checkpoint=(
+            "max_to_keep=config.max_to_keep, cleanup_tmp_directories=True",
+            "max_to_keep=None, cleanup_tmp_directories=True",
+        ),
+        swapped_arrays_have_the_same_digest=(
+            'f"{name} {array.dtype} {array.shape}\\n"',
+            'f"{array.dtype} {array.shape}\\n"',
+        ),
+        takes_unknown_arrays=(
+            'if here is None and name.split("/")[0] in sections:',
+            "if False:",
+        ),
+    ),
+    *rows(
+        "job_jax/steps.py",
+        ("tests/job_jax/test_steps.py",),
+        time_starts_again=(
+            'self._seconds_before = saved["seconds"]',
+            "self._seconds_before = 0.0",
+        ),
+        drops_the_last_line_of_metrics=(
+            "rewind(self.name, self.start_step)",
+            "rewind(self.name, self.start_step - 1)",
+        ),
+        saves_a_step_late=(
+            "due = done % self._every == 0",
+            "due = step % self._every == 0",
+        ),
+        ends_without_a_checkpoint=(
+            "if due or done == self.num_steps or stopping:",
+            "if due or stopping:",
+        ),
+        a_finished_stage_is_stopped=(
+            "if stopping and done < self.num_steps:",
+            "if stopping:",
+        ),
+    ),
 ]

@@ -203,4 +203,102 @@ MUTANTS = [
             "mask_BT = index_BT < length_B1",
         ),
     ),
+    *rows(
+        "rlvr_jax/learn/packing.py",
+        ("tests/learn/test_packing.py",),
+        padding_passes_a_gradient_on=(
+            "return jnp.where(is_token, back, jnp.zeros_like(back)), None, None",
+            "return back, None, None",
+        ),
+        every_completion_is_in_the_first_row=(
+            "= row * width + start + index",
+            "= start + index",
+        ),
+        padding_repeats_a_token=(
+            "jnp.where(source_PX >= 0, packed_PX, 0)",
+            "packed_PX",
+        ),
+        shortest_first=(
+            'np.argsort(-lengths, kind="stable")',
+            'np.argsort(lengths, kind="stable")',
+        ),
+        every_number_of_rows_is_a_program=("step = max(1, G // 8)", "step = 1"),
+    ),
+    *rows(
+        "rlvr_jax/learn/micro_batches.py",
+        ("tests/learn/test_micro_batches.py",),
+        filler_has_tokens=(
+            "lengths=np.where(is_filler_B, 0, batch.lengths)",
+            "lengths=np.where(is_filler_B, batch.lengths, batch.lengths)",
+        ),
+        prompts_are_computed_for_nothing=(
+            "np.array([true, P * S + rows.size])",
+            "np.array([true, rows.size])",
+        ),
+        prompts_of_filler_are_true_tokens=(
+            "batch.prompt_lengths[has_token_P].sum()",
+            "batch.prompt_lengths.sum()",
+        ),
+        devices_get_parts_of_groups=(
+            "group_multiple=num_batch_devices(),",
+            "group_multiple=1,",
+        ),
+        packs_to_save_nothing=("<= 3 * G * width:", "<= 4 * G * width:"),
+        sorts_by_length_before_rows=(
+            "np.lexsort((longest_P, count_rows(lengths_PG, max_width)))",
+            "np.lexsort((count_rows(lengths_PG, max_width), longest_P))",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/learn/rfgo.py",
+        ("tests/learn/test_rfgo.py",),
+        movement_has_a_sign=(
+            "step_BTR = jnp.abs(f[:, 1:] - f[:, :-1])",
+            "step_BTR = f[:, 1:] - f[:, :-1]",
+        ),
+        movement_is_the_next_tokens=(
+            "return jnp.pad(score_BT, first), has",
+            "return jnp.pad(score_BT, ((0, 0), (0, 1))), has",
+        ),
+        movement_by_signed_weights=(
+            "per_unit_R = jnp.abs(reasoning_features.weights)",
+            "per_unit_R = (reasoning_features.weights)",
+        ),
+        adds_the_reference=(
+            "activation - batch.probe_targets.ref_activations",
+            "activation + batch.probe_targets.ref_activations",
+        ),
+        weights_have_any_mean=(
+            "return weight_BT * (_row_count(mask_BT) / _nonzero(sum_B1))",
+            "return weight_BT",
+        ),
+        quality_grows_with_length=(
+            "activation_BT.sum(axis=1) / _row_count(has_activation_BT)[:, 0]",
+            "activation_BT.sum(axis=1)",
+        ),
+        the_guard_reads_unclipped_quality=(
+            "quality_B = jnp.clip(quality_B, -config.proxy_clip, config.proxy_clip)",
+            "quality_B = quality_B + 0.0",
+        ),
+        one_token_earns_a_proxy=(
+            "batch.probe_targets.proxy_eligible & (batch.lengths > 1)",
+            "batch.probe_targets.proxy_eligible",
+        ),
+        the_last_token_has_an_activation=(
+            "length_mask(batch.lengths - 1, batch",
+            "length_mask(batch.lengths, batch",
+        ),
+        one_shuffle_for_all_rows=(
+            "jax.random.fold_in(key, row), weight",
+            "jax.random.fold_in(key, 0 * row), weight",
+        ),
+        the_unverified_have_an_outcome=(
+            "verified_PG = (outcome_PG < 2) &",
+            "verified_PG = (outcome_PG < 3) &",
+        ),
+        silent_groups_are_evidence=(
+            "jnp.where(informative_P[:, None], center(quality.reshape(P, -1)), 0.0)",
+            "center(quality.reshape(P, -1))",
+        ),
+    ),
 ]

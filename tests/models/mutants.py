@@ -232,4 +232,125 @@ MUTANTS = [
         forgets_the_magnitude=("return factor * cos_BT1H,", "return cos_BT1H,"),
         ignores_a_given_magnitude=("config.rope_attention_factor or ", ""),
     ),
+    *rows(
+        "rlvr_jax/models/kernels.py",
+        ("tests/models/test_kernels.py",),
+        cudnn_window_is_one_wider=(
+            "causal_TS &= distance_TS < inputs.window",
+            "causal_TS &= distance_TS <= inputs.window",
+        ),
+        splash_window_is_one_wider=(
+            "band = (inputs.window - 1, 0)",
+            "band = (inputs.window, 0)",
+        ),
+        splash_caps_no_scores=(
+            "attn_logits_soft_cap=config.attn_logit_softcap or None,",
+            "attn_logits_soft_cap=None,",
+        ),
+        scale_is_the_head_dims=(
+            "(config.query_pre_attn_scalar or config.head_dim) ** -0.5",
+            "config.head_dim**-0.5",
+        ),
+        rows_read_other_prompts=(
+            "rows_BKSH = jnp.repeat(padded_PKSH, G, axis=0)",
+            "rows_BKSH = jnp.tile(padded_PKSH, (G, 1, 1, 1))",
+        ),
+        rows_have_other_prompts_padding=(
+            "before_BS = jnp.repeat(_pad(sorted_PS, 1, front=front), G, axis=0)",
+            "before_BS = jnp.tile(_pad(sorted_PS, 1, front=front), (G, 1))",
+        ),
+        offset_forgets_the_padding=("offset = S + front", "offset = S"),
+        one_token_takes_a_kernel=(
+            'if requested == "plain" or length == 1:',
+            'if requested == "plain":',
+        ),
+        query_heads_read_other_key_heads=(
+            "(jnp.repeat(x, R, axis=1) for x in (keys, values))",
+            "(jnp.tile(x, (1, R, 1, 1)) for x in (keys, values))",
+        ),
+        cudnn_takes_wide_heads=(
+            "config.head_dim % 8 or config.head_dim > 128:",
+            "config.head_dim % 8:",
+        ),
+        cudnn_takes_float32=('if config.compute_dtype != "bfloat16":', "if False:"),
+        a_whole_block_is_small=(
+            "length < _LENGTH_MULTIPLE[kernel]",
+            "length <= _LENGTH_MULTIPLE[kernel]",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/models/kernels.py",
+        ("tests/learn/test_packing.py",),
+        packs_rows_that_devices_split=("and not config.sequence_parallel", ""),
+    ),
+    *rows(
+        "rlvr_jax/models/lora.py",
+        ("tests/models/test_lora.py",),
+        merging_forgets_the_rank=(
+            "scale = config.alpha / config.rank",
+            "scale = config.alpha",
+        ),
+        training_ignores_alpha=("alpha=config.alpha,", "alpha=config.rank,"),
+        one_key_for_all_matrices=(
+            "jax.random.fold_in(key, number)",
+            "jax.random.fold_in(key, 0)",
+        ),
+        a_scaled_by_the_rank=(
+            '(1 / 3, "fan_in", "uniform")',
+            '(1 / 3, "fan_out", "uniform")',
+        ),
+        merging_subtracts=("weight_LXY + _weight_delta", "weight_LXY - _weight_delta"),
+        merges_into_the_weight_before_quantization=(
+            "weight_LXY = _dequantized_weight(product).astype(jnp.float32)",
+            "weight_LXY = param[...].reshape(_dequantized_weight(product).shape) + 0.0",
+        ),
+        one_scale_for_a_whole_column=("math.gcd(_NF4_TILE_SIZE, width)", "width"),
+        adapters_have_the_weights_dtype=(
+            "param[...] = param[...].astype(jnp.float32)",
+            "pass",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/models/huggingface/load.py",
+        ("tests/models/test_huggingface.py",),
+        generation_config_is_not_read=(
+            "if (directory / GENERATION).is_file():",
+            "if False:",
+        ),
+        completions_end_at_one_token=(
+            "return tuple(ids) if isinstance",
+            "return tuple(ids[:1]) if isinstance",
+        ),
+        every_layer_is_the_first=(
+            "tensors[mapping.hf_name.format(layer)]",
+            "tensors[mapping.hf_name.format(0)]",
+        ),
+        mixed_files_are_bfloat16=(
+            'if dtypes == {"BF16"} else',
+            'if "BF16" in dtypes else',
+        ),
+        takes_infinite_weights=("jnp.isfinite(value).all(", "(~jnp.isnan(value)).all("),
+        added_tokens_do_not_count=(
+            'ids += [token["id"] for token in tokenizer.get("added_tokens", [])]',
+            "ids += []",
+        ),
+        refuses_a_full_vocabulary=(
+            "max(ids, default=-1) + 1) > vocab_size",
+            "max(ids, default=-1) + 1) >= vocab_size",
+        ),
+        reads_quantized_weights=("if dtype not in FLOAT_DTYPES:", "if False:"),
+        drops_unknown_tensors=(
+            "if unexpected := sorted(set(tensors) - needed):",
+            "if unexpected := sorted(set()):",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/models/huggingface/tensors.py",
+        ("tests/models/test_huggingface.py",),
+        reads_rotary_constants=("        or name.endswith(_IGNORED_SUFFIX)\n", ""),
+        lost_tensors_are_not_missed=(
+            "if lost := sorted(set(weight_map) - stored_names):",
+            "if lost := sorted(set()):",
+        ),
+    ),
 ]

@@ -50,4 +50,28 @@ MUTANTS = [
             "int(sums.proxy_groups)",
         ),
     ),
+    *rows(
+        "rlvr_jax/probe/rfgo_state.py",
+        ("tests/probe/test_rfgo_state.py",),
+        one_incorrect_is_all_incorrect=(
+            "(outcome_PG == Outcome.incorrect).all(axis=1)",
+            "(outcome_PG == Outcome.incorrect).any(axis=1)",
+        ),
+        silent_features_shrink=(
+            "np.where(step_R > 0, mixed_R, mean_square_R)",
+            "mixed_R",
+        ),
+        error_of_all_groups=(
+            "square * num_groups / (num_groups - 1)",
+            "square * num_groups / num_groups",
+        ),
+        band_activations_have_no_unit=(
+            "np.asarray(probe.weights) / np.asarray(state.scale)",
+            "np.asarray(probe.weights) / np.ones(len(state.scale))",
+        ),
+        incorrect_minus_correct=(
+            "mean_OR[Outcome.correct] - mean_OR[Outcome.incorrect]",
+            "mean_OR[Outcome.incorrect] - mean_OR[Outcome.correct]",
+        ),
+    ),
 ]

@@ -218,4 +218,53 @@ MUTANTS = [
             "np.zeros_like(values[name])",
         ),
     ),
+    *rows(
+        "rlvr_jax/rollouts/episodes.py",
+        ("tests/rollouts/test_episodes.py",),
+        replies_have_logprobs=(
+            "self.logprobs += [0.0] * len(tokens)",
+            "self.logprobs += [1.0] * len(tokens)",
+        ),
+        turns_have_no_limit_of_their_own=(
+            "max_turn_tokens=min(environment.max_turn_tokens or limit, limit),",
+            "max_turn_tokens=limit,",
+        ),
+        every_turn_starts_at_the_first_token=(
+            "length=np.array([len(row.tokens) for row in filled], np.int32),",
+            "length=np.array([0 for row in filled], np.int32),",
+        ),
+        replies_have_all_the_room=("room=limit - len(row.tokens))", "room=limit)"),
+        counts_the_steps_of_the_last_turn=(
+            "                slot_steps += int(drawn",
+            "                slot_steps = int(drawn",
+        ),
+        counts_the_calls_of_the_last_turn=(
+            "row.tool_calls += reply.tool_calls",
+            "row.tool_calls = reply.tool_calls",
+        ),
+        every_row_has_the_first_prompts_stream=(
+            "uids=self.prompts.uid[numbers // self.num_samples].tolist()",
+            "uids=self.prompts.uid[0 * numbers].tolist()",
+        ),
+        counts_the_policys_tokens=(
+            "int(r.lengths.sum()) - int(r.mask.sum())",
+            "int(r.mask.sum())",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/rollouts/draw.py",
+        ("tests/integration/test_staleness.py",),
+        asks_the_problems_of_an_earlier_batch=(
+            "num_batches=difficulty.num_batches + len(pending)\n",
+            "num_batches=difficulty.num_batches\n",
+        ),
+        rollouts_of_version_0=(
+            "np.int32(weight_version))",
+            "np.int32(0 * weight_version))",
+        ),
+        resumes_without_fallbacks=(
+            'num_fallback=data["num_fallback"],',
+            "num_fallback=0,",
+        ),
+    ),
 ]

@@ -135,4 +135,65 @@ MUTANTS = [
         ),
         keeps_the_scores=('for name in ("after", "gain"):', 'for name in ("gain",):'),
     ),
+    *rows(
+        "rlvr_jax/run/trainable.py",
+        ("tests/run/test_trainable.py",),
+        every_seed_has_the_same_adapters=(
+            'setup.stream_key("lora")',
+            "jax.random.key(0)",
+        ),
+        steps_overwrite_the_start=(
+            "init=lambda: jax.tree.map(jnp.copy, adapters),",
+            "init=lambda: adapters,",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/run/fork.py",
+        ("tests/integration/test_fork.py",),
+        metrics_of_the_next_step_too=('or r["step"] < step', 'or r["step"] <= step'),
+        loses_the_last_fidelity=('r["step"] <= step)', 'r["step"] < step)'),
+        loses_features_of_the_last_step=(
+            '(re.compile(r"features/step_(\\d+)\\."), True)',
+            '(re.compile(r"features/step_(\\d+)\\."), False)',
+        ),
+        may_end_where_it_begins=("if steps <= step:", "if steps < step:"),
+        tells_what_rl_changed=(
+            '.pop("posterior_by_initial", None)',
+            '.get("posterior_by_initial", None)',
+        ),
+        forgets_the_fork_before=(
+            '"earlier": record.get("forked_from"),',
+            '"earlier": None,',
+        ),
+        eval_is_done_already=('not in ("train", "eval")', 'not in ("train",)'),
+        shares_files_that_are_written_again=(
+            "may_share = path.split",
+            "may_share = True or path.split",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/run/lineage.py",
+        ("tests/run/test_lineage.py",),
+        goes_on_with_or_without_the_optimizer=(
+            "if asked != (lineage.workdir, lineage.has_optimizer) or",
+            "if asked[0] != lineage.workdir or",
+        ),
+        forgets_the_runs_before=(
+            "        earlier=earlier,\n    )",
+            "        earlier=None,\n    )",
+        ),
+        takes_another_moments_dtype=(
+            "not lineage.has_optimizer or moments[0] == moments[1]",
+            "True",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/run/start.py",
+        ("tests/run/test_start.py",),
+        steps_go_on=("step=state.step * 0,", "step=state.step,"),
+        counts_bad_steps_of_the_run_before=(
+            "consecutive_nonfinite=state.consecutive_nonfinite * 0,",
+            "consecutive_nonfinite=state.consecutive_nonfinite,",
+        ),
+    ),
 ]

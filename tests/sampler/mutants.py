@@ -33,4 +33,62 @@ MUTANTS = [
         ),
         never_compacts=("slots - free_n(state) > fewer", "slots - free_n(state) > 0"),
     ),
+    *rows(
+        "rlvr_jax/sampler/slots.py",
+        ("tests/sampler/test_slots.py",),
+        counts_steps_instead_of_slot_steps=(
+            "state.slot_steps + slots.row.shape[0],",
+            "state.slot_steps + 1,",
+        ),
+        starts_when_its_predecessor_did=(
+            "start=chosen(clock_1, slots.start),",
+            "start=slots.start,",
+        ),
+        is_finished_as_its_predecessor_was=(
+            "finished=slots.finished & ~taken_R,",
+            "finished=slots.finished,",
+        ),
+        starts_from_the_first_prompt=(
+            "hidden=take_rows(rows.hidden, prompt_R),",
+            "hidden=take_rows(rows.hidden, 0 * prompt_R),",
+        ),
+        attends_to_the_first_prompt=(
+            "prefix=take_rows(rows.prefix, prompt_R),",
+            "prefix=take_rows(rows.prefix, 0 * prompt_R),",
+        ),
+        stores_tokens_after_the_end=(
+            "new_RT = jnp.where(own_RT, row_RT, 0)",
+            "new_RT = row_RT",
+        ),
+        compacts_the_rows_that_ended=(
+            "jnp.argsort(slots.ended(T), stable=True)",
+            "jnp.argsort(~slots.ended(T), stable=True)",
+        ),
+        rows_at_the_limit_are_finished=(
+            ".set(slots.finished, mode=",
+            ".set(slots.ended(T), mode=",
+        ),
+        new_columns_come_first=("widths[axis] = (0, more)", "widths[axis] = (more, 0)"),
+    ),
+    *rows(
+        "rlvr_jax/sampler/slots.py",
+        ("tests/sampler/test_begun.py",),
+        forgets_the_tokens_of_earlier_turns=(
+            "offset=chosen(new.offset, slots.offset),",
+            "offset=slots.offset,",
+        ),
+        lengths_count_earlier_turns=(
+            ".set(slots.index, mode=",
+            ".set(slots.index + slots.offset, mode=",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/sampler/layout.py",
+        ("tests/sampler/test_layout.py",),
+        the_update_takes_the_samplers_devices=("found[:-number])", "found[number:])"),
+        holds_one_copy_whatever_the_staleness=(
+            "max(1, config.train.staleness)",
+            "max(1, 0)",
+        ),
+    ),
 ]
