@@ -27,8 +27,10 @@ def test_a_mutant_changes_one_line_that_is_there(mutant):
         assert (ROOT / test.split("::")[0]).is_file()
 
 
-def test_names_are_unique_and_a_line_that_is_gone_is_refused():
+def test_rows_are_unique_and_a_line_that_is_gone_is_refused():
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
+    changes = {(mutant.file, mutant.old, mutant.new) for mutant in MUTANTS}
+    assert len(changes) == len(MUTANTS)
     gone = Mutant("m", "f.py", "x = 1", "x = 2", ())
     for text in ("y = 1", "x = 1; x = 1"):
         with pytest.raises(ValueError, match="update the row"):
