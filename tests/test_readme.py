@@ -15,7 +15,7 @@ import rlvr_jax
 from rlvr_jax.analysis.__main__ import COMMANDS
 
 _ROOT = pathlib.Path(__file__).parents[1]
-_PAGES = sorted([*_ROOT.glob("*.md"), *(_ROOT / "docs").glob("*.md")])
+_PAGES = sorted([*_ROOT.glob("*.md"), *(_ROOT / "docs").rglob("*.md")])
 
 
 def test_every_example_of_the_library_page_prints_what_it_says():
@@ -41,7 +41,9 @@ def test_the_readme_names_every_recipe_and_command():
     assert [name for name in COMMANDS if f"analysis {name}" not in text] == []
 
 
-@pytest.mark.parametrize("page", _PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", _PAGES, ids=lambda page: page.relative_to(_ROOT).as_posix()
+)
 def test_every_relative_link_leads_somewhere(page):
     links = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text())
     assert [link for link in links if not (page.parent / link).exists()] == []
