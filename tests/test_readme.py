@@ -13,9 +13,10 @@ import pytest
 
 import rlvr_jax
 from rlvr_jax.analysis.__main__ import COMMANDS
+from rlvr_jax.config import Config
 
 _ROOT = pathlib.Path(__file__).parents[1]
-_PAGES = sorted([*_ROOT.glob("*.md"), *(_ROOT / "docs").glob("*.md")])
+_PAGES = sorted([*_ROOT.glob("*.md"), *(_ROOT / "docs").rglob("*.md")])
 
 
 def test_every_example_of_the_library_page_prints_what_it_says():
@@ -30,6 +31,13 @@ def test_the_readme_is_a_screen_or_two():
     text = (_ROOT / "README.md").read_text()
     assert len(text.splitlines()) <= 80
     assert len(text.split()) <= 600
+
+
+def test_the_readmes_recipe_is_a_recipe():
+    code = (_ROOT / "README.md").read_text().split("```python\n")[1].split("```")[0]
+    names = {}
+    exec(code, names)
+    assert isinstance(names["get_config"](), Config)
 
 
 def _linked(page):
