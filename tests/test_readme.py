@@ -15,7 +15,7 @@ import rlvr_jax
 from rlvr_jax.analysis.__main__ import COMMANDS
 
 _ROOT = pathlib.Path(__file__).parents[1]
-_PAGES = sorted([*_ROOT.glob("*.md"), *(_ROOT / "docs").glob("*.md")])
+_PAGES = sorted([*_ROOT.glob("*.md"), *(_ROOT / "docs").rglob("*.md")])
 
 
 def test_every_example_of_the_library_page_prints_what_it_says():
