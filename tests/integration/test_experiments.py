@@ -6,6 +6,8 @@ import signal
 import pytest
 from command import ROOT, SMOKE, TINY, rollouts, summary
 
+from rlvr_jax.experiment.command import main
+
 RECIPE = """
 from pathlib import Path
 
@@ -128,25 +130,18 @@ def test_the_papers_experiments_run_reduced(command, name, arms, seeds, told, tm
     ],
 )
 def test_what_there_is_not_is_refused_before_anything_runs(
-    command, recipe, tmp_path, args, said
+    recipe, tmp_path, capsys, args, said
 ):
     folder = tmp_path / "runs"
-    ended = command.run(
-        f"--config={recipe}",
-        f"--workdir={folder}",
-        *args,
-        module="rlvr_jax.experiment",
-    )
-    assert ended.code == 2
-    assert ended.err.startswith("error: ")
-    assert said in ended.err
-    assert ended.err.count("\n") == 1
+    assert main([f"--config={recipe}", f"--workdir={folder}", *args]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("error: ")
+    assert said in err
+    assert err.count("\n") == 1
     assert not folder.exists()
 
 
-def test_a_recipe_without_an_experiment_is_told_what_it_lacks(command, tmp_path):
-    ended = command.run(
-        f"--config={SMOKE}", f"--workdir={tmp_path}", module="rlvr_jax.experiment"
-    )
-    assert ended.code == 2
-    assert "defines no function get_experiment() -> Experiment" in ended.err
+def test_a_recipe_without_an_experiment_is_told_what_it_lacks(tmp_path, capsys):
+    assert main([f"--config={SMOKE}", f"--workdir={tmp_path}"]) == 2
+    lacks = "defines no function get_experiment() -> Experiment"
+    assert lacks in capsys.readouterr().err
