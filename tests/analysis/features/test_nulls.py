@@ -1,0 +1,81 @@
+"""Which draws of noise are the null, which check it, and which are other noise.
+
+Each kind of draw has a feature planted that it alone moves, in every draw. So it can be
+seen in the counts which draws were read for what.
+"""
+
+import json
+
+import pytest
+from feature_worlds import World, write_features
+
+from rlvr_jax.analysis import read_run
+from rlvr_jax.analysis.features.dynamics import compute_dynamics
+from rlvr_jax.analysis.features.log import read_feature_log
+from rlvr_jax.probe.weight_noise import NoiseReadings, noise_file
+from sae_jax.stats.dynamics import Thresholds
+
+STEP, GROWN = 100, 0  # RL makes feature 0 grow, and nothing else
+WORLD = World(bands=("hard",), latents=24, gain={"hard": {GROWN: 1.8}})
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    path = tmp_path_factory.mktemp("run")
+    config = {
+        "name": "run",
+        "seed": 0,
+        "train": {"steps": STEP},
+        "probe": {"max_unexplained_growth": 0.5},
+    }
+    record = {"config": config, "seed": 0, "device": "1 x cpu"}
+    (path / "config.json").write_text(json.dumps(record))
+    write_features(path, WORLD, steps=(0, STEP))
+    return path
+
+
+@pytest.fixture
+def counts(run):
+    """Returns the claims of the run and of each kind of noise, with features planted.
+
+    A factor multiplies the sums of a feature in all draws of a kind.
+    """
+    file = noise_file(run, STEP)
+    untouched = file.read_bytes()
+
+    def count(planted):
+        readings = NoiseReadings.load(file)
+        for kind, features in planted.items():
+            for name, sums in readings.sums.items():
+                if name.startswith(kind):
+                    sums[:, features] *= 2.0
+        readings.save(file)
+        found = compute_dynamics(read_feature_log(read_run(run)), Thresholds())
+        check, norm = (
+            [draw["hard"]["claimed"] for draw in null.draws] for null in found.nulls
+        )
+        return found.counts["hard"]["claimed"], check, norm
+
+    yield count
+    file.write_bytes(untouched)
+
+
+def test_without_anything_planted_the_run_alone_claims(counts):
+    assert counts({}) == (1, [0] * 5, [0] * 5)
+
+
+def test_the_check_is_read_of_its_own_draws(counts):
+    assert counts({"check": [5]}) == (1, [1] * 5, [0] * 5)
+
+
+def test_other_noise_is_read_of_its_own_draws(counts):
+    assert counts({"norm": [6, 7]}) == (1, [0] * 5, [2] * 5)
+
+
+def test_the_null_is_made_of_the_draws_of_equal_drift(counts):
+    """What those draws move as far is no claim any more, of the run or of any noise."""
+    assert counts({"drift": [GROWN]}) == (0, [0] * 5, [0] * 5)
+    both = {"drift": [5], "check": [5], "norm": [5]}
+    claimed, check, norm = counts(both)
+    assert claimed == 1
+    assert check == norm == [0] * 5

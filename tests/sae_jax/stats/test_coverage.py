@@ -1,0 +1,113 @@
+"""A 95 % interval misses the truth in 2.5 % of worlds on either side, or nearly so.
+
+Columns are worlds: each has its own noise and they all share one truth, so that one
+call makes hundreds of intervals. Bounds leave room for what a percentile bootstrap of
+so few prompts lacks, and for chance. An interval of 50 % would miss 25 % of the worlds
+on either side, one of 99.9 % next to none.
+"""
+
+import numpy as np
+import pytest
+
+from sae_jax.stats.crosscoder import CrosscoderSums, measure_changes
+from sae_jax.stats.dynamics import PairedSums, change_intervals
+from sae_jax.stats.features import OutcomeMoments, cohens_d_interval
+from sae_jax.stats.resample import bootstrap_interval
+
+P, WORLDS = 40, 1000
+
+
+def misses(interval, truth):
+    """Returns the shares of the worlds whose interval lies below and above the truth.
+
+    Each interval holds its own value.
+    """
+    low, value, high = (
+        np.asarray(end) for end in (interval.low, interval.value, interval.high)
+    )
+    assert ((low <= value) & (value <= high)).all()
+    return np.mean(high < truth), np.mean(low > truth)
+
+
+def is_near(found, expected=0.025):
+    """Returns whether both shares are near what they should be."""
+    return all(expected / 2.5 <= share <= expected * 2 for share in found)
+
+
+@pytest.mark.parametrize("confidence", [0.5, 0.8, 0.95])
+def test_a_bootstrap_over_prompts_covers_as_often_as_it_says(confidence):
+    values_PZ = np.random.default_rng(0).normal(3.0, 1.0, size=(P, WORLDS))
+    found = bootstrap_interval(
+        lambda sums: sums / P, values_PZ, num_resamples=400, confidence=confidence
+    )
+    below, above = misses(found, 3.0)
+    expected = (1 - confidence) / 2
+    for share in (below, above):
+        assert 0.75 * expected <= share <= 1.25 * expected + 0.01
+
+
+def test_95_percent_is_the_default():
+    values_PZ = np.random.default_rng(1).normal(3.0, 1.0, size=(P, WORLDS))
+    default, asked = (
+        bootstrap_interval(lambda sums: sums / P, values_PZ, num_resamples=50, **how)
+        for how in ({}, {"confidence": 0.95})
+    )
+    np.testing.assert_array_equal(default, asked)
+
+
+@pytest.mark.parametrize(("first", "last"), [(1.0, 1.0), (0.5, 1.5)])
+def test_the_scaling_share_of_a_crosscoder_is_covered(first, last):
+    """Activations say how strongly each checkpoint has a latent, with noise a problem.
+
+    Decoder rows say that both have as much of it, whatever the truth is.
+    """
+    rng = np.random.default_rng(2)
+    decoder_ZKD = np.zeros((WORLDS, 2, 3))
+    decoder_ZKD[:, :, 0] = 1.0
+    square_PZ = rng.gamma(4.0, 0.25, size=(P, WORLDS))
+    beta_K = np.array([first, last])
+    noise_PKZ = rng.normal(0.0, 0.4, size=(P, 2, WORLDS))
+    sums = CrosscoderSums(
+        problems=np.arange(P),
+        tokens=np.full(P, 9),
+        fired=np.full((P, WORLDS), 3),
+        square=square_PZ,
+        along=square_PZ[:, None] * (beta_K[None, :, None] - 1.0 + noise_PKZ),
+        error=np.ones(2),
+        scatter=np.full(2, 2.0),
+    )
+    share = measure_changes(sums, decoder_ZKD).scaling_share
+    assert np.mean(share.value) == pytest.approx(last / (first + last), abs=0.01)
+    assert is_near(misses(share, last / (first + last)))
+
+
+def test_a_firing_rate_is_covered_as_the_ratio_beside_it_is():
+    """Prompts differ in their rates, and in how far a feature grew."""
+    rng = np.random.default_rng(3)
+    tokens_P = np.full(P, 200.0)
+    rate_PZ = rng.beta(2.0, 18.0, size=(P, WORLDS))
+    fired_PZ = rng.binomial(200, rate_PZ).astype(float)
+    before_PZ = 10 + rng.gamma(4.0, 5.0, size=(P, WORLDS))
+    texts = PairedSums(
+        tokens=tokens_P,
+        sum=before_PZ,
+        sum_change=before_PZ * rng.normal(0.5, 0.3, size=(P, WORLDS)),
+        fired=np.zeros((P, WORLDS)),
+        fired_change=fired_PZ,
+    )
+    found = change_intervals(texts, np.arange(WORLDS), num_resamples=400)
+    assert is_near(misses(found.rate, 0.1))
+    assert is_near(misses(found.ratio, 1.5))
+
+
+def test_an_effect_size_is_covered():
+    """Half a standard deviation between correct and incorrect rollouts."""
+    rng = np.random.default_rng(4)
+    means_P2GZ = rng.normal(size=(P, 2, 4, WORLDS))
+    means_P2GZ[:, 1] += 0.5
+    moments = OutcomeMoments(
+        num_rollouts=np.full((P, 2), 4.0),
+        sums=means_P2GZ.sum(axis=2),
+        squares=(means_P2GZ**2).sum(axis=2),
+    )
+    assert is_near(misses(cohens_d_interval(moments, num_resamples=300), 0.5))
