@@ -33,7 +33,7 @@ def misses(intervals, truth):
 
 
 def is_exact(found):
-    """Returns whether each side misses 2.5 % of 1500 worlds, give or take 2.5 errors."""
+    """Returns whether each side misses 2.5 % of 1500 worlds, within 2.5 errors."""
     return all(0.015 <= share <= 0.036 for share in found)
 
 
@@ -99,7 +99,7 @@ def test_students_and_welchs_intervals_are_covered():
 
 
 def test_one_more_draw_is_covered():
-    """The interval of `draw_difference` is that of a value beyond 20 draws, not of 0."""
+    """The interval of `draw_difference` is of a value beyond 20 draws."""
     rng = np.random.default_rng(5)
     draws = rng.normal(size=(TRIALS, 21))
     found = [draw_difference(each[0], each[1:]) for each in draws]
@@ -109,7 +109,7 @@ def test_one_more_draw_is_covered():
 
 
 def test_the_paired_difference_of_two_arms_is_covered_and_unpaired_ones_are_not():
-    """Problems differ far more than arms do: only pairs have an interval this narrow."""
+    """Problems differ far more than arms do: pairs alone are this narrow."""
     rng = np.random.default_rng(6)
     counts = resample_counts(60, resamples=400, seed=0)
     ones = np.ones(60)

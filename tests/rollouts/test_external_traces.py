@@ -61,8 +61,8 @@ def setup(*, names=("correctness",), seed=0, verifier=judge):
     return types.SimpleNamespace(config=config, tokenizer=Tokens(), verifier=verifier)
 
 
-# A solution of n words has n + 1 tokens, with end-of-sequence. A completion that ends by
-# itself has 3 to 6 of them: two at least, then the end; six at most, with the end.
+# A solution of n words has n + 1 tokens, with end-of-sequence. A completion that ends
+# by itself has 3 to 6: two at least and then the end, six at most with the end.
 PROBLEMS = [
     problem(0, "r", 3),
     problem(1, "w", 3),

@@ -148,11 +148,11 @@ def collected(monkeypatch, served, fallback):
 
     Two groups are learned from, whatever the number of rounds.
     """
-    drawn = iter(zip([groups(10 * n, *v) for n, v in enumerate(served)], fallback))
+    drawn = [groups(10 * n, *verdicts) for n, verdicts in enumerate(served)]
     now = []
 
     def serve(known, step, count, *, asked):
-        one, num_fallback = next(drawn)
+        one, num_fallback = drawn[len(now)], fallback[len(now)]
         now.append(one)
         return types.SimpleNamespace(
             problems=[one.completions_of(p)[0].problem for p in range(count)],

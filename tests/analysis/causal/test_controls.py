@@ -60,7 +60,7 @@ def contrast_of(effects):
 
 
 def test_a_target_that_beats_both_kinds_is_a_cause():
-    contrast = contrast_of({kind: TIGHT for kind in CONTROLS})
+    contrast = contrast_of(dict.fromkeys(CONTROLS, TIGHT))
     assert contrast.verdict == SPECIFIC
     assert contrast.rank_p == pytest.approx(1 / 21)
 
@@ -68,7 +68,7 @@ def test_a_target_that_beats_both_kinds_is_a_cause():
 @pytest.mark.parametrize("way", IN_THE_WAY)
 @pytest.mark.parametrize("kind", CONTROLS)
 def test_a_target_that_beats_one_kind_alone_is_no_cause(kind, way):
-    contrast = contrast_of({each: TIGHT for each in CONTROLS} | {kind: IN_THE_WAY[way]})
+    contrast = contrast_of(dict.fromkeys(CONTROLS, TIGHT) | {kind: IN_THE_WAY[way]})
     # Exactly one part of the rule is broken.
     parts = [contrast.is_farther, contrast.q < 0.05, contrast.rank_p <= 0.05]
     broken = [*IN_THE_WAY].index(way)

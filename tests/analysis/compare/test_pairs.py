@@ -163,10 +163,10 @@ def test_what_rl_has_gained_is_paired_whatever_order_was_answered_before(tmp_pat
         ("pass@k before RL", 1),
     ):
         same, again = (metric(each, name, k)["values"] for each in found)
-        assert again["turned"]["mean"] == same["same"]["mean"]
-    gain, again = (metric(each, "pass@k gained")["values"] for each in found)
-    assert again["turned"] == gain["same"]
-    assert gain["same"]["mean"] == pytest.approx(3 / 16)
+        assert again["turned"] == same["same"]
+    gain = metric(found[0], "pass@k gained")["values"]["same"]
+    assert gain["mean"] == pytest.approx(3 / 16)
+    assert gain["low"] > -0.602  # by position two problems lose, one of them 3/4
     assert [each["crossings"][0]["crossing"] for each in found] == [
         found[0]["crossings"][0]["crossing"]
     ] * 2

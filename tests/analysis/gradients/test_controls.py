@@ -1,4 +1,4 @@
-"""The controls of a gradient's direction: each is its own weights, none the treatment."""
+"""Controls of a gradient's direction: each is its own weights, none the treatment."""
 
 import types
 
@@ -73,7 +73,7 @@ def test_each_kind_of_weight_is_measured_by_itself():
 
 @pytest.fixture
 def measure(monkeypatch):
-    """Returns what `_compare` says of batches, with the batches that weights came of."""
+    """Returns what `_compare` says of batches, and the batches that chose controls."""
     monkeypatch.setattr(command, "PolicyGradients", Gradients)
     monkeypatch.setattr(command, "clean_residuals", lambda *_, **__: None)
 

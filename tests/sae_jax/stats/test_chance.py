@@ -69,7 +69,7 @@ def test_probes_of_noise_score_a_half_on_problems_that_they_were_not_fitted_to(
 ):
     """The error of an AUROC of 120 problems is 0.053, of the mean of five less.
 
-    The same probes score more than 0.95 on the half that they were fitted to; those of
+    The same probes score more than 0.9 on the half that they were fitted to; those of
     shuffled labels, which tokens of a problem do not share, cannot.
     """
     own = []
@@ -83,7 +83,7 @@ def test_probes_of_noise_score_a_half_on_problems_that_they_were_not_fitted_to(
     monkeypatch.setattr(sparse_probing, "_fit_best", fit_and_score)
     found = sparse_probe_report(identity(), noise, "coin", counts=(40,))
     assert len(own) == 5 * 3  # a halving: the 40 latents, shuffled, the activations
-    assert min(own[0::3] + own[2::3]) > 0.95
+    assert min(own[0::3] + own[2::3]) > 0.9
     for key in ("40", "activations", "shuffled"):
         assert abs(found[key]["auroc"] - 0.5) < 0.1, key
 
