@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
 # bash launch/test.sh [--all] [PYTEST ARGUMENTS]: the gate, the same here and in CI.
 # Every day: at most 5 minutes on two cores, once its programs are compiled, and every
-# theorem at least once. --all adds the tests of tests/slow.txt: half an hour, before an
-# issue is closed and in CI.
+# theorem at least once. --all adds the tests of tests/slow.txt, half an hour, and then
+# ten minutes in which mutants of the program check the tests: before an issue is closed
+# and in CI.
 # Makes .venv if it is missing. Stops at the first step that fails, and names it.
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 
-marks=() extras=test
+marks=() extras=test mutants=0
 if [[ "${1:-}" == --all ]]; then
   shift
+  mutants=$(($# == 0 ? 40 : 0))  # none where only a part is tested
   extras=test,s3,gcs,emulators,gym,trackio,wandb
   marks=(-m "not exhaustive and not live and not gpu")
 fi
@@ -62,4 +64,7 @@ if ! wait "$checker"; then
   exit 1
 fi
 cat "$types"
+if ((mutants)); then
+  step mutants python -m tests.mutants --sample="$mutants"
+fi
 echo "all passed in $SECONDS s"

@@ -24,7 +24,11 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 _TESTS = pathlib.Path(__file__).parent
-collect_ignore_glob = ["golden/make_*.py", "mutants/*"]  # no doctests in these
+collect_ignore_glob = [
+    "golden/make_*.py",
+    "mutants*",
+    "*/mutants*.py",
+]  # no doctests in these
 
 
 def _lines(name: str) -> list[str]:

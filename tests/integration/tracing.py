@@ -120,7 +120,11 @@ def traced(
         def asked(self, difficulty, step, *args, **settings):
             batch = next_batch(self, difficulty, step, *args, **settings)
             trace.add(
-                "ask", step=step, round=difficulty.num_batches, difficulty=difficulty
+                "ask",
+                step=step,
+                round=difficulty.num_batches,
+                difficulty=difficulty,
+                source_index=batch.source_index.tolist(),
             )
             return batch
 
@@ -151,6 +155,8 @@ def _trace_samples(trace: Trace, patch: pytest.MonkeyPatch) -> None:
             params=params_sha256(weights),
             key=tuple(np.ravel(on_host(key)).tolist()),
             version=int(weight_version),
+            sampling=on_host(sampling),
+            max_new_tokens=settings["max_new_tokens"],
             rollouts=on_host(rollouts),
             group_size=settings["num_samples"],
         )
@@ -168,6 +174,7 @@ def _trace_updates(trace: Trace, patch: pytest.MonkeyPatch) -> None:
             "score",
             params=params_sha256(params),
             batch=on_host(batch),
+            sampling=on_host(sampling),
             found=on_host(found),
         )
         return found
@@ -178,6 +185,7 @@ def _trace_updates(trace: Trace, patch: pytest.MonkeyPatch) -> None:
             "params": params_sha256(state.params),
             "state": on_host(state),
             "batches": on_host(parts),
+            "sampling": on_host(sampling),
             "features": on_host(probe.reasoning_features) if probe else None,
             "logged": probe is not None and probe.observer is not None,
         }

@@ -1,0 +1,182 @@
+"""One-line mutants of rlvr_jax/analysis/; CONTRIBUTING.md says how to add one."""
+
+from tests.mutants.mutant import rows
+
+MUTANTS = [
+    *rows(
+        "rlvr_jax/analysis/charts.py",
+        ("tests/analysis/report/test_page.py",),
+        labels_where_0_leaves_less_room=("if high > -low", "if high < -low"),
+    ),
+    *rows(
+        "rlvr_jax/analysis/compare/arms.py",
+        ("tests/analysis/experiment/test_results.py",),
+        unpaired_where_a_seed_lacks=(
+            "if len(shared) > 1 and set(arm.seeds) == set(base.seeds):",
+            "if len(shared) > 1 and ours.keys() == theirs.keys():",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/analysis/compare/run_metrics.py",
+        ("tests/analysis/compare/test_compare.py",),
+        gains_backward=("after_k[name] - before_k", "before_k[name] - after_k"),
+        gains_by_band=('if each[0] != "band"', "if True"),
+        reward_gained_backward=("mean=last - first", "mean=first - last"),
+    ),
+    *rows(
+        "rlvr_jax/analysis/credit/measure.py",
+        ("tests/analysis/credit/test_measure.py",),
+        every_completion_alike=(
+            "denominator=total_B)\n\n    def compare",
+            "denominator=np.ones_like(total_B))\n\n    def compare",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/analysis/credit/policies.py",
+        ("tests/analysis/credit/test_command.py",),
+        forgets_what_was_asked=(' and record["asked"] == asked', ""),
+        reads_other_fields=('record.keys() == {"asked", *names}', "record"),
+        the_first_speaks_for_all=(
+            "return t_interval([each.value for each in found])",
+            "return first",
+        ),
+        a_policy_counts_twice=("path.resolve() for path in", "(path, 0) for path in"),
+    ),
+    *rows(
+        "rlvr_jax/analysis/credit/weights.py",
+        ("tests/analysis/credit/test_measure.py",),
+        reads_the_last_token=(
+            "index_T < lengths[:, None] - 1",
+            "index_T < lengths[:, None]",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/analysis/crosscoder/fit.py",
+        ("tests/analysis/crosscoder/test_crosscoder.py",),
+        measures_on_what_trained=(
+            'np.isin(shards.column("problem"), problems.measured)',
+            'np.isin(shards.column("problem"), problems.trained)',
+        ),
+    ),
+    *rows(
+        "rlvr_jax/analysis/crosscoder/texts.py",
+        ("tests/analysis/crosscoder/test_crosscoder.py",),
+        one_author=("authors.items()\n", "list(authors.items())[:1]\n"),
+        noise_of_another_size=("target=measure_drift(after)", "target=9.0"),
+    ),
+    *rows(
+        "rlvr_jax/analysis/experiment/features.py",
+        ("tests/analysis/experiment/test_features.py",),
+        own_is_all_that_was_gained=("& ~np.any(elsewhere, axis=0)", ""),
+        forks_take_from_their_parents=(
+            "for arm, run in dynamics.items() if arm in feature_arms]",
+            "for arm, run in dynamics.items()]",
+        ),
+        one_dictionary_for_all=(
+            "[log for arm, log in logs.items() if arm in feature_arms]",
+            "[*logs.values()]",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/analysis/experiment/record.py",
+        ("tests/analysis/experiment/test_results.py",),
+        takes_any_arm=("if before[name] != after.get(name)]", "if False]"),
+        takes_any_recipe=(
+            "    differ += _differences(old.recipe, recipe)\n",
+            "",
+        ),
+        new_fields_are_another_recipe=(
+            "compared_config(to_json(before))",
+            "old",
+        ),
+        unreadable_recipes_are_the_same=(
+            'return [f"what this version cannot read ({error})"]',
+            "return []",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/analysis/experiment/results.py",
+        (
+            "tests/analysis/experiment/test_results.py",
+            "tests/analysis/experiment/test_features.py",
+        ),
+        drops_what_has_not_ended=("set.intersection(*(", "set.union(*("),
+        swallows_why_there_are_no_features=("without_features.append(f", "str(f"),
+        power_of_the_values=("ours[seed] - theirs[seed] for", "ours[seed] for"),
+        forgets_who_is_alike=("[]).append(arm.label)", "[arm.label])"),
+        hides_the_unpaired=("bool(differences) and not any", "not any"),
+    ),
+    *rows(
+        "rlvr_jax/analysis/features/log.py",
+        ("tests/analysis/features/test_features.py",),
+        a_direction_has_latents=(
+            "if not self.selection or self.reads_directions:",
+            "if 0:",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/analysis/geometry/overlap.py",
+        ("tests/analysis/geometry/test_geometry.py",),
+        pairs_of_the_same_starts=(
+            "are_independent = len(set(starts)) == len(starts)",
+            "are_independent = True",
+        ),
+        one_row_for_any_start=(", overlap.same_start].append", ", True].append"),
+        chance_for_share=("[overlap.share for", "[overlap.chance for"),
+    ),
+    *rows(
+        "rlvr_jax/analysis/gradients/batches.py",
+        ("tests/analysis/gradients/test_batches.py",),
+        asks_the_same_again=("num_batches=served", "num_batches=0"),
+        entropy_pulls_too=("kl_coef=0.0, entropy_coef=0.0", "kl_coef=0.0"),
+        weights_are_dropped=("token_weights=weights_BT.astype(np.float32)", ""),
+    ),
+    *rows(
+        "rlvr_jax/analysis/gradients/measure.py",
+        ("tests/analysis/gradients/test_measure.py",),
+        controls_are_weights_of_1=("cosine_N - average_N", "cosine_N - even_N"),
+        a_product_for_a_cosine=("jnp.maximum(norms, 1e-30)", "1.0"),
+        shuffles_the_padding=(
+            "row[:length] = rng.permutation(row[:length])",
+            "rng.shuffle(row)",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/analysis/learning_value/measure.py",
+        ("tests/analysis/learning_value/test_learning_value.py",),
+        learned_before_rl=(
+            '_held_out(run, "after", name) - _held_out(run, "before", name)',
+            '_held_out(run, "before", name) - _held_out(run, "after", name)',
+        ),
+        described_by_the_last_step=(
+            "properties=describe_problem(first)",
+            "properties=describe_problem(last)",
+        ),
+        all_success_is_luck=("_is_right(row) and bool(", "_is_right(row) or bool("),
+        failures_are_luck=("_is_right(row) and bool(", "bool("),
+        seeds_in_one=(
+            "for seed, same in _by_seed(runs).items():\n        values",
+            "for seed, same in {0: runs}.items():\n        values",
+        ),
+        values_without_ranks=("stats.spearmanr(", "stats.pearsonr("),
+        pairs_are_correlated=("_MIN_PROBLEMS = 3", "_MIN_PROBLEMS = 2"),
+        bands_over_problems=("if run.band == band]", "]"),
+        unbounded=("np.clip([low, high], -1, 1)", "[low, high]"),
+        rounding_ranks=("round(value, _DIGITS) for", "value for"),
+        any_recipe=("if other:", "if False:"),
+    ),
+    *rows(
+        "rlvr_jax/analysis/warnings/measure.py",
+        ("tests/analysis/warnings/test_warnings.py",),
+        falls_upward=("score < start - margin", "score > start - margin"),
+        one_evaluation_is_a_fall=("if all(both)", "if any(both)"),
+        rises_are_falls=("if change > 0", "if change < 0"),
+        lead_turned_round=(
+            "run.fell - run.moved[key]",
+            "run.moved[key] - run.fell",
+        ),
+        false_alarms_of_the_fallen=("for run in level)", "for run in fallen)"),
+        steps_from_zero=("int(at[count - 1]) + 1", "int(at[count - 1])"),
+        fewest_runs_first=("(-w.ahead, w.false_alarms", "(w.ahead, -w.false_alarms"),
+    ),
+]

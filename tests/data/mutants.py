@@ -1,0 +1,49 @@
+"""One-line mutants of rlvr_jax/data/; CONTRIBUTING.md says how to add one."""
+
+from tests.mutants.mutant import rows
+
+_TRACE = ("tests/integration/test_trace.py",)
+
+MUTANTS = [
+    *rows(
+        "rlvr_jax/data/curricula/base.py",
+        ("tests/data/test_curricula.py",),
+        one_order_for_all=("(*seeds, order) if order else seeds", "seeds"),
+    ),
+    *rows(
+        "rlvr_jax/data/difficulty.py",
+        ("tests/data/test_curricula.py",),
+        favors_what_is_never_judged=(
+            "2 * self.num_graded_visits < self.num_visits",
+            "2 * self.num_graded_visits < 0 * self.num_visits",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/data/loader.py",
+        _TRACE,
+        never_ends_a_solution=(
+            "return [*ids, tokenizer.eos_id]",
+            "return [*ids]",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/data/loader.py",
+        ("tests/data/test_literal.py",),
+        solutions_write_controls=(
+            "tokenizer.encode(text, literal=whole_text(text))",
+            "tokenizer.encode(text)",
+        ),
+        replies_write_controls=(
+            "tokenizer.encode(written, literal=literal)",
+            "tokenizer.encode(written)",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/data/loader.py",
+        ("tests/run/test_marks.py",),
+        prompts_write_controls=(
+            "tokenizer.encode_prompt(problem.prompt, literal=problem.literal)",
+            "tokenizer.encode_prompt(problem.prompt)",
+        ),
+    ),
+]

@@ -1,0 +1,99 @@
+"""The tables of docs/results/ once more, from their own columns of values by seed.
+
+Written against the tables, not the code that wrote them: each mean and its Student's
+interval over seeds, each difference paired by seed, and the policy before RL, which is
+another one at each seed and the same one in every arm that starts there.
+"""
+
+import pathlib
+import re
+
+import numpy as np
+import pytest
+from scipy import stats
+
+TABLES = sorted((pathlib.Path(__file__).parents[2] / "docs" / "results").glob("*.md"))
+_NUMBER = r"[+-]?\d+(?:\.\d+)?"
+_ESTIMATE = re.compile(rf"({_NUMBER})(?: \[({_NUMBER}), ({_NUMBER})\])?(?: .*)?")
+
+
+def _rows(table):
+    """Returns the table's rows as {column: cell}; "" is what is measured."""
+    lines = [
+        [cell.strip() for cell in line.strip().strip("|").split("|")]
+        for line in table.read_text().splitlines()
+        if line.startswith("|")
+    ]
+    return [dict(zip(lines[0], line, strict=True)) for line in lines[2:]]
+
+
+def _values(row):
+    """Returns the values by seed; a seed without one is NaN."""
+    cells = row["by seed"].split()
+    return np.array([float(x) if x[-1].isdigit() else np.nan for x in cells])
+
+
+def _check(values, text, *, bounds):
+    """Asserts that a mean and its interval are those of the values, as rounded.
+
+    What is written, and each value behind it, is off by half its last digit at most.
+    Returns the number of cells that were compared.
+    """
+    mean, low, high = _ESTIMATE.fullmatch(text).groups()
+    digit = 10.0 ** -len(mean.partition(".")[2])
+    assert abs(values.mean() - float(mean)) <= 1.01 * digit, (text, values)
+    if low is None:
+        return 1
+    quantile = stats.t.ppf(0.975, len(values) - 1)
+    width = quantile * values.std(ddof=1) / np.sqrt(len(values))
+    expected = np.clip([values.mean() - width, values.mean() + width], *bounds)
+    np.testing.assert_allclose(
+        [float(low), float(high)],
+        expected,
+        atol=(1.01 + quantile) * digit,
+        rtol=0,
+        err_msg=f"{text} of {values}",
+    )
+    return 3
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.stem)
+def test_each_estimate_is_that_of_its_values_by_seed(table):
+    rows, count = _rows(table), 0
+    (less,) = [name for name in rows[0] if name.startswith("less ")]
+    base = {
+        row[""]: _values(row)
+        for row in rows
+        if less.removeprefix("less ") in row["arm"].split(", ")
+    }
+    for row in rows:
+        values, is_share = _values(row), row[""].endswith("%")
+        known = values[~np.isnan(values)]
+        if len(known) < 2:
+            continue
+        bounds = (0, 100) if is_share and "gained" not in row[""] else (-100, 100)
+        if not is_share:
+            bounds = (-np.inf, np.inf)
+        count += _check(known, row["mean [95 %]"], bounds=bounds)
+        if row[less]:
+            pairs = values - base[row[""]]
+            width = 200 if "gained" in row[""] else 100
+            bounds = (-width, width) if is_share else bounds
+            count += _check(pairs[~np.isnan(pairs)], row[less], bounds=bounds)
+    assert count > 20
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.stem)
+def test_each_seed_has_a_start_of_its_own_that_its_arms_share(table):
+    """A start's score is told to the digit: equal ones all along would be one start."""
+    starts = {}
+    for row in _rows(table):
+        if "before RL" in row[""]:
+            starts.setdefault(row[""], []).append(_values(row).tolist())
+    for name, by_arm in starts.items():
+        for values in by_arm:
+            assert len(set(values)) >= len(values) - 1, (name, values)
+    finals = [tuple(_values(row)) for row in _rows(table) if row[""] == "pass@1, %"]
+    assert finals
+    for values in finals:
+        assert len(set(values)) > 1

@@ -1,0 +1,71 @@
+"""One-line mutants of rlvr_jax/metrics/; CONTRIBUTING.md says how to add one."""
+
+from tests.mutants.mutant import rows
+
+MUTANTS = [
+    *rows(
+        "rlvr_jax/metrics/lenient.py",
+        ("tests/metrics/test_lenient.py",),
+        counts_parts_of_numbers=(r"(?!\w|[.,]\d)", ""),
+        any_gold=("return all(", "return any("),
+    ),
+    *rows(
+        "rlvr_jax/metrics/power.py",
+        ("tests/metrics/test_power.py",),
+        one_seed_too_many=("num_seeds * effect**2", "(num_seeds + 1) * effect**2"),
+        one_sided=("(1 + CONFIDENCE) / 2", "CONFIDENCE"),
+    ),
+    *rows(
+        "rlvr_jax/metrics/reward_symptoms.py",
+        ("tests/metrics/test_doctor.py",),
+        a_lucky_coin_sees=("if low > 0:", "if mean > 0:"),
+        blind_by_too_few=("if len(gaps) < _MIN_GAP_STEPS", "if len(gaps) < 0.0"),
+        what_does_not_vary_sees=("low = high = mean", "return"),
+    ),
+    *rows(
+        "rlvr_jax/metrics/rollouts.py",
+        ("tests/metrics/test_rollouts.py",),
+        formats_of_the_unverified=(
+            'if c.verdict.status != "unverified"]',
+            "if c.verdict.status]",
+        ),
+        one_zero_is_a_group_of_zeros=(
+            "(advantages_PG == 0).all(axis=1)",
+            "(advantages_PG == 0).any(axis=1)",
+        ),
+        verdicts_are_advantages=("(advantages_PG == 0).all(axis=1)", "(~has_signal_P)"),
+        unjudged_are_incorrect=(
+            "rewards_G[status_G == status]",
+            'rewards_G[(status_G == "correct") == (status == "correct")]',
+        ),
+        one_verdict_is_a_gap=(
+            "if len(correct) and len(incorrect):",
+            "if len(correct) or len(incorrect):",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/metrics/symptoms.py",
+        ("tests/metrics/test_doctor.py",),
+        waits_for_the_window=("min(FEW_STEPS, total_steps)", "window"),
+        alarmed_by_one_correct=(
+            'return step_mean(rows, "verdict/correct") == 0.0',
+            "return True",
+        ),
+        silence_is_rare=("if not 0 < with_gradient <", "if not with_gradient <"),
+        half_is_rare=("< _MIN_GRADIENT_STEPS *", "<= _MIN_GRADIENT_STEPS *"),
+        harder_levels_are_a_collapse=(
+            "or not _collapsed_within(levels, first, latest)",
+            "",
+        ),
+        harder_bands_are_a_collapse=(
+            "or not _collapsed_within(bands, first, latest)",
+            "",
+        ),
+        half_is_a_collapse=("now >= _ACCURACY", "now > _ACCURACY"),
+        what_was_not_asked_fell=(
+            "if b is not None and n is not None]\n    before, now",
+            "if b is not None or n is not None]\n    before, now",
+        ),
+        little_collapses=("_MIN_ACCURACY_FALL = 0.1", "_MIN_ACCURACY_FALL = 0.0"),
+    ),
+]

@@ -1,0 +1,270 @@
+"""One-line mutants of rlvr_jax/rollouts/; CONTRIBUTING.md says how to add one."""
+
+from tests.mutants.mutant import rows
+
+_TRACE = ("tests/integration/test_trace.py",)
+_STALE = ("tests/integration/test_staleness.py",)
+_EPISODES = ("tests/rollouts/test_episodes.py",)
+
+MUTANTS = [
+    *rows(
+        "rlvr_jax/rollouts/collect.py",
+        _TRACE,
+        rewards_what_is_incorrect=(
+            '(statuses == "correct")',
+            '(statuses == "incorrect")',
+        ),
+        verifies_all=('(statuses != "unverified")', '(statuses != "none")'),
+        one_key_for_all_steps=(
+            "batch_key(np.uint32(current.num_batches))",
+            "batch_key(np.uint32(0 * current.num_batches))",
+        ),
+        one_batch_for_all_rounds=(
+            "difficulty, num_batches=difficulty.num_batches + len(rounds)",
+            "difficulty, num_batches=difficulty.num_batches",
+        ),
+        pays_for_length=(
+            'reward_PG + parts_PG["overlong"]',
+            'reward_PG - parts_PG["overlong"]',
+        ),
+        guards_the_easy=("prior.mean < hard,", "prior.mean > hard,"),
+        samples_other_weights=(
+            "place_params(state.params)",
+            "place_params(jax.tree.map(lambda x: 0.9 * x, state.params))",
+        ),
+        counts_one_batch=("num_batches=len(rounds),", "num_batches=1,"),
+        learns_of_one_round=(
+            "for sampled in rounds for outcome",
+            "for sampled in rounds[:1] for outcome",
+        ),
+        never_samples_again=(
+            "if num_with_signal >= config.train.batch_size:",
+            "if num_with_signal >= 0:",
+        ),
+        stale_bands=(
+            "difficulty.gather(groups.problem_index.tolist())",
+            "difficulty.gather([0] * len(groups))",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/rollouts/collect.py",
+        ("tests/rollouts/test_collect.py",),
+        shrinks_by_doubt=("(1.0 - prior.cdf(hard))", "prior.cdf(hard)"),
+        shrinks_nothing=(
+            "scale_by_confidence(advantages_PG, confidence_P)",
+            "advantages_PG",
+        ),
+        signal_of_shaped_rewards=(
+            "has_signal(correctness_rewards(*statuses)),",
+            "has_signal(reward_PG),",
+        ),
+        forgets_what_it_asked=("batch_size, asked=asked)", "batch_size)"),
+        judges_everyone=("judged_PG,\n        baseline", "None,\n        baseline"),
+    ),
+    *rows(
+        "rlvr_jax/rollouts/draw.py",
+        _STALE,
+        one_key_for_all_steps=(
+            "batch_key(np.uint32(now.num_batches))",
+            "batch_key(np.uint32(difficulty.num_batches))",
+        ),
+        asks_again_meanwhile=(", asked=asked)", ")"),
+    ),
+    *rows(
+        "rlvr_jax/rollouts/episodes.py",
+        _EPISODES,
+        the_environments_tokens_are_the_policys=(
+            "self.by_policy += [False] * len(tokens)",
+            "self.by_policy += [True] * len(tokens)",
+        ),
+        a_row_goes_on_as_another_sample=(
+            "sample=(numbers % self.num_samples)",
+            "sample=(0 * numbers)",
+        ),
+        a_row_goes_on_from_another_prompt=(
+            "p = row.number // self.num_samples",
+            "p = 0 * row.number",
+        ),
+        a_turn_cut_by_the_limit_is_answered=(
+            "bool(drawn.finished[at]) and kept == length",
+            "True",
+        ),
+        a_reply_fills_the_last_token=(
+            "self.goes_on = len(tokens) < room",
+            "self.goes_on = len(tokens) <= room",
+        ),
+        a_half_waits_for_its_answers=(
+            "start_aside(answer) if environment.overlap and calls else answer",
+            "answer",
+        ),
+        a_failure_is_an_end=(
+            "reply.verdict is None or reply.verdict.failure is None",
+            "True",
+        ),
+        filler_is_answered=(
+            "sampler.split(rows[:num_rows])",
+            "sampler.split(rows)",
+        ),
+        a_last_reply=(
+            "if turn < environment.max_turns else 0",
+            "if turn <= environment.max_turns else 0",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/rollouts/external.py",
+        ("tests/integration/test_external_traces.py",),
+        teaches_what_is_wrong=(
+            'if verdict.status == "correct"',
+            'if verdict.status != "none"',
+        ),
+    ),
+    *rows(
+        "rlvr_jax/rollouts/graded.py",
+        ("tests/rollouts/test_show.py",),
+        tells_the_advantage_as_reward=(
+            'row["reward"] = float(rewards_PG.flat[b])',
+            'row["reward"] = float(advantages_PG.flat[b])',
+        ),
+        tells_no_gold=('"gold": self.problem.gold,', '"gold": "",'),
+    ),
+    *rows(
+        "rlvr_jax/rollouts/graded.py",
+        (*_TRACE, "tests/rollouts/test_graded.py"),
+        shifts_verdicts=(
+            "verdict=verdicts[b],\n            length",
+            "verdict=verdicts[b - 1],\n            length",
+        ),
+        decodes_past_the_end=(
+            "rollouts.tokens[b, mask_BT[b]]",
+            "rollouts.tokens[b]",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/rollouts/graded.py",
+        _EPISODES,
+        the_verifier_reads_what_the_environment_said=(
+            "if episode is None else episode.completion",
+            'if episode is None else " ".join(m.text for m in episode.messages)',
+        ),
+        the_environments_verdict_is_not_heard=(
+            "if episode and (episode.failed or not text.is_thinking)",
+            "if False",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/rollouts/graded.py",
+        ("tests/rollouts/test_judged.py",),
+        episodes_are_cut_between_turns=(
+            "return not tokens or tokens[-1] not in setup.tokenizer.eos_ids",
+            "return True",
+        ),
+        environments_forgive=("episode.failed or not text.is_thinking", "True"),
+    ),
+    *rows(
+        "rlvr_jax/rollouts/groups.py",
+        ("tests/rollouts/test_collect.py", *_TRACE),
+        prefers_the_silent=("key=lambda rp: not rounds", "key=lambda rp: rounds"),
+        counts_the_unverified=(
+            'if graded.verdict.status != "unverified"',
+            'if graded.verdict.status != "none"',
+        ),
+        flags_the_easy=('band == "hard" and posterior', 'band == "easy" and posterior'),
+        forgets_what_was_never_solved=(
+            "prior.last_pass_rate[p] >= 0.5",
+            "prior.last_pass_rate[p] < 0.5",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/rollouts/groups.py",
+        _EPISODES,
+        masks_are_not_chosen=(
+            "policy_mask=select(masks) if masks else None",
+            "policy_mask=masks[0] if masks else None",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/rollouts/judged.py",
+        ("tests/rollouts/test_judged.py",),
+        counts_to_the_first_mark=("count(middle) == total", "count(middle) > 0"),
+        thinks_in_the_first_turn=("last = turns[-1]", "last = turns[0]"),
+    ),
+    *rows(
+        "rlvr_jax/rollouts/own_rewards.py",
+        ("tests/rollouts/test_own_rewards.py",),
+        failures_earn_nothing=(
+            "math.nan if outcome.failure or",
+            "0.0 if outcome.failure or",
+        ),
+        one_limit_for_a_whole_step=("* max(1, len(completions))", "* 1"),
+        takes_all_for_one=('== "problem"', '!= "problem"'),
+    ),
+    *rows(
+        "rlvr_jax/rollouts/sample.py",
+        _TRACE,
+        one_key_for_all_streams=(
+            "setup.stream_key(stream)",
+            'setup.stream_key("train")',
+        ),
+    ),
+    *rows(
+        "rlvr_jax/rollouts/scores.py",
+        ("tests/rollouts/test_judged.py",),
+        pays_for_open_thinking=(
+            "np.where(is_thinking_B, capped_B, values[name])",
+            "values[name]",
+        ),
+        forgives_open_thinking=(
+            "np.minimum(np.nan_to_num(values[name]), 0)",
+            "np.zeros_like(values[name])",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/rollouts/episodes.py",
+        ("tests/rollouts/test_episodes.py",),
+        replies_have_logprobs=(
+            "self.logprobs += [0.0] * len(tokens)",
+            "self.logprobs += [1.0] * len(tokens)",
+        ),
+        turns_have_no_limit_of_their_own=(
+            "max_turn_tokens=min(environment.max_turn_tokens or limit, limit),",
+            "max_turn_tokens=limit,",
+        ),
+        every_turn_starts_at_the_first_token=(
+            "length=np.array([len(row.tokens) for row in filled], np.int32),",
+            "length=np.array([0 for row in filled], np.int32),",
+        ),
+        replies_have_all_the_room=("room=limit - len(row.tokens))", "room=limit)"),
+        counts_the_steps_of_the_last_turn=(
+            "                slot_steps += int(drawn",
+            "                slot_steps = int(drawn",
+        ),
+        counts_the_calls_of_the_last_turn=(
+            "row.tool_calls += reply.tool_calls",
+            "row.tool_calls = reply.tool_calls",
+        ),
+        every_row_has_the_first_prompts_stream=(
+            "uids=self.prompts.uid[numbers // self.num_samples].tolist()",
+            "uids=self.prompts.uid[0 * numbers].tolist()",
+        ),
+        counts_the_policys_tokens=(
+            "int(r.lengths.sum()) - int(r.mask.sum())",
+            "int(r.mask.sum())",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/rollouts/draw.py",
+        ("tests/integration/test_staleness.py",),
+        asks_the_problems_of_an_earlier_batch=(
+            "num_batches=difficulty.num_batches + len(pending)\n",
+            "num_batches=difficulty.num_batches\n",
+        ),
+        rollouts_of_version_0=(
+            "np.int32(weight_version))",
+            "np.int32(0 * weight_version))",
+        ),
+        resumes_without_fallbacks=(
+            'num_fallback=data["num_fallback"],',
+            "num_fallback=0,",
+        ),
+    ),
+]

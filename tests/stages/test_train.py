@@ -1,0 +1,144 @@
+"""Stage `train` by its parts: each is called once a step, with what the last made."""
+
+import dataclasses
+import types
+
+import pytest
+from stand_ins import CONFIG, stand_in
+
+from rlvr_jax.stages import train as stage
+
+STEPS = CONFIG.train.steps
+
+
+@dataclasses.dataclass(frozen=True)
+class State:
+    """Stands in for a step's state: so many steps have been done."""
+
+    done: int
+    device: object
+    timing: str = "timing"
+    difficulty: str = "difficulty"
+
+    @property
+    def doctor(self):
+        return types.SimpleNamespace(num_steps=self.done)
+
+    def to_json(self):
+        return {"done": self.done}
+
+
+@pytest.fixture
+def calls(tmp_path, monkeypatch):
+    """What was called in a run of stand-ins, in order, and the context."""
+    seen = []
+    with stand_in(tmp_path) as found:
+        ctx = found.ctx
+        array = ctx.setup.replicate({"x": 1.0})
+        trainer = types.SimpleNamespace(
+            setup=ctx.setup,
+            pool="pool",
+            trainable=types.SimpleNamespace(frozen=()),
+            end_probe=lambda *args, **more: seen.append(("end", args, more)),
+        )
+
+        def collect(trainer, state, step, *, timer):
+            seen.append(("collect", state.done, step))
+            return types.SimpleNamespace(step=step, sampled_tokens=9), state
+
+        def update(trainer, state, step, rollouts, *, timer):
+            seen.append(("update", state.done, step, rollouts.step))
+            return f"update {step}", f"probe {step}"
+
+        def after(trainer, state, step, **given):
+            seen.append(
+                ("next", step, given["update"], given["probe_step"], given["is_timed"])
+            )
+            metrics = {
+                "reward/mean": 0.5,
+                "groups/nonzero_std": 1.0,
+                "rollout/length_mean": 3.0,
+                "optimizer/skipped": 0.0,
+            }
+            return dataclasses.replace(state, done=step + 1), metrics, []
+
+        def evaluate(trainer, state, step):
+            seen.append(("evaluate", state.done, step))
+            return {"eval/pass@1": 0.25}
+
+        def save(trainer, step, rollouts, update):
+            seen.append(("save", step, rollouts.step, update))
+
+        monkeypatch.setattr(
+            stage.Trainer, "open", lambda ctx: seen.append(("open",)) or trainer
+        )
+        monkeypatch.setattr(stage, "resume_or_init", _resume(array))
+        monkeypatch.setattr(stage, "collect_step", collect)
+        monkeypatch.setattr(stage, "update_policy", update)
+        monkeypatch.setattr(stage, "next_state", after)
+        monkeypatch.setattr(stage, "evaluate_if_due", evaluate)
+        monkeypatch.setattr(stage, "save_if_due", save)
+        monkeypatch.setattr(
+            stage, "write_difficulty", lambda *args: seen.append(("write", *args[1:]))
+        )
+        monkeypatch.setattr(stage.throughput, "summary", lambda *_, **__: {"mfu": 1})
+        monkeypatch.setattr(stage, "count_band_moves", lambda *_: {})
+        yield seen, ctx
+
+
+def _resume(array):
+    def resume(trainer, steps):
+        device, saved = steps.resume_or_init(lambda: array, lambda: array)
+        return State(saved["done"] if saved else 0, device)
+
+    return resume
+
+
+def test_a_step_learns_then_is_judged_and_saved_by_what_came_of_it(calls):
+    seen, ctx = calls
+    stage.train(ctx)
+    expected = [("open",)]
+    for step in range(STEPS):
+        expected += [
+            ("collect", step, step),
+            ("update", step, step, step),
+            ("next", step, f"update {step}", f"probe {step}", step > 0),
+            ("evaluate", step + 1, step),
+            ("save", step, step, f"update {step}"),
+        ]
+    assert seen[: len(expected)] == expected
+    (name, (state, probe_step), more), written = seen[len(expected) :]
+    assert (name, state.done, probe_step) == ("end", STEPS, f"probe {STEPS - 1}")
+    assert more == {"num_steps": STEPS}
+    assert written == ("write", "pool", "difficulty")
+    assert ctx.workdir.read_summary()["throughput"] == {"mfu": 1}
+
+
+def test_what_a_step_measured_is_in_its_line_of_metrics(calls):
+    _, ctx = calls
+    stage.train(ctx)
+    lines = (ctx.workdir.path / "metrics.jsonl").read_text().splitlines()
+    assert len(lines) == STEPS
+    assert all('"eval/pass@1": 0.25' in line for line in lines)
+
+
+def test_a_run_that_was_cut_does_the_steps_that_are_left(calls, monkeypatch):
+    """Its first step compiles again, so that is the one that is not timed."""
+    seen, ctx = calls
+    real = stage.collect_step
+
+    def cut(trainer, state, step, *, timer):
+        if step == 3:
+            raise KeyboardInterrupt
+        return real(trainer, state, step, timer=timer)
+
+    monkeypatch.setattr(stage, "collect_step", cut)
+    with pytest.raises(KeyboardInterrupt):
+        stage.train(ctx)
+    monkeypatch.setattr(stage, "collect_step", real)
+    seen.clear()
+    stage.train(ctx)
+    steps = [call[1:] for call in seen if call[0] == "collect"]
+    assert steps == [(3, 3), (4, 4)]
+    timed = [call[-1] for call in seen if call[0] == "next"]
+    assert timed == [False, True]

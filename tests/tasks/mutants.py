@@ -1,0 +1,153 @@
+"""One-line mutants of rlvr_jax/tasks/; CONTRIBUTING.md says how to add one."""
+
+from tests.mutants.mutant import rows
+
+MUTANTS = [
+    *rows(
+        "rlvr_jax/tasks/arithmetic/questions.py",
+        ("tests/tasks/arithmetic/test_questions.py",),
+        holds_out_orders_alone=(
+            "repr(sorted(self.numbers))",
+            "repr(self.numbers)",
+        ),
+        subtracts_backward=('"-": first - second', '"-": second - first'),
+    ),
+    *rows(
+        "rlvr_jax/tasks/arithmetic/task.py",
+        ("tests/tasks/arithmetic/test_questions.py",),
+        one_seed_of_training=(
+            "seed=seed, held_out=False",
+            "seed=_EVAL_SEED, held_out=False",
+        ),
+        held_out_moves_with_the_seed=(
+            "seed=_EVAL_SEED, held_out=True",
+            "seed=seed, held_out=True",
+        ),
+        nothing_is_held_out=(
+            "question.is_held_out == held_out and",
+            "",
+        ),
+        asks_twice=(" and question.text not in drawn", ""),
+    ),
+    *rows(
+        "rlvr_jax/tasks/code/programs.py",
+        ("tests/tasks/code/test_programs.py",),
+        twins=("rng.random() < rate", "rng.random() > rate"),
+        seed=("_EVAL_SEED if is_held_out else seed", "seed"),
+    ),
+    *rows(
+        "rlvr_jax/tasks/code/records.py",
+        ("tests/tasks/code/test_records.py",),
+        functions=(
+            "defined_names(program) & used_names(parsed)",
+            "defined_names(program) | used_names(parsed)",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/tasks/finite_field/rewards.py",
+        ("tests/tasks/finite_field/test_rewards.py",),
+        pays_for_wrong_steps=("trace.first_error is None and ", ""),
+        pays_for_a_guessed_start=(" and trace.consistent_start", ""),
+        pays_for_any_answer=('.status != "correct"', '.status == ""'),
+        confidence_taken_for_the_answer=(
+            "strip_confidence(completion)",
+            "completion",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/tasks/finite_field/source.py",
+        ("tests/tasks/finite_field/test_source.py",),
+        every_number_of_chains_alike=(
+            "rng.choices(counts, shares)",
+            "rng.choices(counts)",
+        ),
+        more_chains_than_steps=(
+            "counts = [n for n in parts if n <= steps]",
+            "counts = [n for n in parts if n >= steps]",
+        ),
+        direct_by_the_first_chain=(
+            "DIRECT_STRATEGY[chain.kind] for chain in question.chains",
+            "DIRECT_STRATEGY[question.chains[0].kind] for chain in question.chains",
+        ),
+        weights_not_in_the_name=(
+            "drawn_from += (mix.composition_part_weights,)",
+            "drawn_from += ()",
+        ),
+        one_confidence_for_all=(
+            "state_any_confidence(name)",
+            "state_any_confidence('')",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/tasks/reasoning_gym/audit.py",
+        ("tests/tasks/reasoning_gym/test_audit.py",),
+        digests_are_not_compared=(
+            "if measured.digests != again.digests:",
+            "if False:",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/tasks/reasoning_gym/library.py",
+        (
+            "tests/tasks/reasoning_gym/test_source.py",
+            "tests/tasks/reasoning_gym/test_verifier.py",
+        ),
+        global_stream_of_others=("    random.seed(seed)\n", ""),
+        keeps_the_global_stream=("        random.setstate(ours)\n", "        pass\n"),
+        scorers_write=("copy.deepcopy(item.entry)", "item.entry"),
+        level_of_another=("set_global_level(entry.levels[0])", "set_global_level(0)"),
+    ),
+    *rows(
+        "rlvr_jax/tasks/reasoning_gym/plain_answers.py",
+        ("tests/tasks/reasoning_gym/test_plain_answers.py",),
+        powers_count_once=("return base * max(1, int(abs(exponent)))", "return base"),
+        any_exponent=("or abs(exponent) > _MAX_EXPONENT", ""),
+        any_call=("name in _FUNCTIONS", "True"),
+    ),
+    *rows(
+        "rlvr_jax/tasks/reasoning_gym/source.py",
+        ("tests/tasks/reasoning_gym/test_source.py",),
+        no_split=(
+            "if is_held_out(item.question) == self._held_out:",
+            "if True:",
+        ),
+        shifted_seeds=("int.from_bytes(digest) % _NUM_PLACES", "seed"),
+        weights_of_entries_for_levels=(
+            "entry.weight / max(1, len(entry.levels))",
+            "entry.weight",
+        ),
+        golds_are_not_tried=('verdict.status == "correct",', "True,"),
+    ),
+    *rows(
+        "rlvr_jax/tasks/reasoning_gym/verifier.py",
+        ("tests/tasks/reasoning_gym/test_verifier.py",),
+        part_of_the_credit=("if score == 1:", "if score > 0:"),
+        above_the_full_score=("if score == 1:", "if score >= 1:"),
+        any_version=("if item.question.strip() not in problem.prompt:", "if False:"),
+        failed_scores_are_correct=(
+            "if outcome.failure is not None:",
+            'if outcome.failure == "time_limit":',
+        ),
+        evaluates_anything=(
+            "if reason := describe_unsafe_answer(entry.name, answer):",
+            'if reason := "":',
+        ),
+    ),
+    *rows(
+        "rlvr_jax/tasks/records/layout.py",
+        ("tests/tasks/records/test_prompts.py",),
+        continues_in_a_chat=("if not self.is_chat:", "if True:"),
+        asks_for_no_box=(
+            "request = ANSWER_REQUESTS[self.answer_format]",
+            'request = ""',
+        ),
+    ),
+    *rows(
+        "rlvr_jax/tasks/records/records.py",
+        ("tests/tasks/records/test_files.py",),
+        levels_count_from_0=(
+            "return 1 + order.index(name)",
+            "return order.index(name)",
+        ),
+    ),
+]

@@ -1,0 +1,115 @@
+"""One-line mutants of rlvr_jax/verifiers/; CONTRIBUTING.md says how to add one."""
+
+from tests.mutants.mutant import rows
+
+MUTANTS = [
+    *rows(
+        "rlvr_jax/verifiers/answers/cut.py",
+        ("tests/verifiers/test_cut.py",),
+        words_are_whole=(
+            "(text + w[len(begun) :] for w in longer)",
+            "(text for w in longer)",
+        ),
+        formulas_are_open=("or _CLOSED.search(body)", "or False"),
+        lists_are_closed=('_LIST_JOINT.sub("", body)', "body"),
+    ),
+    *rows(
+        "rlvr_jax/verifiers/code.py",
+        ("tests/verifiers/test_code.py",),
+        block=("return blocks[-1]", "return blocks[0]"),
+        prefix=("wanted.prefix + extract_program", "extract_program"),
+    ),
+    *rows(
+        "rlvr_jax/verifiers/grader.py",
+        ("tests/verifiers/test_grader.py",),
+        failures_are_incorrect=(
+            'Verdict(status="unverified", reason=reason, failure',
+            'Verdict(status="incorrect", reason=reason, failure',
+        ),
+        limits_of_the_section_alone=(
+            "verifier.limits or self._limits",
+            "self._limits or verifier.limits",
+        ),
+        mixes_up_rows=("zip(rows, graded, strict=True)", "enumerate(graded)"),
+    ),
+    *rows(
+        "rlvr_jax/verifiers/grader.py",
+        ("tests/verifiers/test_grader.py",),
+        believes_prose=("or verifier.describe_gold_fault(problem)", 'or ""'),
+    ),
+    *rows(
+        "rlvr_jax/verifiers/judge.py",
+        ("tests/verifiers/test_judge.py",),
+        reads_any_line=('or [""])[-1]', 'or [""])[0]'),
+        one_mark_for_all=(
+            "blake2b(told.encode(), digest_size=8)",
+            "blake2b(digest_size=8)",
+        ),
+        keeps_unreadable_replies=(
+            "        read_score(self.config, reply)\n        self._replies",
+            "        self._replies",
+        ),
+        never_tries_again=("attempt == self.config.max_attempts", "attempt >= 1"),
+        tries_for_ever=("attempt == self.config.max_attempts", "attempt == 99"),
+        asks_each_time=("if key not in self._asking:", "if True:"),
+    ),
+    *rows(
+        "rlvr_jax/verifiers/math.py",
+        ("tests/verifiers/test_math.py",),
+        pays_for_slowness=(
+            '"unverified" if was_killed else "incorrect"',
+            '"unverified"',
+        ),
+        punishes_what_was_killed=(
+            'was_killed = failure == "error" and',
+            "was_killed = False and",
+        ),
+        never_spends=("batch.left_s -= self._timeout_s / self._size", "pass"),
+        forgets=("self._ended[self._digest(index, stated)] = verdict", "pass"),
+        one_gold=(
+            "json.dumps([self.items[index][0], stated])",
+            "json.dumps([stated])",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/verifiers/math_worker.py",
+        ("tests/verifiers/test_near_misses.py",),
+        any_sign=("if number == gold_number:", "if abs(number) == abs(gold_number):"),
+        either_sign=(
+            "if number == gold_number:",
+            "if number == gold_number or number == -gold_number:",
+        ),
+        any_scale=(
+            "if number == gold_number:",
+            "if number in (gold_number, 10 * gold_number):",
+        ),
+        inverse=(
+            "if number == gold_number:",
+            "if number == gold_number or number * gold_number == 1:",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/verifiers/math_worker.py",
+        ("tests/verifiers/test_math.py",),
+        blames_the_answer=(
+            'gold, _, *how = item\n        status = "unverified"',
+            'gold, _, *how = item\n        status = "incorrect"',
+        ),
+        blames_nobody=('status, *_ = grade(gold, "", *how)', "pass"),
+    ),
+    *rows(
+        "rlvr_jax/verifiers/thinking.py",
+        ("tests/rollouts/test_judged.py",),
+        first_mark_counts=(
+            "return completion.rpartition(THINK_CLOSE)[2]",
+            "return completion.partition(THINK_CLOSE)[2] or completion",
+        ),
+        trusts_the_prompt=("(opened and not closed)", "False"),
+    ),
+    *rows(
+        "rlvr_jax/verifiers/truncation.py",
+        ("tests/verifiers/test_cut.py",),
+        rejects_what_nobody_could_judge=('verdict.status != "unverified"', "True"),
+        rejects_what_ended=("if cut and", "if"),
+    ),
+]
