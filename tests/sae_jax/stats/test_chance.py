@@ -20,6 +20,7 @@ from sae_jax.stats import sparse_probing
 from sae_jax.stats.confirmation import confirm_effects
 from sae_jax.stats.factors import factor_report
 from sae_jax.stats.probing import auroc
+from sae_jax.stats.recovery import recovery_report
 from sae_jax.stats.sparse_probing import sparse_probe_report
 from sae_jax.stats.within_prompts import WithinPromptSums
 
@@ -123,3 +124,22 @@ def test_the_best_of_many_latents_of_noise_have_no_effect_on_the_other_half():
     assert abs(np.mean(tested)) < 3 * error
     assert abs(np.mean(agreed) - 0.5) < 0.1
     assert claims <= 5  # 5 % of 40 families have a false claim: 2, give or take 1.4
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_directions_of_noise_are_held_no_better_than_the_random_ones_beside_them(seed):
+    """64 latents in 16 dimensions: the nearest to any direction has a cosine of 0.6."""
+    rng = np.random.default_rng(seed)
+    decoder = rng.normal(size=(64, 16))
+    own, noise = (
+        recovery_report(jnp.asarray(decoder, jnp.float32), directions, seed=seed)
+        for directions in (decoder[:40], rng.normal(size=(40, 16)))
+    )
+    assert own["mean_cosine"] == pytest.approx(1, abs=1e-5)
+    assert own["found"] == 1.0
+    # Random directions hang on the seed alone, not on the directions that are asked.
+    assert own["random"] == noise["random"]
+    assert noise["random"]["mean_cosine"] == pytest.approx(0.55, abs=0.1)
+    assert noise["random"]["max"] < 0.9
+    assert abs(noise["mean_cosine"] - noise["random"]["mean_cosine"]) < 0.06
+    assert noise["found"] == 0.0
