@@ -214,4 +214,9 @@ MUTANTS = [
             "same = match.mutual",
         ),
     ),
+    *rows(
+        "rlvr_jax/analysis/features/texts.py",
+        _NULLS,
+        draws_of_other_texts=("tuple(old.rows[i].prompt", "tuple(new.rows[i].prompt"),
+    ),
 ]

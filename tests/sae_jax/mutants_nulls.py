@@ -110,4 +110,12 @@ MUTANTS = [
             "match_decoders(jnp.asarray(directions), decoder)",
         ),
     ),
+    *rows(
+        "sae_jax/capture/splice.py",
+        _COVERAGE,
+        interval_of_a_half=(
+            "bootstrap_interval(statistics, sums_P7)",
+            "bootstrap_interval(statistics, sums_P7, confidence=0.5)",
+        ),
+    ),
 ]

@@ -4,19 +4,21 @@ Each kind of draw has a feature planted that it alone moves, in every draw. So i
 seen in the counts which draws were read for what.
 """
 
+import dataclasses
 import json
 
 import pytest
 from feature_worlds import World, write_features
 
 from rlvr_jax.analysis import read_run
-from rlvr_jax.analysis.features.dynamics import compute_dynamics
+from rlvr_jax.analysis.features.dynamics import compute_dynamics, to_json
 from rlvr_jax.analysis.features.log import read_feature_log
 from rlvr_jax.probe.weight_noise import NoiseReadings, noise_file
 from sae_jax.stats.dynamics import Thresholds
+from sae_jax.stats.feature_statistics import FeatureTable
 
-STEP, GROWN = 100, 0  # RL makes feature 0 grow, and nothing else
-WORLD = World(bands=("hard",), latents=24, gain={"hard": {GROWN: 1.8}})
+STEP, GROWN = 100, 0  # RL makes feature 0 grow on hard texts, and nothing else
+WORLD = World(latents=24, gain={"hard": {GROWN: 1.8}})
 
 
 @pytest.fixture(scope="module")
@@ -78,3 +80,18 @@ def test_the_null_is_made_of_the_draws_of_equal_drift(counts):
     assert counts({"drift": [GROWN]}) == (0, [0] * 5, [0] * 5)
     alike = {"drift": [5], "check": [5], "norm": [5]}
     assert counts(alike) == (1, [0] * 5, [0] * 5)
+
+
+def test_texts_are_paired_whatever_order_they_were_logged_in(run):
+    """Rows of the later step stand in another order; draws are of the same texts."""
+    log = read_feature_log(read_run(run))
+    expected = to_json(compute_dynamics(log, Thresholds()))
+    file = run / f"features/step_{STEP:06d}.npz"
+    written = file.read_bytes()
+    table = FeatureTable.load(file)
+    turned = {name: array[::-1] for name, array in vars(table.statistics).items()}
+    statistics = dataclasses.replace(table.statistics, **turned)
+    FeatureTable(rows=table.rows[::-1], statistics=statistics).save(file)
+    assert to_json(compute_dynamics(log, Thresholds())) == expected
+    file.write_bytes(written)
+    assert expected["features"]
