@@ -9,8 +9,8 @@ from jaxtyping import Array, Float
 from sae_jax.stats.quality import match_decoders
 
 _FOUND = 0.9  # cosine at which a direction counts as found
-# Next to the seed. Known directions are often the first draw of default_rng(0): the
-# random ones would be the same, and would be found as often.
+# Added to the seed. Known directions are often the first draw of default_rng(0), and
+# the random directions must not be the same numbers.
 _RANDOM = 1
 
 

@@ -1,7 +1,7 @@
 """Mutants of pairs, controls and nulls in rlvr_jax/analysis/.
 
-A pair by position, a control that is the treatment or an interval of another size
-would change what is claimed, and no number would look wrong.
+A pair by position, a control equal to its treatment, or an interval of the wrong size
+changes the findings, while every number still looks plausible.
 """
 
 from tests.mutants.mutant import rows
@@ -43,7 +43,7 @@ MUTANTS = [
             "welch_interval(*means)",
         ),
         forgets_that_problems_are_pairs=("if a.keys() == b.keys():", "if False:"),
-        intervals_of_one_problem_less=(
+        intervals_of_a_quarter_of_the_problems=(
             "return t_interval(values)\n",
             "return t_interval(values[: len(values) // 4])\n",
         ),
@@ -105,7 +105,7 @@ MUTANTS = [
         ),
         either_p_will_do=(
             "return max(each.p for each in",
-            "return sorted(each.p for each in",
+            "return min(each.p for each in",
         ),
         farther_than_either=("return all(\n", "return any(\n"),
         rank_among_either=(

@@ -109,8 +109,8 @@ def test_calibration_of_many_samples_is_the_references():
     assert found["brier"]["low"] < brier < found["brier"]["high"] < brier + 0.1
 
 
-def test_intervals_are_over_problems_of_what_was_stated_and_judged():
-    """Each problem's sums over its counts, drawn whole, as `mean_interval` has it."""
+def test_intervals_are_over_problems_and_count_what_was_stated_and_verified():
+    """Expected: `mean_interval` of each problem's sums and counts."""
     rng = np.random.default_rng(1)
     letters = rng.choice(list("rwu"), size=(30, 6))
     q = np.where(rng.random((30, 6)) < 0.8, np.round(rng.random((30, 6)), 2), np.nan)
@@ -136,11 +136,10 @@ def test_intervals_are_over_problems_of_what_was_stated_and_judged():
     assert found["stated"] == pytest.approx(share.to_json())
 
 
-def test_a_confidence_that_knows_nothing_is_at_chance():
-    """Coins beside numbers drawn evenly: errors of 0.013, 0.008 and 0.01.
+def test_a_random_confidence_is_at_chance():
+    """Verdicts are coins, confidences are uniform: (q - y)^2 has the mean 1/3.
 
-    (q - y)^2 is 1/3 on average, and |q - 1/2| is 1/4; in bins of a tenth its mean is
-    that of the bins' centers.
+    The mean of |q - 1/2| is 1/4, also over the centers of ten bins.
     """
     rng = np.random.default_rng(2)
     found = summarize_calibration(

@@ -1,8 +1,7 @@
-"""A 95 % interval misses the truth in 2.5 % of worlds on either side, or nearly so.
+"""A 95 % interval misses the truth in about 2.5 % of simulated worlds on each side.
 
-Both sides are held to bounds from below as well as from above: an interval of 50 %
-misses ten times as often, one of 99.9 % hardly ever, and one that is shifted misses on
-one side alone. Simulated with fixed seeds; problems, runs and draws are the units.
+Both sides have a lower and an upper bound. A 50 % interval misses ten times as often, a
+99.9 % interval almost never, and a shifted interval only on one side.
 """
 
 import functools
@@ -27,7 +26,7 @@ TRIALS = 1500
 
 
 def misses(intervals, truth):
-    """Returns in which shares of the worlds the truth lies above and below."""
+    """Returns the shares of the worlds where the truth is above and below."""
     low, high = np.array([(each.low, each.high) for each in intervals]).T
     return np.mean(truth > high), np.mean(truth < low)
 
@@ -44,7 +43,7 @@ def rates(rng, problems, worlds, *, mean=0.4, samples=4):
 
 
 def test_the_mean_of_fractions_is_covered():
-    """With one more problem at either bound it is a little wider than it need be."""
+    """It is slightly too wide, because it allows for an unseen problem."""
     values = rates(np.random.default_rng(0), 100, TRIALS)
     found = mean_interval(values, resamples=1000, seed=0)
     below, above = np.mean(found.high < 0.4), np.mean(found.low > 0.4)
@@ -82,7 +81,7 @@ def test_the_difference_of_two_sets_of_problems_is_covered():
 
 
 def test_the_average_of_benchmarks_is_covered():
-    """Of another size and another rate each; both have the same weight."""
+    """The benchmarks differ in size and rate, and have the same weight."""
     rng = np.random.default_rng(3)
     groups = [rates(rng, 150, TRIALS), rates(rng, 60, TRIALS, mean=0.8)]
     found = average_interval(groups, resamples=1000, seed=0)
@@ -109,7 +108,7 @@ def test_one_more_draw_is_covered():
 
 
 def test_the_paired_difference_of_two_arms_is_covered_and_unpaired_ones_are_not():
-    """Problems differ far more than arms do: pairs alone are this narrow."""
+    """Problems differ far more than arms do, so only pairs are this narrow."""
     rng = np.random.default_rng(6)
     counts = resample_counts(60, resamples=400, seed=0)
     ones = np.ones(60)

@@ -76,7 +76,7 @@ def test_unlike_problems_are_drawn_apart():
     assert apart[2:] != paired[2:]
 
 
-def test_problems_are_paired_by_name_whatever_order_they_stand_in():
+def test_problems_are_paired_by_name_in_any_order():
     ours, theirs = sharpened(40, 16, np.random.default_rng(0), base=0.15)
     turned = dict(reversed(theirs.items()))
     expected = find_crossing(ours, theirs, **OPTIONS)

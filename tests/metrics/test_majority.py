@@ -1,4 +1,4 @@
-"""maj@k of samples whose verdicts are missing, tie, or disagree about one answer."""
+"""maj@k with missing verdicts, ties, and two verdicts on one answer."""
 
 import itertools
 
@@ -41,18 +41,18 @@ def maj(answers, verdicts, k):
     ("answers", "verdicts", "expected"),
     [
         ("aab", "rrw", 1.0),
-        ("baa", "wrr", 1.0),  # the last and the first are the majority's, either way
-        ("aab", "wwr", 0.0),  # the right one is outvoted, though it is the last
-        ("baa", "rww", 0.0),  # or the first
-        ("ab", "rw", 1 / 2),  # a tie is won by either
+        ("baa", "wrr", 1.0),
+        ("aab", "wwr", 0.0),  # the last sample is right, but outvoted
+        ("baa", "rww", 0.0),  # so is the first one here
+        ("ab", "rw", 1 / 2),  # a tie: either may win
         ("abc", "rww", 1 / 3),
         ("abc", "rrw", 2 / 3),
         ("aabb", "rrww", 1 / 2),
         ("aabbc", "rrwwr", 1 / 2),
-        ("-a-b-", "wruwu", 1 / 2),  # what gives no answer has no vote
+        ("-a-b-", "wruwu", 1 / 2),  # a sample without an answer has no vote
         ("----a", "uuuur", 1.0),
         ("-----", "uuwww", 0.0),
-        ("aau", "uur", 0.0),  # two that nobody could judge outvote a right one
+        ("aau", "uur", 0.0),  # two unverified samples outvote a right one
         ("aab", "uuw", 0.0),
         ("abb", "urr", 1.0),
     ],
@@ -65,14 +65,14 @@ def test_the_verdict_is_that_of_the_answer_with_most_votes(answers, verdicts, ex
     ("verdicts", "expected"), [("rw", 1.0), ("wr", 0.0), ("ur", 0.0), ("ru", 1.0)]
 )
 def test_an_answer_judged_twice_has_its_first_verdict(verdicts, expected):
-    """Two verdicts on one string: a worker that ran out of time, a judge's whim."""
+    """A judge may change its mind, and a verifier may run out of time."""
     assert maj("aa", verdicts, 2) == expected
     assert maj("aab", verdicts + "w", 3) == expected
     # By itself each sample has one vote, and the answer's first verdict still counts.
     assert maj("aa", verdicts, 1) == expected
 
 
-def test_a_tie_is_split_alike_whatever_order_the_samples_are_in():
+def test_a_tie_is_split_evenly_in_any_order_of_the_samples():
     for order in set(itertools.permutations(["a", "a", "b", "b", "c"])):
         rights = [answer == "a" for answer in order]
         assert majority_at_k(order, rights, 5) == pytest.approx(1 / 2)

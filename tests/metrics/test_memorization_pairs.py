@@ -1,6 +1,6 @@
-"""Memorization's ratio: who is seen, who is fresh, and what chance alone says.
+"""Memorization's ratio: which problems are seen or fresh, and its value by chance.
 
-The policy's surprise is given here problem by problem, so no policy is asked.
+Each problem has a given surprise, so no policy is needed.
 """
 
 import types
@@ -33,7 +33,7 @@ def problems(kind, number=PAIRS):
 
 @pytest.fixture
 def summarize(monkeypatch):
-    """Returns the summary where each problem's surprise is known by its id."""
+    """Returns a function from surprise by problem id to the summary."""
     monkeypatch.setattr(
         memorization, "encode_episode", lambda p, *_: ([0] * len(p.solution), [])
     )
@@ -55,7 +55,7 @@ def summarize(monkeypatch):
 
 
 def drawn(seed, *, gain=0.0):
-    """Returns each problem's surprise: much by its length, a little by chance."""
+    """Returns each problem's surprise, mostly by its length and a little by chance."""
     rng = np.random.default_rng(seed)
     common = rng.normal(1.0, 0.5, size=PAIRS)
     return {
@@ -85,7 +85,7 @@ def test_the_ratio_is_fresh_over_seen_with_students_interval_of_the_pairs(summar
     assert found["ratio"]["low"] > 1.2
 
 
-def test_pairs_are_the_same_whatever_order_the_fresh_problems_are_in(summarize):
+def test_pairs_do_not_depend_on_the_order_of_the_fresh_problems(summarize):
     nll = drawn(1, gain=0.1)
     turned = summarize(nll, fresh=problems("fresh")[::-1])
     assert turned["ratio"] == pytest.approx(summarize(nll)["ratio"])
@@ -102,7 +102,7 @@ def test_a_policy_that_knows_no_problem_has_a_ratio_of_one_as_often_as_it_says(
     assert 0.007 <= below <= 0.045
 
 
-def test_who_is_swapped_turns_the_ratio_round(summarize):
+def test_swapping_seen_and_fresh_inverts_the_ratio(summarize):
     nll = drawn(2, gain=0.3)
     swapped = {
         name.replace("seen", "S").replace("fresh", "seen").replace("S", "fresh"): value

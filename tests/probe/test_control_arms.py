@@ -1,6 +1,6 @@
-"""Arms of an intervention: no control is the target, and no two draws are the same.
+"""Arms of an intervention: no control equals the target, and no two draws are equal.
 
-Everything is decided by the autoencoder and by the clean stream, so no policy is asked.
+Only the autoencoder and the clean stream matter here, so no policy is needed.
 """
 
 import itertools
@@ -47,7 +47,7 @@ def alignment(one, other):
 
 @pytest.mark.parametrize("kind", ["random latents", "random direction"])
 @pytest.mark.parametrize("strength", SPEC.strengths)
-def test_a_control_moves_the_stream_as_far_and_elsewhere(kind, strength):
+def test_a_control_moves_the_stream_as_far_in_another_direction(kind, strength):
     arms = arms_of()
     (target,) = arms["target", strength]
     draws = arms[kind, strength]
@@ -62,7 +62,7 @@ def test_a_control_moves_the_stream_as_far_and_elsewhere(kind, strength):
         assert abs(alignment(moves(one), moves(other))) < 0.95
 
 
-def test_random_latents_are_never_those_of_the_target():
+def test_random_latents_are_never_the_target_latents():
     for seed in range(5):
         draws = [arm.latents for arm in arms_of(seed)["random latents", 1.0]]
         assert len({frozenset(each) for each in draws}) == DRAWS
@@ -76,7 +76,7 @@ def test_a_random_direction_is_one_direction_for_every_token():
         assert len(along) > 20
         units = along / np.linalg.norm(along, axis=1, keepdims=True)
         assert units == pytest.approx(np.tile(units[:1], (len(units), 1)), abs=1e-5)
-    # The target moves tokens along its two decoder rows, each token by its own share.
+    # The target moves tokens in the plane of its two decoder rows.
     (target,) = arms_of()["target", 1.0]
     rank = np.linalg.matrix_rank(moves(target), tol=1e-4)
     assert rank == 2

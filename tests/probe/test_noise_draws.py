@@ -1,8 +1,8 @@
-"""Draws of weight noise: the null, the check and the other noise share no random key.
+"""Draws of weight noise: null, check and other noise share no random key.
 
-The check treats noise as if it were RL. Were its draws some of those that the null is
-made of, it would find nothing by construction. Reading a policy is replaced here by the
-length of the noise, so that many draws cost nothing.
+The check treats noise as if it were RL. If it used the draws of the null, it would find
+nothing by construction. Instead of reading a policy, each draw here returns the length
+of its noise, which is fast.
 """
 
 import itertools
@@ -74,7 +74,7 @@ def test_no_two_draws_of_any_kind_share_a_key(keys_of):
 
 
 def test_another_seed_has_no_draw_of_this_one(keys_of):
-    """The key is the run's own, so the draws of every seed are apart."""
+    """The key depends on the seed of the run, so two seeds share no draw."""
     runs = [
         set(keys_of(RunSetup.stream_key(_setup(seed), "noise")).values())
         for seed in range(3)
@@ -89,8 +89,8 @@ def _setup(seed):
     return types.SimpleNamespace(config=types.SimpleNamespace(seed=seed))
 
 
-def test_noise_is_drawn_by_a_stream_of_its_own(monkeypatch, tmp_path):
-    """Not by the one that samples: its keys would be those of completions."""
+def test_noise_has_its_own_random_stream(monkeypatch, tmp_path):
+    """It does not share the stream that samples completions."""
     asked = []
     probe = types.SimpleNamespace(write_noise=lambda *_, key, **__: asked.append(key))
     setup = types.SimpleNamespace(
@@ -107,8 +107,8 @@ def test_noise_is_drawn_by_a_stream_of_its_own(monkeypatch, tmp_path):
     assert asked == ["noise"]
 
 
-def test_each_tensor_moves_in_a_direction_of_its_own():
-    """Two tensors of one shape: the same noise in both would be one change, not two."""
+def test_each_tensor_moves_in_its_own_direction():
+    """Two tensors of one shape get different noise."""
     lengths = weight_noise._tensor_norms(BEFORE)
     moved = weight_noise._move(BEFORE, lengths, jax.random.key(0))
     noise = {name: np.ravel(moved[name] - BEFORE[name]) for name in BEFORE}
@@ -121,7 +121,7 @@ def test_each_tensor_moves_in_a_direction_of_its_own():
 
 
 def test_matched_noise_of_another_key_is_other_noise():
-    """What a crosscoder of noise learns: as far, and in a direction by the key."""
+    """The noise for crosscoders has the right size, and its direction is by the key."""
 
     def drift(params):
         return float(jnp.sqrt(sum(((params[n] - BEFORE[n]) ** 2).sum() for n in "ab")))
@@ -155,7 +155,7 @@ def readings():
 
 
 @pytest.mark.parametrize("kind", NUM_DRAWS)
-def test_the_draws_of_a_kind_are_those_of_that_kind(kind):
+def test_each_kind_has_its_own_draws(kind):
     """The first draw of `drift` has number 1, of `check` 21, of `norm` 26."""
     first = 1 + sum(
         count
@@ -170,11 +170,11 @@ def test_the_draws_of_a_kind_are_those_of_that_kind(kind):
     assert readings().relative_drift(kind) == pytest.approx(np.mean(numbers) / 2.0)
 
 
-def test_texts_are_read_by_their_problem_whatever_order_they_are_asked_in():
+def test_texts_are_found_by_their_problem_in_any_order():
     chosen = ["p3", "p0", "p2"]
     first = next(readings().draws("check", chosen))
     assert first.tokens.tolist() == [8.0, 5.0, 7.0]
     assert first.sum[:, 0].tolist() == [30.0, 0.0, 20.0]
     assert first.fired[:, 1].tolist() == [-31.0, -1.0, -21.0]
-    assert (first.sum_change == 21_000.0).all()  # of each text with itself
+    assert (first.sum_change == 21_000.0).all()  # each text is compared with itself
     assert (first.fired_change == -21_000.0).all()

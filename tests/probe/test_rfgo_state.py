@@ -198,8 +198,8 @@ def test_the_proxy_is_on_only_while_the_lower_end_is_above_the_floor():
 
 
 @pytest.mark.parametrize("window", [1, 2, 3])
-def test_the_guard_reads_the_last_steps_of_its_window_and_no_other(window):
-    """Three steps of other groups each: the correlation is that of the last ones."""
+def test_the_guard_reads_only_the_steps_of_its_window(window):
+    """Three steps with different groups: the correlation is over the last ones."""
     steps = [
         drawn_groups(30, gain=gain, seed=9 + i) for i, gain in enumerate((-2, 0, 2))
     ]
@@ -212,7 +212,7 @@ def test_the_guard_reads_the_last_steps_of_its_window_and_no_other(window):
 
 
 def test_evidence_is_forgotten_as_it_leaves_the_window():
-    """Of two steps: twice for, then against, then for: on, on, off, off, on."""
+    """The window is two steps. Evidence: for, for, against, for, for."""
     steps = {
         name: with_groups(drawn_groups(60, gain=gain, seed=7))
         for name, gain in (("for", 0.6), ("against", -3.0))

@@ -1,4 +1,4 @@
-"""Mutants of traces and groups with rows that were dropped or not judged."""
+"""Mutants of traces and groups with dropped or unverified rows."""
 
 from tests.mutants.mutant import rows
 

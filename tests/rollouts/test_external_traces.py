@@ -1,7 +1,7 @@
-"""External traces, read where some are dropped: each row keeps what is its own.
+"""External traces when some are dropped: each row keeps its own tokens and scores.
 
-Problems whose solution is kept stand between others: one that is wrong, one that nobody
-can judge, one without a solution, and solutions at and beyond both limits of length.
+Between the kept solutions are a wrong one, an unverified one, a missing one, and
+solutions exactly at and just beyond both length limits.
 """
 
 import types
@@ -39,13 +39,13 @@ class Tokens:
     eos_id = EOS
 
     def encode(self, text, *, literal=()):
-        assert literal == ((0, len(text)),)  # a solution spells out no control token
+        assert literal == ((0, len(text)),)  # a solution is literal text
         words = text.split()
         return [90 if word[0] == "<" else 10 + int(word[1:]) for word in words]
 
 
 def judge(problems, texts):
-    """Calls each problem what its name says. None is asked about an empty text."""
+    """Returns the verdict that each problem's id begins with. No text is empty."""
     assert all(texts)
     return [Verdict(status=STATUS[p.id[0]], answer="a") for p in problems]
 
@@ -78,7 +78,7 @@ PROBLEMS = [
 KEPT = {0: 4, 2: 5, 4: LONGEST, 6: SHORTEST + 1, 9: 3}  # tokens of each
 
 
-def test_traces_that_are_right_and_fit_are_kept_each_in_its_own_row():
+def test_right_traces_that_fit_are_kept_each_in_its_own_row():
     traces = read_traces(setup(), PROBLEMS)
     assert traces.tokens.shape == (len(PROBLEMS), LONGEST)
     lengths = [KEPT.get(p, 0) for p in range(len(PROBLEMS))]
@@ -90,8 +90,8 @@ def test_traces_that_are_right_and_fit_are_kept_each_in_its_own_row():
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_scores_stand_beside_the_problem_that_they_are_of(seed):
-    """A coin is a function of the problem, a confidence one of the text."""
+def test_each_score_belongs_to_its_problem(seed):
+    """The coin depends on the problem, the confidence on the text."""
     names = ("correctness", "random", "confidence")
     scores = read_traces(setup(names=names, seed=seed), PROBLEMS).raw_scores
     assert scores.keys() == {"random", "confidence"}
@@ -99,15 +99,15 @@ def test_scores_stand_beside_the_problem_that_they_are_of(seed):
         coin, confidence = scores["random"][p], scores["confidence"][p]
         if p in KEPT:
             assert coin == coin_flip(seed, one.id, 0)
-            # "0.10" of the last one is a tenth, as of the first.
+            # The last problem, number 9, has the confidence "0.10".
             assert confidence == pytest.approx(float(f"0.{p + 1}"))
         else:
             assert np.isnan(coin)
             assert np.isnan(confidence)
 
 
-def test_coins_of_the_kept_problems_are_no_row_of_ones():
-    """Else the test above would not see scores that stand beside other problems."""
+def test_coins_of_the_kept_problems_differ():
+    """Otherwise the test above could not see a score in the wrong row."""
     rows = {tuple(coin_flip(s, PROBLEMS[p].id, 0) for p in KEPT) for s in range(4)}
     assert len(rows) > 1
     assert any(row != row[::-1] for row in rows)

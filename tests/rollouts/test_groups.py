@@ -1,4 +1,4 @@
-"""What groups say of their problems where verdicts are missing or rows were dropped."""
+"""Groups with missing verdicts, and steps that drop some of their groups."""
 
 import types
 
@@ -62,7 +62,7 @@ def groups(first, *verdicts):
 
 
 def known(*correct_of_8):
-    """Returns what is known of problems that had so many of 8 right."""
+    """Returns the difficulty state after so many of 8 samples were right."""
     return record_outcomes(
         init_difficulty(len(correct_of_8)),
         [
@@ -78,7 +78,7 @@ def known(*correct_of_8):
 
 
 def forgotten(verdicts, *, correct_before=8):
-    """Returns the letters of a group, "F" in place of those flagged as forgotten."""
+    """Returns the letters of a group, with "F" for rows flagged as forgotten."""
     told = add_history_flags(
         groups(0, verdicts), known(correct_before), UNKNOWN, UNKNOWN
     )
@@ -93,15 +93,15 @@ def forgotten(verdicts, *, correct_before=8):
     [
         ("rrww", "rrww"),  # half of it is still right
         ("rwww", "rFFF"),
-        ("rwuu", "rwuu"),  # one of the two that were judged
+        ("rwuu", "rwuu"),  # one of two verified rows
         ("rruw", "rruw"),  # two of three
         ("rwwu", "rFFu"),  # one of three: less than half
-        ("wuuu", "Fuuu"),  # what was not judged is not forgotten
+        ("wuuu", "Fuuu"),  # an unverified row has no flag
         ("uuuu", "uuuu"),  # nothing is known
         ("ruuu", "ruuu"),
     ],
 )
-def test_a_solved_problem_is_forgotten_by_the_verdicts_there_are(verdicts, flagged):
+def test_only_verified_rows_decide_if_a_problem_is_forgotten(verdicts, flagged):
     assert forgotten(verdicts) == flagged
 
 
@@ -113,7 +113,7 @@ def test_a_problem_was_solved_from_one_half_on(correct_before, flagged):
 
 
 def test_each_problem_is_flagged_by_its_own_past():
-    """The second of three was solved before, and it alone can be forgotten."""
+    """Only the second problem was solved before, so only it can be forgotten."""
     past = known(0, 8, 3)
     unknown = np.full(3, -1)
     told = add_history_flags(groups(0, "rwuu", "wwuu", "wwww"), past, unknown, unknown)
@@ -128,13 +128,13 @@ def test_each_problem_is_flagged_by_its_own_past():
     ("verdicts", "graded", "correct"),
     [("rwuu", 2, 1), ("uuuu", 0, 0), ("rrru", 3, 3), ("wwww", 4, 0)],
 )
-def test_an_outcome_counts_what_was_judged(verdicts, graded, correct):
+def test_an_outcome_counts_verified_rows(verdicts, graded, correct):
     (found,) = problem_outcomes(groups(0, verdicts))
     assert (found.num_graded, found.num_correct) == (graded, correct)
 
 
-def test_a_group_has_a_signal_by_what_was_judged_in_it():
-    """In one group of each kind; unverified ones make no signal and take none away."""
+def test_unverified_rows_do_not_change_whether_a_group_has_a_signal():
+    """One group of each kind."""
     kinds = ("rwuu", "ruuu", "wuuu", "uuuu", "rrww")
     told = groups(0, *kinds)
     assert [told.has_signal(p) for p in range(5)] == [True, False, False, False, True]
@@ -144,9 +144,9 @@ def test_a_group_has_a_signal_by_what_was_judged_in_it():
 
 
 def collected(monkeypatch, served, fallback):
-    """Returns what a step collects from rounds of groups with so many rows fallen back.
+    """Returns the batch that a step collects from these rounds of two groups each.
 
-    Two groups are learned from, whatever the number of rounds.
+    `fallback` is the number of fallback rows in each round. Two groups are kept.
     """
     drawn = [groups(10 * n, *verdicts) for n, verdicts in enumerate(served)]
     now = []
@@ -184,21 +184,21 @@ def collected(monkeypatch, served, fallback):
 @pytest.mark.parametrize(
     ("served", "fallback", "share", "silent"),
     [
-        # Three rounds of two groups: three of the six rows were a fallback.
+        # Three rounds of two groups: three of the six were a fallback.
         ([("ww", "wu"), ("ww", "rw"), ("uu", "rr")], (1, 0, 2), 3 / 6, 1 / 2),
         ([("rw", "wr")], (1,), 1 / 2, 0.0),
         ([("ww", "ww"), ("rw", "wr")], (0, 1), 1 / 4, 0.0),
         ([("ww", "ru"), ("uw", "ww"), ("rr", "rr")], (2, 2, 2), 1.0, 1.0),
     ],
 )
-def test_shares_are_of_all_rows_drawn_or_of_the_groups_that_are_kept(
+def test_denominators_are_all_groups_drawn_or_all_groups_kept(
     monkeypatch, served, fallback, share, silent
 ):
     found = collected(monkeypatch, served, fallback)
     assert found.num_batches == len(served)
     assert found.metrics["curriculum/fallback"] == pytest.approx(share)
     assert found.metrics["dynamic_sampling/zero_variance"] == pytest.approx(silent)
-    # Every group that was drawn has an outcome, kept or not.
+    # Every group has an outcome, even if it was dropped.
     assert len(found.outcomes) == 2 * len(served)
     graded = sum(letter != "u" for pair in served for v in pair for letter in v)
     assert sum(outcome.num_graded for outcome in found.outcomes) == graded

@@ -1,9 +1,9 @@
-"""Both kinds of control count: a target that beats one of them alone is no cause.
+"""Both kinds of control count: a target that beats only one of them is not a cause.
 
-A target has an effect of 1. One kind of control is tight around 0, so that the target
-stands clear of it. The other kind stands in the way in one of three ways, each of which
-breaks exactly one part of the rule in `contrasts`. Whichever kind it is, the verdict
-must be NONSPECIFIC.
+The target has an effect of 1. One kind of control has effects close to 0, so the target
+clearly beats it. The other kind fails the target in one of three ways. Each way breaks
+exactly one part of the rule in `contrasts`. The verdict must be NONSPECIFIC, no matter
+which kind fails the target.
 """
 
 import dataclasses
@@ -23,19 +23,19 @@ from rlvr_jax.probe.intervene import CONTROLS, Arm, ArmResult
 N, DRAWS, EFFECT = 40, 20, 1.0
 CLEAN = np.random.default_rng(0).normal(size=N)
 TIGHT = np.linspace(-0.05, 0.05, DRAWS)
-# Effects of a kind's draws that stand in the way of an effect of 1.
-IN_THE_WAY = {
-    # All of them do twice as much: the target is far from them, on the wrong side.
+# Effects of draws that an effect of 1 does not beat.
+UNBEATEN = {
+    # All of them have an effect of 2: the target is far away, but on the wrong side.
     "they do more": 2.0 + TIGHT,
-    # None does as much, but Student's t between draws cannot tell: p is 0.07.
+    # All are smaller, but they vary so much that p is 0.07.
     "another draw might": np.linspace(-0.55, 0.85, DRAWS),
-    # One of 20 does more: p is 0.002, but the target is not the farthest of 21.
+    # One of 20 is larger: p is 0.002, but the target is only second of 21.
     "one draw does more": np.append(np.zeros(DRAWS - 1), -1.3),
 }
 
 
 def result(kind, effect, index=0):
-    """Returns an arm whose only outcome is that of the clean arm plus an effect."""
+    """Returns an arm with one outcome: the clean arm's value plus an effect."""
     arm = Arm(
         kind=kind,
         strength=1.0,
@@ -65,13 +65,13 @@ def test_a_target_that_beats_both_kinds_is_a_cause():
     assert contrast.rank_p == pytest.approx(1 / 21)
 
 
-@pytest.mark.parametrize("way", IN_THE_WAY)
+@pytest.mark.parametrize("way", UNBEATEN)
 @pytest.mark.parametrize("kind", CONTROLS)
-def test_a_target_that_beats_one_kind_alone_is_no_cause(kind, way):
-    contrast = contrast_of(dict.fromkeys(CONTROLS, TIGHT) | {kind: IN_THE_WAY[way]})
+def test_a_target_that_beats_only_one_kind_is_not_a_cause(kind, way):
+    contrast = contrast_of(dict.fromkeys(CONTROLS, TIGHT) | {kind: UNBEATEN[way]})
     # Exactly one part of the rule is broken.
     parts = [contrast.is_farther, contrast.q < 0.05, contrast.rank_p <= 0.05]
-    broken = [*IN_THE_WAY].index(way)
+    broken = [*UNBEATEN].index(way)
     assert parts == [part != broken for part in range(3)]
     assert contrast.verdict == NONSPECIFIC
 
@@ -93,7 +93,7 @@ def test_each_kind_of_control_has_its_own_draws_and_its_own_comparison():
 
 
 def test_each_target_is_compared_with_its_own_controls_at_its_own_strength():
-    """Two targets: one stands clear of its controls, the other one's do as much."""
+    """The first target beats its controls, the second does not."""
     first = [result("target", EFFECT)] + [
         result(kind, effect) for kind in CONTROLS for effect in TIGHT
     ]

@@ -1,8 +1,8 @@
-"""Every method of a comparison covers: simulated arms, hundreds of metrics at once.
+"""Intervals of every comparison method cover the truth, in simulated arms.
 
-Each metric is a world of its own with the same truth. What two arms share (seeds or
-problems) makes most of their spread, so an interval that forgot the pairs would never
-miss, and one over the wrong pairs would be as wide.
+Each metric is an independent world with the same truth, so one comparison makes
+hundreds of intervals. Most of the spread comes from what both arms share, seeds or problems. An
+interval that ignored the pairs, or formed wrong ones, would be far too wide.
 """
 
 import pathlib
@@ -25,7 +25,7 @@ CONFIG = {"seed": 0, "task": {}, "train": {}, "log": {}}
 
 
 def run(name, seed, scores):
-    """Returns a run with these scores; nothing of it lies on disk."""
+    """Returns a run with these scores, without a workdir."""
     artifacts = types.SimpleNamespace(
         path=pathlib.Path(name), config={**CONFIG, "seed": seed, "arm": name[0]}
     )
@@ -54,7 +54,7 @@ def compared(arms):
 
 
 def assert_covered(found_W3, truth, *, least=0.012, most=0.042):
-    """Each side misses 2.5 % of the worlds, give or take what chance makes of 600."""
+    """Checks that each side misses about 2.5 % of the worlds."""
     mean_W, low_W, high_W = found_W3.T
     assert ((low_W <= mean_W) & (mean_W <= high_W)).all()
     for share in (np.mean(truth > high_W), np.mean(truth < low_W)):
@@ -76,8 +76,8 @@ def arm_of_seeds(name, values):
     ]
 
 
-def test_paired_seeds_are_covered_whatever_order_they_stand_in():
-    """Seeds spread by 10, an arm on one seed by 1: t of five pairs."""
+def test_paired_seeds_are_covered_in_any_order():
+    """Seeds vary by 10, arms of one seed by 1: Student's t of five pairs."""
     rng = np.random.default_rng(0)
     seeds = range(5)
     common = {seed: 50 + 10 * rng.normal(size=WORLDS) for seed in seeds}
@@ -121,7 +121,7 @@ def one_run(name, metric_name, values, problems):
 
 
 def test_lengths_of_the_same_problems_are_covered_by_pairs():
-    """Another order of the problems in the other arm changes nothing."""
+    """The problems of the second arm are in another order."""
     rng = np.random.default_rng(2)
     names = [f"p{i}" for i in range(40)]
     common = 50 + 10 * rng.normal(size=(40, WORLDS))
@@ -157,7 +157,7 @@ def test_lengths_of_other_problems_are_covered_unpaired():
 def test_fractions_are_covered_with_and_without_pairs(monkeypatch, is_paired):
     """pass@1 of 120 problems, four samples each: 0.4 against 0.5.
 
-    With one more problem at either bound the intervals are a little wider than need be.
+    The intervals are slightly too wide, because they allow for an unseen problem.
     """
     monkeypatch.setattr("rlvr_jax.analysis.compare.arms._RESAMPLES", 300)
     rng = np.random.default_rng(4)

@@ -1,7 +1,7 @@
-"""Pairs are formed by name: the seed of a run, the id of a problem. Order says nothing.
+"""Pairs are formed by name, by seed or by problem id, and never by position.
 
-Each test gives the same data in another order, or with something missing, and expects
-the numbers that SciPy computes from pairs that were formed by hand.
+Each test has the same data in another order, or with something missing. The expected
+numbers are SciPy's, from pairs that were formed by hand.
 """
 
 import itertools
@@ -16,8 +16,8 @@ from rlvr_jax.analysis.compare.arms import compare_arms, compare_runs, read_arms
 from rlvr_jax.analysis.compare.figure import comparison_panels
 from rlvr_jax.analysis.compare.text import comparison_table
 
-# Correct answers of 8, by seed. Each seed of the other arm has one or two more than the
-# same seed of the baseline; between seeds there is far more.
+# Correct answers out of 8, by seed. Each seed of the other arm has one or two more than
+# the same seed of the baseline. Seeds differ by far more.
 PLAIN = {0: 1, 1: 6, 2: 3}
 OTHER = {0: 2, 1: 7, 2: 5}
 
@@ -64,7 +64,7 @@ def difference(comparison):
     return found
 
 
-def test_seeds_are_paired_whatever_order_their_runs_stand_in(runs):
+def test_seeds_are_paired_in_any_order_of_the_runs(runs):
     """Six orders of the other arm's runs, and the baseline's turned around."""
     expected = paired((0, 1, 2)) | {"method": "seed"}
     assert expected["high"] - expected["low"] < 0.4  # by position it is 3 times as wide
@@ -88,10 +88,8 @@ def test_seeds_are_paired_whatever_order_their_runs_stand_in(runs):
 
 
 @pytest.mark.parametrize("lacking", ["plain", "other"])
-def test_a_seed_whose_run_has_no_score_leaves_the_other_pairs_as_they_are(
-    runs, lacking
-):
-    """Seed 0, the first, has not ended in one arm: seeds 1 and 2 are still pairs."""
+def test_a_seed_without_a_score_does_not_change_the_other_pairs(runs, lacking):
+    """The first seed has not ended in one arm: seeds 1 and 2 are still pairs."""
     summary = pathlib.Path(runs[lacking][0], "summary.json")
     written = summary.read_text()
     summary.write_text(json.dumps({"stages": {}}))
@@ -102,7 +100,7 @@ def test_a_seed_whose_run_has_no_score_leaves_the_other_pairs_as_they_are(
 
 
 @pytest.mark.parametrize("lacking", ["plain", "other"])
-def test_arms_of_which_one_lacks_a_seed_are_not_paired(runs, lacking):
+def test_arms_are_unpaired_if_one_lacks_a_seed(runs, lacking):
     """Two of three seeds are shared: all five runs count, unpaired, by Welch."""
     kept = {"plain": (0, 1, 2), "other": (0, 1, 2), lacking: (1, 2)}
     comparison = compare_runs(
@@ -131,7 +129,7 @@ def turned(answers):
     return dict(reversed(answers.items()))
 
 
-def test_problems_are_paired_whatever_order_they_were_answered_in(tmp_path):
+def test_problems_are_paired_in_any_order(tmp_path):
     """Each problem gains 0 or 1/4; by position the gains lie between -3/4 and 1."""
     other = contender(tmp_path / "other", BETTER, num_epochs=2)
     same, again = (
@@ -148,8 +146,8 @@ def test_problems_are_paired_whatever_order_they_were_answered_in(tmp_path):
     assert gain["low"] > -0.602
 
 
-def test_what_rl_has_gained_is_paired_whatever_order_was_answered_before(tmp_path):
-    """Problems before RL stand in another order than after it."""
+def test_gains_are_paired_in_any_order_of_the_problems_before_rl(tmp_path):
+    """Problems were answered in another order before RL than after it."""
     after = {name: BETTER[name] for name in BEFORE}
     other = contender(tmp_path / "other", after, num_epochs=2)
     found = [

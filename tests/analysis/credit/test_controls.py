@@ -1,7 +1,7 @@
-"""The controls of token weights are not the weights that they are controls of.
+"""The controls of token weights differ from the weights that they are compared with.
 
-In the small world here the latents are the coordinates of the stream, and each jumps at
-a token of its own. So it can be seen in any weights by which latents they were made.
+Here the latents are the coordinates of the stream, and each latent jumps at a different
+token. The heaviest token therefore shows which latents made the weights.
 """
 
 import dataclasses
@@ -59,12 +59,12 @@ SELECTION = FeatureSelection(
 
 
 def stream():
-    """Latent z is at 1 from token z + 1 on, and off before: it jumps there alone."""
+    """Returns a stream in which latent z is 0 up to token z and 1 from then on."""
     return 1.0 * (np.arange(T)[None, :, None] > np.arange(D)) * np.ones((B, 1, 1))
 
 
 def rollouts():
-    """Surprise is largest at token 9, whatever latents do."""
+    """Returns rollouts whose most surprising token is number 9."""
     logprobs = np.where(np.arange(T) == 9, -5.0, -0.5) * np.ones((B, 1))
     return Rollouts(
         prompts=Prompts(
@@ -81,7 +81,7 @@ def rollouts():
 
 
 def test_each_control_is_made_of_its_own_latents():
-    """Its heaviest token is the one at which its own latent jumps."""
+    """The heaviest token of each control is where its own latent jumps."""
     weights = TokenWeights(
         tsae=TSAE_, selection=SELECTION, config=CONFIG, draws=[(4,), (7,)]
     )
@@ -93,8 +93,8 @@ def test_each_control_is_made_of_its_own_latents():
         assert np.abs(draw - kinds[FEATURES]).max() > 0.1
 
 
-def test_what_a_control_reads_does_not_hang_on_the_features():
-    """Other features, the same draws: the controls keep every bit."""
+def test_controls_do_not_depend_on_the_features():
+    """Other features with the same draws leave every bit of the controls as it was."""
     found = [
         TokenWeights(
             tsae=TSAE_,
@@ -112,7 +112,7 @@ def test_what_a_control_reads_does_not_hang_on_the_features():
     assert np.abs(found[0][0][FEATURES] - found[1][0][FEATURES]).max() > 0.1
 
 
-def test_drawn_controls_hold_no_feature_and_differ():
+def test_drawn_controls_contain_no_feature_and_differ():
     selection = dataclasses.replace(SELECTION, latents=(0, 3), weights=(0.5, 0.5))
     drawn = TokenWeights.draw(
         TSAE_, selection, CONFIG, stream(), rollouts(), num_draws=10
@@ -123,10 +123,10 @@ def test_drawn_controls_hold_no_feature_and_differ():
 
 
 def test_controls_fire_as_often_on_the_tokens_that_are_weighed():
-    """Padding and last tokens count for nothing, for no activation is read there.
+    """Padding and last tokens do not count, because they have no activation.
 
-    Latent 0 fires on 4 tokens that are read and on all 7 others. Latents 1 to 17 fire
-    on 4 that are read, too; the rest on 11, as often as latent 0 with the others.
+    Latent 0 fires on 4 tokens that count and on all 7 that do not. Latents 1 to 17 also
+    fire on 4 that count. The others fire on 11, which is latent 0's total.
     """
     rng = np.random.default_rng(0)
     width, last_match = 36, 17
@@ -145,8 +145,8 @@ def test_controls_fire_as_often_on_the_tokens_that_are_weighed():
     assert {latent for (latent,) in drawn} <= set(range(1, last_match + 1))
 
 
-def test_an_even_control_is_no_wiser_than_the_features():
-    """A control whose latent never moves weighs all tokens alike: exactly 1."""
+def test_a_control_that_never_moves_has_even_weights():
+    """Every token has the weight 1, while the features' weights still differ."""
     still = stream()
     still[:, :, 4] = 1.0
     weights = TokenWeights(tsae=TSAE_, selection=SELECTION, config=CONFIG, draws=[(4,)])

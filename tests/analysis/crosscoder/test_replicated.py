@@ -1,4 +1,4 @@
-"""A change counts as found again by the latent's partner, whatever its number there."""
+"""A change is replicated if the latent's partner has it, under any number."""
 
 import dataclasses
 
@@ -17,7 +17,7 @@ ROWS = np.linalg.qr(np.random.default_rng(0).normal(size=(D, D)))[0]
 
 
 def fitted(rows, confirmed, share):
-    """Returns a crosscoder with these decoder rows, and what it says of its latents."""
+    """Returns a crosscoder with these decoder rows and these changes of its latents."""
     tsae = dataclasses.replace(
         TSAE.init(0, width=D, latents=len(rows)), decoder=jnp.asarray(rows, jnp.float32)
     )
@@ -37,7 +37,7 @@ SHARE = np.where(np.arange(Z) % 2, 0.9, 0.1)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_partners_are_found_by_their_rows_whatever_order_they_are_in(seed):
+def test_partners_are_found_by_their_rows_in_any_order(seed):
     order = np.random.default_rng(seed).permutation(Z)
     found = fitted(ROWS[:Z], CONFIRMED, SHARE)
     other = fitted(ROWS[:Z][order], CONFIRMED[order], SHARE[order])
@@ -45,11 +45,10 @@ def test_partners_are_found_by_their_rows_whatever_order_they_are_in(seed):
         assert count_replicated(one, two) == {"replicated": 8, "confirmed": 8}
 
 
-def test_what_another_crosscoder_does_not_confirm_or_turns_round_is_not_replicated():
+def test_changes_that_are_unconfirmed_or_opposite_elsewhere_are_not_replicated():
     order = np.random.default_rng(9).permutation(Z)
     found = fitted(ROWS[:Z], CONFIRMED, SHARE)
-    # Of the 8 confirmed the first is not confirmed there, and the next changed the
-    # other way.
+    # The other crosscoder does not confirm latent 0; latent 3 changed the other way.
     confirmed, share = CONFIRMED.copy(), SHARE.copy()
     confirmed[0], share[3] = False, 1 - share[3]
     other = fitted(ROWS[:Z][order], confirmed[order], share[order])

@@ -1,4 +1,4 @@
-"""What is measured on trains nothing, and the two halves share no problem."""
+"""Measured problems train nothing, and the two halves share no problem."""
 
 import itertools
 
@@ -13,7 +13,7 @@ from sae_jax.data.shards import ShardWriter
 
 
 @pytest.mark.parametrize("size", [40, 41, 42, 43])
-def test_the_three_parts_share_no_problem_and_hold_them_all(size):
+def test_the_three_parts_share_no_problem_and_contain_all_of_them(size):
     numbers = np.arange(size) * 3 + 1
     split = split_problems(numbers)
     parts = [set(part.tolist()) for part in (*split.halves, split.measured)]
@@ -23,12 +23,12 @@ def test_the_three_parts_share_no_problem_and_hold_them_all(size):
     assert set(split.trained.tolist()) == parts[0] | parts[1]
     assert len(parts[2]) == size // 4
     assert abs(len(parts[0]) - len(parts[1])) <= 1
-    # At random: not the first problems, nor the last.
+    # The measured problems are random: not the first or the last ones.
     assert parts[2] != set(numbers[: size // 4].tolist())
     assert parts[2] != set(numbers[-(size // 4) :].tolist())
 
 
-def test_texts_are_measured_of_problems_that_train_none(tmp_path):
+def test_only_texts_of_measured_problems_are_measured(tmp_path):
     """Two texts of each of 40 problems, problem by problem in turn."""
     path = tmp_path / "before"
     with ShardWriter(
@@ -59,7 +59,7 @@ def test_texts_are_measured_of_problems_that_train_none(tmp_path):
 
 
 def test_each_control_is_fitted_to_its_own_activations(monkeypatch, tmp_path):
-    """No two of the crosscoders are of one directory, data, half and seed."""
+    """No two crosscoders share their directory, data, half and seed."""
     asked = []
 
     def fit(paths, directory, settings, *, stop, half=None, num_seeds=1):

@@ -138,15 +138,15 @@ def test_a_seed_without_the_outcome_that_decides_is_shown_and_not_paired(folder)
 
 @pytest.mark.parametrize("lacking", ["plain", "hard"])
 def test_spread_and_interval_are_of_pairs_whichever_seed_is_missing(folder, lacking):
-    """Seed 0, the first, has told of no mass in one arm: 1 and 2 are the pairs."""
+    """The first seed has no mass in one arm: seeds 1 and 2 are the pairs."""
     masses = {"plain": (0.1, 0.2, 0.1), "hard": (0.4, 0.5, 0.3)}
     for name, by_seed in masses.items():
         for seed, mass in enumerate(by_seed):
             if (name, seed) != (lacking, 0):
                 with MetricsWriter(folder / name / f"seed_{seed}") as writer:
                     writer.write("train", 20, {"lucky/wrong_steps_mass": mass})
-    told = experiment(outcomes=("pass@1", "mass on wrong steps"))
-    write_record(folder, make_record(told, Config(), is_reduced=False))
+    wanted = experiment(outcomes=("pass@1", "mass on wrong steps"))
+    write_record(folder, make_record(wanted, Config(), is_reduced=False))
     results = read_results(folder)
     *_, hard = outcome_table(results).rows
     # 0.3 and 0.2: a mean of 0.25 and a deviation of 0.0707; t of one is 12.706.
@@ -159,8 +159,8 @@ def test_spread_and_interval_are_of_pairs_whichever_seed_is_missing(folder, lack
 
 def test_seeds_listed_in_another_order_are_the_same_pairs(folder):
     rows = outcome_table(read_results(folder)).rows
-    told = experiment(seeds=(2, 0, 1))
-    write_record(folder, make_record(told, Config(), is_reduced=False))
+    turned = experiment(seeds=(2, 0, 1))
+    write_record(folder, make_record(turned, Config(), is_reduced=False))
     again = outcome_table(read_results(folder)).rows
     for row, other in zip(rows, again, strict=True):
         assert row[:6] == other[:6]

@@ -1,7 +1,7 @@
-"""Which draws of noise are the null, which check it, and which are other noise.
+"""Each kind of noise draw is used for its own purpose: null, check or other noise.
 
-Each kind of draw has a feature planted that it alone moves, in every draw. So it can be
-seen in the counts which draws were read for what.
+Each test plants a feature that only one kind of draw moves, in every draw of that kind.
+The counts then show which draws were used for which purpose.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from rlvr_jax.probe.weight_noise import NoiseReadings, noise_file
 from sae_jax.stats.dynamics import Thresholds
 from sae_jax.stats.feature_statistics import FeatureTable
 
-STEP, GROWN = 100, 0  # RL makes feature 0 grow on hard texts, and nothing else
+STEP, GROWN = 100, 0  # RL changes only feature 0, on hard texts
 WORLD = World(latents=24, gain={"hard": {GROWN: 1.8}})
 
 
@@ -38,9 +38,9 @@ def run(tmp_path_factory):
 
 @pytest.fixture
 def counts(run):
-    """Returns the claims of the run and of each kind of noise, with features planted.
+    """Returns the number of claims about the run and about each draw of noise.
 
-    A factor multiplies the sums of a feature in all draws of a kind.
+    In all draws of a kind the sums of the planted features are doubled.
     """
     file = noise_file(run, STEP)
     untouched = file.read_bytes()
@@ -67,23 +67,23 @@ def test_without_anything_planted_the_run_alone_claims(counts):
     assert counts({}) == (1, [0] * 5, [0] * 5)
 
 
-def test_the_check_is_read_of_its_own_draws(counts):
+def test_the_check_uses_its_own_draws(counts):
     assert counts({"check": [5]}) == (1, [1] * 5, [0] * 5)
 
 
-def test_other_noise_is_read_of_its_own_draws(counts):
+def test_other_noise_uses_its_own_draws(counts):
     assert counts({"norm": [6, 7]}) == (1, [0] * 5, [2] * 5)
 
 
 def test_the_null_is_made_of_the_draws_of_equal_drift(counts):
-    """What those draws move as far is no claim any more, of the run or of any noise."""
+    """A feature that those draws move as far is not claimed, for the run or noise."""
     assert counts({"drift": [GROWN]}) == (0, [0] * 5, [0] * 5)
     alike = {"drift": [5], "check": [5], "norm": [5]}
     assert counts(alike) == (1, [0] * 5, [0] * 5)
 
 
-def test_texts_are_paired_whatever_order_they_were_logged_in(run):
-    """Rows of the later step stand in another order; draws are of the same texts."""
+def test_texts_are_paired_in_whichever_order_they_were_logged(run):
+    """The rows of the later step are in another order than those of step 0."""
     log = read_feature_log(read_run(run))
     expected = to_json(compute_dynamics(log, Thresholds()))
     file = run / f"features/step_{STEP:06d}.npz"

@@ -1,4 +1,4 @@
-"""Controls of a gradient's direction: each is its own weights, none the treatment."""
+"""Controls of a gradient's direction: each has its own weights."""
 
 import types
 
@@ -19,7 +19,7 @@ INSIDE = np.arange(T) < LENGTHS[:, None]
 
 
 class Gradients:
-    """A policy whose gradient is known: each token pulls in a direction of its own."""
+    """A policy with a known gradient: each token pulls in its own random direction."""
 
     def __init__(self, policy=None):
         self.asked = []
@@ -36,7 +36,7 @@ class Gradients:
 
 
 def sampled(rng):
-    """Returns a batch of noise: pulls of no common direction."""
+    """Returns a batch of noise, whose tokens have no direction in common."""
     pulls = rng.normal(size=(B, T, D))
     groups = types.SimpleNamespace(rollouts=None)
     return types.SimpleNamespace(pulls=pulls, advantages=np.ones(1), groups=groups)
@@ -62,7 +62,7 @@ def test_each_kind_of_weight_is_measured_by_itself():
     np.testing.assert_array_equal(first, features)
     np.testing.assert_array_equal(second, surprise)
     np.testing.assert_array_equal(of_draws, draws)
-    # In a random order: the same weights in each row, and padding stays where it was.
+    # Shuffled: each row keeps its weights in another order, and padding stays 0.
     np.testing.assert_array_equal(np.sort(shuffled, axis=1), np.sort(features, axis=1))
     assert (shuffled != features)[INSIDE].mean() > 0.5
     assert not shuffled[~INSIDE].any()
@@ -73,7 +73,7 @@ def test_each_kind_of_weight_is_measured_by_itself():
 
 @pytest.fixture
 def measure(monkeypatch):
-    """Returns what `_compare` says of batches, and the batches that chose controls."""
+    """Returns the comparison of batches, and the batches that chose the controls."""
     monkeypatch.setattr(command, "PolicyGradients", Gradients)
     monkeypatch.setattr(command, "clean_residuals", lambda *_, **__: None)
 
@@ -104,7 +104,10 @@ def measure(monkeypatch):
 
 
 def test_on_noise_no_weights_point_to_the_gradient_of_other_batches(measure):
-    """100 batches: a cosine of 0, give or take 0.016. With themselves it is 0.3."""
+    """The mean cosine of 100 batches is 0 with an error of 0.016.
+
+    A batch that were part of the reference would have a cosine of 0.3.
+    """
     rng = np.random.default_rng(1)
     batches = [sampled(rng) for _ in range(110)]
     found, drawn_on = measure(batches, num_reference=10)
@@ -113,10 +116,10 @@ def test_on_noise_no_weights_point_to_the_gradient_of_other_batches(measure):
         assert abs(kind.cosine.value) < 0.06
         assert kind.cosine.low < 0 < kind.cosine.high
     assert found.draws.low < 0 < found.draws.high
-    assert drawn_on == [batches[0]]  # controls are chosen on a batch of reference
+    assert drawn_on == [batches[0]]  # controls are chosen on a reference batch
 
 
-def test_what_all_batches_have_in_common_is_found(measure):
+def test_a_direction_that_all_batches_share_is_found(measure):
     rng = np.random.default_rng(2)
     common = 0.5 * rng.normal(size=D)
     batches = [sampled(rng) for _ in range(40)]
@@ -126,7 +129,7 @@ def test_what_all_batches_have_in_common_is_found(measure):
     assert found.kinds[EVEN].cosine.low > 0.5
 
 
-def test_directions_are_paired_by_batch_whatever_order_batches_are_in():
+def test_directions_are_paired_by_batch_in_any_order():
     rng = np.random.default_rng(3)
     common = rng.normal(size=20)
     cosines = {EVEN: common, "ours": common + 0.1 + 0.01 * rng.normal(size=20)}

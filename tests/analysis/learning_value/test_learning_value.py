@@ -159,9 +159,9 @@ def test_bands_are_averaged_over_seeds_not_problems(tmp_path):
 
 
 def drawn(rng, *, seeds=40, problems=10):
-    """Returns runs of which no property says what they teach, within a seed.
+    """Returns runs whose property and value are independent within a seed.
 
-    Policies differ: where a seed's problems are easy, all of them teach much.
+    Seeds differ in both, so that a correlation over all runs would be large.
     """
     runs = []
     for seed in range(seeds):
@@ -182,15 +182,15 @@ def drawn(rng, *, seeds=40, problems=10):
     return runs
 
 
-def test_properties_of_noise_foretell_nothing():
-    """A correlation of 10 problems errs by 1/3, the mean of 40 seeds by 0.05."""
+def test_random_properties_predict_nothing():
+    """A correlation of 10 problems has an error of 1/3, a mean of 40 seeds of 0.05."""
     found = correlate_ranks(drawn(np.random.default_rng(0)))["pass rate"]
     assert len(found.by_seed) == 40
     assert abs(found.interval.value) < 0.15
     assert found.interval.low < 0 < found.interval.high
 
 
-def test_runs_may_stand_in_any_order():
+def test_runs_may_be_in_any_order():
     runs = drawn(np.random.default_rng(1), seeds=4)
     order = np.random.default_rng(2).permutation(len(runs))
     again = correlate_ranks([runs[i] for i in order])["pass rate"]

@@ -66,8 +66,8 @@ def test_gains_are_those_of_samples_that_chose_no_band(tmp_path):
     assert INTERVALS_OF_SCORES in section.text
 
 
-def test_gains_are_of_the_same_problem_whatever_order_was_answered_in(tmp_path):
-    """Lines of the evaluation after RL stand in another order."""
+def test_gains_are_paired_by_problem_in_any_order(tmp_path):
+    """The evaluation after RL has its problems in another order."""
     problems = {
         f"p{n}": (2, "rrww" if n % 2 else "wwww", "rrrr" if n % 2 else "wwwr")
         for n in range(12)

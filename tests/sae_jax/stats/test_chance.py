@@ -1,10 +1,9 @@
-"""Held-out scores are at chance where nothing can be learned.
+"""Held-out scores are at chance on noise.
 
-In this noise every problem has a signature of its own, which all its tokens share, and
-a label of its own, drawn by a coin. There are so many coordinates that the problems of
-one half can be told apart without an error. So a score on the half that was fitted is
-near 1, and so is one on other tokens of the same problems. On other problems there is
-nothing to know: a half, give or take what chance makes of so many problems.
+Every problem has a random signature, which all its tokens share, and a random label. It
+has so many coordinates that a probe can memorize the problems of one half. A score on
+that half, or on other tokens of the same problems, is therefore near 1. On the other
+problems there is nothing to learn, and the score must be near one half.
 """
 
 import dataclasses
@@ -68,10 +67,10 @@ def noise(tmp_path_factory):
 def test_probes_of_noise_score_a_half_on_problems_that_they_were_not_fitted_to(
     noise, monkeypatch
 ):
-    """The error of an AUROC of 120 problems is 0.053, of the mean of five less.
+    """The error of an AUROC of 120 problems is 0.053, and of a mean of five smaller.
 
-    The same probes score more than 0.9 on the half that they were fitted to; those of
-    shuffled labels, which tokens of a problem do not share, cannot.
+    The same probes score more than 0.9 on the half that they were fitted to. Probes of
+    shuffled labels cannot, because tokens of one problem then have different labels.
     """
     own = []
     fit = sparse_probing._fit_best
@@ -83,17 +82,17 @@ def test_probes_of_noise_score_a_half_on_problems_that_they_were_not_fitted_to(
 
     monkeypatch.setattr(sparse_probing, "_fit_best", fit_and_score)
     found = sparse_probe_report(identity(), noise, "coin", counts=(40,))
-    assert len(own) == 5 * 3  # a halving: the 40 latents, shuffled, the activations
+    assert len(own) == 5 * 3  # each halving: 40 latents, shuffled, activations
     assert min(own[0::3] + own[2::3]) > 0.9
     for key in ("40", "activations", "shuffled"):
         assert abs(found[key]["auroc"] - 0.5) < 0.1, key
 
 
 def test_latents_chosen_on_even_problems_are_at_chance_on_odd_ones(noise):
-    """Of 200 latents the best correlates with the coin by 0.25 on the half it is of.
+    """The best of 200 latents has a correlation of 0.25 on the half that chose it.
 
-    On the other half its AUROC has an error of 0.053, its correlation one of 0.09,
-    which is 0.07 on average without a sign; a probe is right once in two.
+    On the other half its AUROC has an error of 0.053 and its correlation of 0.09. A
+    probe is right half of the time.
     """
     report = factor_report(identity(), noise, "coin")
     assert abs(report["auroc"] - 0.5) < 0.15
@@ -103,7 +102,7 @@ def test_latents_chosen_on_even_problems_are_at_chance_on_odd_ones(noise):
 
 
 def test_the_best_of_many_latents_of_noise_have_no_effect_on_the_other_half():
-    """Chosen by the first half, they look good there; the second half says 0."""
+    """They look good on the first half, which chose them; the second half finds 0."""
     rng = np.random.default_rng(3)
     chosen, tested, agreed, claims = [], [], [], 0
     for seed in range(40):
@@ -127,10 +126,10 @@ def test_the_best_of_many_latents_of_noise_have_no_effect_on_the_other_half():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_directions_of_noise_are_held_no_better_than_the_random_ones_beside_them(seed):
+def test_random_directions_are_a_control_and_not_the_known_directions(seed):
     """64 latents in 16 dimensions: the nearest to any direction has a cosine of 0.6.
 
-    The dictionary is the first draw of the very seed that the random directions are by.
+    The known directions are the first draw of the seed given to `recovery_report`.
     """
     rng = np.random.default_rng(seed)
     decoder = rng.normal(size=(64, 16))
@@ -140,7 +139,7 @@ def test_directions_of_noise_are_held_no_better_than_the_random_ones_beside_them
     )
     assert own["mean_cosine"] == pytest.approx(1, abs=1e-5)
     assert own["found"] == 1.0
-    # Random directions hang on the seed alone, not on the directions that are asked.
+    # Random directions depend only on the seed.
     assert own["random"] == noise["random"]
     assert noise["random"]["mean_cosine"] == pytest.approx(0.55, abs=0.1)
     assert noise["random"]["max"] < 0.9

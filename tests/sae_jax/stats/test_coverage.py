@@ -1,9 +1,9 @@
-"""A 95 % interval misses the truth in 2.5 % of worlds on either side, or nearly so.
+"""A 95 % interval misses the truth in about 2.5 % of simulated worlds on each side.
 
-Columns are worlds: each has its own noise and they all share one truth, so that one
-call makes hundreds of intervals. Bounds leave room for what a percentile bootstrap of
-so few prompts lacks, and for chance. An interval of 50 % would miss 25 % of the worlds
-on either side, one of 99.9 % next to none.
+Each column is a world with its own noise and the same truth, so one call makes hundreds
+of intervals. The bounds leave room for chance, and for the percentile bootstrap, which
+is slightly too narrow with few prompts. A 50 % interval would miss 25 % of the worlds
+on each side, a 99.9 % interval almost none.
 """
 
 import numpy as np
@@ -19,10 +19,7 @@ P, WORLDS = 40, 1000
 
 
 def misses(interval, truth):
-    """Returns the shares of the worlds whose interval lies below and above the truth.
-
-    Each interval holds its own value.
-    """
+    """Returns the shares of worlds whose interval is below and above the truth."""
     low, value, high = (
         np.asarray(end) for end in (interval.low, interval.value, interval.high)
     )
@@ -31,7 +28,7 @@ def misses(interval, truth):
 
 
 def is_near(found, expected=0.025):
-    """Returns whether both shares are near what they should be."""
+    """Returns whether both shares are near the expected one."""
     return all(expected / 2.5 <= share <= expected * 2 for share in found)
 
 
@@ -58,9 +55,9 @@ def test_95_percent_is_the_default():
 
 @pytest.mark.parametrize(("first", "last"), [(1.0, 1.0), (0.5, 1.5)])
 def test_the_scaling_share_of_a_crosscoder_is_covered(first, last):
-    """Activations say how strongly each checkpoint has a latent, with noise a problem.
+    """Each problem measures how strongly a checkpoint has a latent, with noise.
 
-    Decoder rows say that both have as much of it, whatever the truth is.
+    The decoder rows are equal in both checkpoints.
     """
     rng = np.random.default_rng(2)
     decoder_ZKD = np.zeros((WORLDS, 2, 3))
@@ -82,7 +79,7 @@ def test_the_scaling_share_of_a_crosscoder_is_covered(first, last):
     assert is_near(misses(share, last / (first + last)))
 
 
-def test_a_firing_rate_is_covered_as_the_ratio_beside_it_is():
+def test_firing_rates_and_ratios_are_covered():
     """Prompts differ in their rates, and in how far a feature grew."""
     rng = np.random.default_rng(3)
     tokens_P = np.full(P, 200.0)
@@ -114,8 +111,8 @@ def test_an_effect_size_is_covered():
     assert is_near(misses(cohens_d_interval(moments, num_resamples=300), 0.5))
 
 
-def test_what_a_splice_costs_has_an_interval_of_95_percent():
-    """Of 400 problems the ends are 1.96 standard errors off, for each figure alike."""
+def test_the_costs_of_a_splice_have_95_percent_intervals():
+    """With 400 problems each end is 1.96 standard errors away."""
     rng = np.random.default_rng(5)
     sums_P7 = np.abs(rng.normal(50.0, 10.0, size=(400, 7)))
     sums_P7[:, 0] = 20.0  # tokens

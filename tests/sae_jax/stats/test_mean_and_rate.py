@@ -1,7 +1,7 @@
-"""Two tests of a feature, each for its own kinds: the mean's sum and the firing rate.
+"""A feature has two tests, of its mean and of its rate; each decides its own claims.
 
 `strengthened` and `suppressed` are claims about the mean, `emerging` about the rate.
-Here the two p-values disagree, so a claim by the wrong one is seen at once.
+Here the two p-values disagree, so the wrong one gives the wrong claim.
 """
 
 import dataclasses
@@ -57,8 +57,8 @@ def test_each_kind_is_claimed_by_its_own_test(p_mean, p_rate, claimed):
 
 
 @pytest.mark.parametrize(("p_mean", "lost"), [(SURE, 1), (CHANCE, 0)])
-def test_what_is_suppressed_is_claimed_by_the_mean(p_mean, lost):
-    """Its rate stays, and the rate's test has no say, whichever way it turns out."""
+def test_suppressed_features_are_claimed_by_the_mean(p_mean, lost):
+    """The rate does not change, and its p-value does not matter."""
     steady = np.array([[1000.0], [1000.0]])
     for p_rate in (SURE, CHANCE):
         less = change(p_mean=p_mean, p_rate=p_rate, means=(3.0, 1.0), fired=steady)
@@ -66,10 +66,9 @@ def test_what_is_suppressed_is_claimed_by_the_mean(p_mean, lost):
 
 
 def test_the_mean_is_tested_by_sums_and_the_rate_by_firings():
-    """In every prompt feature 0 fires more often and feature 1 more strongly.
+    """In every prompt feature 0 fires more often, and feature 1 more strongly.
 
-    What does not change in one of them goes up in half of the prompts and down in the
-    others.
+    The other number goes up in half of the prompts and down in the other half.
     """
     P = 24
     sign_P = np.where(np.arange(P) % 2, 1.0, -1.0)
@@ -85,7 +84,7 @@ def test_the_mean_is_tested_by_sums_and_the_rate_by_firings():
     assert min(found.p_mean[0], found.p_rate[1]) > 0.9
 
 
-N, Z, AT = 20, 40, 7  # draws of noise, features, the one that is looked at
+N, Z, AT = 20, 40, 7  # draws of noise, features, and the feature of interest
 
 
 def moved(seed, *, mean=0.0, rate=0.0):
@@ -124,8 +123,8 @@ def moved(seed, *, mean=0.0, rate=0.0):
 def test_noise_explains_a_mean_by_means_and_a_rate_by_rates(moves, claimed):
     """Every draw of noise moves feature AT past all thresholds, as RL does.
 
-    Where RL moves its mean alone farther than noise does, the rate is no claim, and
-    the other way round.
+    If RL moves only the mean farther than noise does, only the mean is claimed, and
+    likewise for the rate.
     """
     null = NoiseNull.from_draws([moved(seed) for seed in range(N)], CUTS)
     found = null.compare(moved(99, **moves))
