@@ -1,8 +1,9 @@
 """Intervals of every comparison method cover the truth, in simulated arms.
 
 Each metric is an independent world with the same truth, so one comparison makes
-hundreds of intervals. Most of the spread comes from what both arms share, seeds or problems. An
-interval that ignored the pairs, or formed wrong ones, would be far too wide.
+hundreds of intervals. Most of the spread comes from what both arms share, seeds or
+problems. An interval that ignored the pairs, or formed wrong ones, would be far too
+wide.
 """
 
 import pathlib
