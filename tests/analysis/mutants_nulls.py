@@ -219,4 +219,24 @@ MUTANTS = [
         _NULLS,
         draws_of_other_texts=("tuple(old.rows[i].prompt", "tuple(new.rows[i].prompt"),
     ),
+    *rows(
+        "rlvr_jax/analysis/credit/measure.py",
+        _CREDIT,
+        controls_are_the_weights=(
+            "compare(ratio, average)",
+            "compare(ratio, ratio)",
+        ),
+        ratio_without_its_problems=(
+            "counts_RN = resample_counts(len(total_B)",
+            "counts_RN = 9 + resample_counts(len(total_B)",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/analysis/geometry/overlap.py",
+        ("tests/analysis/geometry/test_geometry.py",),
+        chance_of_either=(
+            "expected += count * other_count / size",
+            "expected += (count + other_count) / 2",
+        ),
+    ),
 ]

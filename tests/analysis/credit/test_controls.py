@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from rlvr_jax.analysis.credit import measure
+from rlvr_jax.analysis.credit.measure import compare_weights
 from rlvr_jax.analysis.credit.weights import (
     FEATURES,
     SURPRISE,
@@ -154,3 +156,29 @@ def test_a_control_that_never_moves_has_even_weights():
     inside = np.arange(T) < LENGTHS[:, None]
     assert draw[inside] == pytest.approx(1.0)
     assert kinds[FEATURES][inside].max() > 1.2
+
+
+def test_random_weights_lie_on_the_changes_as_often_as_even_ones(monkeypatch):
+    """300 kinds of random weights: each side of their intervals misses 2.5 %.
+
+    Both the ratio, whose truth is 1, and its difference from even weights, which is 0.
+    """
+    monkeypatch.setattr(measure, "_RESAMPLES", 400)
+    rng = np.random.default_rng(0)
+    problems, tokens = 120, 12
+    changes = [rng.gamma(2.0, size=tokens) for _ in range(problems)]
+    weights = rng.gamma(4.0, size=(300, problems, tokens))
+    weights /= weights.mean(axis=2, keepdims=True)
+    found = compare_weights(
+        {str(i): each for i, each in enumerate(weights)},
+        [np.ones((problems, tokens))],
+        changes,
+    )
+    for truth, intervals in (
+        (1.0, [kind.ratio for kind in found.kinds.values()]),
+        (0.0, [kind.beyond_controls for kind in found.kinds.values()]),
+    ):
+        _, low, high = np.transpose(intervals)
+        for share in (np.mean(high < truth), np.mean(low > truth)):
+            assert 0.006 <= share <= 0.055
+    assert found.controls == pytest.approx((1.0, 1.0, 1.0))
