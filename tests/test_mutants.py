@@ -1,5 +1,6 @@
 """The rows of all mutants.py fit the program; `python -m tests.mutants` tries them."""
 
+import dataclasses
 import os
 import pathlib
 import re
@@ -9,7 +10,7 @@ import pytest
 from tests.mutants.discovery import mutants_by_area
 from tests.mutants.mutant import Mutant
 from tests.mutants.sampling import draw_sample, has_slow_tests, is_everyday
-from tests.mutants.trial import environment, seconds_by_file, try_mutant
+from tests.mutants.trial import EVERYDAY, Runner, environment, try_mutant
 
 ROOT = pathlib.Path(__file__).parents[1]
 MUTANTS = [mutant for area in mutants_by_area().values() for mutant in area]
@@ -26,8 +27,10 @@ def test_a_mutant_changes_one_line_that_is_there(mutant):
         assert (ROOT / test.split("::")[0]).is_file()
 
 
-def test_names_are_unique_and_a_line_that_is_gone_is_refused():
+def test_rows_are_unique_and_a_line_that_is_gone_is_refused():
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
+    changes = {(mutant.file, mutant.old, mutant.new) for mutant in MUTANTS}
+    assert len(changes) == len(MUTANTS)
     gone = Mutant("m", "f.py", "x = 1", "x = 2", ())
     for text in ("y = 1", "x = 1; x = 1"):
         with pytest.raises(ValueError, match="update the row"):
@@ -84,11 +87,18 @@ def test_a_row_is_everyday_if_one_of_its_tests_is():
         assert has_slow_tests(mutant, slow) == has_slow, tests
 
 
-def test_a_failing_test_is_a_kill_and_a_broken_import_is_none(tmp_path):
+@pytest.fixture
+def runner(tmp_path):
     (tmp_path / "f.py").write_text("def double(x):\n    return 2 * x\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = slow: ...\n")
     (tmp_path / "tests").mkdir()
+    with Runner(tmp_path, libraries=["pytest"]) as runner:
+        yield runner
+
+
+def test_a_failing_test_is_a_kill_and_a_broken_import_is_none(runner):
     test = "import f\ndef test_double():\n    assert f.double(3) == 6\n"
-    (tmp_path / "tests/test_f.py").write_text(test)
+    (runner.tree / "tests/test_f.py").write_text(test)
     for old, new, is_kill in [
         ("2 * x", "3 * x", True),
         ("2 * x", "x + x", False),
@@ -96,23 +106,22 @@ def test_a_failing_test_is_a_kill_and_a_broken_import_is_none(tmp_path):
         ("def double", "import no_such_module\ndef double", False),
     ]:
         mutant = Mutant("m", "f.py", old, new, ("tests/test_f.py",))
-        outcome = try_mutant(mutant, tmp_path, limit_s=100, has_slow_tests=False)
+        outcome = try_mutant(mutant, runner, limit_s=100, has_slow_tests=False)
         assert outcome.is_kill == is_kill, outcome.text
-        assert "return 2 * x" in (tmp_path / "f.py").read_text()
-    outcome = try_mutant(mutant, tmp_path, limit_s=1e-3, has_slow_tests=False)
+        assert "return 2 * x" in (runner.tree / "f.py").read_text()
+    endless = dataclasses.replace(mutant, old="    return", new="    while 1: x")
+    outcome = try_mutant(endless, runner, limit_s=1.0, has_slow_tests=False)
     assert outcome.code == 124
     assert not outcome.is_kill
 
 
-def test_a_slow_test_that_fails_without_the_mutant_too_is_no_kill(tmp_path):
-    (tmp_path / "f.py").write_text("def double(x):\n    return 2 * x\n")
-    (tmp_path / "tests").mkdir()
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = slow: ...\n")
+def test_a_slow_test_that_fails_without_the_mutant_too_is_no_kill(runner):
     slow = "import f, pytest\n@pytest.mark.slow\ndef test_double():\n    assert {}\n"
     mutant = Mutant("m", "f.py", "2 * x", "3 * x", ("tests/test_f.py",))
     for condition, is_kill in [("f.double(3) == 6", True), ("f.double(3) == 7", False)]:
-        (tmp_path / "tests/test_f.py").write_text(slow.format(condition))
-        outcome = try_mutant(mutant, tmp_path, limit_s=100, has_slow_tests=True)
+        (runner.tree / "tests/test_f.py").write_text(slow.format(condition))
+        assert runner.run(mutant.tests, EVERYDAY, limit_s=100).passed
+        outcome = try_mutant(mutant, runner, limit_s=100, has_slow_tests=True)
         assert outcome.is_kill == is_kill, outcome.text
 
 
@@ -132,11 +141,3 @@ def test_programs_are_kept_where_the_gate_keeps_them(tmp_path, monkeypatch):
     assert ours["XLA_FLAGS"].split() == flags.split()
     monkeypatch.setenv("XLA_FLAGS", "")
     assert environment(tmp_path)["XLA_FLAGS"] == ""
-
-
-def test_times_are_added_up_by_file(tmp_path):
-    cases = [("tests.learn.test_a", 1.5), ("tests.learn.test_a", 2.0), ("tests.b", 4.0)]
-    lines = "".join(f'<testcase classname="{c}" time="{t}"/>' for c, t in cases)
-    (tmp_path / "r.xml").write_text(f"<testsuites><s>{lines}</s></testsuites>")
-    seconds = {"tests/learn/test_a.py": 3.5, "tests/b.py": 4.0}
-    assert seconds_by_file(tmp_path / "r.xml") == seconds

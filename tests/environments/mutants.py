@@ -41,6 +41,5 @@ MUTANTS = [
         wrong_steps_are_judged=("if holds or at == len(turns)", "if holds or at"),
         the_answer_is_not_judged=("if holds or at == len(turns)", "if holds"),
         a_wrong_step_holds=("            and all(report.step_correct)\n", ""),
-        any_start_holds=("            and report.consistent_start\n", ""),
     ),
 ]

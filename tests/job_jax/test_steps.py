@@ -1,20 +1,29 @@
 """The bookkeeping of a stage: what a resumed attempt is given, and what is saved."""
 
+import itertools
+import types
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from job_jax.checkpoint import StageCheckpoints
 from job_jax.command import StoppedError
 from job_jax.config import CheckpointConfig
 from job_jax.digests import DIGESTS
 from job_jax.metrics import MetricsWriter
+from job_jax.metrics_file import read_metrics
 from job_jax.steps import StageSteps, StopSignal
 
 
 def abstract_state():
     sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     return {"x": jax.ShapeDtypeStruct((1024,), jnp.float32, sharding=sharding)}
+
+
+def zeros():
+    return {"x": jnp.zeros(1024, jnp.float32)}
 
 
 def never_called():
@@ -79,6 +88,41 @@ def test_a_resumed_stage_restores_and_never_initializes(tmp_path):
     np.testing.assert_array_equal(first["x"], np.full(1024, 3.0))
     np.testing.assert_array_equal(state["x"], np.full(1024, 4.0))
     assert host == {"last": 2}
+
+
+def test_seconds_of_all_attempts_add_up(tmp_path, monkeypatch):
+    """On a clock that ticks whenever it is read.
+
+    The first attempt reads it as it starts and for the checkpoints after steps 2 and 3,
+    so the last of them has 2 s. The second attempt reads it twice more: 3 s in all.
+    """
+    clock = types.SimpleNamespace(monotonic=itertools.count().__next__)
+    monkeypatch.setattr("job_jax.steps.time", clock)
+    with pytest.raises(StoppedError):
+        attempt(tmp_path, init=zeros, stop_after=2)
+    attempt(tmp_path, init=never_called)
+    with StageCheckpoints(tmp_path / "checkpoints/train") as checkpoints:
+        found = [checkpoints.restore_host_state(step)["seconds"] for step in (3, 4)]
+    assert found == [2, 3]
+
+
+def test_a_resumed_stage_reports_every_step_once(tmp_path):
+    """Steps 0 to 2 are in the checkpoint; step 3 was reported and then lost."""
+    with pytest.raises(StoppedError):
+        attempt(tmp_path, init=zeros, stop_after=2)
+    with MetricsWriter(tmp_path) as writer:
+        writer.write("train", 3, {"loss": 9.0})
+    attempt(tmp_path, init=never_called)
+    lines = [
+        (line["step"], line["loss"])
+        for line in read_metrics(tmp_path / "metrics.jsonl")
+    ]
+    assert lines == [(0, 0.0), (1, 0.0), (2, 0.0), (3, 0.0)]
+
+
+def test_a_signal_in_the_last_step_finds_the_stage_finished(tmp_path):
+    *_, state, _ = attempt(tmp_path, init=zeros, stop_after=3)
+    np.testing.assert_array_equal(state["x"], np.full(1024, 4.0))
 
 
 def test_a_resumed_stage_holds_its_state_once(tmp_path):

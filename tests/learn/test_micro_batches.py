@@ -126,6 +126,17 @@ def test_rows_are_packed_where_that_saves_a_quarter_of_the_tokens():
     assert _cut().rows_and_width(np.array([[9, 8, 8, 7]]), T) == (4, 12)
 
 
+def test_groups_that_pack_into_fewer_rows_come_first():
+    """Two groups: 48 tokens need two rows of 32, 23 tokens one, with a longer longest.
+
+    Unpacked, a group is as wide as its longest completion, and the order is reversed.
+    """
+    batch = _batch(lengths=np.array([12, 12, 12, 12, 20, 1, 1, 1], np.int32))
+    for packing, order in [(True, [1, 0]), (False, [0, 1])]:
+        cut = MicroBatchCut(num_groups=1, pad_multiple=MULTIPLE, packing=packing)
+        assert np.ravel(plan_micro_batches(batch, cut)).tolist() == order
+
+
 def test_equal_lengths_are_not_packed_and_make_one_shape():
     batch = _batch(lengths=np.full(P * G, T, np.int32))
     parts = list(split_micro_batches(batch, _cut(packing=True)))

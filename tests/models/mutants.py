@@ -6,6 +6,7 @@ _ALL_BIASES = (
     "tests/models/test_families.py::"
     "test_logits_are_hugging_faces_beyond_any_window[left-False-llama_yarn]"
 )
+_HUB = "tests/models/test_huggingface.py"
 
 MUTANTS = [
     *rows(
@@ -312,7 +313,7 @@ MUTANTS = [
     ),
     *rows(
         "rlvr_jax/models/huggingface/load.py",
-        ("tests/models/test_huggingface.py",),
+        (f"{_HUB}::test_an_export_holds_every_tensor_bit_for_bit",),
         generation_config_is_not_read=(
             "if (directory / GENERATION).is_file():",
             "if False:",
@@ -325,18 +326,24 @@ MUTANTS = [
             "tensors[mapping.hf_name.format(layer)]",
             "tensors[mapping.hf_name.format(0)]",
         ),
+    ),
+    *rows(
+        "rlvr_jax/models/huggingface/load.py",
+        (
+            "tests/test_convert.py::test_a_narrow_checkpoint_stays_narrow_and_loses_nothing",
+        ),
         mixed_files_are_bfloat16=(
             'if dtypes == {"BF16"} else',
             'if "BF16" in dtypes else',
         ),
+    ),
+    *rows(
+        "rlvr_jax/models/huggingface/load.py",
+        (f"{_HUB}::test_a_checkpoint_that_cannot_be_right_is_refused",),
         takes_infinite_weights=("jnp.isfinite(value).all(", "(~jnp.isnan(value)).all("),
         added_tokens_do_not_count=(
             'ids += [token["id"] for token in tokenizer.get("added_tokens", [])]',
             "ids += []",
-        ),
-        refuses_a_full_vocabulary=(
-            "max(ids, default=-1) + 1) > vocab_size",
-            "max(ids, default=-1) + 1) >= vocab_size",
         ),
         reads_quantized_weights=("if dtype not in FLOAT_DTYPES:", "if False:"),
         drops_unknown_tensors=(
@@ -345,9 +352,21 @@ MUTANTS = [
         ),
     ),
     *rows(
+        "rlvr_jax/models/huggingface/load.py",
+        (f"{_HUB}::test_a_tokenizer_may_have_every_token_of_the_embedding",),
+        refuses_a_full_vocabulary=(
+            "max(ids, default=-1) + 1) > vocab_size",
+            "max(ids, default=-1) + 1) >= vocab_size",
+        ),
+    ),
+    *rows(
         "rlvr_jax/models/huggingface/tensors.py",
-        ("tests/models/test_huggingface.py",),
+        (f"{_HUB}::test_constants_copies_and_parts_that_see_are_left_aside",),
         reads_rotary_constants=("        or name.endswith(_IGNORED_SUFFIX)\n", ""),
+    ),
+    *rows(
+        "rlvr_jax/models/huggingface/tensors.py",
+        (f"{_HUB}::test_a_missing_shard_is_named",),
         lost_tensors_are_not_missed=(
             "if lost := sorted(set(weight_map) - stored_names):",
             "if lost := sorted(set()):",

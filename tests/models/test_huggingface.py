@@ -16,7 +16,7 @@ from job_jax.config import MeshConfig
 from job_jax.mesh import make_mesh
 from job_jax.schema import ConfigError
 from rlvr_jax.models import load_hf, save_hf
-from rlvr_jax.models.huggingface import save
+from rlvr_jax.models.huggingface import abstract_policy, save
 
 each_family = pytest.mark.parametrize("family", MODELS)
 
@@ -210,6 +210,14 @@ def test_a_checkpoint_that_cannot_be_right_is_refused(damage, message, tmp_path)
     damage(written(tmp_path, "qwen2"))
     with pytest.raises(ConfigError, match=message):
         load_hf(tmp_path)
+
+
+def test_a_tokenizer_may_have_every_token_of_the_embedding(tmp_path):
+    """Of 61 rows the last is token 60; with one token more it is refused above."""
+    source = written(tmp_path, "qwen2")
+    tokenizer = {"added_tokens": [{"id": 60, "content": "<x>"}]}
+    (source / "tokenizer.json").write_text(json.dumps(tokenizer))
+    assert abstract_policy(source, dtype="float32").vocab_size == 61
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", jax.numpy.bfloat16, np.float32])

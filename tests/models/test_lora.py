@@ -27,6 +27,19 @@ def test_new_adapters_change_no_bit_of_the_logits():
     assert abs(named(adapters)["blocks.down.weight_lora_a"]).max() < 48**-0.5
 
 
+def test_every_matrix_of_every_layer_has_draws_of_its_own():
+    """k_proj and v_proj have one shape, in two layers: four draws, none alike."""
+    config = LoRAConfig(rank=3, target_modules=("k_proj", "v_proj"))
+    drawn = named(adapted(config, trained=False).adapters)
+    layers = [
+        layer
+        for name in ("key", "value")
+        for layer in drawn[f"blocks.{name}.weight_lora_a"]
+    ]
+    assert {layer.shape for layer in layers} == {(32, 3)}
+    assert len({layer.tobytes() for layer in layers}) == 4
+
+
 @pytest.mark.parametrize(
     ("quantize", "scan_layers"),
     [("none", False), ("none", True), ("int8", False), ("nf4", True)],

@@ -17,13 +17,15 @@ Exit code 0: all are killed; 1: some lived; 2: there is no such mutant.
 
 import argparse
 import concurrent.futures
+import contextlib
 import os
 import pathlib
 import queue
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from tests.mutants.discovery import mutants_by_area
 from tests.mutants.mutant import Mutant
@@ -38,14 +40,15 @@ from tests.mutants.trial import (
     EVERYDAY,
     ROOT,
     Outcome,
+    Runner,
     copy_tree,
-    run_tests,
-    seconds_by_file,
     try_mutant,
 )
 
-_BASELINE_LIMIT_S = 3600
-_LEAST_LIMIT_S, _LIMIT_FACTOR = 120, 4  # of a mutant, compared with its tests' time
+Item = TypeVar("Item")
+
+_UNMUTATED_LIMIT_S = 900
+_LEAST_LIMIT_S, _LIMIT_FACTOR = 60, 4  # of a mutant, compared with its tests' time
 
 
 def main() -> int:
@@ -71,16 +74,12 @@ def main() -> int:
     if args.list:
         print("\n".join(map(str, chosen)))
         return 0
-    with tempfile.TemporaryDirectory() as folder:
-        jobs = min(args.jobs, len(chosen))
-        trees = [copy_tree(pathlib.Path(folder) / str(n)) for n in range(jobs)]
-        report = pathlib.Path(folder) / "report.xml"
-        whole = _run_unmutated(chosen, trees[0], report=report, jobs=args.jobs)
-        if not whole.passed:
-            print(f"{whole.text}\nerror: the tests fail without any mutant")
+    with _open_runners(min(args.jobs, len(chosen))) as runners:
+        seconds, failed = _run_unmutated(chosen, runners)
+        if failed:
+            print("\n".join(failed), "error: tests fail without any mutant", sep="\n")
             return 1
-        print(f"without a mutant the tests pass in {whole.seconds:.0f} s", flush=True)
-        lived = _try_all(chosen, trees, seconds_by_file(report))
+        lived = _try_all(chosen, runners, seconds)
     _print_summary(areas, lived)
     return int(bool(lived))
 
@@ -113,63 +112,99 @@ def _sample(
     }
 
 
+@contextlib.contextmanager
+def _open_runners(count: int) -> Iterator[list[Runner]]:
+    """Yields runners, each in a copy of the tree."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        contextlib.ExitStack() as stack,
+    ):
+        trees = [copy_tree(pathlib.Path(folder) / str(n)) for n in range(count)]
+        yield [stack.enter_context(Runner(tree)) for tree in trees]
+
+
 def _run_unmutated(
-    chosen: Sequence[Mutant], tree: pathlib.Path, *, report: pathlib.Path, jobs: int
-) -> Outcome:
-    """Returns how the everyday tests of all rows end, and reports their times."""
+    chosen: Sequence[Mutant], runners: Sequence[Runner]
+) -> tuple[dict[str, float], list[str]]:
+    """Returns the seconds of each test that a row names, and which of them fail.
+
+    Only everyday tests run: a slow one is tried when it has killed a mutant.
+    """
     tests = sorted({test for mutant in chosen for test in mutant.tests})
-    options = [f"--junitxml={report}"]
-    if jobs > 1:
-        options += [f"--numprocesses={jobs}", "--dist=loadfile"]
-    return run_tests(tree, tests, EVERYDAY, limit_s=_BASELINE_LIMIT_S, options=options)
+    print(f"first {len(tests)} files of tests without a mutant", flush=True)
+    outcomes = _run_each(
+        lambda runner, test: runner.run([test], EVERYDAY, limit_s=_UNMUTATED_LIMIT_S),
+        tests,
+        runners,
+        describe=lambda test, outcome: f"{test} took {outcome.seconds:.0f} s",
+    )
+    failed = [
+        f"{outcome.text}\n{test} ended with {outcome.code}"
+        for test, outcome in outcomes.items()
+        if not outcome.passed
+    ]
+    return {test: outcome.seconds for test, outcome in outcomes.items()}, failed
 
 
 def _try_all(
-    chosen: Sequence[Mutant],
-    trees: Sequence[pathlib.Path],
-    seconds: Mapping[str, float],
+    chosen: Sequence[Mutant], runners: Sequence[Runner], seconds: Mapping[str, float]
 ) -> list[Mutant]:
-    """Returns the mutants that lived, each tried in a tree that is free.
+    """Returns the mutants that lived.
 
     The longest come first, so that no worker starts one when the others are done.
     """
-    slow, started = slow_lines(), time.monotonic()
-    free: queue.Queue[pathlib.Path] = queue.Queue()
-    for tree in trees:
-        free.put(tree)
-    times = {
-        mutant: sum(seconds.get(test.split("::")[0], 0.0) for test in mutant.tests)
-        for mutant in chosen
-    }
+    slow = slow_lines()
+    times = {row: sum(seconds[test] for test in row.tests) for row in chosen}
 
-    def attempt(mutant: Mutant) -> Outcome:
-        tree = free.get()
+    def attempt(runner: Runner, mutant: Mutant) -> Outcome:
         limit_s = _LEAST_LIMIT_S + _LIMIT_FACTOR * times[mutant]
         more = has_slow_tests(mutant, slow)
-        try:
-            outcome = try_mutant(mutant, tree, limit_s=limit_s, has_slow_tests=more)
-            if outcome.code < 0:  # by a signal: XLA gave up, whatever the mutant
-                outcome = try_mutant(mutant, tree, limit_s=limit_s, has_slow_tests=more)
-        finally:
-            free.put(tree)
+        for _ in range(2):
+            outcome = try_mutant(mutant, runner, limit_s=limit_s, has_slow_tests=more)
+            if outcome.code >= 0:  # negative: XLA gave up, whatever the mutant
+                break
         return outcome
 
-    lived = []
-    with concurrent.futures.ThreadPoolExecutor(len(trees)) as pool:
-        longest_first = sorted(chosen, key=lambda mutant: -times[mutant])
-        futures = {pool.submit(attempt, mutant): mutant for mutant in longest_first}
+    def describe(mutant: Mutant, outcome: Outcome) -> str:
+        word = "killed" if outcome.is_kill else f"LIVED ({outcome.code})"
+        return f"{word} in {outcome.seconds:.0f} s: {mutant}"
+
+    longest_first = sorted(chosen, key=lambda mutant: -times[mutant])
+    outcomes = _run_each(attempt, longest_first, runners, describe=describe)
+    return [mutant for mutant in chosen if not outcomes[mutant].is_kill]
+
+
+def _run_each(
+    attempt: Callable[[Runner, Item], Outcome],
+    items: Sequence[Item],
+    runners: Sequence[Runner],
+    *,
+    describe: Callable[[Item, Outcome], str],
+) -> dict[Item, Outcome]:
+    """Returns each item's outcome; prints a line for each, with the minutes left."""
+    started, outcomes = time.monotonic(), {}
+    free: queue.Queue[Runner] = queue.Queue()
+    for runner in runners:
+        free.put(runner)
+
+    def attempt_with_free_runner(item: Item) -> Outcome:
+        runner = free.get()
+        try:
+            return attempt(runner, item)
+        finally:
+            free.put(runner)
+
+    with concurrent.futures.ThreadPoolExecutor(len(runners)) as pool:
+        futures = {pool.submit(attempt_with_free_runner, item): item for item in items}
         for done, future in enumerate(concurrent.futures.as_completed(futures), 1):
-            mutant, outcome = futures[future], future.result()
-            if not outcome.is_kill:
-                lived.append(mutant)
-            left_s = (time.monotonic() - started) / done * (len(chosen) - done)
-            word = "killed" if outcome.is_kill else f"LIVED ({outcome.code})"
+            item = futures[future]
+            outcomes[item] = future.result()
+            left_s = (time.monotonic() - started) / done * (len(items) - done)
+            text = describe(item, outcomes[item])
             print(
-                f"{done}/{len(chosen)}, {left_s / 60:.0f} min left: {word} in "
-                f"{outcome.seconds:.0f} s: {mutant}",
-                flush=True,
+                f"{done}/{len(items)}, {left_s / 60:.0f} min left: {text}", flush=True
             )
-    return lived
+    return outcomes
 
 
 def _print_summary(

@@ -6,6 +6,7 @@ do the slow ones run.
 
 import compileall
 import dataclasses
+import json
 import os
 import pathlib
 import py_compile
@@ -13,9 +14,9 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
-from xml.etree import ElementTree
+from types import TracebackType
+from typing import Self
 
 from tests.mutants.mutant import Mutant
 
@@ -29,8 +30,19 @@ XLA_FLAGS = (
     "--xla_cpu_collective_timeout_seconds=600",
     "--xla_cpu_collective_call_terminate_timeout_seconds=600",
 )
-_FAILED, _NO_TESTS, _TIMEOUT = 1, 5, 124
+# What takes long to import. None of it imports the program.
+LIBRARIES = (
+    *("beartype", "flax.nnx", "grain", "jax", "jaxtyping", "matplotlib", "optax"),
+    *("orbax.checkpoint", "pyarrow", "pytest", "qwix", "scipy.stats"),
+    "jax.experimental.pallas.ops.tpu.splash_attention",
+)
+_PASSED, _FAILED, _NO_TESTS = 0, 1, 5
 _SLOW_LIMIT_S = 900
+_OPTIONS = (
+    *("-x", "-q", "-rfE", "--tb=no", "-p", "no:cacheprovider"),
+    # Plugins among the libraries are imported before pytest looks for them.
+    *("-W", "ignore::pytest.PytestAssertRewriteWarning"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +64,7 @@ class Outcome:
     @property
     def passed(self) -> bool:
         """Returns whether no test failed; there may have been none to run."""
-        return self.code in (0, _NO_TESTS)
+        return self.code in (_PASSED, _NO_TESTS)
 
     def first_failure(self) -> str | None:
         """Returns the name of the first test that failed, None if none is named."""
@@ -60,68 +72,74 @@ class Outcome:
         return found[1] if found else None
 
 
+class Runner:
+    """Runs tests in one tree, by a process that has imported the libraries.
+
+    A context manager.
+    """
+
+    def __init__(self, tree: pathlib.Path, libraries: Sequence[str] = LIBRARIES):
+        self.tree = tree
+        script = pathlib.Path(__file__).with_name("preloaded.py")
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", script, *libraries],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=tree,
+            env=environment(tree),
+        )
+
+    def run(self, tests: Sequence[str], marks: str, *, limit_s: float) -> Outcome:
+        """Returns how pytest ends; at most one test fails."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        arguments = [*_OPTIONS, "-m", marks, *tests]
+        request = json.dumps({"arguments": arguments, "limit_s": limit_s})
+        print(request, file=self._process.stdin, flush=True)
+        return Outcome(**json.loads(self._process.stdout.readline()))
+
+    def __enter__(self) -> Self:
+        """Returns the runner itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Ends the process."""
+        self._process.terminate()
+        self._process.communicate()
+
+
 def try_mutant(
-    mutant: Mutant, tree: pathlib.Path, *, limit_s: float, has_slow_tests: bool
+    mutant: Mutant, runner: Runner, *, limit_s: float, has_slow_tests: bool
 ) -> Outcome:
-    """Returns how the mutant's tests end in the tree, which is restored afterwards.
+    """Returns how the mutant's tests end in the runner's tree, which is then restored.
 
     `limit_s` is for the everyday tests. A slow test that fails must pass without the
     mutant, or it is no kill.
     """
-    path = tree / mutant.file
+    path = runner.tree / mutant.file
     before = path.read_text(encoding="utf-8")
     path.write_text(mutant.applied(before), encoding="utf-8")
     try:
-        outcome = run_tests(tree, mutant.tests, EVERYDAY, limit_s=limit_s)
+        outcome = runner.run(mutant.tests, EVERYDAY, limit_s=limit_s)
         if not (outcome.passed and has_slow_tests):
             return outcome
-        slow = run_tests(tree, mutant.tests, SLOW, limit_s=_SLOW_LIMIT_S)
+        slow = runner.run(mutant.tests, SLOW, limit_s=_SLOW_LIMIT_S)
     finally:
         path.write_text(before, encoding="utf-8")
     slow = dataclasses.replace(slow, seconds=outcome.seconds + slow.seconds)
     if not slow.is_kill:
         return slow
     killer = slow.first_failure()
-    if killer and run_tests(tree, [killer], SLOW, limit_s=_SLOW_LIMIT_S).code == 0:
+    if runner.run([killer], SLOW, limit_s=_SLOW_LIMIT_S).code == _PASSED:
         return slow
-    return dataclasses.replace(slow, code=0, text=f"{killer} fails without the mutant")
-
-
-def run_tests(
-    tree: pathlib.Path,
-    tests: Sequence[str],
-    marks: str,
-    *,
-    limit_s: float,
-    options: Sequence[str] = (),
-) -> Outcome:
-    """Returns how pytest ends in a tree; at most one test fails."""
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-x",
-        "-q",
-        "-rfE",
-        "--tb=no",
-        "-m",
-        marks,
-    ]
-    started = time.monotonic()
-    try:
-        done = subprocess.run(
-            [*command, *options, *tests],
-            cwd=tree,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=limit_s,
-            env=environment(tree),
-        )
-    except subprocess.TimeoutExpired as error:
-        return Outcome(_TIMEOUT, time.monotonic() - started, str(error.stdout))
-    return Outcome(
-        done.returncode, time.monotonic() - started, done.stdout + done.stderr
+    return dataclasses.replace(
+        slow, code=_PASSED, text=f"{killer} fails without the mutant"
     )
 
 
@@ -160,12 +178,3 @@ def copy_tree(target: pathlib.Path) -> pathlib.Path:
         invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH,
     )
     return target
-
-
-def seconds_by_file(report: pathlib.Path) -> dict[str, float]:
-    """Returns the seconds of each test file, from a report in JUnit's XML."""
-    seconds: dict[str, float] = {}
-    for case in ElementTree.parse(report).iter("testcase"):
-        file = case.get("classname", "").replace(".", "/") + ".py"
-        seconds[file] = seconds.get(file, 0.0) + float(case.get("time", 0.0))
-    return seconds

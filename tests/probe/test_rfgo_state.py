@@ -164,6 +164,26 @@ def test_the_interval_is_that_of_leaving_groups_out_one_by_one():
     assert (high - z, z - low) == pytest.approx((width, width), rel=0.05)
 
 
+def test_the_error_of_few_groups_is_the_linearized_one():
+    """Of N = 5 groups: sqrt(5 / 4) times the spread of the groups' own changes of r."""
+    groups = drawn_groups(5, gain=0.7, seed=3)
+
+    def correlation(moments):
+        c, q, y = moments
+        return c / np.sqrt(q * y)
+
+    total, step = groups.sum(axis=0), 1e-6
+    slope = [
+        (correlation(total + step * axis) - correlation(total - step * axis)) / 2 / step
+        for axis in np.eye(3)
+    ]
+    error = np.sqrt(5 / 4 * ((groups @ slope) ** 2).sum())
+    found = after(with_groups(groups))[0].correlation
+    width = scipy.stats.t.ppf(0.975, 4) * error / (1 - correlation(total) ** 2)
+    z, low, high = np.arctanh([found.value, found.low, found.high])
+    assert (high - z, z - low) == pytest.approx((width, width), rel=1e-3)
+
+
 @pytest.mark.parametrize(("number", "gain"), [(12, 0.0), (40, 0.0), (40, 0.8)])
 def test_the_interval_holds_the_truth_as_often_as_it_says(number, gain):
     c, q, y = drawn_groups(20_000, gain=gain, seed=1).sum(axis=0)

@@ -3,7 +3,7 @@
 from tests.mutants.mutant import rows
 
 _TRACE = ("tests/integration/test_trace.py",)
-_STALE = ("tests/integration/test_staleness.py",)
+_DRAW = ("tests/rollouts/test_draw.py",)
 _EPISODES = ("tests/rollouts/test_episodes.py",)
 
 MUTANTS = [
@@ -63,7 +63,7 @@ MUTANTS = [
     ),
     *rows(
         "rlvr_jax/rollouts/draw.py",
-        _STALE,
+        _DRAW,
         one_key_for_all_steps=(
             "batch_key(np.uint32(now.num_batches))",
             "batch_key(np.uint32(difficulty.num_batches))",
@@ -253,7 +253,7 @@ MUTANTS = [
     ),
     *rows(
         "rlvr_jax/rollouts/draw.py",
-        ("tests/integration/test_staleness.py",),
+        _DRAW,
         asks_the_problems_of_an_earlier_batch=(
             "num_batches=difficulty.num_batches + len(pending)\n",
             "num_batches=difficulty.num_batches\n",

@@ -151,14 +151,10 @@ MUTANTS = [
     ),
     *rows(
         "rlvr_jax/stages/trainer_rollouts.py",
-        ("tests/integration/test_staleness.py",),
+        ("tests/stages/test_trainer_rollouts.py",),
         draws_beyond_the_last_step=(
             "count = min(count, setup.config.train.steps - step)",
             "count = min(count, setup.config.train.steps)",
-        ),
-        learns_of_the_newest=(
-            "drawn, *later = state.pending",
-            "*later, drawn = state.pending",
         ),
     ),
 ]

@@ -277,6 +277,17 @@ def test_a_part_is_fetched_and_the_files_of_another_commit_go(bucket, tmp_path):
     assert not (reader / "checkpoints").exists()  # an empty step would look complete
 
 
+def test_files_of_no_commit_may_stay_and_those_of_the_last_one_go(bucket, tmp_path):
+    reader = tmp_path / "reader"
+    first_run(bucket, tmp_path)
+    fetch(store_of(bucket), reader, keeps_unknown=True)
+    write(reader, report__index="made here")
+    committed = second_run(bucket, tmp_path / "second")
+    fetch(store_of(bucket), reader, keeps_unknown=True)
+    assert "checkpoints/train/2/a" not in committed
+    assert read(reader) == committed | {"report/index": "made here"}
+
+
 def test_a_fetch_that_was_killed_is_trusted_in_nothing(bucket, tmp_path):
     first_run(bucket, tmp_path)
     commit = read_newest(store_of(bucket))
