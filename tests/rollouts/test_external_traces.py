@@ -121,8 +121,8 @@ def test_only_traces_that_fit_are_judged():
         return judge(problems, texts)
 
     read_traces(setup(verifier=listen), PROBLEMS)
-    fitting = [PROBLEMS[p] for p in (0, 1, 2, 3, 4, 6, 9)]
-    assert asked == [(one.id, one.solution) for one in fitting]
+    short_enough = [PROBLEMS[p] for p in (0, 1, 2, 3, 4, 6, 9)]
+    assert asked == [(one.id, one.solution) for one in short_enough]
 
 
 @pytest.mark.parametrize("status", ["w", "u"])
