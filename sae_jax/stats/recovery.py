@@ -9,6 +9,9 @@ from jaxtyping import Array, Float
 from sae_jax.stats.quality import match_decoders
 
 _FOUND = 0.9  # cosine at which a direction counts as found
+# Added to the seed. Known directions are often the first draw of default_rng(0), and
+# the random directions must not be the same numbers.
+_RANDOM = 1
 
 
 def recovery_report(
@@ -27,7 +30,7 @@ def recovery_report(
     (1.0, [0, 1])
     """
     match = match_decoders(jnp.asarray(directions), decoder)
-    drawn = np.random.default_rng(seed).standard_normal(directions.shape)
+    drawn = np.random.default_rng((seed, _RANDOM)).standard_normal(directions.shape)
     chance = match_decoders(jnp.asarray(drawn), decoder).cosine
     return {
         "directions": len(directions),

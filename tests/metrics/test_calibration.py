@@ -17,6 +17,7 @@ from rlvr_jax.config import (
     TokenizerConfig,
     TrainConfig,
 )
+from rlvr_jax.metrics.bootstrap import mean_interval
 from rlvr_jax.metrics.calibration import summarize_calibration
 from rlvr_jax.metrics.scores import summarize_completions
 from rlvr_jax.rollouts.graded import GradedCompletion
@@ -106,6 +107,53 @@ def test_calibration_of_many_samples_is_the_references():
     assert found["ece"] == pytest.approx(ece)
     assert found["auroc"] == pytest.approx(auroc)
     assert found["brier"]["low"] < brier < found["brier"]["high"] < brier + 0.1
+
+
+def test_intervals_are_over_problems_and_count_what_was_stated_and_verified():
+    """Expected: `mean_interval` of each problem's sums and counts."""
+    rng = np.random.default_rng(1)
+    letters = rng.choice(list("rwu"), size=(30, 6))
+    q = np.where(rng.random((30, 6)) < 0.8, np.round(rng.random((30, 6)), 2), np.nan)
+    found = summarize_calibration(
+        graded(
+            **{
+                str(i): [
+                    (letter, None if np.isnan(p) else p)
+                    for letter, p in zip(letters[i], q[i], strict=True)
+                ]
+                for i in range(30)
+            }
+        ),
+        **OPTIONS,
+    )
+    judged = letters != "u"
+    stated = (judged & ~np.isnan(q)).sum(axis=1)
+    squares = np.where(judged, (q - (letters == "r")) ** 2, np.nan)
+    brier = mean_interval(np.nansum(squares, axis=1), denominators=stated, **OPTIONS)
+    share = mean_interval(stated, denominators=judged.sum(axis=1), **OPTIONS)
+    assert found["samples"] == judged.sum()
+    assert found["brier"] == pytest.approx(brier.to_json())
+    assert found["stated"] == pytest.approx(share.to_json())
+
+
+def test_a_random_confidence_is_at_chance():
+    """Verdicts are coins, confidences are uniform: (q - y)^2 has the mean 1/3.
+
+    The mean of |q - 1/2| is 1/4, also over the centers of ten bins.
+    """
+    rng = np.random.default_rng(2)
+    found = summarize_calibration(
+        graded(
+            **{
+                str(i): [(rng.choice(["r", "w"]), round(rng.random(), 3))]
+                for i in range(2000)
+            }
+        ),
+        **OPTIONS,
+    )
+    assert found["auroc"] == pytest.approx(0.5, abs=0.04)
+    assert found["brier"]["mean"] == pytest.approx(1 / 3, abs=0.025)
+    assert found["ece"] == pytest.approx(1 / 4, abs=0.04)
 
 
 def test_what_is_undefined_is_null():

@@ -76,6 +76,17 @@ def test_unlike_problems_are_drawn_apart():
     assert apart[2:] != paired[2:]
 
 
+def test_problems_are_paired_by_name_in_any_order():
+    ours, theirs = sharpened(40, 16, np.random.default_rng(0), base=0.15)
+    turned = dict(reversed(theirs.items()))
+    expected = find_crossing(ours, theirs, **OPTIONS)
+    assert find_crossing(ours, turned, **OPTIONS) == expected
+    gains = [
+        summarize_gain(before, ours, k=(1, 4), **OPTIONS) for before in (theirs, turned)
+    ]
+    assert gains[0] == gains[1]
+
+
 def test_pass_at_256_crosses_where_the_rates_say():
     """1 - 0.99^k reaches a half at k = 69; 256 samples of 400 problems find it."""
     expected = math.log(0.5) / math.log(0.99)

@@ -217,6 +217,34 @@ def test_the_proxy_is_on_only_while_the_lower_end_is_above_the_floor():
     assert not state.is_proxy_on(RFGOConfig())
 
 
+@pytest.mark.parametrize("window", [1, 2, 3])
+def test_the_guard_reads_only_the_steps_of_its_window(window):
+    """Three steps with different groups: the correlation is over the last ones."""
+    steps = [
+        drawn_groups(30, gain=gain, seed=9 + i) for i, gain in enumerate((-2, 0, 2))
+    ]
+    state, _ = after(*map(with_groups, steps), correlation_window=window)
+    c, q, y = np.concatenate(steps[-window:]).sum(axis=0)
+    assert state.correlation.value == pytest.approx(c / np.sqrt(q * y), abs=1e-5)
+    fresh, _ = after(*map(with_groups, steps[-window:]), correlation_window=window)
+    assert state.correlation == fresh.correlation
+    assert state.moments == fresh.moments
+
+
+def test_evidence_is_forgotten_as_it_leaves_the_window():
+    """The window is two steps. Evidence: for, for, against, for, for."""
+    steps = {
+        name: with_groups(drawn_groups(60, gain=gain, seed=7))
+        for name, gain in (("for", 0.6), ("against", -3.0))
+    }
+    order = ("for", "for", "against", "for", "for")
+    is_on = []
+    for number in range(1, len(order) + 1):
+        state, config = after(*(steps[name] for name in order[:number]))
+        is_on.append(state.is_proxy_on(config))
+    assert is_on == [True, True, False, False, True]
+
+
 @pytest.mark.parametrize(("floor", "is_on"), [(0.1, True), (0.6, False), (-1.0, True)])
 def test_the_floor_is_that_of_the_config(floor, is_on):
     groups = with_groups(drawn_groups(200, gain=0.8, seed=5))

@@ -136,6 +136,38 @@ def test_a_seed_without_the_outcome_that_decides_is_shown_and_not_paired(folder)
     assert results.comparison["decided_by"] == "mass on wrong steps"
 
 
+@pytest.mark.parametrize("lacking", ["plain", "hard"])
+def test_spread_and_interval_are_of_pairs_whichever_seed_is_missing(folder, lacking):
+    """The first seed has no mass in one arm: seeds 1 and 2 are the pairs."""
+    masses = {"plain": (0.1, 0.2, 0.1), "hard": (0.4, 0.5, 0.3)}
+    for name, by_seed in masses.items():
+        for seed, mass in enumerate(by_seed):
+            if (name, seed) != (lacking, 0):
+                with MetricsWriter(folder / name / f"seed_{seed}") as writer:
+                    writer.write("train", 20, {"lucky/wrong_steps_mass": mass})
+    wanted = experiment(outcomes=("pass@1", "mass on wrong steps"))
+    write_record(folder, make_record(wanted, Config(), is_reduced=False))
+    results = read_results(folder)
+    *_, hard = outcome_table(results).rows
+    # 0.3 and 0.2: a mean of 0.25 and a deviation of 0.0707; t of one is 12.706.
+    less = results.metric("mass on wrong steps")["differences"]["hard"]
+    assert less["mean"] == pytest.approx(0.25)
+    assert less["low"] == pytest.approx(0.25 - 12.706 * 0.05, abs=1e-4)
+    assert less["method"] == "seed"
+    assert hard[4] == "7.1"
+
+
+def test_seeds_listed_in_another_order_are_the_same_pairs(folder):
+    rows = outcome_table(read_results(folder)).rows
+    turned = experiment(seeds=(2, 0, 1))
+    write_record(folder, make_record(turned, Config(), is_reduced=False))
+    again = outcome_table(read_results(folder)).rows
+    for row, other in zip(rows, again, strict=True):
+        assert row[:6] == other[:6]
+        first, second, third = row[6].split()
+        assert other[6].split() == [third, first, second]
+
+
 def test_arms_that_share_no_seed_are_held_against_each_other_unpaired(folder):
     """Seed 0 of one arm has told of the mass, seeds 1 and 2 of the other."""
     for name, masses in (("plain", {0: 0.1}), ("hard", {1: 0.2, 2: 0.4})):

@@ -117,6 +117,20 @@ def test_overlap_is_of_what_either_has_and_chance_is_within_tensors():
     assert overlap.chance == pytest.approx(1 / 8)
 
 
+def test_random_entries_overlap_by_chance():
+    """200 pairs of random sets: their mean share is the chance, within 3 errors."""
+    rng = np.random.default_rng(0)
+    size, pairs = 400, []
+    for _ in range(200):
+        one, other = ({"a": np.packbits(rng.random(size) < 0.2)} for _ in range(2))
+        pairs.append(overlap_sets(one, other, sizes={"a": size}))
+    gaps = np.array([pair.share - pair.chance for pair in pairs])
+    assert abs(gaps.mean()) < 3 * gaps.std() / np.sqrt(len(gaps))
+    assert np.mean([pair.chance for pair in pairs]) == pytest.approx(1 / 9, abs=0.01)
+    itself = overlap_sets(one, one, sizes={"a": size})
+    assert itself.share == 1 > 3 * itself.chance
+
+
 def test_two_empty_sets_have_no_overlap():
     empty = {"a": bits()}
     assert np.isnan(overlap_sets(empty, empty, sizes={"a": 16}).share)

@@ -5,11 +5,13 @@ import itertools
 import json
 import math
 
+import numpy as np
 import pytest
 from run_workdirs import config
 
 from rlvr_jax.analysis.__main__ import main
 from rlvr_jax.analysis.learning_value.measure import (
+    OneSampleRun,
     average_by_band,
     correlate_ranks,
     describe_problem,
@@ -154,6 +156,51 @@ def test_bands_are_averaged_over_seeds_not_problems(tmp_path):
     easy, _ = found["easy"]
     assert easy.interval.value == pytest.approx(0.5)
     assert math.isnan(easy.interval.low)
+
+
+def drawn(rng, *, seeds=40, problems=10):
+    """Returns runs whose property and value are independent within a seed.
+
+    Seeds differ in both, so that a correlation over all runs would be large.
+    """
+    runs = []
+    for seed in range(seeds):
+        level = rng.normal()
+        for at in range(problems):
+            rate, value = level + 0.1 * rng.normal(size=2)
+            runs.append(
+                OneSampleRun(
+                    name=f"{seed}-{at}",
+                    seed=seed,
+                    problem=f"p{at}",
+                    band="hard",
+                    properties={"pass rate": rate},
+                    learned=0.0,
+                    value=value,
+                )
+            )
+    return runs
+
+
+def test_random_properties_predict_nothing():
+    """A correlation of 10 problems has an error of 1/3, a mean of 40 seeds of 0.05."""
+    found = correlate_ranks(drawn(np.random.default_rng(0)))["pass rate"]
+    assert len(found.by_seed) == 40
+    assert abs(found.interval.value) < 0.15
+    assert found.interval.low < 0 < found.interval.high
+
+
+def test_runs_may_be_in_any_order():
+    runs = drawn(np.random.default_rng(1), seeds=4)
+    order = np.random.default_rng(2).permutation(len(runs))
+    again = correlate_ranks([runs[i] for i in order])["pass rate"]
+    found = correlate_ranks(runs)["pass rate"]
+    assert again.by_seed == pytest.approx(found.by_seed)
+    assert again.interval == pytest.approx(found.interval)
+    (bands,), (turned,) = (
+        average_by_band(each).values() for each in (runs, [runs[i] for i in order])
+    )
+    assert turned[0].by_seed == pytest.approx(bands[0].by_seed)
 
 
 def test_the_command_prints_and_writes(tmp_path, capsys):

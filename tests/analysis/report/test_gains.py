@@ -66,6 +66,27 @@ def test_gains_are_those_of_samples_that_chose_no_band(tmp_path):
     assert INTERVALS_OF_SCORES in section.text
 
 
+def test_gains_are_paired_by_problem_in_any_order(tmp_path):
+    """The evaluation after RL has its problems in another order."""
+    problems = {
+        f"p{n}": (2, "rrww" if n % 2 else "wwww", "rrrr" if n % 2 else "wwwr")
+        for n in range(12)
+    }
+    run = run_of(tmp_path, problems, train=[{"level_5/pass": 0.5}])
+    rows = [prior_capability(run).table.rows, gain_by_band(run).table.rows]
+    path = tmp_path / "rollouts/eval_after_000000.jsonl.gz"
+    with gzip.open(path, "rt") as file:
+        lines = file.readlines()
+    with gzip.open(path, "wt") as file:
+        by_id = sorted(lines, key=lambda line: json.loads(line)["id"], reverse=True)
+        file.writelines(by_id)
+    again = read_run(tmp_path)
+    assert [
+        prior_capability(again).table.rows,
+        gain_by_band(again).table.rows,
+    ] == rows
+
+
 def test_the_interval_of_a_gain_is_paired_by_problem(tmp_path):
     """Near the percentiles of 20,000 resamples by NumPy alone, of many problems."""
     gains = [4, 0, 2, 4, -2, 0, 2, 4, 0, 2] * 40  # of four samples

@@ -1,0 +1,180 @@
+"""Draws of weight noise: null, check and other noise share no random key.
+
+The check treats noise as if it were RL. If it used the draws of the null, it would find
+nothing by construction. Instead of reading a policy, each draw here returns the length
+of its noise, which is fast.
+"""
+
+import itertools
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rlvr_jax.probe import weight_noise
+from rlvr_jax.probe.weight_noise import (
+    NUM_DRAWS,
+    NoiseReadings,
+    add_matched_noise,
+    read_under_noise,
+)
+from rlvr_jax.run.setup import RunSetup
+
+BEFORE = {"a": jnp.ones((3, 2)), "b": jnp.full((3, 2), 2.0)}
+AFTER = {"a": jnp.full((3, 2), 1.5), "b": jnp.full((3, 2), 2.5)}
+TEXTS = types.SimpleNamespace(
+    tokens=np.zeros((2, 3), np.int32), problem_ids=("p0", "p1")
+)
+TSAE_ = types.SimpleNamespace(width=4)
+
+
+def reading(drift):
+    nothing = np.zeros((2, 5), np.float32)
+    return weight_noise._Reading(nothing, nothing, np.ones(2), None, drift)
+
+
+@pytest.fixture
+def keys_of(monkeypatch):
+    """Returns the keys of all draws under a key, in order: one for each name."""
+    used = []
+
+    def read_noisy(graphdef, params, lengths, *, key, **_):
+        data = tuple(np.asarray(jax.random.key_data(key)).tolist())
+        if not used or used[-1] != data:  # a draw tries several sizes with one key
+            used.append(data)
+        return reading(float(sum(lengths.values())))
+
+    monkeypatch.setattr(weight_noise, "_read_noisy", read_noisy)
+    monkeypatch.setattr(weight_noise, "_read", lambda *_, **__: reading(1.0))
+
+    def draw(key):
+        used.clear()
+        found = read_under_noise(None, BEFORE, AFTER, TSAE_, TEXTS, layer=0, key=key)
+        names = [
+            f"{kind}{i}" for kind, count in NUM_DRAWS.items() for i in range(count)
+        ]
+        assert [*found.sums] == ["before", *names]
+        return dict(zip(names, used, strict=True))
+
+    return draw
+
+
+def test_no_two_draws_of_any_kind_share_a_key(keys_of):
+    keys = keys_of(jax.random.key(0))
+    assert len(keys) == sum(NUM_DRAWS.values())
+    by_kind = {
+        kind: {key for name, key in keys.items() if name.startswith(kind)}
+        for kind in NUM_DRAWS
+    }
+    assert {kind: len(each) for kind, each in by_kind.items()} == NUM_DRAWS
+    for one, other in itertools.combinations(by_kind.values(), 2):
+        assert not one & other
+
+
+def test_another_seed_has_no_draw_of_this_one(keys_of):
+    """The key depends on the seed of the run, so two seeds share no draw."""
+    runs = [
+        set(keys_of(RunSetup.stream_key(_setup(seed), "noise")).values())
+        for seed in range(3)
+    ]
+    for one, other in itertools.combinations(runs, 2):
+        assert not one & other
+    again = keys_of(RunSetup.stream_key(_setup(1), "noise")).values()
+    assert set(again) == runs[1]
+
+
+def _setup(seed):
+    return types.SimpleNamespace(config=types.SimpleNamespace(seed=seed))
+
+
+def test_noise_has_its_own_random_stream(monkeypatch, tmp_path):
+    """It does not share the stream that samples completions."""
+    asked = []
+    probe = types.SimpleNamespace(write_noise=lambda *_, key, **__: asked.append(key))
+    setup = types.SimpleNamespace(
+        config=types.SimpleNamespace(
+            probe=types.SimpleNamespace(load=lambda *_: probe)
+        ),
+        mesh=None,
+        graphdef=None,
+        shard_batch=lambda texts: texts,
+        stream_key=lambda name: name,
+    )
+    monkeypatch.setattr(weight_noise.ReferenceTexts, "load", lambda _: TEXTS)
+    weight_noise.write_noise(setup, tmp_path, before=BEFORE, after=AFTER, step=3)
+    assert asked == ["noise"]
+
+
+def test_each_tensor_moves_in_its_own_direction():
+    """Two tensors of one shape get different noise."""
+    lengths = weight_noise._tensor_norms(BEFORE)
+    moved = weight_noise._move(BEFORE, lengths, jax.random.key(0))
+    noise = {name: np.ravel(moved[name] - BEFORE[name]) for name in BEFORE}
+    for name, length in lengths.items():
+        assert np.linalg.norm(noise[name]) == pytest.approx(float(length), rel=1e-5)
+    cosine = noise["a"] @ noise["b"] / np.prod([*map(np.linalg.norm, noise.values())])
+    assert abs(cosine) < 0.99
+    other = weight_noise._move(BEFORE, lengths, jax.random.key(1))
+    assert np.abs(other["a"] - moved["a"]).max() > 0.01
+
+
+def test_matched_noise_of_another_key_is_other_noise():
+    """The noise for crosscoders has the right size, and its direction is by the key."""
+
+    def drift(params):
+        return float(jnp.sqrt(sum(((params[n] - BEFORE[n]) ** 2).sum() for n in "ab")))
+
+    found = [
+        add_matched_noise(BEFORE, drift, target=0.7, key=jax.random.key(seed))
+        for seed in (0, 0, 1)
+    ]
+    for params in found:
+        assert drift(params) == pytest.approx(0.7, rel=0.021)
+    np.testing.assert_array_equal(found[0]["a"], found[1]["a"])
+    assert np.abs(found[0]["a"] - found[2]["a"]).max() > 0.01
+
+
+def readings():
+    """Readings whose sums tell the kind and number of the draw, and the text."""
+    names = ["before", *(f"{k}{i}" for k, n in NUM_DRAWS.items() for i in range(n))]
+    sums = {
+        name: 1000.0 * at + 10.0 * np.arange(4)[:, None] + np.arange(3)
+        for at, name in enumerate(names)
+    }
+    return NoiseReadings(
+        problem_ids=("p0", "p1", "p2", "p3"),
+        tokens=np.array([5.0, 6.0, 7.0, 8.0]),
+        sums=sums,
+        fired={name: -array for name, array in sums.items()},
+        stream_rms=2.0,
+        drift={name: float(at) for at, name in enumerate(["rl", *names[1:]])},
+        weight_change={},
+    )
+
+
+@pytest.mark.parametrize("kind", NUM_DRAWS)
+def test_each_kind_has_its_own_draws(kind):
+    """The first draw of `drift` has number 1, of `check` 21, of `norm` 26."""
+    first = 1 + sum(
+        count
+        for name, count in NUM_DRAWS.items()
+        if [*NUM_DRAWS].index(name) < [*NUM_DRAWS].index(kind)
+    )
+    found = [*readings().draws(kind, ["p0"])]
+    moved = [float(part.sum_change[0, 0]) for part in found]
+    numbers = range(first, first + NUM_DRAWS[kind])
+    assert moved == [1000.0 * number for number in numbers]
+    assert [float(part.fired_change[0, 0]) for part in found] == [-x for x in moved]
+    assert readings().relative_drift(kind) == pytest.approx(np.mean(numbers) / 2.0)
+
+
+def test_texts_are_found_by_their_problem_in_any_order():
+    chosen = ["p3", "p0", "p2"]
+    first = next(readings().draws("check", chosen))
+    assert first.tokens.tolist() == [8.0, 5.0, 7.0]
+    assert first.sum[:, 0].tolist() == [30.0, 0.0, 20.0]
+    assert first.fired[:, 1].tolist() == [-31.0, -1.0, -21.0]
+    assert (first.sum_change == 21_000.0).all()  # each text is compared with itself
+    assert (first.fired_change == -21_000.0).all()
