@@ -307,8 +307,8 @@ MUTANTS = [
         ),
         one_scale_for_a_whole_column=("math.gcd(_NF4_TILE_SIZE, width)", "width"),
         adapters_have_the_weights_dtype=(
-            "param[...] = param[...].astype(jnp.float32)",
-            "pass",
+            "param.set_value(param[...].astype(jnp.float32))",
+            "param.set_value(param[...])",
         ),
     ),
     *rows(
