@@ -97,7 +97,10 @@ class Runner:
         arguments = [*_OPTIONS, "-m", marks, *tests]
         request = json.dumps({"arguments": arguments, "limit_s": limit_s})
         print(request, file=self._process.stdin, flush=True)
-        return Outcome(**json.loads(self._process.stdout.readline()))
+        reply = self._process.stdout.readline()
+        if not reply:
+            raise RuntimeError(f"the process that runs the tests in {self.tree} ended")
+        return Outcome(**json.loads(reply))
 
     def __enter__(self) -> Self:
         """Returns the runner itself."""
