@@ -4,6 +4,7 @@ from tests.mutants.mutant import rows
 
 _TRACE = ("tests/integration/test_trace.py",)
 _POLICY_MASK = ("tests/learn/test_policy_mask.py",)
+_PACKING = "tests/learn/test_packing.py"
 
 MUTANTS = [
     *rows(
@@ -205,7 +206,9 @@ MUTANTS = [
     ),
     *rows(
         "rlvr_jax/learn/packing.py",
-        ("tests/learn/test_packing.py",),
+        (
+            f"{_PACKING}::test_packed_tokens_come_back_where_they_were_and_so_does_a_gradient",
+        ),
         padding_passes_a_gradient_on=(
             "return jnp.where(is_token, back, jnp.zeros_like(back)), None, None",
             "return back, None, None",
@@ -218,10 +221,20 @@ MUTANTS = [
             "jnp.where(source_PX >= 0, packed_PX, 0)",
             "packed_PX",
         ),
+    ),
+    *rows(
+        "rlvr_jax/learn/packing.py",
+        (
+            f"{_PACKING}::test_rows_hold_what_they_must_once_and_are_hardly_more_than_the_fewest",
+        ),
         shortest_first=(
             'np.argsort(-lengths, kind="stable")',
             'np.argsort(lengths, kind="stable")',
         ),
+    ),
+    *rows(
+        "rlvr_jax/learn/packing.py",
+        (f"{_PACKING}::test_numbers_of_rows_are_few",),
         every_number_of_rows_is_a_program=("step = max(1, G // 8)", "step = 1"),
     ),
     *rows(

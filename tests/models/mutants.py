@@ -281,7 +281,7 @@ MUTANTS = [
     ),
     *rows(
         "rlvr_jax/models/kernels.py",
-        ("tests/learn/test_packing.py",),
+        ("tests/learn/test_packing.py::test_rows_are_packed_where_attention_is_plain",),
         packs_rows_that_devices_split=("and not config.sequence_parallel", ""),
     ),
     *rows(
