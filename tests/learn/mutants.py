@@ -224,9 +224,7 @@ MUTANTS = [
     ),
     *rows(
         "rlvr_jax/learn/packing.py",
-        (
-            f"{_PACKING}::test_rows_hold_what_they_must_once_and_are_hardly_more_than_the_fewest",
-        ),
+        ("rlvr_jax/learn/packing.py",),
         shortest_first=(
             'np.argsort(-lengths, kind="stable")',
             'np.argsort(lengths, kind="stable")',
