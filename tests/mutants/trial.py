@@ -40,6 +40,7 @@ _PASSED, _FAILED, _NO_TESTS = 0, 1, 5
 _SLOW_LIMIT_S = 900
 _OPTIONS = (
     *("-x", "-q", "-rfE", "--tb=no", "-p", "no:cacheprovider"),
+    "--assert=plain",  # to explain how two long lists differ can take minutes
     # Plugins among the libraries are imported before pytest looks for them.
     *("-W", "ignore::pytest.PytestAssertRewriteWarning"),
 )
