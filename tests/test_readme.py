@@ -60,7 +60,9 @@ def test_one_page_names_every_recipe_and_command():
     assert [name for name in COMMANDS if f"analysis {name}" not in text] == []
 
 
-@pytest.mark.parametrize("page", _PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", _PAGES, ids=lambda page: page.relative_to(_ROOT).as_posix()
+)
 def test_every_relative_link_leads_somewhere(page):
     links = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text())
     assert [link for link in links if not (page.parent / link).exists()] == []
