@@ -25,11 +25,8 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 _TESTS = pathlib.Path(__file__).parent
-collect_ignore_glob = [
-    "golden/make_*.py",
-    "mutants*",
-    "*/mutants*.py",
-]  # no doctests in these
+# Scripts and data, without doctests.
+collect_ignore_glob = ["golden/make_*.py", "mutants*", "*/mutants*.py"]
 
 
 def _lines(name: str) -> list[str]:

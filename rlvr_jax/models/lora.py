@@ -184,7 +184,7 @@ def _lora_pair(product: Linear) -> tuple[nnx.LoRAParam, nnx.LoRAParam]:
 def _set_axes(param: nnx.LoRAParam, axes: tuple[str | None, ...]) -> None:
     """Sets an adapter's logical axes, and casts it to float32."""
     param.set_metadata(axes=axes)
-    param[...] = param[...].astype(jnp.float32)
+    param.set_value(param[...].astype(jnp.float32))  # [...] = would keep its dtype
 
 
 def _weight_delta(product: Linear, config: LoRAConfig) -> jax.Array:

@@ -4,6 +4,8 @@ from tests.mutants.mutant import rows
 
 _TRACE = ("tests/integration/test_trace.py",)
 _POLICY_MASK = ("tests/learn/test_policy_mask.py",)
+_PACKING = "tests/learn/test_packing.py"
+_RFGO = "tests/learn/test_rfgo.py"
 
 MUTANTS = [
     *rows(
@@ -205,7 +207,9 @@ MUTANTS = [
     ),
     *rows(
         "rlvr_jax/learn/packing.py",
-        ("tests/learn/test_packing.py",),
+        (
+            f"{_PACKING}::test_packed_tokens_come_back_where_they_were_and_so_does_a_gradient",
+        ),
         padding_passes_a_gradient_on=(
             "return jnp.where(is_token, back, jnp.zeros_like(back)), None, None",
             "return back, None, None",
@@ -218,10 +222,18 @@ MUTANTS = [
             "jnp.where(source_PX >= 0, packed_PX, 0)",
             "packed_PX",
         ),
+    ),
+    *rows(
+        "rlvr_jax/learn/packing.py",
+        ("rlvr_jax/learn/packing.py",),
         shortest_first=(
             'np.argsort(-lengths, kind="stable")',
             'np.argsort(lengths, kind="stable")',
         ),
+    ),
+    *rows(
+        "rlvr_jax/learn/packing.py",
+        (f"{_PACKING}::test_numbers_of_rows_are_few",),
         every_number_of_rows_is_a_program=("step = max(1, G // 8)", "step = 1"),
     ),
     *rows(
@@ -251,7 +263,7 @@ MUTANTS = [
     ),
     *rows(
         "rlvr_jax/learn/rfgo.py",
-        ("tests/learn/test_rfgo.py",),
+        (f"{_RFGO}::test_the_guided_batch_is_the_written_equations",),
         movement_has_a_sign=(
             "step_BTR = jnp.abs(f[:, 1:] - f[:, :-1])",
             "step_BTR = f[:, 1:] - f[:, :-1]",
@@ -268,29 +280,45 @@ MUTANTS = [
             "activation - batch.probe_targets.ref_activations",
             "activation + batch.probe_targets.ref_activations",
         ),
-        weights_have_any_mean=(
-            "return weight_BT * (_row_count(mask_BT) / _nonzero(sum_B1))",
-            "return weight_BT",
-        ),
         quality_grows_with_length=(
             "activation_BT.sum(axis=1) / _row_count(has_activation_BT)[:, 0]",
             "activation_BT.sum(axis=1)",
-        ),
-        the_guard_reads_unclipped_quality=(
-            "quality_B = jnp.clip(quality_B, -config.proxy_clip, config.proxy_clip)",
-            "quality_B = quality_B + 0.0",
-        ),
-        one_token_earns_a_proxy=(
-            "batch.probe_targets.proxy_eligible & (batch.lengths > 1)",
-            "batch.probe_targets.proxy_eligible",
         ),
         the_last_token_has_an_activation=(
             "length_mask(batch.lengths - 1, batch",
             "length_mask(batch.lengths, batch",
         ),
+    ),
+    *rows(
+        "rlvr_jax/learn/rfgo.py",
+        (f"{_RFGO}::test_weights_have_mean_one_on_every_sequence_under_any_mask",),
+        weights_have_any_mean=(
+            "return weight_BT * (_row_count(mask_BT) / _nonzero(sum_B1))",
+            "return weight_BT",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/learn/rfgo.py",
+        (f"{_RFGO}::test_every_completion_is_shuffled_in_an_order_of_its_own",),
         one_shuffle_for_all_rows=(
             "jax.random.fold_in(key, row), weight",
             "jax.random.fold_in(key, 0 * row), weight",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/learn/rfgo.py",
+        (f"{_RFGO}::test_a_completion_of_one_token_earns_no_proxy_and_has_no_say",),
+        one_token_earns_a_proxy=(
+            "batch.probe_targets.proxy_eligible & (batch.lengths > 1)",
+            "batch.probe_targets.proxy_eligible",
+        ),
+    ),
+    *rows(
+        "rlvr_jax/learn/rfgo.py",
+        (f"{_RFGO}::test_sums_are_counted_once_and_by_band",),
+        the_guard_reads_unclipped_quality=(
+            "quality_B = jnp.clip(quality_B, -config.proxy_clip, config.proxy_clip)",
+            "quality_B = quality_B + 0.0",
         ),
         the_unverified_have_an_outcome=(
             "verified_PG = (outcome_PG < 2) &",

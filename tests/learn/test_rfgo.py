@@ -34,7 +34,9 @@ P, G, S, T, R = 4, 4, 5, 9, 3
 LENGTHS = np.int32([9, 4, 2, 1, 5, 5, 8, 3, 6, 6, 6, 6, 2, 7, 9, 4])
 POLICY = tiny_policy()
 D = POLICY.config.hidden_size
-STEERING = RFGOConfig(lambda_w=0.5, lambda_p=0.1, proxy_groups="zero_variance")
+STEERING = RFGOConfig(
+    lambda_w=0.5, lambda_p=0.1, proxy_groups="zero_variance", proxy_clip=2.0
+)
 # Of the four groups the second and the fourth hold no preference.
 ADVANTAGES = np.float32([1.5, -0.5, -0.5, -0.5, 0, 0, 0, 0, 1, -1, 1, -1, 0, 0, 0, 0])
 PROXIED = np.repeat([False, True, False, True], G)
@@ -245,7 +247,7 @@ def _reference(movement):
                 w[t] = np.clip(1 + 0.5 * (value - values.mean()) / spread, 0.5, 2.0)
         weights[b, :n] = w * n / w.sum()
     advantages = ADVANTAGES.astype(np.float64).copy()
-    clipped = np.clip(quality, -3, 3)
+    clipped = np.clip(quality, -2, 2)  # some are beyond
     for p in (1, 3):
         rows = [b for b in range(p * G, (p + 1) * G) if LENGTHS[b] > 1]
         q = clipped[rows]
@@ -262,6 +264,16 @@ def test_the_guided_batch_is_the_written_equations(movement):
     np.testing.assert_allclose(found.token_weights, weights, rtol=2e-5, atol=1e-9)
     np.testing.assert_array_equal(found.loss_weights, batch.loss_weights)
     np.testing.assert_allclose(found.advantages, advantages, rtol=2e-5, atol=1e-7)
+
+
+def test_a_completion_of_one_token_earns_no_proxy_and_has_no_say():
+    """Rows 4 to 7 hold no preference; row 5 has no activation, and so no quality."""
+    lengths = LENGTHS.copy()
+    lengths[5] = 1
+    found, _ = _apply(batch=dataclasses.replace(_batch(), lengths=lengths))
+    assert found.advantages[5] == 0
+    others = np.asarray(found.advantages)[[4, 6, 7]]
+    np.testing.assert_allclose((others.mean(), others.std()), (0, 0.1), atol=1e-6)
 
 
 def test_padding_and_the_last_token_are_never_read():
@@ -315,7 +327,7 @@ def test_sums_are_counted_once_and_by_band():
     assert float(sums.tokens_by_outcome[1]) == (LENGTHS - 1)[right].sum()
     level = np.asarray(feature_activation(jnp.float32(f), _features()), np.float64)
     quality = level.sum(axis=1) / np.maximum(LENGTHS - 1, 1)
-    quality = np.clip(quality, -3, 3)
+    quality = np.clip(quality, -2, 2)  # some are beyond
     # Groups 0 and 2 are split; completion 3 has no level, and so no say.
     q, r = quality[[0, 1, 2]], np.array([1.0, 0, 0])
     q2, r2 = quality[8:12], np.array([1.0, 0, 1, 0])

@@ -7,6 +7,7 @@ _ALL_BIASES = (
     "test_logits_are_hugging_faces_beyond_any_window[left-False-llama_yarn]"
 )
 _HUB = "tests/models/test_huggingface.py"
+_KERNELS = "tests/models/test_kernels.py"
 
 MUTANTS = [
     *rows(
@@ -235,7 +236,12 @@ MUTANTS = [
     ),
     *rows(
         "rlvr_jax/models/kernels.py",
-        ("tests/models/test_kernels.py",),
+        ("tests/learn/test_packing.py::test_rows_are_packed_where_attention_is_plain",),
+        packs_rows_that_devices_split=("and not config.sequence_parallel", ""),
+    ),
+    *rows(
+        "rlvr_jax/models/kernels.py",
+        (f"{_KERNELS}::test_whole_sequences",),
         cudnn_window_is_one_wider=(
             "causal_TS &= distance_TS < inputs.window",
             "causal_TS &= distance_TS <= inputs.window",
@@ -252,6 +258,10 @@ MUTANTS = [
             "(config.query_pre_attn_scalar or config.head_dim) ** -0.5",
             "config.head_dim**-0.5",
         ),
+    ),
+    *rows(
+        "rlvr_jax/models/kernels.py",
+        (f"{_KERNELS}::test_completions_of_a_shared_prompt",),
         rows_read_other_prompts=(
             "rows_BKSH = jnp.repeat(padded_PKSH, G, axis=0)",
             "rows_BKSH = jnp.tile(padded_PKSH, (G, 1, 1, 1))",
@@ -261,28 +271,39 @@ MUTANTS = [
             "before_BS = jnp.tile(_pad(sorted_PS, 1, front=front), (G, 1))",
         ),
         offset_forgets_the_padding=("offset = S + front", "offset = S"),
-        one_token_takes_a_kernel=(
-            'if requested == "plain" or length == 1:',
-            'if requested == "plain":',
-        ),
+    ),
+    *rows(
+        "rlvr_jax/models/kernels.py",
+        (f"{_KERNELS}::test_devices_compute_their_rows_and_their_heads",),
         query_heads_read_other_key_heads=(
             "(jnp.repeat(x, R, axis=1) for x in (keys, values))",
             "(jnp.tile(x, (1, R, 1, 1)) for x in (keys, values))",
         ),
+    ),
+    *rows(
+        "rlvr_jax/models/kernels.py",
+        (f"{_KERNELS}::test_cpu_is_plain_unless_told_otherwise",),
+        one_token_takes_a_kernel=(
+            'if requested == "plain" or length == 1:',
+            'if requested == "plain":',
+        ),
+    ),
+    *rows(
+        "rlvr_jax/models/kernels.py",
+        (f"{_KERNELS}::test_auto_takes_the_kernel_that_can",),
         cudnn_takes_wide_heads=(
             "config.head_dim % 8 or config.head_dim > 128:",
             "config.head_dim % 8:",
         ),
         cudnn_takes_float32=('if config.compute_dtype != "bfloat16":', "if False:"),
+    ),
+    *rows(
+        "rlvr_jax/models/kernels.py",
+        (f"{_KERNELS}::test_auto_takes_no_kernel_for_less_than_a_block",),
         a_whole_block_is_small=(
             "length < _LENGTH_MULTIPLE[kernel]",
             "length <= _LENGTH_MULTIPLE[kernel]",
         ),
-    ),
-    *rows(
-        "rlvr_jax/models/kernels.py",
-        ("tests/learn/test_packing.py",),
-        packs_rows_that_devices_split=("and not config.sequence_parallel", ""),
     ),
     *rows(
         "rlvr_jax/models/lora.py",
@@ -307,8 +328,8 @@ MUTANTS = [
         ),
         one_scale_for_a_whole_column=("math.gcd(_NF4_TILE_SIZE, width)", "width"),
         adapters_have_the_weights_dtype=(
-            "param[...] = param[...].astype(jnp.float32)",
-            "pass",
+            "param.set_value(param[...].astype(jnp.float32))",
+            "param.set_value(param[...])",
         ),
     ),
     *rows(

@@ -161,3 +161,11 @@ def test_auto_takes_the_kernel_that_can(platform, changes, window, kernel, monke
         asked = dataclasses.replace(config, attention=name)
         with pytest.raises(ConfigError, match=f"attention={name} is impossible: "):
             select_kernel(asked, window=window, length=512)
+
+
+@pytest.mark.parametrize(("length", "kernel"), [(127, "plain"), (128, "splash")])
+def test_auto_takes_no_kernel_for_less_than_a_block(length, kernel, monkeypatch):
+    monkeypatch.setattr("rlvr_jax.models.kernels.mesh_platform", lambda: "tpu")
+    assert select_kernel(_config(0), window=0, length=length) == kernel
+    asked = _config(0, attention="splash")
+    assert select_kernel(asked, window=0, length=length) == "splash"

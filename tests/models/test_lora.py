@@ -40,6 +40,35 @@ def test_every_matrix_of_every_layer_has_draws_of_its_own():
     assert len({layer.tobytes() for layer in layers}) == 4
 
 
+def test_adapters_are_float32_beside_bfloat16_weights():
+    """Steps of 1e-4 from 0.1 are lost in bfloat16: its numbers there are 5e-4 apart."""
+    graphdef, base, changed, adapters, frozen = adapted(
+        SOME, trained=False, param_dtype="bfloat16", compute_dtype="bfloat16"
+    )
+    assert {str(x.dtype) for x in named(base).values()} >= {"bfloat16"}
+    assert {str(x.dtype) for x in named(adapters).values()} == {"float32"}
+    np.testing.assert_array_equal(
+        forward(changed, nnx.merge_state(adapters, frozen), TOKENS, MASK),
+        forward(graphdef, base, TOKENS, MASK),
+    )
+
+
+def test_in_nf4_sixty_four_numbers_of_a_column_share_a_scale():
+    """A large number coarsens the first 64 rows of its column, and no others."""
+    config = LoRAConfig(rank=1, target_modules=("q_proj",), quantize="nf4")
+    graphdef, base, _, adapters, _ = adapted(
+        config, trained=False, num_layers=1, intermediate_size=128
+    )
+    weight = base["blocks"]["down"]
+    weight[...] = weight[...].at[:, 0].set(100.0)
+    old = named(base)["blocks.down"][0]
+    new = named(lora.merge_adapters(graphdef, base, adapters, config))["blocks.down"][0]
+    assert old.shape == new.shape == (128, 32)
+    assert (new[1:64] == 0).all()
+    gap = abs(new - old)[64:] / abs(old[64:]).max(axis=0)
+    assert 0 < gap.max() < 0.16  # nf4's widest step is 0.28
+
+
 @pytest.mark.parametrize(
     ("quantize", "scan_layers"),
     [("none", False), ("none", True), ("int8", False), ("nf4", True)],

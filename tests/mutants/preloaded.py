@@ -8,6 +8,7 @@ stdin and stdout. A request has pytest's `arguments` and `limit_s`, in seconds. 
 has pytest's exit `code` (124 past the limit), the `seconds`, and its output as `text`.
 """
 
+import contextlib
 import importlib
 import json
 import os
@@ -21,6 +22,7 @@ _TIMEOUT, _NO_PYTEST = 124, 99
 
 
 def main() -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # so that `_wait` cleans up
     for name in sys.argv[1:]:
         importlib.import_module(name)
     for line in sys.stdin:
@@ -33,6 +35,7 @@ def _run(arguments: list[str], limit_s: float) -> dict[str, Any]:
         started = time.monotonic()
         child = os.fork()
         if child == 0:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.setsid()
             for stream in (sys.stdout, sys.stderr):
                 os.dup2(log.fileno(), stream.fileno())
@@ -58,16 +61,19 @@ def _run_pytest(arguments: list[str]) -> int:
 
 
 def _wait(child: int, *, until: float) -> int:
-    """Returns the exit code, negative for a signal, of a process and its session."""
-    while True:
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
-            return os.waitstatus_to_exitcode(status)
-        if time.monotonic() > until:
+    """Returns a process's exit code, negative for a signal, and ends its group."""
+    try:
+        while time.monotonic() < until:
+            ended, status = os.waitpid(child, os.WNOHANG)
+            if ended:
+                return os.waitstatus_to_exitcode(status)
+            time.sleep(0.05)
+        return _TIMEOUT
+    finally:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(child, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
             os.waitpid(child, 0)
-            return _TIMEOUT
-        time.sleep(0.05)
 
 
 if __name__ == "__main__":

@@ -40,6 +40,7 @@ _PASSED, _FAILED, _NO_TESTS = 0, 1, 5
 _SLOW_LIMIT_S = 900
 _OPTIONS = (
     *("-x", "-q", "-rfE", "--tb=no", "-p", "no:cacheprovider"),
+    "--assert=plain",  # to explain how two long lists differ can take minutes
     # Plugins among the libraries are imported before pytest looks for them.
     *("-W", "ignore::pytest.PytestAssertRewriteWarning"),
 )
@@ -97,7 +98,10 @@ class Runner:
         arguments = [*_OPTIONS, "-m", marks, *tests]
         request = json.dumps({"arguments": arguments, "limit_s": limit_s})
         print(request, file=self._process.stdin, flush=True)
-        return Outcome(**json.loads(self._process.stdout.readline()))
+        reply = self._process.stdout.readline()
+        if not reply:
+            raise RuntimeError(f"the process that runs the tests in {self.tree} ended")
+        return Outcome(**json.loads(reply))
 
     def __enter__(self) -> Self:
         """Returns the runner itself."""

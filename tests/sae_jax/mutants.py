@@ -2,6 +2,9 @@
 
 from tests.mutants.mutant import rows
 
+_OPTIMIZE = "tests/sae_jax/test_optimize.py"
+_LOSSES = "tests/sae_jax/test_losses.py"
+
 MUTANTS = [
     *rows(
         "sae_jax/capture/collection.py",
@@ -166,85 +169,129 @@ MUTANTS = [
     ),
     *rows(
         "sae_jax/optimize.py",
-        ("tests/sae_jax/test_optimize.py",),
+        (f"{_OPTIMIZE}::test_steps_are_adams_on_gradients_projected_and_then_clipped",),
         never_clips=("optax.clip_by_global_norm(adam.clip_norm),", "optax.identity(),"),
         one_decay_for_both_moments=("b2=adam.b2,", "b2=adam.b1,"),
-        decoder_rows_grow=(
-            "tsae, decoder=normalize_rows(tsae.decoder),",
-            "tsae, decoder=tsae.decoder,",
-        ),
         gradients_along_decoder_rows=(
             "return gradient_CZD - along_CZ1 * decoder_CZD",
             "return gradient_CZD",
         ),
+        always_normalizes=("if config.sae.normalize:", "if True:"),
         thresholds_start_at_minus_1=(
             "jnp.where(old_CZ < 0, min_kept_C1, mixed_CZ)",
             "mixed_CZ",
-        ),
-        thresholds_begin_a_step_early=(
-            "state.step > train.threshold_start_step",
-            "state.step >= train.threshold_start_step",
-        ),
-        always_normalizes=("if config.sae.normalize:", "if True:"),
-        positives_keep_their_scale=(
-            "positive=state.scale * pairs.positive",
-            "positive=pairs.positive",
-        ),
-        the_mean_is_the_median=(
-            "1.0 / jnp.maximum(distance_B, 1e-12), 0.0)",
-            "1.0 + 0.0 * distance_B, 0.0)",
         ),
         all_groups_are_the_high_ones=(
             "fve_high=fve_CG[:, 0],",
             "fve_high=fve_CG[:, -1],",
         ),
-        rates_never_decay=(
-            "level_until = steps - round(config.lr_decay_fraction * steps)",
-            "level_until = steps",
-        ),
         seeds_count_from_0=(
             "range(config.seed, config.seed + config.train.num_seeds)",
             "range(config.train.num_seeds)",
         ),
-        every_seed_starts_alike=("jax.random.key(seed),", "jax.random.key(0 * seed),"),
         revives_a_batch_late=(
             "state.tokens_since_fired + pairs.x.shape[0] >=",
             "state.tokens_since_fired >=",
         ),
     ),
     *rows(
+        "sae_jax/optimize.py",
+        (
+            f"{_OPTIMIZE}::test_rows_stay_unit_and_the_threshold_follows_the_smallest_kept",
+        ),
+        decoder_rows_grow=(
+            "tsae, decoder=normalize_rows(tsae.decoder),",
+            "tsae, decoder=tsae.decoder,",
+        ),
+        thresholds_begin_a_step_early=(
+            "state.step > train.threshold_start_step",
+            "state.step >= train.threshold_start_step",
+        ),
+    ),
+    *rows(
+        "sae_jax/optimize.py",
+        (f"{_OPTIMIZE}::test_normalization_makes_units_irrelevant",),
+        positives_keep_their_scale=(
+            "positive=state.scale * pairs.positive",
+            "positive=pairs.positive",
+        ),
+    ),
+    *rows(
+        "sae_jax/optimize.py",
+        (f"{_OPTIMIZE}::test_geometric_median_ignores_a_far_point_and_padding",),
+        the_mean_is_the_median=(
+            "1.0 / jnp.maximum(distance_B, 1e-12), 0.0)",
+            "1.0 + 0.0 * distance_B, 0.0)",
+        ),
+    ),
+    *rows(
+        "sae_jax/optimize.py",
+        (f"{_OPTIMIZE}::test_schedule_on_paper",),
+        rates_never_decay=(
+            "level_until = steps - round(config.lr_decay_fraction * steps)",
+            "level_until = steps",
+        ),
+    ),
+    *rows(
+        "sae_jax/optimize.py",
+        (f"{_OPTIMIZE}::test_seeds_differ_and_do_not_disturb_each_other",),
+        every_seed_starts_alike=("jax.random.key(seed),", "jax.random.key(0 * seed),"),
+    ),
+    *rows(
         "sae_jax/losses.py",
-        ("tests/sae_jax/test_losses.py",),
+        (f"{_LOSSES}::test_a_latent_is_dead_after_100_valid_tokens_without_it",),
         counts_batches_instead_of_tokens=(
             "_MAX_TOKENS_SINCE_FIRED) + rows",
             "_MAX_TOKENS_SINCE_FIRED) + 1",
-        ),
-        auxk_moves_the_live=("jax.lax.stop_gradient(errors[-1])", "errors[-1]"),
-        twice_as_many_dead_latents=(
-            "row_thresholds(dead_BZ, tsae.width // 2)",
-            "row_thresholds(dead_BZ, tsae.width)",
-        ),
-        one_direction_twice=("for axis in (1, 2)", "for axis in (1, 1)"),
-        padding_is_told_apart=(
-            "valid_NR[:, :, None] & valid_NR[:, None, :]",
-            "valid_NR[:, :, None] | valid_NR[:, None, :]",
         ),
         dead_a_batch_late=(
             "dead_Z = tokens_since_fired >= config",
             "dead_Z = tokens_since_fired > config",
         ),
+    ),
+    *rows(
+        "sae_jax/losses.py",
+        (f"{_LOSSES}::test_only_dead_latents_revive_and_only_in_decoder_and_encoder",),
+        auxk_moves_the_live=("jax.lax.stop_gradient(errors[-1])", "errors[-1]"),
+    ),
+    *rows(
+        "sae_jax/losses.py",
+        (
+            f"{_LOSSES}::test_dead_latents_explain_half_of_the_width_and_share_the_spread",
+        ),
+        twice_as_many_dead_latents=(
+            "row_thresholds(dead_BZ, tsae.width // 2)",
+            "row_thresholds(dead_BZ, tsae.width)",
+        ),
         variance_about_zero=(
             "variance=jnp.sum(_center(x_BD, valid_B) ** 2)",
             "variance=jnp.sum(x_BD**2)",
-        ),
-        one_block_whatever_its_size=(
-            "min(config.contrast_block_size or rows, rows)",
-            "rows",
         ),
         auxk_share_about_zero=(
             "jnp.sum(_center(residual_BD, valid) ** 2)",
             "jnp.sum(residual_BD**2)",
         ),
+    ),
+    *rows(
+        "sae_jax/losses.py",
+        (f"{_LOSSES}::test_info_nce_asks_for_the_positive_and_for_its_row",),
+        one_direction_twice=("for axis in (1, 2)", "for axis in (1, 1)"),
         any_temperature=(" / config.temperature", ""),
+    ),
+    *rows(
+        "sae_jax/losses.py",
+        (f"{_LOSSES}::test_info_nce_of_a_padded_block_is_that_of_its_valid_rows",),
+        padding_is_told_apart=(
+            "valid_NR[:, :, None] & valid_NR[:, None, :]",
+            "valid_NR[:, :, None] | valid_NR[:, None, :]",
+        ),
+    ),
+    *rows(
+        "sae_jax/losses.py",
+        (f"{_LOSSES}::test_blocks_are_told_apart_on_their_own",),
+        one_block_whatever_its_size=(
+            "min(config.contrast_block_size or rows, rows)",
+            "rows",
+        ),
     ),
 ]

@@ -95,17 +95,55 @@ def test_padding_leaves_no_trace(contrast, positive_sparsity, activation):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
 
 
-def test_a_perfect_dictionary_loses_nothing():
-    """Latents that are the axes, each token on one axis: error 0, no gradient."""
-    eye = jnp.eye(WIDTH)
-    tsae = TSAE(
-        encoder=eye,
+@pytest.mark.parametrize(("before", "is_dead"), [(94, False), (95, True)])
+def test_a_latent_is_dead_after_100_valid_tokens_without_it(before, is_dead):
+    """The batch adds its 5 valid rows to the counters of latents that stay silent."""
+    pairs = dataclasses.replace(some_pairs(), valid=jnp.arange(ROWS) < 5)
+    counts = jnp.full(LATENTS, before, jnp.int32)
+    (_, parts), _ = loss_of(dictionary(), pairs, tokens_since_fired=counts)
+    after = np.asarray(parts.tokens_since_fired)
+    silent = after > 0
+    assert 0 < silent.sum() < LATENTS
+    assert set(after[silent].tolist()) == {before + 5}
+    assert int(parts.num_dead) == is_dead * silent.sum()
+
+
+def axes() -> TSAE:
+    """Returns a dictionary whose latents are the axes."""
+    return TSAE(
+        encoder=jnp.eye(WIDTH),
         encoder_bias=jnp.zeros(WIDTH),
-        decoder=eye,
+        decoder=jnp.eye(WIDTH),
         decoder_bias=jnp.zeros(WIDTH),
         threshold=jnp.zeros(WIDTH),
         group_sizes=(WIDTH,),
     )
+
+
+def test_dead_latents_explain_half_of_the_width_and_share_the_spread():
+    """The first axis is kept in both rows; the other five are dead, and 3 of them help.
+
+    5, 4 and 3 are explained, 2 and 1 missed: 5 in each row. About their mean, 3 on each
+    axis, the residuals' squares add up to 10 in each row. 10 of 20 is half. The rows
+    themselves are 5 from their mean on the first axis too: 50 + 20 over 12 numbers.
+    """
+    x = jnp.float32([[10, 5, 4, 3, 2, 1], [20, 1, 2, 3, 4, 5]])
+    pairs = Pairs(x=x, positive=x, valid=jnp.ones(2, bool))
+    loss = LossConfig(alpha=0.0, group_weights=(1.0,), dead_after_tokens=100)
+    sae = SAEConfig(latents=WIDTH, k=1, group_fractions=(1.0,), topk_tolerance=0.0)
+    silent = jnp.full(WIDTH, 100, jnp.int32)
+    (_, parts), _ = loss_of(
+        axes(), pairs, sae=sae, loss=loss, tokens_since_fired=silent
+    )
+    assert (int(parts.num_active), int(parts.num_dead)) == (2, 5)
+    np.testing.assert_allclose(parts.auxk, 0.5, rtol=1e-6)
+    np.testing.assert_allclose(parts.variance, 70 / 12, rtol=1e-6)
+    np.testing.assert_allclose(parts.reconstruction, [110 / 12], rtol=1e-6)
+
+
+def test_a_perfect_dictionary_loses_nothing():
+    """Latents that are the axes, each token on one axis: error 0, no gradient."""
+    tsae = axes()
     x = jnp.diag(jnp.arange(1.0, 7.0))
     pairs = Pairs(x=x, positive=x, valid=jnp.ones(WIDTH, bool))
     loss = LossConfig(alpha=0.0, group_weights=(1.0,))
@@ -155,6 +193,32 @@ def test_info_nce_of_orthogonal_tokens_on_paper():
         z, z, jnp.ones((1, 8), bool), config=LossConfig(temperature=0.5), dot=DOT
     )
     np.testing.assert_allclose(nats, math.log1p(7 * math.exp(-2)), rtol=1e-5)
+
+
+def test_info_nce_asks_for_the_positive_and_for_its_row():
+    """Both rows resemble the first positive alone, at a similarity of 1 / 0.5 = 2.
+
+    Among the positives the first row finds its own and the second does not, which costs
+    log(e^2 + 1) - 2 and log(e^2 + 1) - 0. The rows are alike to a positive: log 2.
+    """
+    z, positive = jnp.float32([[[1, 0], [1, 0]]]), jnp.float32([[[1, 0], [0, 1]]])
+    for reduction, factor in (("mean", 0.5), ("sum", 1.0)):
+        config = LossConfig(
+            similarity="dot", temperature=0.5, infonce_reduction=reduction
+        )
+        nats = info_nce(z, positive, jnp.ones((1, 2), bool), config=config, dot=DOT)
+        expected = factor * (math.log(math.e**2 + 1) - 1 + math.log(2))
+        np.testing.assert_allclose(nats, expected, rtol=1e-6)
+
+
+def test_info_nce_of_a_padded_block_is_that_of_its_valid_rows():
+    z, positive = RNG.standard_normal((2, 1, 6, 4)).astype(np.float32)
+    valid = np.arange(6)[None] < 4
+    nats = [
+        info_nce(z[:, :n], positive[:, :n], valid[:, :n], config=LossConfig(), dot=DOT)
+        for n in (4, 6)
+    ]
+    np.testing.assert_allclose(*nats, rtol=1e-5)
 
 
 def test_info_nce_of_silent_rows_has_a_finite_gradient():

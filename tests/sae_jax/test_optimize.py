@@ -20,6 +20,7 @@ from sae_jax.config import (
     TrainConfig,
 )
 from sae_jax.data.tokens import Documents
+from sae_jax.losses import tsae_loss
 from sae_jax.optimize import (
     geometric_median,
     inference_dictionaries,
@@ -125,6 +126,72 @@ def test_rows_stay_unit_and_the_threshold_follows_the_smallest_kept(plain):
     np.testing.assert_allclose(report.l0, 4.0)
     early, _ = trained(CONFIG, DATA[:2])
     assert np.all(early.tsae.threshold == -1.0)  # steps 0 and 1 do not set it
+
+
+def test_steps_are_adams_on_gradients_projected_and_then_clipped():
+    """Three steps in NumPy, from the gradients of the loss. Nothing is normalized.
+
+    From the second batch on latents can be dead: it makes 64 tokens of 64. The
+    threshold is not set by step 0, is the smallest activation kept in step 1, and then
+    half of the way to that of step 2.
+    """
+    adam = OptimizerConfig(
+        learning_rate=0.01,
+        b1=0.8,
+        b2=0.95,
+        eps=1e-3,
+        clip_norm=0.01,
+        warmup_steps=0,
+        lr_decay_fraction=0.0,
+    )
+    config = dataclasses.replace(
+        CONFIG,
+        seed=3,
+        sae=dataclasses.replace(CONFIG.sae, normalize=False, k=1),
+        loss=dataclasses.replace(CONFIG.loss, alpha=0.0, dead_after_tokens=64),
+        optimizer=adam,
+        train=dataclasses.replace(CONFIG.train, threshold_start_step=0),
+    )
+    assert [replica.name for replica in replicas(config)] == ["seed3_no_contrast"]
+    gradient = jax.jit(
+        lambda tsae, batch, counts: jax.grad(tsae_loss, has_aux=True)(
+            tsae, batch, counts, sae=config.sae, config=config.loss, alpha=0.0
+        )
+    )
+    state, threshold = init_state(DATA[0], config=config), -1.0
+    assert state.scale == 1.0
+    names = ("encoder", "encoder_bias", "decoder", "decoder_bias")
+    first, second = dict.fromkeys(names, 0.0), dict.fromkeys(names, 0.0)
+    for step, batch in enumerate(DATA[:3], start=1):
+        tsae = jax.tree.map(jnp.copy, state.tsae.replica(0))
+        grads, parts = gradient(tsae, batch, state.tokens_since_fired[0])
+        g = {name: np.array(getattr(grads, name), np.float64) for name in names}
+        along = (g["decoder"] * tsae.decoder).sum(axis=1, keepdims=True)
+        g["decoder"] -= along * np.asarray(tsae.decoder)
+        norm = np.sqrt(sum((x**2).sum() for x in g.values()))
+        state, report = train_step(state, batch, config=config)
+        for name in names:
+            clipped = g[name] * adam.clip_norm / norm
+            first[name] = 0.8 * first[name] + 0.2 * clipped
+            second[name] = 0.95 * second[name] + 0.05 * clipped**2
+            mean, square = (
+                first[name] / (1 - 0.8**step),
+                second[name] / (1 - 0.95**step),
+            )
+            new = getattr(tsae, name) - 0.01 * mean / (np.sqrt(square) + 1e-3)
+            if name == "decoder":
+                new /= np.linalg.norm(new, axis=1, keepdims=True)
+            found = getattr(state.tsae, name)[0]
+            np.testing.assert_allclose(found, new, rtol=0, atol=2e-6, err_msg=name)
+        if step > 1:
+            old = threshold if threshold > 0 else parts.min_kept
+            threshold = 0.5 * old + 0.5 * parts.min_kept
+        np.testing.assert_allclose(state.tsae.threshold[0], threshold, rtol=1e-5)
+        np.testing.assert_allclose(report.grad_norm, [norm], rtol=1e-4)
+        fve = 1 - parts.reconstruction / parts.variance
+        np.testing.assert_allclose(report.fve_high, fve[:1], rtol=1e-5)
+        np.testing.assert_allclose(report.fve, fve[1:], rtol=1e-5)
+        assert (report.dead[0] > 0) == (report.auxk[0] > 0) == (step > 1)
 
 
 def test_normalization_makes_units_irrelevant(plain):

@@ -27,7 +27,7 @@ MUTANTS = [
             "question.is_held_out == held_out and",
             "",
         ),
-        asks_twice=(" and question.text not in drawn", ""),
+        draws_more_than_asked=("elif len(drawn) < size:", "else:"),
     ),
     *rows(
         "rlvr_jax/tasks/code/programs.py",
