@@ -15,7 +15,7 @@ processor time), JAX 0.10.2; 128 held-out problems x 4 samples, gains paired by 
     seed 2          46.9 % -> 83.8 %, +36.9 points [29.0, 43.8]
 
 A first version paid for right steps and any answer. RL found out: in seed 1 it wrote
-right steps, and then one and the same answer (docs/log.md).
+right steps, and then one and the same answer (docs/log/2026-11.md).
 """
 
 from job_jax.config import CheckpointConfig

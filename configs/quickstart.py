@@ -49,13 +49,13 @@ and 2 at de5950c: 63.6 % -> 74.0 % and 59.3 % -> 69.3 %; over the three the gain
 points [9.6, 11.3] (t-interval), with train.staleness=1 10.6 [8.2, 13.1].
 
 Four autoencoders of 256 latents, on 1,024 problems of the policy that asked 5-8 steps
-(docs/log.md): FVE 0.921 and 0.916, 0.943 and 0.939 without the contrast, alive 97-99 %.
-The other seed finds 126 of 250 latents that fire. Of 256 problems, half choose 16
-candidates and half confirm 2-5 of them (50 ways to halve); of shuffled outcomes, 0.05
-on average. On 512 other problems the activation correlates with the outcome by
+(docs/log/2026-11.md): FVE 0.921 and 0.916, 0.943 and 0.939 without the contrast, alive
+97-99 %. The other seed finds 126 of 250 latents that fire. Of 256 problems, half choose
+16 candidates and half confirm 2-5 of them (50 ways to halve); of shuffled outcomes,
+0.05 on average. On 512 other problems the activation correlates with the outcome by
 0.53-0.58 within problems.
 
-What failed on the way stands in docs/log.md.
+What failed on the way is in docs/log/2026-11.md.
 """
 
 from job_jax.config import CheckpointConfig

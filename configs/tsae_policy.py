@@ -11,7 +11,7 @@ Commands:
         --config.pairs.path=runs/activations
 
 Measured on 17,581 tokens of held-out completions, policy of seed 0 of the quickstart of
-2026-11-21 (docs/log.md):
+2026-11-21 (docs/log/2026-11.md):
 
     seed            FVE     L0, averaged / bisected   alive    smoothness, high-level
     0               0.932   32.5 / 32.0               98.1 %   0.0952

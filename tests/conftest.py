@@ -1,7 +1,8 @@
 """Strict JAX for every test: 8 virtual CPU devices, no implicit promotion.
 
-Which tests wait for `launch/test.sh --all` stands in slow.txt; the file with most to
-compile is handed out first, so that no worker begins it when the others are done.
+slow.txt lists the tests that wait for `launch/test.sh --all`. Fast files run first, so
+that a failure shows early; those of heavy.txt come last, the longest of them first, so
+that no worker starts a long file when the others are done.
 """
 
 import contextlib
@@ -62,7 +63,7 @@ def pytest_collection_modifyitems(
     if unknown and not any("::" in arg for arg in config.args):
         raise pytest.UsageError(f"tests/slow.txt: no tests named {unknown}")
     heavy = {f"tests/{line}": n for n, line in enumerate(_lines("heavy.txt"))}
-    items.sort(key=lambda item: heavy.get(item.nodeid.split("::")[0], len(heavy)))
+    items.sort(key=lambda item: heavy.get(item.nodeid.split("::")[0], -1))
 
 
 @pytest.fixture(scope="module", autouse=True)

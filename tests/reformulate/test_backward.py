@@ -128,7 +128,7 @@ def test_a_word_that_may_mean_the_masked_number_is_no_proof():
 
 
 def test_rewrites_of_50_gsm8k_problems():
-    """What a look at them found; docs/log.md tells of 500 others."""
+    """What a look at them found; docs/log/2026-11.md has 500 others."""
     parents = parse_records(read_records(GSM8K), RecordConfig(), source="gsm8k")
     made = list(rewrite_problems(parents))
     kept = [one for one in made if isinstance(one, RewrittenProblem)]

@@ -43,7 +43,9 @@ G = 4
 CONFIG = Config(
     name="stand-in",
     seed=7,
-    task=FiniteFieldTask(modulus=7, sft=MIX, train=MIX, eval=MIX),
+    task=FiniteFieldTask(
+        modulus=7, sft=ChainMix(chain_lengths=(1,)), train=MIX, eval=MIX
+    ),
     model=ModelConfig(
         num_layers=1,
         hidden_size=16,
