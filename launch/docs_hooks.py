@@ -94,7 +94,8 @@ def _page_of(name: str) -> str | None:
         return name.removeprefix("docs/")
     folder, _, file = name.partition("/")
     if folder in _CODE_FOLDERS and file.endswith(".py"):
-        return f"{_CODE_FOLDERS[folder]}/{pathlib.Path(file).stem}.md"
+        has_page = "/" not in file  # configs/paper/ has none
+        return f"{_CODE_FOLDERS[folder]}/{file[:-3]}.md" if has_page else None
     module = name.removesuffix(".py").replace("/", ".")
     pages = [page for page, root in API_PAGES.items() if module.startswith(root)]
     return f"api/{pages[0]}.md" if pages else None

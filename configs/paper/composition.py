@@ -15,7 +15,8 @@ what RL on the held-out kind itself would teach.
 configs/paper/reformulation.py's sizes and algorithm; what is asked is ours, for the
 paper says no more than that it composes.
 
-Command: bash launch/reproduce.sh composition (docs/findings.md has what came of it)
+Command: bash launch/reproduce.sh composition
+Results: docs/findings/composition.md
 """
 
 import dataclasses

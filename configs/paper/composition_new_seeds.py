@@ -5,8 +5,8 @@ chosen by trials of seed 0, and over seeds 0 to 4 left it unsettled whether RL o
 to five chains gains at all, and more than RL on two. These seeds had not been run when
 this was written; the test is theirs alone.
 
-Command: bash launch/reproduce.sh composition_new_seeds (docs/findings.md has what came
-of it)
+Command: bash launch/reproduce.sh composition_new_seeds
+Results: docs/findings/composition.md
 """
 
 import dataclasses

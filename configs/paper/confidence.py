@@ -6,7 +6,8 @@ problems and pays for a right answer, or with RLCR for a fitting confidence as w
 1[right] - (q - 1[right])^2, which is largest, in the mean, where q is the chance of
 being right. How a problem will end can be told from its length.
 
-Command: bash launch/reproduce.sh confidence (docs/findings.md has what came of it)
+Command: bash launch/reproduce.sh confidence
+Results: docs/findings/confidence.md
 """
 
 import dataclasses

@@ -14,7 +14,8 @@ latents, and `_twin`, the same without the temporal loss.
 Command: bash launch/reproduce.sh features_by_band; for witnesses of another kind
     python -m rlvr_jax.analysis geometry DIR/medium/seed_0 DIR/hard/seed_0
     python -m rlvr_jax.analysis crosscoder DIR/hard/seed_0
-docs/findings.md has what came of it.
+Results: docs/findings/features_by_band.md, and luck.md, random_reward.md,
+length_warning.md, lasting_harm.md next to it.
 """
 
 import dataclasses

@@ -17,7 +17,8 @@ are held against:
     python -m rlvr_jax.analysis experiment DIR --baseline=medium_to_50
 Two control arms are rewarded by the toss of a coin.
 
-Command: bash launch/reproduce.sh inverted_u (docs/findings.md has what came of it)
+Command: bash launch/reproduce.sh inverted_u
+Results: docs/findings/inverted_u.md
 """
 
 from job_jax.config import CheckpointConfig

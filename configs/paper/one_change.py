@@ -18,7 +18,8 @@ Pairs of bands are held against each other by
     python -m rlvr_jax.analysis experiment DIR --baseline=medium_narrow --arms=...
 The clip is no such choice: there is one update a batch, and its ratio is 1.
 
-Command: bash launch/reproduce.sh one_change (docs/findings.md has what came of it)
+Command: bash launch/reproduce.sh one_change
+Results: docs/findings/one_change.md, and curricula.md, rare_gradient.md next to it
 """
 
 import dataclasses

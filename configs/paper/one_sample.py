@@ -12,7 +12,8 @@ four with momentum in place of Adam (configs/paper/one_change.py), added when th
 shown that Adam's steps stay long where few groups have signal, and at a third of the
 learning rate, on which the harm of hard problems had been seen to hang.
 
-Command: bash launch/reproduce.sh one_sample (docs/findings.md has what came of it)
+Command: bash launch/reproduce.sh one_sample
+Results: docs/findings/single_problem.md
 """
 
 import dataclasses

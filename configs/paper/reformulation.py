@@ -10,7 +10,8 @@ Ours: the paper rewrites word problems by masking their quantities, and has no s
 share; its inverse items have signal because they are easier, which here they are by
 the making of the world.
 
-Command: bash launch/reproduce.sh reformulation (docs/findings.md has what came of it)
+Command: bash launch/reproduce.sh reformulation
+Results: docs/findings/backward.md
 """
 
 import dataclasses

@@ -5,8 +5,8 @@ its solutions. Of an inversion it can still only guess the start, and the same c
 asked backward is an evaluation that it slips on: it can be learned, as the paper's
 rewritten problems can, and is asked on the way to the same held-out problems.
 
-Command: bash launch/reproduce.sh reformulation_medium (docs/findings.md has what came
-of it)
+Command: bash launch/reproduce.sh reformulation_medium
+Results: docs/findings/backward_medium.md
 """
 
 import dataclasses

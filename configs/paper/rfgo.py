@@ -13,7 +13,8 @@ random directions after those.
 Command: bash launch/reproduce.sh rfgo; beside a control in place of GRPO
     python -m rlvr_jax.analysis experiment runs/paper/rfgo --baseline=random_latents
 
-docs/findings.md has what came of it: no gain, over five seeds.
+Results: docs/findings/rfgo.md: no gain found over GRPO; too few seeds to exclude the
+published one.
 """
 
 import dataclasses

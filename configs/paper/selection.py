@@ -13,7 +13,8 @@ nothing else: GF(7) and fixed symbols in place of GF(11) and a permutation in th
 (task.symbols=permuted); SFT on fresh problems, which has seen a little of 6-9 steps as
 well as 2-5: a policy from nothing does not go beyond the lengths that it was shown.
 
-Command: bash launch/reproduce.sh selection (docs/findings.md has what came of it)
+Command: bash launch/reproduce.sh selection
+Results: docs/findings/selection.md
 """
 
 from rlvr_jax.config import (

@@ -69,7 +69,7 @@ def _blind_reward(recent: Sequence[StepMetrics]) -> Findings:
     """Where a group holds both, correct completions are not seen to earn more.
 
     By Student's t over steps. The policy moves all the same, and forgets
-    (docs/findings.md#a-reward-that-knows-nothing).
+    (docs/findings/random_reward.md).
     """
     gaps = [row["verdict/reward_gap"] for row in recent if "verdict/reward_gap" in row]
     if len(gaps) < _MIN_GAP_STEPS * len(recent):

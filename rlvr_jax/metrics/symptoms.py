@@ -214,7 +214,7 @@ def _rare_gradient(recent: Sequence[StepMetrics]) -> Findings:
     """Most steps have no gradient at all, whatever the reward is made of.
 
     Adam divides a gradient by its own recent size, so that a lone one moves each weight
-    by several learning rates, however small it is (docs/findings.md#a-rare-gradient).
+    by several learning rates, however small it is (docs/findings/rare_gradient.md).
     A KL or entropy term gives every step a gradient; one that is not finite is one.
     """
     norms = [row.get("optimizer/grad_norm", 1.0) for row in recent]
