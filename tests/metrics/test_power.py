@@ -1,4 +1,4 @@
-"""What so many seeds find, beside tables that others made."""
+"""Effects that a number of seeds can detect, checked against published tables."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Checkpoints that transformers writes, and ours that it reads: both ways, now."""
+"""Checkpoints that transformers writes and we read, and the reverse, checked live."""
 
 import importlib
 import pathlib
@@ -20,7 +20,7 @@ pytestmark = [
 
 
 def _theirs(model) -> np.ndarray:
-    """Returns the logits of Hugging Face's model, left padding before the rows."""
+    """Returns the logits of Hugging Face's model, with left padding."""
     import torch  # noqa: PLC0415
 
     tokens_BT, mask_BT = padded("left")

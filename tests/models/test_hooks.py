@@ -1,4 +1,4 @@
-"""What is read inside a layer is what transformers computes there."""
+"""Values read inside a layer equal those that transformers computes there."""
 
 import json
 import pathlib

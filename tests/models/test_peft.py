@@ -1,4 +1,4 @@
-"""Adapters as PEFT has them: its names, its shapes, its logits (tests/golden)."""
+"""Adapters as in PEFT: its names, its shapes, its logits (tests/golden)."""
 
 import json
 import pathlib

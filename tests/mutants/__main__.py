@@ -48,7 +48,8 @@ from tests.mutants.trial import (
 Item = TypeVar("Item")
 
 _UNMUTATED_LIMIT_S = 900
-_LEAST_LIMIT_S, _LIMIT_FACTOR = 60, 4  # of a mutant, compared with its tests' time
+# limit of a mutant: at least, and times its tests
+_LEAST_LIMIT_S, _LIMIT_FACTOR = 60, 4
 
 
 def main() -> int:
@@ -126,9 +127,10 @@ def _open_runners(count: int) -> Iterator[list[Runner]]:
 def _run_unmutated(
     chosen: Sequence[Mutant], runners: Sequence[Runner]
 ) -> tuple[dict[str, float], list[str]]:
-    """Returns the seconds of each test that a row names, and which of them fail.
+    """Returns the seconds of each test that a row names, and the tests that fail.
 
-    Only everyday tests run: a slow one is tried when it has killed a mutant.
+    Only everyday tests run here: a slow test is tried only after it has killed a
+    mutant.
     """
     tests = sorted({test for mutant in chosen for test in mutant.tests})
     print(f"first {len(tests)} files of tests without a mutant", flush=True)
@@ -151,7 +153,8 @@ def _try_all(
 ) -> list[Mutant]:
     """Returns the mutants that lived.
 
-    The longest come first, so that no worker starts one when the others are done.
+    The longest come first, because a long one that starts last would leave workers
+    idle.
     """
     slow = slow_lines()
     times = {row: sum(seconds[test] for test in row.tests) for row in chosen}
@@ -161,7 +164,7 @@ def _try_all(
         more = has_slow_tests(mutant, slow)
         for _ in range(2):
             outcome = try_mutant(mutant, runner, limit_s=limit_s, has_slow_tests=more)
-            if outcome.code >= 0:  # negative: XLA gave up, whatever the mutant
+            if outcome.code >= 0:  # negative: XLA gave up, for any mutant
                 break
         return outcome
 

@@ -1,4 +1,4 @@
-"""Finds the rows of all areas: every mutants*.py under tests/ has a list MUTANTS."""
+"""Finds the rows of all areas: the list MUTANTS in every mutants*.py under tests/."""
 
 import pathlib
 import runpy

@@ -1,7 +1,7 @@
-"""A one-line mutant of the program, and the helper that writes several of one file.
+"""A one-line mutant of the program, and a helper that builds several for one file.
 
-Good rows change a line on which a result depends and which no shape or type check
-guards: which weights, which key, which sign, which row.
+A good row changes a line that affects a result and that no shape or type check guards,
+such as a choice of weights, key, sign or row.
 """
 
 import dataclasses
