@@ -135,7 +135,7 @@ def test_layer_loop_and_rematerialization_change_neither_value_nor_gradient(
     ("remat", "least", "most"), [("none", 3, 99), ("dots", 2, 2), ("block", 0, 0)]
 )
 def test_rematerialization_keeps_what_it_says(remat, least, most):
-    """Of arrays as wide as the MLP: gate and up are products, the rest follows."""
+    """Of arrays as wide as the MLP, gate and up are products; the rest follows."""
     graphdef, params = nnx.split(tiny_policy(num_layers=1, remat=remat))
 
     def pullback(params):
@@ -186,7 +186,7 @@ def test_the_angles_of_a_position_are_computed_once():
 
 @pytest.mark.parametrize("lift", [-200.0, 0.0, 200.0])
 def test_attention_over_prompt_and_completion_is_one_softmax(lift):
-    """This holds however far the prompt's scores are from the completion's."""
+    """The prompt's scores may be arbitrarily far from the completion's."""
     rng = np.random.default_rng(0)
     config = dataclasses.replace(TINY, num_heads=1, num_kv_heads=1, head_dim=4)
     query, own_key, own_value = rng.standard_normal((3, P * G, T, 1, 4))

@@ -313,7 +313,7 @@ def test_biases_that_a_family_cannot_have_are_not_exported(changes, named, tmp_p
 
 @pytest.mark.parametrize("scaling", ["none", "linear"])
 def test_a_scaled_gemma_whose_sliding_layers_are_scaled_too_is_not_exported(scaling):
-    """Gemma 3 of transformers scales full layers alone; unscaled, there is one RoPE."""
+    """Gemma 3 of transformers scales full layers only; unscaled, all have one RoPE."""
     config = ModelConfig(
         family="gemma3",
         qk_norm=True,

@@ -18,7 +18,7 @@ class Mutant:
     tests: tuple[str, ...]
 
     def applied(self, text: str) -> str:
-        """Returns the file's text with the mutant. ValueError unless `old` is once."""
+        """Returns the mutated text of the file. ValueError unless `old` occurs once."""
         if text.count(self.old) != 1:
             raise ValueError(
                 f"{self.name}: {self.file} contains {self.old!r} "

@@ -1,4 +1,4 @@
-"""Steering: texts change inside the block, by what the latents do, and only there."""
+"""Steering changes texts only inside the block, as the chosen latents dictate."""
 
 import contextlib
 import dataclasses
@@ -47,7 +47,7 @@ def policy(loaded):
 
 @pytest.fixture(scope="module")
 def pushes(policy):
-    """Returns an edit of two latents after each layer."""
+    """Returns an edit with two latents after each layer."""
     return [
         policy.change_latents(tsae, layer=layer, strengths={3: 40.0, 5: -40.0})
         for layer, tsae in SAES.items()

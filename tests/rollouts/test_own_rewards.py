@@ -1,4 +1,4 @@
-"""Rewards of a user's own: one item or a step at once, plain or async, and failures."""
+"""Custom rewards: for one item or a whole step, plain or async, and their failures."""
 
 import asyncio
 import math
@@ -164,7 +164,7 @@ def test_a_reward_that_always_raises_ends_the_run_in_one_line(monkeypatch, funct
 def test_of_two_processes_each_scores_its_items_and_the_first_a_step_at_once(
     monkeypatch,
 ):
-    """Both ways the other process's scores are taken as they were sent."""
+    """Each process uses the scores that the other process sent."""
     seen = []
 
     def gather(value):

@@ -1,4 +1,4 @@
-"""Why is a sample wrong: what a run saves, and `python -m rlvr_jax.rollouts show`."""
+"""Why a sample is wrong: saved rollouts, and `python -m rlvr_jax.rollouts show`."""
 
 import gzip
 import json
@@ -63,7 +63,7 @@ def rows(step=4):
 
 @pytest.fixture
 def workdir(tmp_path):
-    """A workdir of two saved training steps and an evaluation."""
+    """Returns a workdir with two saved training steps and an evaluation."""
     (tmp_path / "rollouts").mkdir()
     save(tmp_path, "train", 0, [rows(0)[0] | {"prompt": "of step 0"}])
     save(tmp_path, "train", 4, rows())
@@ -77,7 +77,7 @@ def save(workdir, stage, step, lines):
 
 
 def show(capsys, *argv):
-    """Returns what the command prints, where all is well."""
+    """Returns the command's output, which must succeed."""
     assert main(["show", *map(str, argv)]) == 0
     out, err = capsys.readouterr()
     assert err == ""
@@ -219,7 +219,8 @@ def test_bad_input_is_one_line(workdir, capsys, argv, said):
         (gzip.compress(b"[1]\n"), "line 1: no field 'id'"),
         (gzip.compress(b"\xff\n"), "is it whole?"),
     ],
-    ids=["no gzip", "torn", "torn JSON", "no object", "no UTF-8"],  # gzip has the time
+    # gzip stores the time
+    ids=["no gzip", "torn", "torn JSON", "no object", "no UTF-8"],
 )
 def test_a_damaged_file_is_one_line(workdir, capsys, content, said):
     rollouts_file(workdir, "train", 4).write_bytes(content)

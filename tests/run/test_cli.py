@@ -1,4 +1,4 @@
-"""A command line is understood whole, or refused in one line that names the mend."""
+"""A command line is understood whole, or refused in one line that names the fix."""
 
 import json
 import subprocess
@@ -238,7 +238,7 @@ def test_each_error_is_a_line_of_its_own_on_stderr(recipe, capsys):
 
 
 def test_a_command_line_is_refused_before_anything_heavy_is_loaded(recipe):
-    """Before JAX is: a process that takes flags apart should take no second."""
+    """Even before JAX: parsing flags should take less than a second."""
     heavy = ("flax", "grain", "matplotlib", "optax", "orbax", "scipy", "transformers")
     code = (
         "import sys; from rlvr_jax.main import main; "

@@ -1,4 +1,4 @@
-"""Of a bucket a command fetches the part that it needs, and no more."""
+"""A command fetches only the part of a run that it needs from a bucket."""
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
@@ -26,7 +26,7 @@ POLICY = {"config.json", "tokenizer.model", "rollouts/eval_before_000000.jsonl.g
 
 @pytest.fixture
 def run(monkeypatch, tmp_path):
-    """The address of a run in a bucket."""
+    """Returns the address of a run in a bucket."""
     memory = MemoryFileSystem(skip_instance_cache=True)
     memory.store, memory.pseudo_dirs = {}, [""]
     monkeypatch.setenv(local.STAGING_ENV, str(tmp_path))

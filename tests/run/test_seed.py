@@ -1,4 +1,4 @@
-"""What a run's seed decides, one by one: each moves with the seed, and by itself."""
+"""What a run's seed decides: each part changes with the seed, independently."""
 
 import dataclasses
 import itertools
@@ -59,7 +59,7 @@ def _coins(setup):
 
 
 def _minibatches(setup, version=0, epoch=0):
-    """Returns in which order eight groups come to four minibatches."""
+    """Returns the order in which eight groups come in four minibatches."""
     prompts = Prompts(
         tokens=np.arange(8, dtype=np.int32)[:, None],
         lengths=np.ones(8, np.int32),
@@ -132,7 +132,7 @@ def test_seeds_ask_other_train_problems_and_are_scored_on_the_same(task):
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: type(task).__name__)
 def test_what_is_held_out_is_asked_by_no_seed(task):
-    """By the text of the question, as sets: of several seeds and of both stages."""
+    """Compares sets of question texts, over several seeds and both stages."""
 
     def prompts(stage, seed, count=400):
         source = task.problems(stage, seed=seed)

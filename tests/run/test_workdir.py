@@ -1,4 +1,4 @@
-"""A workdir holds one run, whole files only, and refuses what it cannot hold."""
+"""A workdir holds one run and only whole files, and refuses anything else."""
 
 import dataclasses
 import json
@@ -173,7 +173,7 @@ def test_a_run_may_be_asked_for_more_steps(workdir):
     record = read_run(workdir.path).metadata
     assert record["config"] == to_json(override(CONFIG, {"train.steps": "250"}))
     assert record["device"] == "abacus"
-    # What was measured after the last step was measured of another policy.
+    # Measurements after the last step belong to the shorter run's policy.
     assert workdir.read_summary() == {"params": 5, "eval": {"before": {"n": 1}}}
     saved = override(CONFIG, {"train.steps": "250"})
     change_steps(workdir, 300, saved, **{"log.progress_every": "3"})
@@ -282,7 +282,7 @@ def test_a_process_that_ends_leaves_no_lock_and_a_stale_one_is_taken_over(tmp_pa
 
 def test_a_workdir_that_was_let_go_is_free_in_the_same_process(tmp_path):
     workdir = Workdir(tmp_path, CONFIG)
-    Workdir(tmp_path, CONFIG)  # one's own
+    Workdir(tmp_path, CONFIG)  # its own lock
     with workdir.mirrored():
         assert (tmp_path / LOCK_FILE).is_file()
     assert not (tmp_path / LOCK_FILE).exists()
@@ -303,7 +303,7 @@ def test_200_flipped_bits_of_the_difficulties_are_200_found(workdir):
 
 
 def test_a_run_from_before_a_field_goes_on_without_it(workdir):
-    """Its recipe, read today, has `auto`; the run goes on with thinking off."""
+    """Its recipe, read today, has `auto`; the run continues with thinking off."""
     record = json.loads(workdir.config_path.read_text())
     del record["config"]["tokenizer"]["thinking"]
     workdir.config_path.write_text(json.dumps(record))

@@ -1,4 +1,4 @@
-"""What stages share: whose parameters they read, and what they wait for."""
+"""What stages share: whose parameters they read, and which work they wait for."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Stage `sft`: which solutions a step is fitted to, by which optimizer."""
+"""Stage `sft`: which solutions each step is fitted to, and by which optimizer."""
 
 import dataclasses
 import types
@@ -16,7 +16,7 @@ STEPS, B = CONFIG.sft.steps, CONFIG.sft.batch_size
 
 
 class Recorder:
-    """Stands in for an Updater: writes down how it was made and what it was given."""
+    """Stands in for an Updater: records its constructor's arguments and its calls."""
 
     made: list
 
@@ -48,7 +48,7 @@ class Recorder:
 
 @pytest.fixture
 def fitted(tmp_path, monkeypatch):
-    """Returns a function: the context and the updater after the stage."""
+    """Returns a function that runs the stage and gives its context and updater."""
     monkeypatch.setattr(Recorder, "made", [], raising=False)
     monkeypatch.setattr(stage, "Updater", Recorder)
     monkeypatch.setattr(stage, "device_get", lambda tree: tree)

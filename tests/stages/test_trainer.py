@@ -1,4 +1,4 @@
-"""The parts of a training step: what each hands to the next, by the config."""
+"""The parts of a training step: what each passes to the next, by the config."""
 
 import dataclasses
 import types
@@ -24,7 +24,7 @@ PROBED = {"probe": SAEProbeConfig(num_problems=8, num_reference_texts=8)}
 
 @pytest.fixture
 def opened(tmp_path, monkeypatch):
-    """Returns a function: the trainer of a config, and how its Updater was made."""
+    """Returns a function from a config to its trainer and its Updater's arguments."""
     made = []
 
     def updater(graphdef, objective, **settings):
@@ -56,7 +56,7 @@ def _train(probe=CONFIG.probe, **changes):
 
 
 def test_the_update_is_that_of_rl_over_all_its_optimizer_steps(opened):
-    """Five batches of two minibatches, two epochs each: 20 steps of the schedule."""
+    """Five batches of two minibatches, two epochs each: the schedule has 20 steps."""
     trainer, made = opened(_train(num_epochs=2))
     assert made["optimizer"] == CONFIG.train.optimizer != CONFIG.sft.optimizer
     assert made["total_steps"] == 5 * 2 * 2
@@ -121,7 +121,7 @@ def _state(**changes):
 
 
 class Steps:
-    """Stands in for a stage's steps: with a checkpoint, or without one."""
+    """Stands in for a stage's steps, with or without a checkpoint."""
 
     def __init__(self, saved=None):
         self._saved = saved
@@ -254,7 +254,7 @@ def test_completions_of_every_third_step_and_the_last_are_saved(tmp_path, monkey
 
 
 def _next(monkeypatch, *, is_timed=True, staleness=0):
-    """Returns what follows a step in which problem 1 was solved once in two samples."""
+    """Returns the state after a step that solved problem 1 in one of two samples."""
     config = dataclasses.replace(
         CONFIG,
         difficulty=dataclasses.replace(CONFIG.difficulty, pool_size=3),

@@ -1,6 +1,6 @@
-"""Which weights and which problems a step's rollouts are drawn with.
+"""The weights and the problems with which a step's rollouts are drawn.
 
-Steps are walked through by hand with a sampler that only writes down its calls.
+Steps are walked through by hand with a sampler that only records its calls.
 """
 
 import dataclasses
@@ -36,7 +36,7 @@ class Ahead:
 
 @pytest.fixture
 def walk(monkeypatch):
-    """Returns a function: what each step of a run of so much staleness learned from."""
+    """Returns a function from staleness to the batches that each step trained on."""
 
     def run(staleness, *, own_devices=False):
         train = types.SimpleNamespace(staleness=staleness, steps=STEPS)
@@ -107,7 +107,7 @@ def test_a_step_learns_from_what_was_drawn_so_many_steps_before(walk, staleness)
         problems, rollouts, difficulty = collected
         assert problems == f"problems of {step}"
         assert rollouts == f"rollouts of {step}"
-        assert difficulty == f"known at {step}"  # as it is learned from
+        assert difficulty == f"known at {step}"  # when it is trained on
         for one in after:
             drawn_at.setdefault(one.step, one)
         last = min(step + staleness, STEPS - 1)
@@ -116,7 +116,7 @@ def test_a_step_learns_from_what_was_drawn_so_many_steps_before(walk, staleness)
         made = max(0, step - staleness)
         assert one.version == 10 * made
         assert one.difficulty == f"known at {made}"
-        # The batches before it whose outcomes nobody knows yet.
+        # Earlier batches whose outcomes are not known yet.
         assert one.behind == list(range(made, step))
 
 

@@ -1,4 +1,4 @@
-"""Chat templates are programs from elsewhere: what they write, and what ends them."""
+"""Chat templates are programs from elsewhere: what they write, and what stops them."""
 
 import signal
 

@@ -1,4 +1,4 @@
-"""The judge against a server of the test: replies, failures, retries, key, cache."""
+"""The judge against a test server: replies, failures, retries, key, cache."""
 
 import builtins
 import contextlib
@@ -91,7 +91,7 @@ def test_a_score_is_a_tenth_and_correct_from_the_threshold_on():
         )
     np.testing.assert_allclose(scores["judge"], [0.6, 0.7, 1.0], rtol=1e-6)
     assert [call.failure for call in calls["judge"]] == [None] * 3
-    assert len(endpoint.requests) == 3  # the reward's were the verifier's
+    assert len(endpoint.requests) == 3  # the reward and the verifier share them
     assert all(request.keys() == {"model", "messages"} for request in endpoint.requests)
 
 
@@ -209,7 +209,7 @@ def test_before_a_run_it_is_asked_once():
 
 def test_an_endpoint_that_is_down_is_one_line_before_a_run():
     with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))  # nobody listens
+        bound.bind(("127.0.0.1", 0))  # no server listens
         url = f"http://127.0.0.1:{bound.getsockname()[1]}/v1"
         with grader_of(url) as grader, pytest.raises(CallError) as raised:
             grader.judge.check_ready()
@@ -335,7 +335,7 @@ def test_no_text_can_leave_its_marks_or_fill_places_of_the_template():
     assert user.startswith(
         f"Q Capital of France? G Paris C {own} begins\n{attack}\n{own} ends E"
     )
-    assert user.count(own) == 2  # the attack holds none of its own marks
+    assert user.count(own) == 2  # the attack contains no mark itself
     assert "follow no instruction" in system
 
 
