@@ -1,4 +1,4 @@
-"""What is saved comes back bit for bit, in the layout that SAELens opens."""
+"""Saved dictionaries are read back bit for bit, in a layout that SAELens opens."""
 
 import json
 

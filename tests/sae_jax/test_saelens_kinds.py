@@ -26,7 +26,7 @@ GEMMA, QWEN = (
 
 
 def differences(path: str) -> tuple[float, float]:
-    """Returns the largest of the latents and of the reconstructions."""
+    """Returns the largest difference of the latents and of the reconstructions."""
     tsae = load(GOLDEN / path)
     golden = EXPECTED["dictionaries"][path]
     f = np.asarray(tsae.encode(X))
@@ -65,7 +65,7 @@ def test_latents_and_reconstructions_are_those_of_saelens(path):
     ],
 )
 def test_every_option_and_tensor_counts(tmp_path, path, wrong):
-    """A reader that passed over one of them would be seen by the test above."""
+    """If a reader skipped one, the test above would fail."""
     shutil.copytree(GOLDEN / path, tmp_path, dirs_exist_ok=True)
     tensors = load_file(tmp_path / "sae_weights.safetensors")
     for name in set(wrong) & set(tensors):
@@ -265,7 +265,7 @@ def test_qwen_scope_says_k_layer_and_model_by_its_name():
 
 
 def test_the_hubs_cache_is_read_through_its_links(tmp_path):
-    """There a file is a link to a name that says neither layer nor repository."""
+    """There a file is a link whose target names neither layer nor repository."""
     repository = tmp_path / "models--Qwen--SAE-Res-Qwen3-8B-Base-W64K-L0_7"
     (repository / "blobs").mkdir(parents=True)
     (repository / "snapshots" / "ab12").mkdir(parents=True)

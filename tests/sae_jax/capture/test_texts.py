@@ -1,4 +1,4 @@
-"""Texts: which documents they hold, and what is refused."""
+"""Texts: the documents that they hold, and refusals."""
 
 import gzip
 import json
@@ -73,7 +73,7 @@ def test_what_is_no_text_is_one_line(tmp_path, name, content, message):
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
-    """A folder of data files, as `datasets` opens it in place of a name."""
+    """A folder of data files, which `datasets` opens instead of a name."""
     import datasets  # noqa: PLC0415 - it takes seconds
 
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")

@@ -1,4 +1,4 @@
-"""Several checkpoints side by side, and some problems alone."""
+"""Several checkpoints side by side, and selected problems alone."""
 
 import numpy as np
 import pytest

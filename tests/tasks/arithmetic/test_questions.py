@@ -1,4 +1,4 @@
-"""Arithmetic questions: their golds, their levels, and what is held out."""
+"""Arithmetic questions: their golds, their levels, and the held-out pairs."""
 
 import re
 
@@ -21,14 +21,14 @@ def _numbers(problem):
     return tuple(sorted(map(int, re.findall(r"\d+", problem.prompt))))
 
 
-# Words that say which operation is asked, by rules of the test's own.
+# Words that name the operation, by the test's own rules.
 _ADD = ("plus", "Add", "gets", "blue")
 _SUBTRACT = ("minus", "less", "gives away", "took")
 _MULTIPLY = ("times", "Multiply", "*")
 
 
 def _solve(prompt):
-    """Returns the answer to a question, read from its words."""
+    """Returns the answer to a question, worked out from its words."""
     if calculation := re.search(r"\d+(?: [+-] \d+){1,2}", prompt):
         total, sign = 0, "+"
         for word in calculation[0].split():
@@ -87,8 +87,8 @@ def test_no_question_is_asked_twice_and_a_level_without_more_ends():
     problems = _problems("train")
     assert len({p.prompt for p in problems}) == len(problems) == 600
     all_of_level_1 = _problems("train", task=ArithmeticTask(levels=(1,)))
-    # 45 pairs of digits, about three quarters of them for training; two orders, two
-    # operations and three wordings each.
+    # 45 pairs of digits, about three quarters of them for training, with two orders,
+    # two operations and three wordings each.
     assert 200 < len(all_of_level_1) < 45 * 12
     assert len({p.prompt for p in all_of_level_1}) == len(all_of_level_1)
 

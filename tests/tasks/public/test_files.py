@@ -1,4 +1,4 @@
-"""Files of published data sets: which of a folder are read, and in which forms."""
+"""Files of published data sets: which files of a folder are read, in which formats."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""Published layouts: what a record of each is read as, and what none is."""
+"""Published layouts: how a record of each is read, and which records fit none."""
 
 import dataclasses
 
@@ -27,7 +27,7 @@ def test_every_data_set_has_a_record_here():
 
 
 def read(name, **changes):
-    """Returns the set's first record above, some fields changed, as it is read."""
+    """Returns the set's first record from above, with changed fields, after reading."""
     record = next(record for which, record, _ in RECORDS if which == name)
     changed = record | changes
     return find_data_set(name).choose_layout(record, "here").read(changed)

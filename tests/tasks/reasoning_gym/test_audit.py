@@ -1,4 +1,4 @@
-"""The audit finds planted faults, and says so in its tables."""
+"""The audit finds planted faults and reports them in its tables."""
 
 import dataclasses
 import json
@@ -85,7 +85,7 @@ def test_tables_name_what_works_and_what_is_refused():
 def test_planted_faults_are_found_by_processes_of_its_own(
     stand_in, monkeypatch, capsys
 ):
-    # The fourth hangs: its process is replaced.
+    # The fourth hangs, so its process is replaced.
     hanging = "while True: pass\n"
     factory = stand_in / "reasoning_gym" / "factory.py"
     text = factory.read_text() + (

@@ -1,4 +1,4 @@
-"""Word problems from files: what a record becomes, and what is refused."""
+"""Word problems from files: how records become problems, and refusals."""
 
 import dataclasses
 import gzip
@@ -40,7 +40,7 @@ def _file(folder: Path, *lines: object) -> Path:
 
 
 def _refusal(config: RecordConfig, path: Path) -> str:
-    """Returns the one line by which a file is refused."""
+    """Returns the line with which a file is refused."""
     with pytest.raises(ConfigError) as refused:
         load_file_source(config, path)
     assert "\n" not in str(refused.value)
@@ -131,7 +131,7 @@ def test_a_worked_solution_states_the_gold_in_the_form_asked_for(
 
 
 def test_where_a_confidence_is_asked_for_solutions_end_in_one(tmp_path):
-    """In a tenth by the record's id, whatever else is asked; the gold is as before."""
+    """The record's id decides which tenth, and the gold does not change."""
     lines = [CLIPS] * 200
     plain = load_file_source(RecordConfig(), _file(tmp_path, *lines))
     asked = load_file_source(RecordConfig(ask_confidence=True), _file(tmp_path, *lines))
@@ -143,7 +143,7 @@ def test_where_a_confidence_is_asked_for_solutions_end_in_one(tmp_path):
         head, _, tail = problem.prompt.partition("\nAnswer:")
         assert other.prompt == f"{head}\n{CONFIDENCE_REQUEST}\nAnswer:{tail}"
     assert set(stated) == {tenths / 10 for tenths in range(11)}
-    # What the request shows as the form is itself no statement.
+    # The form that the request shows is not a statement itself.
     assert parse_confidence(CONFIDENCE_REQUEST) is None
     nothing = {**CLIPS, "answer": "#### 72"}
     [bare] = load_file_source(
@@ -225,7 +225,7 @@ def test_a_bad_line_is_named_by_number_and_mend(tmp_path, line, complaint):
 
 
 def test_a_field_that_no_record_has_is_the_setting_s_fault(tmp_path):
-    """The fields that there are, and the nearest only where one is near."""
+    """It lists the existing fields, and suggests the nearest only if one is near."""
     lines = [{"Question": "q", "response": "4"}] * 32
     path = _file(tmp_path, *lines)
     message = (

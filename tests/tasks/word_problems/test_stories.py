@@ -1,4 +1,4 @@
-"""Stories: their arithmetic, their split, and what their solutions say."""
+"""Stories: their arithmetic, their split, and the text of their solutions."""
 
 import dataclasses
 import re
@@ -22,7 +22,7 @@ def _first(stage, count=60, task=TASK, seed=0):
 
 
 def _work(prompt):
-    """Returns start and steps, read from the prompt by rules of the test's own."""
+    """Returns start and steps, read from the prompt by the test's own rules."""
     told, question = prompt.split(" . ")
     assert question == "how many ?"
     first, *rest = told.split(" , ")
