@@ -1,4 +1,4 @@
-"""Whether worked solutions of seen problems are likelier than those of fresh ones."""
+"""Whether worked solutions of seen problems are likelier than of fresh ones."""
 
 import jax
 import numpy as np

@@ -99,7 +99,7 @@ def test_levels_and_types_get_their_own_numbers():
 
 
 def test_a_group_teaches_by_its_advantages_whatever_its_verdicts():
-    """Completions of equal reward teach nothing, whatever their verdicts."""
+    """Completions of equal reward teach nothing, even with different verdicts."""
     mixed, right = [judged("correct"), judged("incorrect")], [judged("correct")] * 2
     given = [[0, 0], [0.5, -0.5], [0, 0.5], [0, 0]]
     found = metrics(mixed, right, right, right, advantages=given)

@@ -307,7 +307,7 @@ def test_what_underflows_is_not_drawn_and_makes_no_nan():
 
 
 def test_a_row_is_drawn_by_its_own_key():
-    """Neither the order nor the other rows change a draw, and keys differ."""
+    """A draw depends only on its own key: not on the order, not on other rows."""
     keys = jax.random.split(jax.random.key(3), 6)
     tokens, logprobs = _draw(jnp.asarray(LOGITS), keys)
     for row in range(6):

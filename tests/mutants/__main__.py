@@ -3,16 +3,16 @@
     python -m tests.mutants [--sample=N [--seed=M]] [--area=AREA] [--only=NAME]
                             [--jobs=N] [--list]
 
-Every row of a mutants.py under tests/ changes one line of the program. Each is made by
-itself in a copy of the tree, and the tests named in the row must then fail. They must
-pass without it, which is tried first: a test that always fails would kill everything.
+Every row of a mutants*.py under tests/ changes one line of the program. Each change is
+made alone in a copy of the tree, and the tests that the row names must then fail. They
+are first run without it and must pass: a test that always fails would kill everything.
 
-`--sample` tries N rows, at least one of each area where N allows. Rows whose tests all
-wait for launch/test.sh --all are left out. The seed is that of the commit, unless it is
-given. `--area` keeps the rows of one folder of tests, `--only` those whose name
-contains NAME, or one of several if it is repeated.
+`--sample` tries N rows, at least one of each area if N allows. It leaves out rows whose
+tests all wait for launch/test.sh --all. The seed comes from the commit by default.
+`--area` keeps the rows of one folder of tests. `--only` keeps rows whose name contains
+NAME; it may be repeated.
 
-Exit code 0: all are killed; 1: some lived; 2: there is no such mutant.
+Exit code 0: all are killed; 1: some lived; 2: no mutant matches.
 """
 
 import argparse
@@ -68,7 +68,7 @@ def main() -> int:
         areas = _sample(areas, args.sample, seed=seed)
     chosen = [mutant for rows in areas.values() for mutant in rows]
     if not chosen:
-        print("error: no mutant has such a name and area; --list shows all")
+        print("error: no mutant matches this name and area; --list shows all")
         return 2
     for mutant in chosen:
         mutant.applied((ROOT / mutant.file).read_text(encoding="utf-8"))

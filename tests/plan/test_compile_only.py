@@ -1,4 +1,4 @@
-"""Compiling for a slice that is not attached: what is counted, refused and reported."""
+"""Compiling for a slice that is not attached: counts, refusals and reports."""
 
 import importlib.util
 import json

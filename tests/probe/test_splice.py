@@ -1,4 +1,4 @@
-"""Splicing costs equal those of whole-vocabulary passes over each text."""
+"""Splicing costs equal the costs from whole-vocabulary passes over each text."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Problems asked backward: templates, guards, and which ones are verified."""
+"""Problems turned backward: templates, guards, and which ones are verified."""
 
 from pathlib import Path
 

@@ -33,7 +33,7 @@ def _fields(question: str, gold: str) -> RecordFields:
         (r"$40\%$ of $z$, a $5$-digit number, the $7$th", ["40"]),
         (r"$$\begin{pmatrix} 1 & 2 \end{pmatrix}$$", []),
         ("[asy] draw((0,0)--(12,5)); [/asy] a side of 6", ["6"]),
-        # Dollar signs of money do not start formulas, whatever comes between them.
+        # Dollar signs of money do not start formulas, for any text between them.
         ("a $5 hat, a $7 cap and 3 socks for $9", ["5", "7", "3", "9"]),
     ],
 )

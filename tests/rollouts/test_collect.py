@@ -1,4 +1,4 @@
-"""How a step's groups are chosen, and what they reveal about their problems."""
+"""How a step's groups are chosen, and how they update their problems' records."""
 
 import dataclasses
 import math

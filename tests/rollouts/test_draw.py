@@ -1,4 +1,4 @@
-"""Drawing a batch ahead: what it is drawn with, and how a checkpoint keeps it."""
+"""Drawing a batch ahead: its inputs, and how a checkpoint keeps it."""
 
 import dataclasses
 import json

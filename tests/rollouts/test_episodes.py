@@ -1,4 +1,4 @@
-"""Episodes: which tokens are the policy's, what they depend on, and how they end."""
+"""Episodes: which tokens are the policy's, their dependencies, and how they end."""
 
 import dataclasses
 import functools

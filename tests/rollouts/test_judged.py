@@ -1,4 +1,4 @@
-"""Thinking: which text of a completion is judged, what it earns, and its counts."""
+"""Thinking: which text of a completion is judged, its rewards and its counts."""
 
 import dataclasses
 import types

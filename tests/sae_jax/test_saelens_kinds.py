@@ -265,7 +265,7 @@ def test_qwen_scope_says_k_layer_and_model_by_its_name():
 
 
 def test_the_hubs_cache_is_read_through_its_links(tmp_path):
-    """There a file is a link whose target names neither layer nor repository."""
+    """There a file is a link, and its target's name lacks layer and repository."""
     repository = tmp_path / "models--Qwen--SAE-Res-Qwen3-8B-Base-W64K-L0_7"
     (repository / "blobs").mkdir(parents=True)
     (repository / "snapshots" / "ab12").mkdir(parents=True)

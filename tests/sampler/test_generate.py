@@ -1,4 +1,4 @@
-"""Rollouts: what they depend on, their log-probabilities, and how they end."""
+"""Rollouts: their dependencies, their log-probabilities, and how they end."""
 
 import functools
 import re

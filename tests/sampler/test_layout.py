@@ -1,4 +1,4 @@
-"""The sampler's own mesh: what is moved, what it saves, and what is refused."""
+"""The sampler's own mesh: which arrays move, the savings, and the refusals."""
 
 import dataclasses
 

@@ -148,7 +148,7 @@ def test_the_digest_in_the_summary_is_of_the_policy_after_rl(run):
 
 
 def test_held_out_scores_in_mid_training_stop_for_no_signal(run):
-    """The caller decides what is called after each batch."""
+    """The caller passes the function that runs after each batch."""
     calls = []
     graded = stage.evaluate_held_out(
         run.ctx,

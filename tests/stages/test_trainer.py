@@ -1,4 +1,4 @@
-"""The parts of a training step: what each passes to the next, by the config."""
+"""The parts of a training step, and the values that they pass on, by the config."""
 
 import dataclasses
 import types

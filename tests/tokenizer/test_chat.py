@@ -1,4 +1,4 @@
-"""Chat templates are programs from elsewhere: what they write, and what stops them."""
+"""Chat templates are foreign programs: their output, and how they are stopped."""
 
 import signal
 

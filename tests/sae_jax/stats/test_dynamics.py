@@ -108,7 +108,7 @@ def test_a_band_of_one_prompt_makes_nothing_unique_to_the_others():
     ("fired", "tokens", "prompts", "could"),
     [
         (30.0, 4800.0, 24, True),  # fires often enough to grow
-        (29.0, 4800.0, 24, False),  # neither often nor rarely enough
+        (29.0, 4800.0, 24, False),  # not often enough, but not silent
         (1.0, 3000.0, 24, True),  # silent, and 1 % of 3000 tokens are 30
         (1.0, 2900.0, 24, False),
         (30.0, 4800.0, 7, False),

@@ -354,7 +354,7 @@ def test_a_prompt_that_states_no_question_is_refused(prompt):
 
 
 def hostile_texts(solution: str, rng: random.Random) -> list[str]:
-    """A solution mutilated word by word, and noise of words, symbols and bytes."""
+    """Returns a solution mutated word by word, and noise of words and bytes."""
     words = solution.split(" ")
     extra = [
         *vocabulary(7),
@@ -409,7 +409,7 @@ def test_any_text_is_read_and_judged_and_the_two_agree():
             else:
                 assert all(seen.step_correct[: seen.first_error])
                 assert not (seen.complete and all(seen.step_correct))
-    assert errorless > 0  # changes of the answer alone are no errors
+    assert errorless > 0  # where only the answer changed
 
 
 def test_a_very_long_completion_is_read_to_its_end():
