@@ -48,7 +48,7 @@ def test_a_shift_common_to_all_problems_has_no_spread():
     assert found.p < 1e-6
 
 
-def test_no_difference_is_no_difference():
+def test_no_difference_gives_p_one():
     base = ratio(RNG.normal(size=N))
     found = ratio_difference(base, base, DRAWS)
     assert (found.mean, found.low, found.high, found.p) == (0.0, 0.0, 0.0, 1.0)
@@ -63,7 +63,7 @@ def test_an_interval_is_as_wide_as_the_normal_says():
     assert found.mean == pytest.approx(change.mean())
 
 
-def test_a_figure_without_a_case_tells_nothing():
+def test_a_figure_without_a_case_is_undefined():
     empty = ratio(np.zeros(N), np.zeros(N))
     found = ratio_difference(ratio(np.ones(N)), empty, DRAWS)
     assert np.isnan(found.mean)
@@ -86,12 +86,12 @@ def test_what_cannot_be_compared_with_draws_is_not_told_apart(value, draws):
     assert draw_difference(value, draws).p == 1.0
 
 
-def test_a_value_equal_to_draws_that_are_all_equal_is_not_told_apart():
+def test_a_value_equal_to_constant_draws_is_not_significant():
     assert draw_difference(0.5, [0.5] * 20).p == 1.0
     assert draw_difference(0.6, [0.5] * 20).p < 1e-12
 
 
-def test_rank_p_values_are_those_of_counting_row_by_row():
+def test_rank_p_values_equal_counting_row_by_row():
     """By SciPy's z-scores. A constant statistic or one with NaN has the p-value 1."""
     values = RNG.normal(size=(21, 6))
     values[:, 4], values[3, 5] = 0.7, np.nan

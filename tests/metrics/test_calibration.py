@@ -109,7 +109,7 @@ def test_calibration_of_many_samples_is_the_references():
     assert found["brier"]["low"] < brier < found["brier"]["high"] < brier + 0.1
 
 
-def test_intervals_are_over_problems_and_count_what_was_stated_and_verified():
+def test_intervals_are_over_problems_with_stated_and_verified_completions():
     """The expected interval is `mean_interval` of each problem's sums and counts."""
     rng = np.random.default_rng(1)
     letters = rng.choice(list("rwu"), size=(30, 6))
@@ -156,7 +156,7 @@ def test_a_random_confidence_is_at_chance():
     assert found["ece"] == pytest.approx(1 / 4, abs=0.04)
 
 
-def test_what_is_undefined_is_null():
+def test_undefined_figures_are_null():
     silent = summarize_calibration(graded(a=[("r", None)], b=[("w", None)]), **OPTIONS)
     assert (silent["brier"], silent["ece"], silent["auroc"]) == (None, None, None)
     assert silent["stated"]["mean"] == 0 < silent["stated"]["high"]

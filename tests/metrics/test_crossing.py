@@ -98,7 +98,7 @@ def test_pass_at_256_crosses_where_the_rates_say():
     assert found.k == pytest.approx(expected, rel=0.25)
 
 
-def test_the_gain_is_paired_by_problem_and_tells_where_the_curves_cross():
+def test_the_gain_is_paired_by_problem_and_has_the_crossing():
     """RL always solves one of two problems; the base solves each in 1 of 4 samples."""
     before, after = counts(1, 1, n=4), counts(4, 0, n=4)
     gain = summarize_gain(before, after, k=(1, 2, 4), **OPTIONS)

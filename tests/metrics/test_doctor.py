@@ -139,7 +139,7 @@ def test_no_gradient_at_all_moves_nothing_and_half_of_the_steps_are_not_few():
     assert "Only 7 of the last 20 steps had a gradient" in alarm.finding
 
 
-def test_what_a_verifier_or_a_reward_failed_at_is_told_apart():
+def test_failures_of_a_verifier_and_of_a_reward_are_separate():
     sick = {"verdict/unverified": 0.3, "verdict/correct": 0.3, "verdict/failed": 0.1}
     sick |= {"verdict/time_limit": 0.2, "reward_failed/judge": 0.25}
     unverified, unscored = alarms_of([HEALTHY | sick] * WINDOW)
@@ -202,7 +202,7 @@ def test_length_collapse_names_the_level_that_collapses_alone():
     assert "(mean tokens of level 4: 30.0 to 13.2)" in alarm.finding
 
 
-def test_collapse_is_told_by_length_before_accuracy_falls():
+def test_length_shows_the_collapse_before_accuracy_falls():
     """Follows the published collapse: 510.7 tokens fall to 45.7 within 58 steps.
 
     Length halves by step 14, and accuracy starts to fall at step 30.
@@ -257,7 +257,7 @@ def test_accuracy_collapses_where_less_than_half_is_left_and_that_was_not_little
         ([0.0] * 9 + [None] * 11, ""),  # too few groups have both verdicts
     ],
 )
-def test_a_reward_that_does_not_follow_the_verdicts_is_told(gaps, told):
+def test_a_reward_that_does_not_follow_the_verdicts_is_reported(gaps, told):
     rows = [{**HEALTHY, "verdict/reward_gap": gap} for gap in gaps]
     alarms = alarms_of(rows)
     assert [alarm.code for alarm in alarms] == ["blind_reward"] * bool(told)
@@ -276,7 +276,7 @@ def test_a_reward_that_does_not_follow_the_verdicts_is_told(gaps, told):
         ({2: 0.9}, {9: 0.1}, False),
     ],
 )
-def test_harder_levels_or_bands_asked_are_no_collapse_of_accuracy(
+def test_harder_levels_or_bands_do_not_raise_accuracy_collapse(
     group, passes_before, passes_after, told
 ):
     before, after = (
@@ -287,13 +287,13 @@ def test_harder_levels_or_bands_asked_are_no_collapse_of_accuracy(
     assert [alarm.code for alarm in alarms] == ["accuracy_collapse"] * told
 
 
-def test_harder_bands_of_one_level_are_no_collapse_of_accuracy():
+def test_harder_bands_of_one_level_do_not_raise_accuracy_collapse():
     before = {"level_4": 0.9, "band_easy": 0.9, "band_medium": 0.8}
     after = {"level_4": 0.2, "band_medium": 0.7, "band_hard": 0.1}
     assert fall_of_accuracy(0.9, 0.2, before, after) == []
 
 
-def test_collapse_of_accuracy_is_told_in_percent():
+def test_collapse_of_accuracy_is_reported_in_percent():
     (alarm,) = fall_of_accuracy(0.65, 0.24)
     assert alarm.finding == "24 % of completions are correct, 65 % at the start."
 
@@ -455,7 +455,7 @@ def measured(name, values):
         ("splice_kl", {0: 0.02, 10: 0.0, 20: 0.03}, None),
     ],
 )
-def test_a_policy_that_outgrew_its_dictionary_is_told_of_once(name, values, step):
+def test_a_policy_that_outgrew_its_dictionary_is_reported_once(name, values, step):
     """The error now is compared with the error at the start."""
     alarms = alarms_of(measured(name, values))
     assert [(a.code, a.step) for a in alarms] == [("sae_stale", step)] * bool(step)
@@ -469,7 +469,7 @@ def test_a_stale_dictionary_says_what_it_missed_then_and_now():
 
 
 @pytest.mark.parametrize(("cost", "raised"), [(0.2, True), (0.11, True), (0.1, False)])
-def test_a_dictionary_that_loses_what_the_policy_needs_is_told_of(cost, raised):
+def test_a_dictionary_that_harms_the_policy_is_reported(cost, raised):
     """It comes at the first step: 20 % more cross-entropy, despite an FVE of 0.99."""
     rows = [row | {"sae/fve_reference": 0.99} for row in measured("splice_cost", {})]
     rows[0]["sae/splice_cost_reference"] = cost

@@ -50,7 +50,7 @@ def test_rounding_takes_no_end_beyond_a_bound():
     assert (found.high == 1.0).all()
 
 
-def test_equal_fractions_leave_what_was_never_seen():
+def test_equal_fractions_leave_room_for_unseen_problems():
     """Nine problems at 1/4: an unseen one has weight w, and P(w > 0.3369) = 0.025."""
     found = mean_interval([0.25] * 9, resamples=40_000, seed=0)
     w = 1 - 0.025 ** (1 / 9)
@@ -65,7 +65,7 @@ def test_many_problems_have_the_normal_interval():
     assert ends(found) == pytest.approx((0.3 - half_width, 0.3 + half_width), abs=0.003)
 
 
-def test_one_problem_tells_no_interval():
+def test_one_problem_has_no_interval():
     for found in (
         mean_interval([0.5], resamples=10, seed=0),
         mean_interval([3.0, 0.0], denominators=[4, 0], resamples=10, seed=0),
@@ -176,7 +176,7 @@ def test_welchs_interval_by_hand():
         (welch_interval([3.0], [1.0, 2.0]), 1.5),
     ],
 )
-def test_numbers_without_bounds_that_do_not_differ_tell_no_interval(interval, value):
+def test_equal_numbers_without_bounds_have_no_interval(interval, value):
     assert interval.value == pytest.approx(value)
     assert np.isnan(ends(interval)).all()
 

@@ -57,7 +57,7 @@ def maj(answers, verdicts, k):
         ("abb", "urr", 1.0),
     ],
 )
-def test_the_verdict_is_that_of_the_answer_with_most_votes(answers, verdicts, expected):
+def test_the_answer_with_most_votes_gives_the_verdict(answers, verdicts, expected):
     assert maj(answers, verdicts, len(answers)) == pytest.approx(expected)
 
 

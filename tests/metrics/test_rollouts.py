@@ -98,7 +98,7 @@ def test_levels_and_types_get_their_own_numbers():
     assert found["strategy_evaluation/entropy"] == 0
 
 
-def test_a_group_teaches_by_its_advantages_whatever_its_verdicts():
+def test_a_group_teaches_by_its_advantages_not_its_verdicts():
     """Completions of equal reward teach nothing, even with different verdicts."""
     mixed, right = [judged("correct"), judged("incorrect")], [judged("correct")] * 2
     given = [[0, 0], [0.5, -0.5], [0, 0.5], [0, 0]]
@@ -204,7 +204,7 @@ def test_pass_at_k_leaves_out_groups_with_too_few_verdicts():
     assert found["rollout/pass@2"] == 1.0
 
 
-def test_what_was_believed_stands_beside_what_was_true_before_rl():
+def test_posterior_bands_are_reported_next_to_bands_before_rl():
     known = {"band": "hard", "posterior": "unknown"}
     found = metrics(
         [judged("correct", **known), judged("incorrect", **known)],
@@ -222,7 +222,7 @@ def test_what_was_believed_stands_beside_what_was_true_before_rl():
     assert found["posterior_medium/advantage_mass"] == 0
 
 
-def test_lucky_mass_is_that_of_right_answers_whose_steps_are_wrong():
+def test_lucky_mass_is_on_right_answers_with_wrong_steps():
     """|A| is 3 + 1 + 1 + 1 on hard problems; 3 of it is on a success without steps."""
     hard, medium = {"band": "hard"}, {"band": "medium"}
     wrong_steps = {"flags": ("skipped_steps",)}

@@ -49,7 +49,7 @@ def test_a_benchmarks_scores_are_those_counted_by_hand():
     assert "by_level" not in scores  # there is only one level
 
 
-def test_levels_are_told_where_there_are_several():
+def test_levels_are_reported_if_there_are_several():
     found = results_from_rows([*rows(level=1, a="rr"), *rows(level=2, b="ww")])
     scores = summarize_benchmark(found, k=(1, 2), resamples=20, seed=0)
     assert scores["by_level"]["1"]["pass@k"]["1"]["mean"] == 1
@@ -150,7 +150,7 @@ def test_a_table_of_latex():
     ]
 
 
-def test_one_sample_has_no_pass_at_k_beside_its_mean():
+def test_one_sample_has_only_a_mean():
     table = format_table(summary(num_samples=1, average=False), "md")
     assert table.splitlines()[0] == "| Benchmark | Problems | mean@1 | 95 % interval |"
     assert len(table.splitlines()) == 4

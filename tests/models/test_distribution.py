@@ -323,7 +323,7 @@ def test_ends_are_the_ids_given():
     assert not is_eos(tokens, ()).any()
 
 
-def test_rows_that_are_no_tokens_are_never_drawn():
+def test_rows_without_a_token_are_never_drawn():
     """The other tokens keep the odds that they have without those rows."""
     sampling = SamplingParams.from_config(SamplingConfig(temperature=0.7, top_p=0.9))
     padded = jnp.asarray(np.pad(LOGITS, ((0, 0), (0, 3)), constant_values=9.0))

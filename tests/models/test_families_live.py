@@ -58,7 +58,7 @@ def test_transformers_and_we_read_each_others_checkpoints(
     np.testing.assert_array_equal(_theirs(again)[mask_BT], expected_BTV[mask_BT])
 
 
-def test_a_head_beside_a_tied_embedding_is_read_as_transformers_reads_it(tmp_path):
+def test_a_head_next_to_a_tied_embedding_is_read_as_in_transformers(tmp_path):
     transformers = pytest.importorskip("transformers")
     source = written(tmp_path / "in", "qwen2")
     held = tensors("qwen2")

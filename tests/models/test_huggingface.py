@@ -234,7 +234,7 @@ def test_another_dtype_is_refused_by_its_name(dtype, tmp_path):
         load_hf(written(tmp_path, "qwen2"), dtype=dtype)
 
 
-def test_a_mesh_of_other_axes_is_told_how_to_be_made(tmp_path):
+def test_a_mesh_with_other_axes_is_refused_with_the_fix(tmp_path):
     mesh = jax.make_mesh((8,), ("model",))
     with pytest.raises(
         ConfigError, match=r"axes \('model',\), not \('data', 'fsdp'.*make"

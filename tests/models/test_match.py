@@ -36,7 +36,7 @@ OURS = ModelConfig(
 
 
 @pytest.mark.parametrize("model", ["pretrained", ModelConfig(), MODEL])
-def test_what_is_left_out_is_read_from_the_checkpoint(recipe, model):
+def test_omitted_settings_are_read_from_the_checkpoint(recipe, model):
     room = model.max_seq_len if isinstance(model, ModelConfig) else 512
     resolved = resolve_pretrained(recipe(model)).model
     assert resolved == dataclasses.replace(MODEL, max_seq_len=room)
@@ -63,7 +63,7 @@ def test_the_room_of_a_run_ends_with_the_checkpoints_context(recipe, tmp_path):
         resolve_pretrained(longer)
 
 
-def test_what_is_given_must_agree_even_at_its_default(recipe):
+def test_given_settings_must_agree_even_at_their_default(recipe):
     """`num_layers` is 4 by default; a recipe that states 4 must still agree."""
     assert resolve_pretrained(recipe(ModelConfig(num_layers=1))).model.num_layers == 1
     given = {"num_layers": 4, "qkv_bias": False, "num_heads": 3, "head_dim": 8}
@@ -85,7 +85,7 @@ def test_overrides_are_given_and_the_rest_is_not(recipe):
         resolve_pretrained(wrong)
 
 
-def test_the_word_leaves_out_what_a_recipe_gives(recipe):
+def test_the_word_pretrained_replaces_a_recipes_model(recipe):
     own = recipe(ModelConfig(num_layers=3, hidden_size=24, rms_norm_unit_offset=True))
     config = override(own, {"model": "pretrained", "model.scan_layers": "true"})
     resolved = resolve_pretrained(config).model

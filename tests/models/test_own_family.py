@@ -33,7 +33,7 @@ def my_family(tmp_path_factory):
         yield
 
 
-def test_a_family_of_ones_own_is_written_and_read(tmp_path):
+def test_a_custom_family_is_written_and_read(tmp_path):
     policy = tiny_policy(**FIELDS)
     save_hf(policy, tmp_path)
     settings = json.loads((tmp_path / "config.json").read_text())

@@ -328,7 +328,7 @@ def test_bfloat16_gradients_add_up_in_the_parameters_dtype():
     np.testing.assert_allclose(all_, 512 * one, rtol=1e-2, atol=1.0)
 
 
-def test_logits_are_float32_whatever_the_compute_dtype():
+def test_logits_are_float32_in_any_compute_dtype():
     policy = tiny_policy(num_layers=1, compute_dtype="bfloat16")
     shapes = jax.eval_shape(policy, jnp.asarray(PROMPTS), jnp.ones(PROMPTS.shape, bool))
     assert shapes == jax.ShapeDtypeStruct((P, S, VOCAB_SIZE), jnp.float32)

@@ -54,7 +54,7 @@ def test_the_command_writes_what_the_model_computes(directory, tmp_path, capsys)
             assert (shards.column("special")[at] == np.isin(ids, [TURN])).all()
 
 
-def test_a_model_is_told_by_its_weights_and_its_tokenizer(directory, tmp_path):
+def test_weights_and_tokenizer_identify_a_model(directory, tmp_path):
     first = HuggingFaceReader(str(directory), dtype="float32").fingerprint
     copy = tmp_path / "copy"
     shutil.copytree(directory, copy)
@@ -81,7 +81,7 @@ def test_weights_are_not_read_to_say_what_a_model_is(directory, tmp_path):
     assert reader.special_ids == {END, END + 1, TURN}
 
 
-def test_bfloat16_is_computed_in_where_it_is_asked_for(directory):
+def test_bfloat16_is_used_if_requested(directory):
     tokens, lengths = np.arange(8, dtype=np.int32)[None], np.array([8])
     rows = [
         HuggingFaceReader(str(directory), dtype=dtype).read(
@@ -123,7 +123,7 @@ def test_a_token_keeps_the_space_that_decoders_drop_at_the_beginning(
     ("model", "part"),
     [("nowhere/model", "no nowhere/model/config.json"), ("{copy}", "no ")],
 )
-def test_a_directory_that_is_no_model_is_one_line(
+def test_a_directory_without_a_model_is_one_line(
     directory, tmp_path, capsys, model, part
 ):
     copy = tmp_path / "copy"

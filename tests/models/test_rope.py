@@ -107,7 +107,7 @@ def test_yarn_of_published_sizes_has_the_authors_frequencies(
         np.testing.assert_allclose(found[pairs], plain[pairs] / divisor, rtol=2e-6)
 
 
-def test_a_magnitude_that_is_given_stands_for_the_formula():
+def test_a_given_magnitude_replaces_the_formula():
     yarn = {"rope_scaling": "yarn", "rope_factor": 4.0}
     for given, expected in ((0.0, 1 + 0.1 * math.log(4)), (1.3, 1.3), (0.5, 0.5)):
         config = dataclasses.replace(POWERS, **yarn, rope_attention_factor=given)

@@ -167,7 +167,7 @@ def test_a_checkpoint_made_of_it_keeps_the_head(tmp_path):
     np.testing.assert_array_equal(held[EMBEDDING], tensors("qwen2")[EMBEDDING])
 
 
-def test_a_wrapper_with_a_head_of_its_own_keeps_it_too(tmp_path):
+def test_a_wrapper_with_a_separate_head_also_keeps_it(tmp_path):
     source = written(tmp_path / "hf", "gemma3")
     settings = json.loads((source / "config.json").read_text())
     wrapper = {

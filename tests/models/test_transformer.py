@@ -39,7 +39,7 @@ each_kind = pytest.mark.parametrize(
         ([[0.5]], [[True]], "tokens holds float32; it must hold token ids"),
     ],
 )
-def test_what_is_no_batch_of_tokens_is_refused(tokens, mask, message):
+def test_invalid_token_batches_are_refused(tokens, mask, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         tiny_policy()(np.array(tokens), np.array(mask))
 

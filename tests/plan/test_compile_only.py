@@ -46,7 +46,7 @@ def test_what_does_not_fit_says_what_to_shrink():
 
 
 @pytest.mark.parametrize("topology", ["v5e", "v5e:4", "h100:2x2", "v5e:4x", ""])
-def test_what_is_no_slice_is_refused(topology):
+def test_invalid_slices_are_refused(topology):
     with pytest.raises(UsageError, match="such as v5e:4x4"):
         compile_report(Config(), topology)
 
@@ -97,7 +97,7 @@ def compiled(monkeypatch, restored_signals):
     return run
 
 
-def test_each_program_is_told_of_as_it_is_compiled(compiled):
+def test_each_program_is_logged_as_it_is_compiled(compiled):
     def stats(number):
         if number == 2:
             return {"error": "RESOURCE_EXHAUSTED: too much"}
@@ -157,7 +157,7 @@ def test_an_interrupt_before_anything_is_compiled_claims_nothing(compiled):
 
 
 @pytest.mark.parametrize(("temporaries", "fits"), [(3, None), (20, False)])
-def test_programs_asked_for_by_name_are_compiled_alone(compiled, temporaries, fits):
+def test_only_requested_programs_are_compiled(compiled, temporaries, fits):
     """One of them does not run in this recipe, which has no reference policy."""
     report, told = compiled(
         lambda _: STATS | {"temporary_bytes": temporaries << 30},
@@ -169,12 +169,12 @@ def test_programs_asked_for_by_name_are_compiled_alone(compiled, temporaries, fi
     assert report["fits"] is fits
 
 
-def test_a_program_that_there_is_not_is_refused(compiled):
+def test_an_unknown_program_is_refused(compiled):
     with pytest.raises(UsageError, match="gradeint is none of sampler, scorer"):
         compiled(lambda _: STATS, programs=("sampler", "gradeint"))
 
 
-def test_what_was_not_asked_for_is_no_interruption(monkeypatch, capsys):
+def test_a_program_that_was_not_requested_does_not_interrupt(monkeypatch, capsys):
     """The exit code differs only if a requested program is missing."""
     ended: list[int] = []
     monkeypatch.setattr(compile_only.os, "_exit", ended.append)
@@ -187,7 +187,7 @@ def test_what_was_not_asked_for_is_no_interruption(monkeypatch, capsys):
     assert capsys.readouterr().err.count("not compiled: update") == 2
 
 
-def test_a_program_that_cannot_be_read_is_told_by_its_memory():
+def test_an_unreadable_program_is_reported_by_its_memory():
     """A libtpu newer than jaxlib may write programs that jaxlib cannot read."""
 
     class Unreadable:

@@ -88,7 +88,7 @@ def test_flops_of_a_token_are_those_of_its_weights_and_keys(config, report):
     }
 
 
-def test_bytes_of_a_token_are_those_of_all_chips(report):
+def test_bytes_per_token_include_all_chips(report):
     programs = report["programs"]
     for name, tokens in {"sampler": P * G * T, "gradient": P * G * T // 2}.items():
         spent, each = programs[name], programs[name]["per_token"]

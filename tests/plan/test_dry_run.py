@@ -45,7 +45,7 @@ def test_a_plan_is_for_the_chips_of_the_slice():
     assert "mesh        data 1 x fsdp 4 x tensor 1" in text
 
 
-def test_memory_is_that_of_one_chip():
+def test_memory_is_for_one_chip():
     """On a wider mesh each chip holds a smaller share of the divided arrays."""
     four, eight = (
         parts(describe(dataclasses.replace(CONFIG, mesh=MeshConfig(fsdp=n)), topology))
@@ -54,7 +54,7 @@ def test_memory_is_that_of_one_chip():
     assert four["optimizer"] == pytest.approx(2 * eight["optimizer"], rel=0.1)
 
 
-def test_a_plan_tells_the_samplers_devices_from_the_updates():
+def test_a_plan_separates_the_samplers_devices_from_the_updates():
     """With staleness 2 the sampler has two copies in the compute dtype, no moments."""
     config = dataclasses.replace(
         CONFIG,
@@ -86,7 +86,7 @@ def test_a_reference_policy_takes_room_where_one_is_read():
     assert sizes["reference"] == sizes["parameters"]
 
 
-def test_too_few_devices_are_told_how_to_plan():
+def test_too_few_devices_give_a_hint_how_to_plan():
     config = dataclasses.replace(CONFIG, mesh=MeshConfig(fsdp=16))
     with pytest.raises(ConfigError, match=r"add --topology=v5e:4x4"):
         describe(config)
@@ -105,7 +105,7 @@ def test_the_command_plans_for_more_chips_than_the_machine_has_cores():
 
 
 @pytest.mark.parametrize(("has_optimizer", "copies"), [(False, 1), (True, 3)])
-def test_what_a_run_goes_on_from_is_on_its_disk(has_optimizer, copies):
+def test_the_start_of_a_continued_run_is_on_its_disk(has_optimizer, copies):
     """The disk holds a copy of the policy, and both float32 moments if used."""
     lineage = Lineage(
         workdir="/runs/a", stage="train", step=7, has_optimizer=has_optimizer
@@ -122,7 +122,7 @@ def test_what_a_run_goes_on_from_is_on_its_disk(has_optimizer, copies):
     assert "checkpoints/start" not in parts(describe(CONFIG, "v5e:2x2"))
 
 
-def test_what_is_free_on_the_disk_stands_below_what_is_written(tmp_path):
+def test_free_disk_space_is_printed_below_the_needed_space(tmp_path):
     free = parts(describe(CONFIG, "v5e:2x2", workdir=tmp_path))["free there now"]
     assert free == pytest.approx(shutil.disk_usage(tmp_path).free / 2**20, rel=0.2)
     assert "free there now" not in parts(describe(CONFIG, "v5e:2x2"))

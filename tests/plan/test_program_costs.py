@@ -167,7 +167,7 @@ def test_an_unrolled_loop_runs_less_often():
     assert program_costs(UNROLLED).flops == 8 * 2 * 8**3
 
 
-def test_a_loop_without_a_bound_runs_as_often_as_it_is_told():
+def test_a_loop_without_a_bound_runs_as_often_as_given():
     def until_small(x, w):
         return jax.lax.while_loop(
             lambda y: jnp.abs(y).max() > x.sum(), lambda y: y @ w, x
@@ -179,7 +179,7 @@ def test_a_loop_without_a_bound_runs_as_often_as_it_is_told():
     assert program_costs(hlo, unbounded_trips=9).flops == 9 * per_trip
 
 
-def test_a_scope_tells_the_trips_of_its_own_loop_alone():
+def test_a_scope_gives_the_trips_of_only_its_own_loop():
     def named(x, w):
         def until_small(y):
             return jax.lax.while_loop(
@@ -238,7 +238,7 @@ def test_a_slice_within_a_nested_fusion_reads_what_it_takes():
     assert program_costs(NESTED_SLICE).flops == 2 * 16 * 128 * 64
 
 
-def test_what_is_started_moves_once():
+def test_started_transfers_count_once():
     assert program_costs(STARTED).hbm_bytes == (64 + 16) * 8 * 2
 
 

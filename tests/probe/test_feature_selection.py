@@ -106,7 +106,7 @@ def chosen(completions, *, stability=None, seed=0, **settings):
     )
 
 
-def test_what_marks_hard_problems_is_not_chosen_and_what_tells_completions_is(
+def test_a_marker_of_hard_problems_is_not_chosen_but_a_signal_within_is(
     completions,
 ):
     """The marker has the largest Cohen's d, but is uninformative within a problem."""
@@ -134,7 +134,7 @@ def _all_activations():
     return [activations(rng, number)[1:] for number in range(P * G)]
 
 
-def test_the_halves_of_the_problems_are_told_apart(completions):
+def test_the_halves_of_the_problems_are_kept_apart(completions):
     found = chosen(completions, num_features=3)
     both = 0
     for outcomes in OUTCOMES.reshape(P, G):
@@ -157,7 +157,7 @@ def test_the_halves_of_the_problems_are_told_apart(completions):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_without_a_signal_nothing_is_chosen_and_the_reason_is_told(completions, seed):
+def test_without_a_signal_nothing_is_chosen_and_the_reason_is_given(completions, seed):
     rng = np.random.default_rng(seed)
     shuffled = rng.permuted(OUTCOMES.reshape(P, G), axis=1).ravel()
     found = chosen(
@@ -195,7 +195,7 @@ def test_sigma_is_the_root_mean_square_over_the_completions(completions):
     assert found.rms == pytest.approx(((4 * 4 / 6) ** 0.5,))
 
 
-def test_a_list_is_taken_as_it_stands_and_its_effects_are_told(completions):
+def test_a_given_list_is_kept_and_its_effects_are_reported(completions):
     found = chosen(
         completions, method="list", latents=(DEAD, SIGNAL), stability=np.zeros(D)
     )
@@ -230,7 +230,7 @@ def test_no_latent_is_chosen_that_other_seeds_do_not_find(completions):
     assert (found.latents, found.num_stable) == ((), 0)
 
 
-def test_the_random_arm_has_signs_of_its_own_and_the_sizes_of_the_features(completions):
+def test_the_random_arm_has_other_signs_and_the_sizes_of_the_features(completions):
     features = chosen(completions, num_features=3)
     sizes = [abs(weight) for weight in features.weights]
     signs = set()
@@ -264,7 +264,7 @@ def test_the_random_arm_is_as_stable_as_the_features(completions):
 
 
 @pytest.mark.parametrize("name", ["rate", "norm", "stability"])
-def test_each_property_alone_decides_what_is_near(name):
+def test_each_property_alone_decides_the_nearest(name):
     """Two crowds of a hundred differ in one property; the draw is from one's crowd."""
     rng = np.random.default_rng(0)
     crowd = np.arange(200) % 2
@@ -288,7 +288,7 @@ def test_the_direction_arm_points_from_wrong_to_right_and_not_to_easy(completion
     assert (found.weights, len(found.rms), found.bounds) == ((1.0,), 1, ())
 
 
-def test_random_directions_fire_as_often_as_the_latents_they_stand_for(completions):
+def test_random_directions_fire_as_often_as_the_latents_they_replace(completions):
     found = chosen(completions, method="list", latents=(SIGNAL, 5, MARKER))
     drawn = chosen(
         completions,
@@ -314,7 +314,7 @@ def test_random_directions_fire_as_often_as_the_latents_they_stand_for(completio
         assert drawn.weights[k] == pytest.approx(np.sign(effect) / 3)
 
 
-def test_random_directions_hang_on_the_seed_alone(completions):
+def test_random_directions_depend_only_on_the_seed(completions):
     drawn = [
         chosen(completions, num_features=3, control="random_directions", seed=seed)
         for seed in (0, 0, 1)

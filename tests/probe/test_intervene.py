@@ -273,7 +273,7 @@ def test_an_older_saelens_directory_is_held_to_its_layer(tmp_path, config, said)
         load_fitting_sae(path, TINY_EVAL, layer=1, latents=(3,))
 
 
-def test_a_layer_that_files_do_not_tell_is_stated_once(tmp_path):
+def test_a_layer_missing_from_the_files_is_stated_once(tmp_path):
     """Following the refusal's advice makes the file readable."""
     path = gemma_scope_at(tmp_path / "somewhere")
     stated = "--hook_name=blocks.1.hook_resid_post"

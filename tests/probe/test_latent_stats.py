@@ -114,7 +114,7 @@ def close(found, expected):
 
 
 @pytest.mark.parametrize("at_once", [1 << 24, 2 * B * Z, 1])
-def test_the_statistics_are_those_of_sae_jax_token_by_token(monkeypatch, at_once):
+def test_the_statistics_equal_those_of_sae_jax_token_by_token(monkeypatch, at_once):
     """Reads all at once, two tokens at a time, or one; padding holds NaN."""
     monkeypatch.setattr(latent_stats, "_MAX_LATENT_ELEMENTS", at_once)
     tsae = dictionary()
@@ -143,7 +143,7 @@ def test_the_statistics_are_those_of_sae_jax_token_by_token(monkeypatch, at_once
 
 
 @pytest.mark.parametrize("at_once", [1 << 24, 1])
-def test_what_is_explained_is_the_share_that_sae_jax_measures(monkeypatch, at_once):
+def test_explained_variance_equals_sae_jaxs(monkeypatch, at_once):
     monkeypatch.setattr(latent_stats, "_MAX_LATENT_ELEMENTS", at_once)
     tsae = dictionary()
     dirty = np.where(COUNTED[:, :, None], STREAM, np.nan)

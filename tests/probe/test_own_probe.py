@@ -32,7 +32,7 @@ def my_probe(tmp_path_factory, monkeypatch):
     monkeypatch.delitem(sys.modules, "my_probe", raising=False)
 
 
-def test_a_probe_of_ones_own_finds_the_planted_direction(tmp_path):
+def test_a_custom_probe_finds_the_planted_direction(tmp_path):
     """Correct completions have 3 more in coordinate 2, which is the feature."""
     outcomes = np.arange(16) % 2
     random = np.random.default_rng(0)

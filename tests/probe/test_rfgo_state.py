@@ -146,7 +146,7 @@ def drawn_groups(number, *, gain, seed, size=8):
     return np.array(rows)
 
 
-def test_the_interval_is_that_of_leaving_groups_out_one_by_one():
+def test_the_interval_is_a_jackknife_over_groups():
     groups = drawn_groups(60, gain=0.7, seed=0)
 
     def correlation(rows):
@@ -246,14 +246,14 @@ def test_evidence_is_forgotten_as_it_leaves_the_window():
 
 
 @pytest.mark.parametrize(("floor", "is_on"), [(0.1, True), (0.6, False), (-1.0, True)])
-def test_the_floor_is_that_of_the_config(floor, is_on):
+def test_the_floor_comes_from_the_config(floor, is_on):
     groups = with_groups(drawn_groups(200, gain=0.8, seed=5))
     state, config = after(groups, min_correlation=floor)
     assert 0.1 < state.correlation.low < state.correlation.value < 0.6
     assert state.is_proxy_on(config) == is_on
 
 
-def test_a_floor_of_minus_one_asks_for_no_evidence():
+def test_a_floor_of_minus_one_needs_no_evidence():
     assert START.is_proxy_on(RFGOConfig(lambda_p=0.1, min_correlation=-1.0))
     against = with_groups(drawn_groups(200, gain=-3.0, seed=6))
     assert after(against, min_correlation=-1.0)[0].correlation.high < -0.5
@@ -306,7 +306,7 @@ MALFORMED = [
 ]
 
 
-def test_all_wrong_groups_without_a_preference_are_asked():
+def test_all_wrong_groups_without_a_preference_may_earn_a_proxy():
     groups = [
         [judged(), judged()],  # all wrong
         [judged("correct"), judged("correct")],  # all right
@@ -330,7 +330,7 @@ def test_a_malformed_completion_earns_none_and_its_siblings_do(one):
     assert found.tolist() == [True, False, True]
 
 
-def test_metrics_tell_of_bands_and_features_by_name():
+def test_metrics_report_bands_and_features_by_name():
     tokens = np.zeros(Q, np.float32)
     tokens[BANDS.index("hard")] = 4
     seen = np.zeros((Q, R), np.float32)

@@ -58,7 +58,7 @@ def ids(texts):
     return [text.token_ids for text in texts]
 
 
-def test_unsteered_texts_are_those_of_evaluation(policy, loaded):
+def test_unsteered_texts_equal_evaluation(policy, loaded):
     problems = loaded.setup.problems("eval", 3)
     ((_, rollouts),) = sample_edited(loaded, problems, None)
     texts = policy.generate(problems)
@@ -85,7 +85,7 @@ def test_texts_are_steered_inside_the_block_and_only_there(policy, pushes):
     assert ids(policy.generate(PROMPTS)) == ids(clean)
 
 
-def test_the_kl_of_a_text_is_that_of_a_token(policy, loaded, pushes):
+def test_the_kl_of_a_text_is_per_token(policy, loaded, pushes):
     problems = loaded.setup.problems("eval", 3)
     with policy.steer(*pushes):
         texts = policy.generate(problems)

@@ -45,7 +45,7 @@ def dictionary(draw, *, threshold=0.0, top_k=K):
 @pytest.mark.parametrize("draw", [normals, whole_numbers])
 @pytest.mark.parametrize("threshold", [-1.0, 0.0, 2.0])
 @pytest.mark.parametrize("elements", [1, 2 * B * Z, 3 * B * Z, B * T * Z, 1 << 26])
-def test_the_chosen_latents_are_those_of_the_whole(
+def test_the_chosen_latents_equal_those_from_the_whole(
     monkeypatch, draw, threshold, elements
 ):
     monkeypatch.setattr(sae_probe, "_MAX_TOP_K_ELEMENTS", elements)

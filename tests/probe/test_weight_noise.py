@@ -191,7 +191,7 @@ def test_noise_treated_as_rl_moves_many_features_and_claims_almost_none(noisy):
     assert np.count_nonzero(claimed) <= 4
 
 
-def test_what_was_learned_is_found_among_noise_of_its_drift():
+def test_a_learned_change_is_found_among_noise_of_its_drift():
     """The procedure is the same, but the change aims at two latents and moves others.
 
     Noise that moves the stream as far, read in the same run, claims nothing.

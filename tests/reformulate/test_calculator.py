@@ -70,11 +70,13 @@ def test_a_quantity_that_it_leaves_open_has_several_solutions(
         ("<<" + "2+" * 7 + "2=16>>", 16, 2, [2], "in too many ways"),
     ],
 )
-def test_what_the_chain_does_not_tell_is_unchecked(worked, gold, value, known, reason):
+def test_quantities_that_the_chain_does_not_settle_are_unchecked(
+    worked, gold, value, known, reason
+):
     found = _check(worked, gold, value, *known)
     assert found.outcome == "unchecked"
     assert reason in found.reason
 
 
-def test_a_long_annotation_is_no_annotation():
+def test_a_long_annotation_does_not_count():
     assert _check(f"<<{'(' * 100_000}=1>>", 1, 1).outcome == "unchecked"

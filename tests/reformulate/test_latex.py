@@ -69,7 +69,7 @@ def test_the_answer_and_the_unknown_are_formulas_where_the_question_has_some():
     )
 
 
-def test_the_published_words_ask_for_x():
+def test_the_published_words_hide_x():
     parent = _fields("Ann has 48 clips and sells 5. How many are left?", "43")
     condition, appended, *_ = rewrite_problems([parent], WORDINGS["metamath"])
     assert appended.question == (
@@ -94,7 +94,7 @@ def test_guards_hold_in_formulas(question, reason):
     assert reason in {one.reason for one in made if isinstance(one, DroppedRewrite)}
 
 
-def test_letters_of_commands_are_no_unknown():
+def test_letters_of_commands_are_not_unknowns():
     (made,) = (
         one
         for one in rewrite_problems([_fields(r"Find $\zeta + 3$.", "5")])

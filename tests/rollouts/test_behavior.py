@@ -29,7 +29,7 @@ def test_a_worked_solution_earns_no_flag(type_):
     assert flags(FIELD, problem, problem.solution, "correct") == ()
 
 
-def test_a_stated_confidence_is_no_sign_of_anything():
+def test_a_stated_confidence_sets_no_flag():
     task, problem = FiniteFieldTask(modulus=7, ask_confidence=True), chain()
     text = f"{problem.solution} <confidence>0.4</confidence>"
     assert flags(task, problem, text, "correct") == ()
@@ -56,7 +56,7 @@ def test_traces_are_checked_step_by_step():
     assert flags(FIELD, problem, f"{first} answer {other}", "incorrect") == ()
 
 
-def test_a_guess_at_the_start_is_no_missing_aggregation():
+def test_a_guess_at_the_start_is_not_a_missing_aggregation():
     """The backward steps from a guessed result are right; the guess was not given."""
     guessing = ChainMix(
         types=("evaluation",), chain_lengths=(2,), strategies=("backward",)
@@ -89,7 +89,7 @@ def test_free_text_is_read_by_its_signs(text, status, expected):
     assert flags(FilesTask(), WORDS, text, status) == expected
 
 
-def test_repetition_is_the_share_of_four_grams_that_stood_before():
+def test_repetition_is_the_share_of_repeated_four_grams():
     # 40 tokens in a cycle of 5 have 37 four-grams, 5 of them different.
     assert repeated_ngram_fraction([*range(5)] * 8) == pytest.approx(1 - 5 / 37)
     assert repeated_ngram_fraction(range(40)) == 0.0

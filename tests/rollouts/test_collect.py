@@ -130,7 +130,7 @@ def test_more_signal_than_room_keeps_the_first():
     assert select_groups(rounds, 2).problem_index.tolist() == [1, 2]
 
 
-def test_a_signal_is_two_verdicts_that_disagree_whatever_the_reward():
+def test_a_signal_is_two_verdicts_that_disagree_for_any_reward():
     """An unverified completion and a correct one do not disagree."""
     rounds = [groups(0, "ru", "wu"), groups(2, "wr", "uu")]
     assert select_groups(rounds, 2).problem_index.tolist() == [0, 2]
@@ -308,7 +308,7 @@ def test_tokens_of_groups_drawn_and_dropped_are_counted(monkeypatch, refills, se
         ("replay", {}),
     ],
 )
-def test_a_step_asks_no_problem_twice_while_others_are_left(monkeypatch, name, options):
+def test_a_step_repeats_no_problem_while_others_are_left(monkeypatch, name, options):
     """Three batches of 8 are drawn from 40 medium problems, at the end of an epoch.
 
     All but 8 have one more visit. By least visits alone, the first batch would be these
@@ -476,7 +476,7 @@ def test_completions_that_nobody_could_judge_change_no_advantage(
     assert found.has_signal.tolist() == [True]
 
 
-def test_a_trace_earns_what_a_completion_of_its_text_would():
+def test_a_trace_earns_the_reward_of_a_completion_with_its_text():
     """Groups earn 1 and 0; trace 2 is missing, 4 has no verdict on a false gold.
 
     The last two of 4 tokens are penalized: three tokens cost 0.5.

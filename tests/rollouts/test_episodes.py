@@ -233,7 +233,7 @@ def test_a_mesh_draws_the_same():
     np.testing.assert_allclose(spread.logprobs[: P * G], base.logprobs, atol=1e-5)
 
 
-def test_a_later_turn_is_asked_for_as_its_row(monkeypatch):
+def test_a_later_turn_is_requested_as_its_row(monkeypatch):
     """By prompt, sample and the tokens so far; fillers are copies of the first row."""
     asked = []
     sample = RunSetup.sample

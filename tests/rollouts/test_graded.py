@@ -19,7 +19,7 @@ def _grade(problems, texts):
     ]
 
 
-def test_padding_is_no_part_of_a_completion():
+def test_padding_is_not_part_of_a_completion():
     """Id 0 fills up rows and may also be a word; many in a row count as repetition."""
     tokens_BT = np.zeros((4, 24), np.int32)
     tokens_BT[:, :3] = [[3, 0, 4], [3, 4, 0], [5, 6, 0], [5, 6, 7]]

@@ -133,7 +133,7 @@ def test_without_thinking_all_of_a_completion_is_judged(thinking):
         ("off", "<think>", False),
     ],
 )
-def test_auto_asks_the_template(thinking, template, on):
+def test_auto_follows_the_template(thinking, template, on):
     section = TokenizerConfig(thinking=thinking)
     has_it = writes_thinking(template)
     assert section.resolve_thinking(template_has_it=has_it).thinks == on
@@ -181,7 +181,7 @@ def test_of_an_episode_the_last_turn_says_whether_thinking_has_ended():
         assert found.is_thinking == is_open
 
 
-def test_unfinished_thinking_is_incorrect_whatever_the_environment_says():
+def test_unfinished_thinking_is_incorrect_for_any_environment_verdict():
     won = Verdict(status="correct")
     lost = Verdict(status="unverified", failure="error", reason="gone")
     for verdict, text, expected in (
@@ -232,7 +232,7 @@ class _Judge:
 @pytest.mark.parametrize(
     ("paid", "earned"), [(1.0, 0.0), (-5.0, -5.0), (None, 0.0), (0.0, 0.0)]
 )
-def test_unfinished_thinking_earns_no_reward_of_ones_own(monkeypatch, paid, earned):
+def test_unfinished_thinking_earns_no_custom_reward(monkeypatch, paid, earned):
     """A reward for empty text pays nothing; a penalty applies, and no opinion is 0."""
     monkeypatch.setattr(user_extensions, "brevity", lambda problem, completion: paid)
     judged = [JudgedText(text="", is_thinking=True), JudgedText(text="")]

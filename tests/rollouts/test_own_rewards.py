@@ -92,7 +92,7 @@ def test_an_item_that_hangs_or_raises_has_no_score_and_its_neighbors_do(function
 
 
 @pytest.mark.parametrize("function", [length, length_async, lengths])
-def test_no_opinion_is_no_failure_and_what_is_no_number_is_one(function):
+def test_no_opinion_is_not_a_failure_but_a_non_number_is(function):
     outcomes = called(function, ["none", "nan", "inf", "text"])
     assert all(math.isnan(outcome.value) for outcome in outcomes)
     assert [(o.failure, o.reason) for o in outcomes] == [

@@ -46,7 +46,7 @@ def test_each_named_part_is_a_number_per_completion():
     np.testing.assert_array_equal(found["wrong_label"], [0, 0, 1, 0])
 
 
-def test_the_form_of_an_answer_is_apart_from_the_confidence_beside_it():
+def test_the_form_of_an_answer_ignores_the_confidence_next_to_it():
     stated = "<confidence>0.9</confidence>"
     problem = Problem(id="a", prompt="", gold="b", verifier="exact", source="")
     config = RewardConfig(names=("format", "confidence"), weights=(1.0, 1.0))

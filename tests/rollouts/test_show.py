@@ -84,7 +84,7 @@ def show(capsys, *argv):
     return out
 
 
-def test_a_line_holds_gold_answer_reason_and_what_was_earned():
+def test_a_line_has_gold_answer_reason_and_reward():
     last = rows()[-1]
     assert last["gold"] == "42"
     assert last["answer"] is None
@@ -95,7 +95,7 @@ def test_a_line_holds_gold_answer_reason_and_what_was_earned():
     assert [row["reward"] for row in rows()] == [0.0, 1.0, 0.5, -0.25]
 
 
-def test_one_part_of_a_reward_is_the_reward_and_told_once():
+def test_a_single_reward_part_is_shown_once():
     (row,) = training_rows(
         GROUP[:1],
         0,
@@ -106,7 +106,7 @@ def test_one_part_of_a_reward_is_the_reward_and_told_once():
     assert "reward_parts" not in row
 
 
-def test_a_sample_is_told_whole(workdir, capsys):
+def test_a_sample_is_shown_in_full(workdir, capsys):
     out = show(capsys, workdir, "--wrong", "--band=hard")
     assert (
         out
@@ -163,7 +163,7 @@ def test_what_the_limit_leaves_out_is_counted(workdir, capsys):
     assert "that match" not in show(capsys, workdir, "--limit=4")
 
 
-def test_an_episode_is_told_turn_by_turn(workdir, capsys):
+def test_an_episode_is_shown_turn_by_turn(workdir, capsys):
     turns = [("policy", "calc(6*7)"), ("environment", "42\x1b"), ("policy", "it is 42")]
     messages = [{"role": role, "text": text} for role, text in turns]
     save(workdir, "train", 4, [rows()[0] | {"messages": messages}])
@@ -230,7 +230,7 @@ def test_a_damaged_file_is_one_line(workdir, capsys, content, said):
     assert err.count("\n") == 1
 
 
-def test_a_line_of_another_version_is_told(workdir, capsys):
+def test_a_line_of_another_version_is_reported(workdir, capsys):
     old = rows()[0]
     del old["gold"]
     save(workdir, "train", 4, [rows()[0], old])

@@ -121,7 +121,7 @@ def test_a_system_prompt_without_a_chat_is_refused(start, tmp_path):
         settle_config(recipe(start, task, tokenizer=elsewhere))
 
 
-def test_what_is_settled_stays_as_it_is(start):
+def test_settled_values_do_not_change(start):
     tell(start, **SAMPLING)
     config = settle_config(recipe(start))
     assert settle_config(config) == config
@@ -155,7 +155,7 @@ def test_an_earlier_record_of_stories_and_programs_has_no_chat(start):
         assert settle_config(from_json(Config, data)).task.chat_template == ""
 
 
-def test_what_is_left_open_is_as_in_the_run_that_goes_on(start, tmp_path):
+def test_open_settings_follow_the_continued_run(start, tmp_path):
     """A workdir's record comes first, then the run that it continues."""
     tell(start, **SAMPLING)
     config = recipe(start)

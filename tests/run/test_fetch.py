@@ -81,7 +81,7 @@ def test_a_checkpoint_comes_with_what_makes_a_policy_of_it(run, inside, steps):
 
 
 @pytest.mark.parametrize("inside", ["train/1", "train/09", "probe", "sft/10"])
-def test_a_checkpoint_that_is_not_there_is_told_with_those_that_are(run, inside):
+def test_a_missing_checkpoint_is_reported_with_the_existing_ones(run, inside):
     with pytest.raises(UsageError) as told:
         local_checkpoint(f"{run}/checkpoints/{inside}")
     assert str(told.value) == (

@@ -64,7 +64,7 @@ def test_the_newest_of_rl_unless_another_is_named(old, mark, stage, step):
     assert config == override(CONFIG, {"sft.steps": "0"})
 
 
-def test_before_any_step_of_rl_it_is_sft_that_is_gone_on_from(tmp_path):
+def test_before_any_step_of_rl_a_run_continues_from_sft(tmp_path):
     early = write_run(tmp_path / "early", sft=("20",))
     assert resolve(early)[1].stage == "sft"
 
@@ -125,7 +125,7 @@ def test_another_policy_is_refused(old, change, told):
         {"train.lora.rank": "4"},
     ],
 )
-def test_what_is_learned_and_how_may_change(old, change):
+def test_training_settings_may_change(old, change):
     assert resolve(old, config=override(CONFIG, change))[1].step == 10
 
 

@@ -98,7 +98,7 @@ def test_a_mark_that_does_not_survive_is_refused(
     check_marks(_config(), tokenizer, _problems("tagged", "finite_field"))
 
 
-def test_a_closed_vocabulary_lacks_marks_that_are_no_words_of_it():
+def test_a_closed_vocabulary_lacks_marks_outside_its_words():
     words = ["<pad>", "<eos>", "<calc>", "</calc>"]
     config = Config(task=FiniteFieldTask(), environment=Calculator())
     check_marks(config, WordLevelTokenizer(words), [])

@@ -379,7 +379,7 @@ def test_a_mesh_that_would_hold_most_of_the_policy_whole_is_refused(
         check_divisible(config, _mesh(shape), "mesh.tensor")
 
 
-def test_what_may_be_whole_is_told():
+def test_arrays_that_may_be_whole_are_reported():
     """Tests two key/value heads over four devices, and a vocabulary of 23."""
     policy, mesh = tiny_policy(num_layers=1, vocab_size=23), _mesh((1, 2, 4))
     check_divisible(policy.config, mesh, "mesh.tensor")

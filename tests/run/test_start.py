@@ -89,7 +89,7 @@ def test_the_policy_is_the_other_runs(setup, old, tmp_path, has_optimizer):
     assert count_earlier_batches(Workdir(tmp_path / "anew", TINY_RUN)) == 0
 
 
-def test_moments_are_taken_along_and_steps_are_counted_anew(setup, old, tmp_path):
+def test_moments_are_copied_and_steps_start_at_zero(setup, old, tmp_path):
     workdir = go_on(setup, old, tmp_path / "new", has_optimizer=True)
     abstract = updater(setup).abstract_state(setup.abstract_params())
     state = load_start_state(workdir, abstract)
@@ -132,7 +132,7 @@ def test_adapters_are_merged_into_what_they_stood_beside(setup, old, tmp_path):
         )
 
 
-def test_from_before_rl_no_batches_were_asked(setup, old, tmp_path):
+def test_a_start_before_rl_has_no_batches(setup, old, tmp_path):
     (old / "checkpoints" / "train").rename(old / "checkpoints" / "sft")
     workdir = go_on(setup, old, tmp_path / "new", stage="sft")
     assert count_earlier_batches(workdir) == 0

@@ -164,7 +164,7 @@ def test_rl_from_random_weights_without_a_supervised_start(warn):
 
 
 @pytest.mark.parametrize(("form", "mark"), [("boxed", "boxed"), ("tagged", "<answer>")])
-def test_an_answer_format_that_the_prompts_do_not_ask_for(warn, form, mark):
+def test_an_answer_format_that_the_prompts_do_not_request(warn, form, mark):
     untold = dataclasses.replace(PROBLEM, answer_format=form)
     [line] = warn(asked=(untold,))
     assert line.startswith(f"answer_format={form} counts an answer only where '{mark}'")
@@ -195,7 +195,7 @@ def test_completions_that_are_cut_off_before_the_answer(warn):
     assert warn(asked=(tests,)) == []
 
 
-def test_steps_are_asked_for_and_have_no_room(warn):
+def test_requested_steps_have_no_room(warn):
     asked = (dataclasses.replace(PROBLEM, prompt="2+2? Reason step by step."),)
     room = {"train.overlong_buffer": "0", "model.max_seq_len": "512"}
     [line] = warn(room | {"train.sampling.max_new_tokens": "127"}, asked=asked)
@@ -220,7 +220,7 @@ def test_a_turn_of_the_chat_that_ends_no_completion(warn, start):
     assert warn(plain, tokenizer=HuggingFaceTokenizer(start)) == []
 
 
-def test_a_template_that_writes_no_assistants_turn_is_no_fault(warn, tmp_path, start):
+def test_a_template_without_an_assistant_turn_gives_no_warning(warn, tmp_path, start):
     other = write_checkpoint(tmp_path / "strict")
     strict = "{% if messages[1].role == 'assistant' %}{{ raise_exception('no') }}"
     settings = json.loads((other / "tokenizer_config.json").read_text())
@@ -248,13 +248,13 @@ def test_replies_outside_any_turn_of_the_chat(warn, start, tmp_path):
 
 
 @pytest.mark.parametrize("recipe", ["smoke", "quickstart"])
-def test_the_first_recipes_are_told_nothing(recipe, tmp_path):
+def test_the_first_recipes_get_no_warning(recipe, tmp_path):
     config = load_config(_ROOT / f"configs/{recipe}.py", Config)
     with (setup := open_setup(config, tmp_path / "none", stages=("train",))).verifier:
         assert describe_start(setup) == []
 
 
-def test_what_is_read_before_a_run_is_one_list(start, tmp_path):
+def test_the_checks_before_a_run_are_one_list(start, tmp_path):
     problems = write_problems(tmp_path / "problems.jsonl")
     config = word_config(start, problems, model="pretrained")
     assert to_json(config)["task"]["record"]["chat_template"] == "tokenizer"

@@ -77,7 +77,7 @@ def test_rates_are_tokens_over_the_seconds_of_their_phase():
     assert rates["mfu"] == pytest.approx(flops / rates["peak_flops"])
 
 
-def test_sampling_takes_what_is_waited_for_and_what_is_hidden():
+def test_sampling_time_includes_waiting_and_overlap():
     timing = Timing(
         steps=2,
         sampled_tokens=600,
@@ -104,17 +104,17 @@ def test_sampling_takes_what_is_waited_for_and_what_is_hidden():
         ([(6, 8)], 0),  # while the host waited
     ],
 )
-def test_overlap_is_the_time_of_laps_that_anything_ran_beside(spans, seconds):
+def test_overlap_is_the_time_of_laps_during_which_anything_ran(spans, seconds):
     laps = [(2, 6), (8, 10)]
     assert overlap_seconds(laps, spans) == seconds
 
 
-def test_what_is_there_at_once_was_never_in_flight():
+def test_a_finished_array_was_never_in_flight():
     start, end = InFlight(jax.block_until_ready(jax.numpy.ones(3))).span
     assert start == end
 
 
-def test_waiting_is_no_overlap():
+def test_waiting_does_not_count_as_overlap():
     timer = StepTimer()
     for phase in ("reshard", "rollout"):
         timer.lap(phase)

@@ -59,7 +59,7 @@ def test_how_a_run_is_executed_and_watched_may_change(workdir, section):
     Workdir(workdir.path, dataclasses.replace(CONFIG, **section))
 
 
-def test_where_a_judge_is_asked_may_change_and_what_it_is_may_not(tmp_path):
+def test_a_judges_address_may_change_but_not_its_model(tmp_path):
     judge = JudgeConfig(url="http://one/v1", model="m")
     config = dataclasses.replace(CONFIG, judge=judge)
     Workdir(tmp_path, config).write_config(config, device="abacus")
@@ -75,7 +75,7 @@ def test_where_a_judge_is_asked_may_change_and_what_it_is_may_not(tmp_path):
             reopen(**change)
 
 
-def test_what_a_run_computes_may_not(workdir):
+def test_changes_of_the_computation_are_refused(workdir):
     other = override(CONFIG, {"train.steps": "7", "seed": "3", "log.alarm_window": "9"})
     with pytest.raises(WorkdirError) as caught:
         Workdir(workdir.path, other)
@@ -121,7 +121,7 @@ def test_the_summary_grows_section_by_section(workdir):
     }
 
 
-def test_what_a_killed_write_left_is_written_over(workdir):
+def test_leftovers_of_a_killed_write_are_overwritten(workdir):
     workdir.update_summary({"params": 5})
     (workdir.path / "summary.json.partial").write_text('{"par')
     (workdir.path / "rollouts" / "train_000004.jsonl.gz.partial").write_bytes(b"\x1f")
@@ -184,7 +184,7 @@ def test_a_run_may_be_asked_for_more_steps(workdir):
     assert tree(workdir.path) == before
 
 
-def test_the_same_number_of_steps_is_no_news(workdir):
+def test_the_same_number_of_steps_changes_nothing(workdir):
     workdir.update_summary({"eval": {"after": {"n": 2}}})
     before = (workdir.path / "config.json").read_bytes()
     change_steps(workdir, CONFIG.train.steps)

@@ -75,7 +75,7 @@ def test_each_mode_writes_the_latents_it_says(mode, strength, wanted):
     np.testing.assert_allclose(edit(mode, strength)(X), expected, atol=2e-5)
 
 
-def test_units_and_rates_are_those_of_the_tokens_on_which_a_latent_fires():
+def test_units_and_rates_are_over_tokens_on_which_a_latent_fires():
     fires = F > 0
     np.testing.assert_allclose(KNOWN.rate, fires.mean(axis=0), atol=1e-12)
     for k in np.flatnonzero(fires.any(axis=0)):
@@ -124,7 +124,7 @@ def test_controls_fire_as_often_and_are_neither_targets_nor_dead():
         assert (np.abs(np.log(ratio)) < 19 * np.log(1.0354)).all()
 
 
-def test_one_latent_has_as_many_controls_as_are_asked_for():
+def test_one_latent_has_as_many_controls_as_requested():
     """Above 16 it takes the nearest ones, each once."""
     rate = np.geomspace(1e-3, 0.5, 180)
     sets = rate_matched_latents(rate, (90,), num_draws=40, seed=0)

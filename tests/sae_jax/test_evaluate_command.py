@@ -57,7 +57,7 @@ def test_figures_of_a_known_corpus(place, capsys):
     assert correct["auroc_by_value"]["0"] == pytest.approx(1.0)
 
 
-def test_a_factor_that_is_no_label_says_why_it_is_not_measured(place, capsys):
+def test_an_unmeasurable_factor_says_why(place, capsys):
     """One document chooses, so none is left to score."""
     argv = [f"--sae={place / 'sae'}", f"--activations={place / 'data'}"]
     code, out, _ = run(capsys, *argv, "--factors=correct", "--documents=1")
@@ -153,14 +153,14 @@ def test_bad_usage_is_one_line_and_exit_code_2(capsys, argv, message):
     assert err.count("\n") == 1
 
 
-def test_an_unknown_factor_is_told_the_nearest(place, capsys):
+def test_an_unknown_factor_is_reported_with_the_nearest(place, capsys):
     argv = [f"--sae={place / 'sae'}", f"--activations={place / 'data'}"]
     code, _, err = run(capsys, *argv, "--factors=stop")
     assert code == 2
     assert "step" in err
 
 
-def test_what_is_not_there_is_one_line_and_exit_code_2(place, tmp_path, capsys):
+def test_missing_inputs_are_one_line_and_exit_code_2(place, tmp_path, capsys):
     data = f"--activations={place / 'data'}"
     code, _, err = run(capsys, f"--sae={tmp_path}", data)
     assert code == 2
@@ -170,7 +170,7 @@ def test_what_is_not_there_is_one_line_and_exit_code_2(place, tmp_path, capsys):
     assert "no activations in" in err
 
 
-def test_a_width_that_does_not_fit_is_told(place, tmp_path, capsys):
+def test_a_width_that_does_not_fit_is_reported(place, tmp_path, capsys):
     save(tmp_path / "wide", copying(5))
     code, _, err = run(
         capsys, f"--sae={tmp_path / 'wide'}", f"--activations={place / 'data'}"
@@ -215,7 +215,7 @@ def factor_of(tmp_path, capsys, documents):
     return json.loads(text)
 
 
-def test_a_mark_of_a_problem_tells_nothing_of_other_problems(tmp_path, capsys):
+def test_a_mark_of_a_problem_does_not_predict_other_problems(tmp_path, capsys):
     """Each problem p has its own coordinate, a label, and four completions.
 
     If completions were halved instead of problems, these marks would predict every

@@ -48,7 +48,7 @@ def test_a_temporal_file_keeps_its_groups_and_k():
     assert record.metadata["hook_name"] == "blocks.1.hook_resid_post"
 
 
-def test_the_class_tells_top_k_from_batch_top_k():
+def test_the_class_separates_top_k_from_batch_top_k():
     assert load(GOLDEN / "AutoEncoderTopK").top_k == 2
     assert load(GOLDEN / "BatchTopKSAE").top_k is None
 
@@ -210,7 +210,7 @@ def test_other_files_are_told_apart(tmp_path, content, message):
         load(tmp_path)
 
 
-def test_a_zip_of_something_else_is_no_torch_file(tmp_path):
+def test_another_zip_is_not_a_torch_file(tmp_path):
     with zipfile.ZipFile(tmp_path / "ae.pt", "w") as archive:
         archive.writestr("readme", "hello")
     with pytest.raises(FormatError, match=r"not one of torch\.save"):

@@ -325,7 +325,7 @@ def test_bfloat16_rounds_the_operands_of_every_product():
     assert two.item() == 1 + 2**-10
 
 
-def test_the_bias_gradient_is_that_of_the_plain_formula():
+def test_the_bias_gradient_equals_the_plain_formula():
     """The cheaper path for decoder_bias agrees with finite differences of the loss."""
     tsae, pairs = dictionary(), some_pairs()
     _, gradient = loss_of(tsae, pairs)

@@ -59,7 +59,7 @@ PUBLISHED = {
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_a_recipe_holds_what_was_published(name):
+def test_a_recipe_has_the_published_numbers(name):
     config = load_config(CONFIGS / f"{name}.py", Config)
     found = {
         (section, field): getattr(getattr(config, section), field)

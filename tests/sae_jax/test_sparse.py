@@ -106,7 +106,7 @@ def test_a_threshold_of_a_large_batch_is_searched_among_candidates(monkeypatch):
     same(sparse, dense)
 
 
-def test_a_sample_that_misled_is_told(monkeypatch):
+def test_a_misleading_sample_is_reported(monkeypatch):
     monkeypatch.setattr(
         "sae_jax.latents.estimate_bounds", lambda parts, count: (jnp.float32(9),) * 2
     )
@@ -118,7 +118,7 @@ def test_a_sample_that_misled_is_told(monkeypatch):
     assert not found.fits
 
 
-def test_kept_entries_are_those_of_a_plain_search():
+def test_kept_entries_equal_a_plain_search():
     pre = RNG.standard_normal((7, 100)).astype(np.float32)
     threshold = np.array([[0.5], [1.0], [9.0], [0.0], [2.0], [1.5], [1.0]], np.float32)
     kept = find_kept(jnp.asarray(pre), jnp.asarray(threshold), entries=40)

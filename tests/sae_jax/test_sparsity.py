@@ -90,7 +90,7 @@ def test_ties_at_the_cut_are_kept_together():
     assert number == 35
 
 
-def test_fewer_positive_than_asked_keeps_them_all():
+def test_fewer_positives_than_k_are_all_kept():
     values = jnp.asarray([[-1.0, 2.0, 0.0], [1e-30, -3.0, -2.0]])
     got, number = kept(values, 5)
     assert number == 2

@@ -25,7 +25,7 @@ def world(tmp_path, capsys):
     return tmp_path / "w"
 
 
-def test_the_world_on_disk_is_that_of_the_function(world):
+def test_the_world_on_disk_equals_the_functions(world):
     data = make_synthetic_data(seed=0, num_momentary=4, **SIZE)
     shards = ActivationShards(world / "activations")
     np.testing.assert_array_equal(shards.rows(np.arange(120)), data.activations)

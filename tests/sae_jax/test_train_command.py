@@ -291,9 +291,7 @@ def test_a_truncated_shard_is_one_line(command, shards, tmp_path):
     refused(command(f"pairs.path={copy}"), str(last), "bytes where")
 
 
-def test_a_damaged_shard_is_one_line_where_verification_is_asked_for(
-    command, shards, tmp_path
-):
+def test_a_damaged_shard_is_one_line_with_verification(command, shards, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(shards, copy)
     first = copy / "shard_00000.bin"

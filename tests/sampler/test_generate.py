@@ -143,7 +143,7 @@ def test_the_scorer_finds_the_samplers_logprobs(name):
     )
 
 
-def test_no_setting_compiles_anything_anew():
+def test_no_setting_compiles_again():
     _sampled("plain")
     compiled = sample._cache_size()
     for name in SETTINGS:
@@ -270,7 +270,7 @@ def test_an_empty_prompt_is_refused(prompts):
         ([[-1, 4]], "prompts holds the id -1; the vocabulary has 0 to 22"),
     ],
 )
-def test_what_is_no_prompt_is_refused(prompts, message):
+def test_invalid_prompts_are_refused(prompts, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         generate(POLICY, prompts, max_new_tokens=T)
 
@@ -279,7 +279,7 @@ def test_what_is_no_prompt_is_refused(prompts, message):
     ("key", "told"),
     [(None, "None"), (0.5, "0.5"), (jax.random.split(jax.random.key(0)), "Array")],
 )
-def test_what_is_no_key_is_refused(key, told):
+def test_invalid_keys_are_refused(key, told):
     with pytest.raises(ValueError, match=f"key={told}.*; give a seed such as 0"):
         generate(POLICY, PROMPTS, max_new_tokens=T, key=key)
 

@@ -166,7 +166,7 @@ def test_every_mesh_draws_the_tokens_of_one_device(shape, num_slots):
     _assert_same(_drawn(num_slots, shape=shape), _reference("plain"))
 
 
-def test_shards_ask_each_other_only_whether_to_go_on():
+def test_shards_exchange_only_whether_to_continue():
     """No keys, values or tokens cross devices: only one truth value does."""
     text = _call(16, shape=(8, 1, 1), run=sample.lower).compile().as_text()
     crossing = re.findall(
@@ -189,7 +189,7 @@ def test_shards_ask_each_other_only_whether_to_go_on():
         pytest.param("everywhere", marks=pytest.mark.slow),
     ],
 )
-def test_edits_are_those_of_all_rows_at_once(scope):
+def test_edits_equal_those_of_all_rows_at_once(scope):
     edited = ScopedIntervention(edits=(Bend(),), scope=scope)
 
     def run(*args, **given):

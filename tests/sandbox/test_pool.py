@@ -58,7 +58,7 @@ def outcome(sandbox: Sandbox, program: str, tests: str) -> Outcome:
         ("def f(x): return x", "def check(g):\n  assert g(1) == 1\ncheck(f)"),
     ],
 )
-def test_a_program_that_does_what_is_asked_passes(sandbox, program, tests):
+def test_a_correct_program_passes(sandbox, program, tests):
     assert outcome(sandbox, program, tests) == Outcome(True)
 
 
@@ -172,7 +172,7 @@ assert root.right is None and root.left.right.value == 4
         "assert {2: 1}[f()]",
     ],
 )
-def test_an_object_is_equal_to_nothing_whatever_its_class_says(sandbox, tests):
+def test_an_object_equals_nothing_even_if_its_class_disagrees(sandbox, tests):
     program = """
 def always(*args, **kwargs): return True
 class Two:

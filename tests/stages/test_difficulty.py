@@ -23,7 +23,7 @@ def run(tmp_path, monkeypatch):
         yield found
 
 
-def test_the_policy_before_rl_answers_each_train_problem_as_rl_will_ask_it(run):
+def test_the_policy_before_rl_answers_each_train_problem_as_rl_will(run):
     stage.estimate_difficulty(run.ctx)
     problems = run.ctx.setup.problems("train", POOL)
     expected = [run.prompt_of(problem) for problem in problems]
@@ -59,7 +59,9 @@ def test_estimates_are_beta_posteriors_of_the_verdicts(run):
         assert posterior["beta"] == 0.5 + count["incorrect"]
 
 
-def test_a_stage_that_was_cut_goes_on_behind_its_last_batch(run, tmp_path, monkeypatch):
+def test_an_interrupted_stage_continues_after_its_last_batch(
+    run, tmp_path, monkeypatch
+):
     """It samples only the remaining batches and ends with the same estimates."""
     with stand_in(tmp_path / "whole") as whole:
         stage.estimate_difficulty(whole.ctx)
@@ -95,7 +97,7 @@ def test_the_completions_kept_are_those_judged(run):
     assert [(r["id"], r["completion"], r["verdict"]) for r in rows] == run.judged
 
 
-def test_without_samples_nothing_is_asked_and_nothing_is_known(run):
+def test_without_samples_no_problem_is_sampled_or_known(run):
     config = types.SimpleNamespace(difficulty=types.SimpleNamespace(num_samples=0))
     ctx = types.SimpleNamespace(setup=types.SimpleNamespace(config=config))
     stage.estimate_difficulty(ctx)

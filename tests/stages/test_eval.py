@@ -75,7 +75,7 @@ def test_both_policies_answer_the_held_out_problems_on_the_same_keys(run):
         assert (draw.num_samples, draw.max_new_tokens) == (NUM_SAMPLES, 20)
 
 
-def test_scores_and_the_gain_are_those_of_the_verdicts_paired_by_problem(run):
+def test_scores_and_the_gain_follow_the_verdicts_paired_by_problem(run):
     stage.evaluate(run.ctx)
     found = run.ctx.workdir.read_summary()["eval"]
     half = len(run.judged) // 2
@@ -116,7 +116,7 @@ def test_both_are_cut_by_what_the_policy_before_rl_made_of_the_problems(run):
         assert {row["id"]: row["band"] for row in rows} == expected
 
 
-def test_an_evaluation_that_was_cut_asks_only_what_is_missing(run):
+def test_an_interrupted_evaluation_samples_only_the_missing_problems(run):
     stage.evaluate(run.ctx)
     whole = run.ctx.workdir.read_summary()
     kept = dict(whole, eval={"before": whole["eval"]["before"]})

@@ -210,7 +210,7 @@ def _sums(moment):
     )
 
 
-def test_the_state_after_a_step_is_that_of_its_sums_and_is_told_when_it_turns(hooks):
+def test_the_state_after_a_step_follows_its_sums_and_changes_are_logged(hooks):
     probed = hooks()
     strict = dataclasses.replace(RFGO, min_correlation=0.5)
     config = probed.ctx.setup.config

@@ -114,7 +114,7 @@ def test_a_step_learns_then_is_judged_and_saved_by_what_came_of_it(calls):
     assert ctx.workdir.read_summary()["throughput"] == {"mfu": 1}
 
 
-def test_what_a_step_measured_is_in_its_line_of_metrics(calls):
+def test_a_steps_measurements_are_in_its_line_of_metrics(calls):
     _, ctx = calls
     stage.train(ctx)
     lines = (ctx.workdir.path / "metrics.jsonl").read_text().splitlines()

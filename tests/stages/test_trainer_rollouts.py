@@ -101,7 +101,7 @@ def test_without_staleness_a_step_learns_from_its_own_weights(walk):
 
 
 @pytest.mark.parametrize("staleness", [1, 2])
-def test_a_step_learns_from_what_was_drawn_so_many_steps_before(walk, staleness):
+def test_a_step_learns_from_the_batch_drawn_staleness_steps_before(walk, staleness):
     drawn_at = {}
     for step, (_, collected, after) in enumerate(walk(staleness)):
         problems, rollouts, difficulty = collected
@@ -121,7 +121,7 @@ def test_a_step_learns_from_what_was_drawn_so_many_steps_before(walk, staleness)
 
 
 @pytest.mark.parametrize("own_devices", [False, True])
-def test_only_a_sampler_on_devices_of_its_own_is_not_waited_for(walk, own_devices):
+def test_only_a_sampler_on_separate_devices_is_not_waited_for(walk, own_devices):
     ahead = [one for _, _, after in walk(2, own_devices=own_devices) for one in after]
     assert ahead
     assert {one.waited for one in ahead} == {not own_devices}

@@ -101,7 +101,7 @@ def test_framed_roles_count_without_the_flag_and_other_plain_tokens_do_not(tmp_p
     assert tokenizer.decode(tokenizer.encode("<|User|>1\n\n2")) == "1\n\n2"
 
 
-def test_ends_beginnings_padding_and_unknown_tokens_are_no_text(tmp_path):
+def test_ends_beginnings_padding_and_unknown_tokens_have_no_text(tmp_path):
     names = ("<s>", "</s>", "<pad>", "<unk>")
     tokenizer = _make(
         tmp_path,
@@ -187,7 +187,7 @@ def test_a_token_at_the_border_of_a_text_is_the_templates():
     assert written[slice(*spans[0])] == "a <|im_"
 
 
-def test_the_span_is_where_the_template_put_the_text_and_not_where_it_stood_first():
+def test_the_span_is_where_the_template_put_the_text_not_an_earlier_copy():
     """The text equals the template's own token, which comes earlier."""
     written, spans = write_literal(_chat, ["<|im_end|>"])
     assert spans == ((17, 27),)

@@ -256,7 +256,7 @@ def test_a_sentencepiece_model_made_elsewhere_has_its_own_special_ids(tmp_path):
         SentencePieceTokenizer(path)
 
 
-def test_ids_and_templates_are_those_of_transformers(directory):
+def test_ids_and_templates_equal_transformers(directory):
     theirs = import_transformers().AutoTokenizer.from_pretrained(directory)
     ours = HuggingFaceTokenizer(directory)
     for text in ("What is 2 plus 3?", " a\n\n<|im_start|>b  c"):

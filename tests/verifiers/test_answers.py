@@ -156,7 +156,7 @@ def test_the_mark_is_the_one_that_the_answer_is_read_from(form, text, mark):
         ("caf\u00e9 \u6771\u4eac \ud800", "caf\u00e9 \u6771\u4eac \ud800"),
     ],
 )
-def test_one_notation_for_what_is_written_in_many(text, same):
+def test_many_notations_become_one(text, same):
     assert answers.normalize_notation(text) == same
     assert answers.normalize_notation(same) == same
 

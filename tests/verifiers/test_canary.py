@@ -79,7 +79,7 @@ print(len(CALLS) * len(FRAMES), *seen, sep="\n")
 """
 
 
-def test_what_a_model_writes_is_read_and_never_run(tmp_path):
+def test_a_models_text_is_read_and_never_run(tmp_path):
     """The hook sees only what the test itself runs at the end."""
     canary = tmp_path / "canary"
     done = subprocess.run(

@@ -52,7 +52,7 @@ def test_the_true_chance_is_calibrated():
     assert found["auroc"] == pytest.approx(0.5)
 
 
-def test_what_is_undefined_is_absent():
+def test_undefined_figures_are_absent():
     assert calibration_metrics([math.nan] * 2, [True, False]) == {"stated": 0.0}
     assert calibration_metrics([0.5, math.nan], [True, False]) == {
         "stated": 0.5,

@@ -57,7 +57,7 @@ CLOSED = [
 
 
 @pytest.mark.parametrize("text", OPEN_ENDED)
-def test_an_answer_that_may_go_on_touches_the_end(text):
+def test_an_answer_that_may_continue_touches_the_end(text):
     assert touches_end(text)
 
 

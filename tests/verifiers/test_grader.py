@@ -138,7 +138,7 @@ def test_a_short_text_is_a_gold(judge, gold):
     assert judge.invalid_golds([_problem(gold)]) == {}
 
 
-def test_a_verifier_of_ones_own_may_find_faults(judge, monkeypatch):
+def test_a_custom_verifier_may_find_faults(judge, monkeypatch):
     told = "gold is odd"
     monkeypatch.setattr(Exact, "describe_gold_fault", lambda *_: told)
     problems = [_problem("a", "exact", name="x"), _problem("5", name="fine")]
@@ -240,7 +240,7 @@ def test_an_unknown_verifier_is_refused_and_judged_by_no_other(judge, name, mess
         judge([_problem("e3", name)], ["answer e3"])
 
 
-def test_the_judge_is_no_kind_of_the_command_verify():
+def test_the_command_verify_has_no_judge():
     line = b'{"kind": "judge", "gold": "1", "answer": "1"}'
     (graded,) = grade_lines(io.BytesIO(line), VerifierConfig())
     assert graded["verdict"] == "unverified"
@@ -282,7 +282,7 @@ def moods(monkeypatch):
 @pytest.mark.parametrize(
     ("kind", "limit"), [("moods:Moody", "0.5 s"), ("moods:AsyncMoody", "0.4 s")]
 )
-def test_a_verifier_of_ones_own_that_hangs_or_raises_leaves_an_item_unverified(
+def test_a_custom_verifier_that_hangs_or_raises_leaves_an_item_unverified(
     moods, capsys, kind, limit
 ):
     texts = ["hang", "", "raise", "text", ""]
@@ -329,7 +329,7 @@ def test_golds_that_ones_own_verifier_raises_on_are_named(moods, monkeypatch):
     }
 
 
-def test_a_verifier_of_ones_own_grades_beside_ours(judge, monkeypatch, tmp_path):
+def test_a_custom_verifier_grades_next_to_ours(judge, monkeypatch, tmp_path):
     (tmp_path / "my_verifiers.py").write_text(
         "from rlvr_jax.types import Verdict\n"
         "from rlvr_jax.verifiers.base import Verifier\n"

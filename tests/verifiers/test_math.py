@@ -320,7 +320,7 @@ def test_what_raises_at_the_answer_is_incorrect_and_at_the_gold_unverified(
     assert math_worker._grade_safely(item) == (status, reason, None)
 
 
-def test_a_worker_that_stands_still_is_replaced():
+def test_a_stuck_worker_is_replaced():
     with MathVerifier(workers=1, timeout_s=1.0) as pool:
         pool.grade_all([("5", "#### 5")])
         [stopped] = _worker_pids(pool)
@@ -425,7 +425,7 @@ def test_known_ways_to_cost_the_time_limit_are_wrong_and_cost_little():
         ),
     ],
 )
-def test_what_costs_too_much_is_told_from_its_text(text, is_parsed):
+def test_expensive_answers_are_recognized_by_their_text(text, is_parsed):
     assert (answers.describe_cost(text) == "") is is_parsed
 
 
@@ -451,7 +451,7 @@ def test_a_worker_cannot_take_more_than_a_gibibyte(verifier):
     assert set(limits) == {(2**30, 2**30)}
 
 
-def test_a_worker_loads_neither_jax_nor_what_needs_it():
+def test_a_worker_does_not_load_jax_or_its_dependents():
     code = (
         "import runpy, sys; module = runpy.run_path(sys.argv[1]);"
         "print(module['grade']('1/2', '0.5')[0], *{'jax', 'numpy'} & {*sys.modules},"
@@ -480,7 +480,7 @@ def test_a_worker_loads_neither_jax_nor_what_needs_it():
         ),
     ],
 )
-def test_what_is_over_our_limits_is_wrong_and_says_so(verifier, answer, reason):
+def test_answers_over_our_limits_are_wrong_and_say_so(verifier, answer, reason):
     """Unverified would earn the group's mean, and a policy would learn to write it."""
     mine, as_gold = verifier.grade_all([("5", rf"\boxed{{{answer}}}"), (answer, "5")])
     assert (mine.status, mine.reason) == ("incorrect", f"final answer {reason}")

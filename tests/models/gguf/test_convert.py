@@ -40,7 +40,7 @@ def _read(folder: pathlib.Path, name: str) -> dict:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_weights_are_bit_for_bit_those_of_transformers(name, tmp_path):
+def test_weights_equal_transformers_bit_for_bit(name, tmp_path):
     tensors = load_file(_converted(tmp_path, name) / "model.safetensors")
     assert {array.dtype for array in tensors.values()} == {np.dtype(np.float32)}
     found = {

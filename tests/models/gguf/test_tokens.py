@@ -35,7 +35,7 @@ def _tokenizer(folder: pathlib.Path, tokens: dict, **changes) -> HuggingFaceToke
 
 
 @pytest.mark.parametrize("name", GOLDEN["ids"])
-def test_ids_are_those_of_llama_cpp(name, tmp_path):
+def test_ids_equal_llama_cpps(name, tmp_path):
     """One exception: Qwen composes accents first, and llama.cpp does not."""
     is_sentencepiece = name in GOLDEN["pieces"]
     tokens = add_sentencepiece(name) if is_sentencepiece else add_byte_level(name)
@@ -54,7 +54,7 @@ def test_the_pre_tokenizers_differ_where_they_should():
 
 
 @pytest.mark.parametrize("kind", ["llama", "gemma"])
-def test_ids_are_those_of_sentencepiece(kind, tmp_path):
+def test_ids_equal_sentencepieces(kind, tmp_path):
     """Random texts have runs of spaces, user-defined tokens and unknown letters."""
     lines = ["a bc  abc  cab d", "ab <b> bcd   dd aab"] * 20
     theirs = train_sentencepiece(kind, lines, vocab_size=280)
@@ -72,7 +72,7 @@ def test_ids_are_those_of_sentencepiece(kind, tmp_path):
     not (_SMOLLM2 / "tokenizer.json").is_file(),
     reason="needs models/SmolLM2-135M-Instruct: convert from-gguf makes it",
 )
-def test_ids_of_smollm2_are_those_of_llama_cpp():
+def test_ids_of_smollm2_equal_llama_cpps():
     """Compares the golden texts and the 1,319 test questions of GSM8K."""
     tokenizer = HuggingFaceTokenizer(_SMOLLM2)
     found = [tokenizer.encode(text) for text in GOLDEN["texts"]]

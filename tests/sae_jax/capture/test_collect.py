@@ -106,7 +106,7 @@ def test_each_layer_holds_what_the_model_computes_of_each_window_alone(whole):
         np.testing.assert_allclose(shards.column("norm")[:50], norms, rtol=1e-5)
 
 
-def test_the_hook_that_is_asked_for_is_read(text, tmp_path):
+def test_the_requested_hook_is_read(text, tmp_path):
     run(tmp_path / "out", text, hook="mlp_out", layers=(0,), max_documents=4)
     shards = ActivationShards(tmp_path / "out" / "layer_0")
     ids = shards.column("token_id")[shards.column("sequence") == 0]
@@ -218,7 +218,7 @@ def test_what_a_collection_killed_at_once_has_left_is_its_own(text, whole, tmp_p
     assert files(tmp_path / "out") == files(whole)
 
 
-def test_what_is_complete_is_not_read_again(text, whole, tmp_path):
+def test_complete_data_are_not_read_again(text, whole, tmp_path):
     with pytest.raises(StoppedError):
         run(tmp_path / "out", text, stop=StopAfter(10))
     rest = run(tmp_path / "out", text).asked

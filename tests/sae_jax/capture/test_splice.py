@@ -97,7 +97,7 @@ def test_a_perfect_dictionary_loses_nothing_and_a_blind_one_all(place, capsys):
     assert nothing["kl_recovered"]["mean"] == pytest.approx(0, abs=1e-3)
 
 
-def test_figures_are_those_of_a_float64_reference(place, capsys):
+def test_figures_equal_a_float64_reference(place, capsys):
     """After the last layer there are only a norm and a head, which NumPy computes."""
     tsae, found = some(), measured(place, some(), capsys, layer=1)
     weights = safetensors.numpy.load_file(place / "model" / "model.safetensors")

@@ -93,7 +93,7 @@ def test_the_next_epoch_is_in_another_order(text):
     assert first.tolist() != second.tolist()
 
 
-def test_any_earlier_token_is_a_positive_where_that_is_asked_for(text):
+def test_any_earlier_token_is_a_positive_if_configured(text):
     rows = rows_of(stream(text, positive="random").iter_batches(0, 10))
     windows = windows_of(TRAINED)
     width = rows.shape[1] // 2
@@ -140,7 +140,7 @@ def test_a_run_that_goes_on_reads_what_one_would_have_read_that_was_never_cut(te
             np.testing.assert_array_equal(one.positive, other.positive)
 
 
-def test_what_is_done_is_passed_by_without_the_model(text):
+def test_finished_work_is_skipped_without_the_model(text):
     source = stream(text)
     list(source.iter_batches(0, 60))
     read = source._source.reader.asked

@@ -17,7 +17,7 @@ def documents(path, **options):
     return list(texts_of(path, **options).documents())
 
 
-def test_paragraphs_end_at_blank_lines_whatever_the_lines_end_with(tmp_path):
+def test_paragraphs_end_at_blank_lines_with_any_line_ending(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"\xef\xbb\xbf\r\n one\r\ntwo\r\n \t\r\n\r\nthree\n\n\nfour")
     assert documents(path) == [(0, " one\r\ntwo"), (1, "three"), (2, "four")]

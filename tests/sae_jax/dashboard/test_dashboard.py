@@ -104,7 +104,7 @@ def test_contexts_are_the_tokens_around_the_highest(place):
     assert contexts[3][0].document in {2, 3, 6, 7}
 
 
-def test_outcomes_tell_right_from_wrong_within_problems(place):
+def test_outcomes_compare_right_and_wrong_within_problems(place):
     """Latent 3 fires where a document is correct, so its effect is 1."""
     tsae = copying()
     corpus = open_corpus(place / "activations", tsae)
@@ -116,7 +116,7 @@ def test_outcomes_tell_right_from_wrong_within_problems(place):
     assert means.tolist() == pytest.approx([2 / 5, 2 / 5 + 3])
 
 
-def test_there_are_no_outcomes_without_verdicts():
+def test_without_verdicts_there_are_no_outcomes():
     assert find_outcomes([{"verdict": "unverified"}, {}]) is None
 
 

@@ -102,7 +102,7 @@ def every_pair(whole):
 
 
 @pytest.mark.parametrize("positive", ["previous", "random"])
-def test_the_pairs_are_those_of_all_data_shuffled(shards, positive):
+def test_the_pairs_equal_those_of_all_data_shuffled(shards, positive):
     settings = config(positive=positive)
     pairs = open_pairs(shards, settings)
     whole = ShuffledPairs(shards, settings, seed=0)

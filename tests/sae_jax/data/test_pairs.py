@@ -139,7 +139,7 @@ def test_each_token_left_out_is_counted_once_under_its_first_reason():
     np.testing.assert_array_equal(np.flatnonzero(usable_N), [1, 6, 7, 8, 9])
 
 
-def test_the_median_norm_is_that_of_the_tokens_that_are_asked_for():
+def test_the_median_norm_is_over_the_selected_tokens():
     """Prompts that are a hundred times as long must not let a long response pass."""
     rows_ND = np.ones((6, 2))
     rows_ND[:2], rows_ND[5] = 100.0, 50.0
@@ -274,7 +274,7 @@ def test_documents_come_whole_in_blocks_of_one_shape():
 
 
 @pytest.mark.parametrize("positive", ["previous", "random"])
-def test_a_step_knows_its_batch_whatever_was_asked_before(positive):
+def test_a_step_determines_its_batch(positive):
     """Resuming anywhere, also in another epoch, gives the same stream."""
     asked = config(positive=positive)
     whole = list(ShuffledPairs(corpus(), asked, seed=5).iter_batches(0, 9))
@@ -291,7 +291,7 @@ def test_another_seed_is_another_order():
     assert seen(first) != seen(other)
 
 
-def test_random_positives_are_drawn_anew_every_epoch():
+def test_random_positives_change_every_epoch():
     source = ShuffledPairs(corpus(), config(positive="random"), seed=0)
     first = dict(pair for step in range(4) for pair in seen(source[step]))
     later = dict(pair for step in range(15, 19) for pair in seen(source[step]))

@@ -74,7 +74,7 @@ def test_every_column_comes_back_over_all_shards(shards):
     )
 
 
-def test_rows_come_in_the_order_asked_for_with_repeats(shards):
+def test_rows_come_in_the_requested_order_with_repeats(shards):
     asked = np.array([8, 0, 5, 4, 0, 2])
     rows_BD = ActivationShards(shards).rows(asked)
     np.testing.assert_array_equal(rows_BD[:, 0], [23, 0, 20, 11, 0, 2])

@@ -153,7 +153,7 @@ def test_chance_alone_is_rarely_claimed():
     assert with_rate <= 33
 
 
-def test_false_claims_stay_a_small_share_beside_true_ones():
+def test_false_claims_stay_a_small_share_among_true_ones():
     """10 of 60 features grow by half, and the others do not.
 
     Benjamini-Hochberg promises that the others make up 0.05 x 50/60 = 0.042 of the

@@ -72,7 +72,7 @@ def test_score_by_hand():
     np.testing.assert_allclose(reason_score(sums), expected, rtol=1e-12)
 
 
-def test_score_is_that_of_the_published_procedure():
+def test_score_equals_the_published_procedures():
     """The authors' steps on activations: means by word, near and elsewhere; shares."""
     rng = np.random.default_rng(0)
     words, latents = 3, 5

@@ -95,7 +95,7 @@ def test_one_feature_beyond_all_draws_has_q_just_below_a_twentieth(null):
     assert found.counts["strengthened"] == 1
 
 
-def test_who_moves_less_than_noise_is_no_finding():
+def test_a_move_smaller_than_noise_is_not_a_finding():
     """Noise halves feature 0, +- 2 %; learning reduces it by only a fourth."""
     rng = np.random.default_rng(2)
     draws = []

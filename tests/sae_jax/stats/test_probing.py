@@ -37,7 +37,7 @@ def test_tokens_that_are_not_counted_do_not_enter_and_constants_correlate_with_n
     np.testing.assert_allclose(sums.correlation(), [[1.0], [0.0]], atol=1e-6)
 
 
-def test_each_truth_gets_a_latent_of_its_own():
+def test_each_truth_gets_a_separate_latent():
     """Greedy matching would give latent 0 to truth 0 (.9) and leave .1 for truth 1."""
     correlation = np.array([[0.9, -0.8], [0.7, 0.1], [0.0, 0.0]])
     found = assign_latents(correlation)
@@ -71,7 +71,7 @@ def test_auroc_is_mann_whitneys_u():
     assert auroc(scores, truth) == pytest.approx(expected)
 
 
-def test_auroc_of_a_truth_that_never_changes_is_no_number():
+def test_auroc_of_a_constant_truth_is_nan():
     assert np.isnan(auroc(np.arange(3), np.ones(3, bool)))
 
 
@@ -107,7 +107,7 @@ def test_a_probe_reads_separable_labels():
     assert fit_probe(f, labels, classes=3).accuracy(f, labels) == 1.0
 
 
-def test_the_telling_latents_are_those_that_differ_most():
+def test_the_most_informative_latents_differ_most():
     """Latent 3 is 2 higher where truth 0 holds; latent 1 is 1 higher for truth 1."""
     f = np.zeros((4, 5), np.float32)
     f[:2, 3] = 2.0

@@ -128,7 +128,7 @@ def test_relative_smoothness_and_autocorrelation_do_not_depend_on_the_size_of_f(
         assert ten[name] == pytest.approx(one[name], rel=1e-5)
 
 
-def test_autocorrelation_is_that_of_numpy_over_pairs_within_the_mask():
+def test_autocorrelation_equals_numpys_over_pairs_within_the_mask():
     """Sums over two batches; a pair across a gap of the mask does not count."""
     rng = np.random.default_rng(1)
     x = rng.normal(size=(8, 30, 4)) + 0.8 * rng.normal(size=(8, 1, 4))
@@ -159,7 +159,7 @@ def test_smoothness_is_averaged_over_the_sequences_in_which_a_group_is_active():
     )
 
 
-def test_smoothness_and_variation_are_those_of_the_authors_code():
+def test_smoothness_and_variation_equal_the_authors():
     """In a sequence of 8 tokens, they sum the variation over its 7 pairs."""
     golden = json.loads((GOLDEN / "expected.json").read_text())
     tsae = load(GOLDEN / "TemporalMatryoshkaBatchTopKSAE")
@@ -174,7 +174,7 @@ def test_smoothness_and_variation_are_those_of_the_authors_code():
         assert figures["variation"][name] == pytest.approx(total / 7, rel=1e-5)
 
 
-def test_what_is_not_counted_is_not_read():
+def test_uncounted_tokens_are_not_read():
     x = np.array([[[2.0, 0.0], [4.0, 3.0], [0.0, 3.0], [np.nan, np.inf]]], np.float32)
     counted = jnp.array([[True, True, True, False]])
     masked = quality_report(

@@ -89,7 +89,7 @@ def identity() -> TSAE:
     )
 
 
-def test_each_further_latent_tells_what_the_others_do_not(world):
+def test_each_further_latent_adds_information(world):
     corpus = open_corpus(world, identity())
     found = sparse_probe_report(identity(), corpus, "kind", counts=(1, 3))
     # One latent always separates label 1, label 2 half of the time (0.75), and label 0
@@ -116,7 +116,7 @@ def test_a_value_that_was_not_there_to_learn_has_no_score():
 
 
 @pytest.mark.parametrize("absorbs", [False, True])
-def test_a_latent_that_took_over_is_told(absorbs):
+def test_an_absorbing_latent_is_reported(absorbs):
     """On half of the tokens of class 1, a second feature is on as well.
 
     A dictionary that absorbs has one latent for both together, and its latent for the
@@ -142,7 +142,7 @@ def test_a_latent_that_took_over_is_told(absorbs):
     assert share == pytest.approx(expected)
 
 
-def test_the_command_prints_them_and_refuses_what_is_no_number(world, tmp_path, capsys):
+def test_the_command_prints_them_and_refuses_non_numbers(world, tmp_path, capsys):
     io.save(tmp_path / "sae", identity())
     argv = [f"--sae={tmp_path / 'sae'}", f"--activations={world}", "--factors=kind"]
     assert main([*argv, "--sparse_probes=1,2"]) == 0

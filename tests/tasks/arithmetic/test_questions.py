@@ -67,7 +67,7 @@ def test_levels_are_as_large_as_they_say_and_come_in_turn():
     assert [p.level for p in only] == [4, 2, 4, 2, 4]
 
 
-def test_no_numbers_of_a_held_out_question_are_asked_in_training_at_any_seed():
+def test_no_numbers_of_a_held_out_question_are_in_training_at_any_seed():
     held_out = {_numbers(p) for p in _problems("eval")}
     for seed in (0, 7):
         assert not held_out & {_numbers(p) for p in _problems("train", seed=seed)}
@@ -83,7 +83,7 @@ def test_the_seed_moves_what_is_trained_on_and_not_what_is_held_out():
     assert not ids[0] & ids[1]
 
 
-def test_no_question_is_asked_twice_and_a_level_without_more_ends():
+def test_no_question_repeats_and_an_exhausted_level_ends():
     problems = _problems("train")
     assert len({p.prompt for p in problems}) == len(problems) == 600
     all_of_level_1 = _problems("train", task=ArithmeticTask(levels=(1,)))

@@ -59,7 +59,7 @@ def test_every_word_is_in_the_vocabulary():
     assert {w for p in _problems(count=300) for w in p.prompt.split()} - words == set()
 
 
-def test_levels_and_tests_are_those_asked_for():
+def test_levels_and_tests_follow_the_settings():
     problems = _problems(num_steps=(2, 5), num_tests=3)
     assert {p.level for p in problems} == {2, 5}
     for problem in problems:

@@ -49,7 +49,7 @@ def test_mbpp_shows_some_tests_and_grades_by_all(tmp_path):
         assert problem.prompt.splitlines()[1:] == shown
 
 
-def test_human_eval_goes_on_from_its_prompt(tmp_path):
+def test_human_eval_continues_its_prompt(tmp_path):
     (problem,) = _task(tmp_path, HUMAN_EVAL).problems("train", seed=0)
     assert problem.prompt == HUMAN_EVAL["prompt"]
     wanted = CodeTests.from_gold(problem.gold)
@@ -112,7 +112,7 @@ def test_tests_have_their_own_of_what_the_prompt_defines(tmp_path):
     assert "decode returned 'ba'" in verdict.reason
 
 
-def test_templates_stand_around_the_question(tmp_path):
+def test_templates_surround_the_question(tmp_path):
     chat = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
     task = _task(
         tmp_path,

@@ -72,7 +72,7 @@ def test_gold_is_the_only_answer_that_brute_force_finds(modulus, symbols, type_)
         assert brute_force_answers(problem.prompt, modulus) == [problem.gold]
 
 
-def test_a_confidence_may_end_a_solution_and_tells_nothing():
+def test_a_confidence_may_end_a_solution_and_is_uninformative():
     """Each tenth is equally likely for any problem, and nothing else changes."""
     lengths = ChainMix(chain_lengths=(2, 9))
     plain, asked = (
@@ -228,7 +228,7 @@ def whole_chains(prompt: str) -> set[tuple]:
     return found
 
 
-def test_train_and_heldout_never_ask_the_same_whatever_seed_and_symbols():
+def test_train_and_heldout_share_no_question_at_any_seed_or_symbols():
     # GF(3) with 2 steps has 48 chains, so thousands of draws visit all of them.
     asked = {}
     for split in ("train", "heldout"):
@@ -446,7 +446,7 @@ def test_each_chain_of_a_direct_composition_has_the_strategy_that_calculates():
 
 
 @pytest.mark.parametrize("type_", ["evaluation", "inversion", "composition"])
-def test_a_problem_asked_backward_gives_the_answer_and_asks_the_given(type_):
+def test_a_backward_problem_gives_the_answer_and_asks_for_the_given(type_):
     plain = source(types=(type_,), chain_lengths=(3,))
     turned = source(types=(type_,), chain_lengths=(3,), inverted_fraction=1.0)
     for index in range(200):
@@ -469,7 +469,7 @@ def test_a_problem_asked_backward_gives_the_answer_and_asks_the_given(type_):
         assert report.first_error is None
 
 
-def test_a_share_is_asked_backward_and_the_rest_is_as_it_was():
+def test_a_share_is_turned_backward_and_the_rest_is_unchanged():
     plain, mixed = source(), source(inverted_fraction=0.3)
     turned = [mixed[i].parent is not None for i in range(1000)]
     assert 250 < sum(turned) < 350  # 1,000 draws: std 14.5

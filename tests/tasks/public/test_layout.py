@@ -93,7 +93,7 @@ def test_the_last_box_is_the_gold(solution, gold):
     assert read_boxed(solution) == gold
 
 
-def test_instructions_stand_around_a_question_and_not_within():
+def test_instructions_surround_a_question():
     layout = FieldLayout(problem="q", gold="a", around=("Solve.\n", "\nGo."))
     texts = {"Solve.\n2?\nGo.": "2?", "2?": "2?", "Or Solve.\n2?": "Or Solve.\n2?"}
     for text, problem in texts.items():

@@ -89,7 +89,7 @@ def _dataset_class(name):
     return DATASETS[name][0]
 
 
-def test_what_is_refused_has_that_name():
+def test_refused_generators_exist():
     assert REFUSED.keys() <= set(generator_names())
 
 

@@ -55,7 +55,7 @@ def test_an_entry_and_an_id_are_read_as_they_are_written(text):
         ("gcd weight=much", "has weight=much"),
     ],
 )
-def test_what_is_no_entry_is_refused_when_the_config_is_made(text, fault):
+def test_invalid_entries_are_refused_when_the_config_is_made(text, fault):
     with pytest.raises(ConfigError, match="generators") as error:
         ReasoningGymTask(generators=(text,))
     assert fault in str(error.value)
@@ -88,7 +88,7 @@ def test_a_problem_is_made_again_from_its_id_alone():
 
 
 @pytest.mark.usefixtures("stand_in")
-def test_no_question_is_asked_on_both_sides_and_none_is_lost():
+def test_no_question_is_on_both_sides_and_none_is_lost():
     small = "sums max_value=6"  # 49 questions
     sides = {
         stage: {_question(p) for p in _read(stage, small, count=600)}
@@ -135,7 +135,7 @@ def test_weights_are_shares_and_levels_split_their_entrys_share():
 
 
 @pytest.mark.usefixtures("stand_in")
-def test_options_and_every_field_of_the_task_change_what_is_asked():
+def test_options_and_every_field_of_the_task_change_the_problems():
     plain = _read("train", "sums")
     assert {p.prompt.split()[1] for p in _read("train", "sums signs=+;-")} == {"+", "-"}
     assert all(

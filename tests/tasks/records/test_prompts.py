@@ -24,7 +24,7 @@ def _prompt(chat_template: str, **more: str) -> str:
     return PromptFormatter(config).format_prompt("What is 1+1?")
 
 
-def test_without_a_chat_template_the_prompt_stands_alone():
+def test_without_a_chat_template_the_prompt_is_alone():
     assert _prompt("") == "What is 1+1?\n\nBox it."
 
 
