@@ -57,8 +57,8 @@ def test_several_solutions_are_ambiguous(question, gold, value):
         (r"Compute $z!$.", 120, 5),
         (r"If $f(z) = 3$, what is $2f(2)$?", 6, 2),
         (r"Compute $z^{99999999}$.", 1, 1),
-        # The unknown has no effect; the formula contradicts the gold; there is no
-        # question.
+        # The unknown has no effect; the formula contradicts the gold; the text asks
+        # nothing.
         (r"If $x + 2 = 5$ and $y = z$, what is $x$?", 3, 7),
         (r"Compute $0 \cdot z + 5$.", 5, 7),
         (r"Compute $z + 1$.", 10, 5),

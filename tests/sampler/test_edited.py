@@ -74,7 +74,7 @@ def sampled(scan_layers, where=None, layer=0, size=3.0):
 @pytest.mark.parametrize("where", WHERE)
 @pytest.mark.parametrize("layer", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_cached_decoding_is_the_edited_forward_pass(scan_layers, where, layer):
-    """The logprobs equal those of one uncached pass over prompt and completion."""
+    """The logprobs equal an uncached pass's over prompt and completion."""
     rollouts = sampled(scan_layers, where, layer)
     rows = len(LENGTHS) * G
     tokens = np.zeros((rows, max(LENGTHS) + T), np.int32)

@@ -9,8 +9,8 @@ from rlvr_jax.rollouts.behavior import FLAGS
 from rlvr_jax.tasks import Task
 from rlvr_jax.verifiers.grader import Grader
 
-# Each problem is a number to reach by moves of +1 and *2. There is no gold answer to
-# compare with, so the verifier plays the moves.
+# Each problem is a number to reach by moves of +1 and *2. No gold answer exists, so
+# the verifier plays the moves.
 MODULE = '''
 import dataclasses
 from job_jax.schema import PositiveInt

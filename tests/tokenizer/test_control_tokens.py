@@ -93,7 +93,7 @@ def test_roles_are_what_the_template_writes_around_messages(tmp_path, template, 
 
 
 def test_framed_roles_count_without_the_flag_and_other_plain_tokens_do_not(tmp_path):
-    """DeepSeek's <|User|> is such a role; a line end that is an added token is text."""
+    """DeepSeek's <|User|> is framed; a line end that is an added token is text."""
     template = (
         "{%- for m in messages -%}{{- '<|User|>' + m.content + '\n\n' -}}{%- endfor -%}"
     )

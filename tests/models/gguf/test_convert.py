@@ -110,8 +110,8 @@ def test_the_tokenizer_and_its_template_come_along(tmp_path):
     )
     assert text == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
     assert _read(out, "tokenizer_config.json")["chat_template"] == CHAT_TEMPLATE
-    # The ends are eos, then the end of a turn. Padding rows of the embedding are no
-    # tokens.
+    # The ends are eos, then the end of a turn. Padding rows of the embedding do
+    # not count.
     first = 256 + len(GOLDEN["merges"])
     assert _read(out, "generation_config.json")["eos_token_id"] == [first + 2, first]
     assert tokenizer.eos_ids == (first + 2, first)
