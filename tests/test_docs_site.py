@@ -1,4 +1,4 @@
-"""The documentation site has every page, each in its place."""
+"""The documentation site has every page, in the right place."""
 
 import pathlib
 

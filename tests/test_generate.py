@@ -1,4 +1,4 @@
-"""Texts of a Hugging Face directory without a recipe: its template, its settings."""
+"""Texts from a Hugging Face directory without a recipe: template and settings."""
 
 import dataclasses
 import json
@@ -29,7 +29,7 @@ def directory(tmp_path_factory):
 
 @pytest.fixture
 def command(directory, tmp_path, monkeypatch):
-    """Returns a function that runs the command, and the rows that it wrote."""
+    """Returns a function that runs the command and returns the rows it wrote."""
     monkeypatch.setattr("rlvr_jax.run.load.start_jax", lambda mesh: None)
 
     def run(*flags, prompts=PROMPTS):
@@ -45,7 +45,7 @@ def command(directory, tmp_path, monkeypatch):
 
 
 def greedy(directory, text, max_new_tokens):
-    """Returns what the directory's policy writes after a text, by the sampler alone."""
+    """Returns the greedy continuation of a text, by the sampler alone."""
     tokenizer = HuggingFaceTokenizer(directory, has_chat_template=True)
     ids = [tokenizer.encode(text)]
     policy = load_hf(directory)
@@ -61,7 +61,7 @@ def message(text):
 def test_a_prompt_is_a_message_and_its_answer_is_greedy(command, directory, capsys):
     code, rows = command("--max_new_tokens=6")
     assert code == 0
-    assert [row["prompt"] for row in rows] == PROMPTS  # each once, as it was given
+    assert [row["prompt"] for row in rows] == PROMPTS  # each once, as given
     expected = [greedy(directory, message(text), 6) for text in PROMPTS]
     assert [row["clean"]["text"] for row in rows] == expected
     said = capsys.readouterr()
@@ -89,7 +89,7 @@ def test_samples_differ_by_number_and_seed_and_repeat_with_the_same(command, cap
     assert len({*first}) > 3
     assert texts("--temperature=1.5", "--top_p=0.9") == first
     assert texts("--temperature=1.5", "--top_p=0.9", "--seed=1") != first
-    # So small a top-p leaves the likeliest token alone.
+    # A top-p so small leaves only the likeliest token.
     assert len({*texts("--temperature=1.5", "--top_p=0.0001")[:3]}) == 1
 
 

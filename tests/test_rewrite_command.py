@@ -1,4 +1,4 @@
-"""The command `python -m rlvr_jax.rewrite`: what it writes, and what it says."""
+"""The command `python -m rlvr_jax.rewrite`: its files and its messages."""
 
 import json
 
