@@ -29,8 +29,8 @@ def record_reads() -> Iterator[set[tuple[str, str]]]:
     """Yields a set that gains (class, field) whenever the package reads that field.
 
     dataclasses generates equality, hash and repr from text and makes copies in its
-    module, so none of these is a file of the package. A section's check of
-    its fields does not count as a use. Reads in worker processes are not recorded.
+    module, so none of these is a file of the package. A section's check of its fields
+    does not count as a use. Reads in worker processes are not recorded.
     """
     reads: set[tuple[str, str]] = set()
 

@@ -1,4 +1,4 @@
-"""`analysis credit`: what it refuses, and how its table reads."""
+"""`analysis credit`: refusals and the table."""
 
 import copy
 import dataclasses
@@ -102,7 +102,7 @@ MEASURED = {
 
 
 def probed_run(folder, found):
-    """A run with features and without a checkpoint: it cannot be measured."""
+    """A run with features but no checkpoint, so it cannot be measured."""
     (folder / "sae").mkdir(parents=True)
     (folder / "sae/selection.json").write_text(json.dumps(selection()))
     (folder / "config.json").write_text(json.dumps({"config": to_json(Config())}))
@@ -139,7 +139,7 @@ def test_another_question_is_asked_anew(tmp_path, capsys, found):
     run = probed_run(tmp_path / "run", kept)
     assert main(["credit", run]) == 2
     told = capsys.readouterr()
-    assert "no complete checkpoint in" in told.err  # it would have been asked
+    assert "no complete checkpoint in" in told.err  # it would have been sampled
     assert not told.out
 
 

@@ -38,7 +38,7 @@ def run(tmp_path_factory):
 
 @pytest.fixture
 def counts(run):
-    """Returns the number of claims about the run and about each draw of noise.
+    """Returns the number of claims for the run and for each draw of noise.
 
     In all draws of a kind the sums of the planted features are doubled.
     """
@@ -76,7 +76,7 @@ def test_other_noise_uses_its_own_draws(counts):
 
 
 def test_the_null_is_made_of_the_draws_of_equal_drift(counts):
-    """A feature that those draws move as far is not claimed, for the run or noise."""
+    """A feature that those draws move as far is claimed for nothing."""
     assert counts({"drift": [GROWN]}) == (0, [0] * 5, [0] * 5)
     alike = {"drift": [5], "check": [5], "norm": [5]}
     assert counts(alike) == (1, [0] * 5, [0] * 5)

@@ -33,9 +33,9 @@ def policy_params(config):
 
 
 def write_run(directory, moves, *, seed=0, before=True):
-    """Returns a workdir whose RL moved layer 1's queries along one direction.
+    """Returns a workdir of a run that moved layer 1's queries along one direction.
 
-    `moves` says by step how far the entry from input 0 to output 0 has moved.
+    `moves` gives, by step, how far the entry from input 0 to output 0 has moved.
     """
     config = Config(model=TINY, seed=seed)
     directory.mkdir()
@@ -113,7 +113,7 @@ def test_overlap_is_of_what_either_has_and_chance_is_within_tensors():
     other = {"a": bits(2, 3, 4, 5), "b": bits(7)}
     overlap = overlap_sets(one, other, sizes={"a": 16, "b": 16})
     assert overlap.share == pytest.approx(2 / 7)
-    # a shares 4 * 4 / 16 = 1 by chance, b none: 1 of 9 - 1
+    # a shares 4 * 4 / 16 = 1 by chance, b shares 0: 1 of 9 - 1
     assert overlap.chance == pytest.approx(1 / 8)
 
 
@@ -148,7 +148,7 @@ def test_runs_that_moved_the_same_entry_share_it(tmp_path):
 
 
 def test_pairs_of_arms_have_an_interval_where_no_two_have_a_start_in_common(tmp_path):
-    """Two arms of two seeds; in seed 1 one of them moved nothing that the other did."""
+    """Two arms of two seeds; in seed 1 they moved no entry in common."""
     arms = {
         arm: [
             measure_run(

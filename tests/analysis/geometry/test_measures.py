@@ -1,4 +1,4 @@
-"""How a matrix moved: values known on paper, and what noise would have done."""
+"""How a matrix moved: values from paper, and the effect of noise."""
 
 import numpy as np
 import pytest
@@ -50,7 +50,7 @@ def test_growth_along_leading_directions_lies_inside_and_turns_nothing():
 
 
 def test_exchanged_direction_turns_by_ninety_degrees_on_both_sides():
-    """Of K = 2 principal directions one leaves: angles 0 and 90, mean 45."""
+    """One of K = 2 principal directions is replaced: angles 0 and 90, mean 45."""
     values = np.arange(20, 0, -1).astype(np.float32)
     swapped = values.copy()
     swapped[[1, 10]] = values[[10, 1]]
@@ -59,7 +59,7 @@ def test_exchanged_direction_turns_by_ninety_degrees_on_both_sides():
 
 
 def test_moved_entries_are_counted_in_both_types():
-    """At 1 bfloat16's spacing is 2^-7: half of it and less rounds to even, away."""
+    """At 1, bfloat16's spacing is 2^-7: half of it or less rounds away to even."""
     before = np.ones(8, np.float32)
     steps = np.array([0, 0, 2**-20, 2**-9, 2**-8, 2**-7, 2**-6, 1], np.float32)
     change = measure_change(before, before + steps)
@@ -82,7 +82,7 @@ def test_noise_is_as_large_and_spread_over_all_directions():
     noise = add_noise(before, after, generator=np.random.default_rng(0))
     real, null = measure_change(before, after), measure_change(before, noise)
     assert null.relative_size == pytest.approx(real.relative_size, rel=1e-5)
-    # (sqrt(M) + sqrt(N))^2 / (M N), and k^2 / (M N), of an even direction
+    # (sqrt(M) + sqrt(N))^2 / (M N), and k^2 / (M N) for an even direction
     assert null.rank_one_share == pytest.approx((200**0.5 + 10) ** 2 / 20000, rel=0.1)
     assert null.principal_share == pytest.approx(100 / 20000, rel=0.4)
     assert real.rank_one_share > 0.99

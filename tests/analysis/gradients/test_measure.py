@@ -25,7 +25,7 @@ LENGTHS = np.full(B, T)
 
 
 def gradient_of(batch):
-    """A policy's gradient as it depends on the tokens' weights, in two arrays."""
+    """A policy's gradient as a function of the token weights, in two arrays."""
 
     def gradient(weights):
         pull = np.einsum("bt,btd->d", weights, PULLS[batch]).astype(np.float32)
@@ -111,7 +111,7 @@ def test_policies_are_the_units_of_their_mean_whatever_each_ones_batches():
     assert [each.to_json() for each in read] == written
     found = average_policies(read)
     ours = found.kinds["ours"]
-    # means 0.4 and 0.3, less those of weights of 1 0.1 and 0.0
+    # means 0.4 and 0.3 minus 0.1 and 0.0, the means of weights of 1
     low, high = stats.ttest_1samp([0.4, 0.3], 0).confidence_interval(0.95)
     assert ours.cosine == pytest.approx((0.35, low, high))
     low, high = stats.ttest_1samp([0.1, 0.0], 0).confidence_interval(0.95)
