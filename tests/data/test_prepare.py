@@ -1,4 +1,4 @@
-"""The command `python -m rlvr_jax.data`: what it writes, counts and refuses."""
+"""The command `python -m rlvr_jax.data`: files, counts, refusals."""
 
 import hashlib
 import json
@@ -99,7 +99,7 @@ def test_what_is_kept_dropped_and_counted(source, tmp_path, capsys):
     assert removed["gsm8k/7"]["detail"].startswith("many: ")
     [overlap] = removed["gsm8k/4"]["overlaps"]
     assert (overlap["problem"], len(overlap["words"].split())) == ("far", 13)
-    # And a run reads it.
+    # A run can read it.
     problems = load_file_source(PREPARED_RECORD, out)
     assert [problems[i].gold for i in range(len(problems))] == ["4", "7"]
 
@@ -165,7 +165,7 @@ def test_phrases_are_no_overlap(tmp_path, capsys):
 
 @pytest.fixture
 def hub(monkeypatch):
-    """A hub with DAPO's set, each problem twice, and MATH's by subject."""
+    """A fake hub with DAPO's set, each problem twice, and MATH by subject."""
     prompt = [{"content": f"{DAPO_BEFORE}Half of 68?{DAPO_BEHIND}", "role": "user"}]
     row = {"prompt": prompt, "reward_model": {"ground_truth": "34", "style": "rule"}}
     asked = []

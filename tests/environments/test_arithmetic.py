@@ -1,4 +1,4 @@
-"""What the calculator works out, and what it refuses to."""
+"""The calculator: results and refusals."""
 
 from fractions import Fraction
 

@@ -1,4 +1,4 @@
-"""Calls of an environment that raises, hangs, floods or answers nonsense."""
+"""Calls to an environment that raises, hangs, floods or returns nonsense."""
 
 import asyncio
 import dataclasses
@@ -18,7 +18,7 @@ def _problem(name):
 
 
 def _do(problem, messages):
-    """Does what the problem's id says."""
+    """Acts as the problem's id says."""
     match problem.id:
         case "raises":
             raise ValueError("no such file\nat all")
@@ -35,7 +35,7 @@ def _do(problem, messages):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plain(Environment):
-    """Answers one after the other."""
+    """Answers one call after the other."""
 
     def respond(self, problem, messages):
         if problem.id == "hangs":
@@ -45,7 +45,7 @@ class Plain(Environment):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Waiting(Environment):
-    """Answers many at a time."""
+    """Answers many calls at a time."""
 
     async def respond(self, problem, messages):
         if problem.id == "hangs":

@@ -1,7 +1,7 @@
-"""The adapter to the library verifiers, against a small stand-in of its interface.
+"""The adapter to the library verifiers, against a small fake of its interface.
 
-The stand-in has of version 0.1.14 what the adapter calls: data sets, `rollout` with a
-client that is asked for every turn, stop conditions, a rubric. It is not the library.
+The fake has the parts of version 0.1.14 that the adapter calls: data sets, `rollout`
+with a client that answers every turn, stop conditions, a rubric. It is not the library.
 """
 
 import dataclasses

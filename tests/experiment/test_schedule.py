@@ -1,4 +1,4 @@
-"""Which runs an experiment takes, and which have ended."""
+"""The runs of an experiment, and which of them have ended."""
 
 import dataclasses
 import json
@@ -62,7 +62,7 @@ def test_each_seed_begins_with_what_its_arms_go_on_from(tmp_path):
         "--config.curriculum.difficulty_source=online",
         "--config.seed=0",
     ]
-    # What its start was told holds for an arm too.
+    # The overrides of its start also apply to an arm.
     assert f"--continue_from={tmp_path}/b/seed_0@sft" in back.arguments
     assert {"--config.sft.steps=9", "--config.train.steps=7"} <= {*back.arguments}
 
@@ -145,7 +145,7 @@ def test_a_fork_is_made_of_its_parent_and_then_goes_on_as_the_recipe_says(tmp_pa
         f"--workdir={tmp_path}/back/seed_1",
         "--config.train.steps=80",
     ]
-    # The recipe with all that its forebears changed, and nothing to take SFT from.
+    # The recipe with all changes of its ancestors, and no run to take SFT from.
     assert sorted(went_on) == [
         "--config.eval.num_problems=9",
         "--config.seed=1",
@@ -259,7 +259,7 @@ def test_one_seed_has_no_power(tmp_path):
     lone = dataclasses.replace(EXPERIMENT, seeds=(0,))
     told = describe_plan(lone, plan(tmp_path, seeds=(0,)))
     assert "one seed cannot tell a difference from what varies" in told
-    # What is run in another sitting counts: the experiment's seeds are asked.
+    # This plan has one seed, but the power counts all seeds of the experiment.
     assert "2 seeds find" in describe_plan(EXPERIMENT, plan(tmp_path, seeds=(0,)))
 
 

@@ -1,4 +1,4 @@
-"""Whole runs of episodes: what an update reads, and a run that is cut."""
+"""Whole runs of episodes: the input of an update, and a run that is cut."""
 
 import dataclasses
 import json

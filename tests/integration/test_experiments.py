@@ -1,4 +1,4 @@
-"""An experiment as its user runs it: cut, taken up, and what it leaves."""
+"""An experiment as a user runs it: cut, resumed, and its files."""
 
 import json
 import signal
@@ -56,7 +56,7 @@ def test_an_experiment_is_cut_taken_up_and_told_of(command, recipe, tmp_path):
     assert "run 1/5  plain, seed 0\n" in ended.err  # the start of seed 0 had ended
     assert ended.out.endswith(f"{folder}/result/index.html\n")
     for seed in (0, 1):
-        # Both go on from what SFT left, and are asked the same before RL.
+        # Both start from the same SFT, and sample the same problems before RL.
         before = [
             rollouts(folder / arm / f"seed_{seed}")["eval_before_000000.jsonl.gz"]
             for arm in ("plain", "short")

@@ -1,4 +1,4 @@
-"""Runs whose rewards a judge and a user's own function give, in this process."""
+"""Runs with rewards from a judge and a user's function, in this process."""
 
 import json
 import shutil
@@ -75,7 +75,7 @@ def test_a_run_asks_its_judge_once_for_each_pair_and_a_repeated_step_not_again(
     flags = [
         "--config.train.reward.names=correctness,judge",
         "--config.train.reward.weights=1,0.5",
-        "--config.judge.max_attempts=5",  # a busy machine drops a connection at times
+        "--config.judge.max_attempts=5",  # a busy machine sometimes drops a connection
     ]
 
     def answer(text, attempt):
@@ -91,7 +91,7 @@ def test_a_run_asks_its_judge_once_for_each_pair_and_a_repeated_step_not_again(
     rows = train_rows(tmp_path)
     assert [0 < row["reward_failed/judge"] < 1 for row in rows] == [True] * 2
     assert {row["reward_time_limit/judge"] for row in rows} == {0.0}
-    # All others earned 1, and so do those that failed beside them in their group.
+    # All others earned 1, and a failed one gets the mean of its group, also 1.
     assert all(row["reward/judge"] > 1 - row["reward_failed/judge"] for row in rows)
     failed = {body for body in bodies if bodies.count(body) > 1}
     assert len(failed) < asked / 2

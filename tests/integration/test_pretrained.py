@@ -22,7 +22,7 @@ from rlvr_jax.run.setup import open_setup
 
 @pytest.fixture(autouse=True)
 def apart(monkeypatch, tmp_path, restored_signals):
-    """Keeps the command from changing this process."""
+    """Prevents the command from changing this process."""
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "programs"))
 
 
@@ -48,7 +48,7 @@ def recipe(tmp_path):
 
 @pytest.fixture
 def refusal(recipe, tmp_path, capsys):
-    """Returns the one line that a run is refused with."""
+    """Returns a run's one-line refusal."""
 
     def refuse(config):
         args = [recipe(config), f"--workdir={tmp_path / 'w'}", "--stage=train"]
@@ -193,7 +193,7 @@ def test_a_directory_that_is_not_there(refusal, tmp_path, problems, recipe, caps
 
 @pytest.fixture
 def words(tmp_path, start, problems):
-    """Returns the flag of a recipe that leaves out the model."""
+    """Returns the flag for a recipe without a model."""
     path = tmp_path / "words.py"
     path.write_text(
         "from pathlib import Path\n"

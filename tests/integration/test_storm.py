@@ -1,4 +1,4 @@
-"""The storm: what it calls a loss, and a minute of it."""
+"""The storm: what counts as a loss, and a minute of it."""
 
 import contextlib
 import json
@@ -15,7 +15,7 @@ from benchmarks.storm.job import find_differences
 
 
 class FakeJob:
-    """Runs a Python program in place of a training run."""
+    """Runs a Python program instead of a training run."""
 
     def __init__(self, code):
         self.code = code
@@ -83,7 +83,7 @@ def test_a_full_disk_must_end_in_an_error_line(
 
 
 def test_a_disk_is_filled_but_for_a_little(tmp_path, monkeypatch):
-    """At least 700 KiB of a megabyte that is free."""
+    """It fills at least 700 KiB of a free megabyte."""
     (tmp_path / "disk").mkdir()
     monkeypatch.setattr(faults, "free_bytes", lambda path: 1 << 20)
     wait = (
@@ -97,7 +97,7 @@ def test_a_disk_is_filled_but_for_a_little(tmp_path, monkeypatch):
 
 
 def test_no_disk_is_filled_but_one_of_its_own(tmp_path, monkeypatch):
-    """Also by the run that begins when the schedule is nearly worked off."""
+    """Also not by the run that begins near the end of the schedule."""
     mounted = []
 
     def mount(directory):
@@ -115,7 +115,7 @@ def test_no_disk_is_filled_but_one_of_its_own(tmp_path, monkeypatch):
     assert sorted(mounted) == ["disk0", "disk1", "disk2"]
 
 
-# Each holds a lock on its file; who gets another's lock has seen it die.
+# Each holds a lock on its file; getting another's lock means that it died.
 WRITER = """
 import os, sys
 while not os.path.exists(os.environ["STORM_SWITCH"]): pass

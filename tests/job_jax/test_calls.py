@@ -1,4 +1,4 @@
-"""Calls that return, raise, hang, block and exit: each has its own outcome, in time."""
+"""Calls that return, raise, hang, block or exit each have their outcome, in time."""
 
 import asyncio
 import contextlib
@@ -87,7 +87,7 @@ def spin_over_errors(item):
     while item == "hang":
         try:
             threading.Event().wait(0.01)
-        except Exception:  # an interruption is none
+        except Exception:  # an interruption is no outcome
             return "swallowed"
     return item
 
@@ -160,7 +160,7 @@ def test_so_many_coroutines_run_at_a_time_and_no_more(concurrency):
 
 
 def test_the_clock_of_an_item_starts_when_it_does():
-    async def half(item):  # ten of them take far longer than one may
+    async def half(item):  # ten of them take far longer than the limit of one
         await asyncio.sleep(0.1)
 
     found = outcomes(half, range(10), CallLimits(timeout_s=0.5, concurrency=1))

@@ -99,7 +99,7 @@ def test_the_newest_complete_one_counts_and_the_last_n_are_kept(tmp_path):
     assert names == {"2", "10", unfinished.name, "digests"}
     with StageCheckpoints(tmp_path) as reader:
         assert reader.latest_step == 10
-    # A reader may look on while another process is saving.
+    # A reader may read while another process saves.
     assert unfinished.exists()
     saved(tmp_path, 11)
     assert {p.name for p in tmp_path.iterdir()} == {"10", "11", "digests"}
@@ -133,8 +133,8 @@ def test_another_model_is_refused_by_name(tmp_path, like, message):
         checkpoints.restore(1, like())
 
 
-# The first read that fails ends orbax's event loop; the others then report to a loop
-# that is closed, and Python can raise that nowhere.
+# The first failing read ends orbax's event loop. The others then report to a closed
+# loop, and Python has no place to raise that.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(
     "part", ["state/manifest.ocdbt", "state/ocdbt.process_0/d", "state", "host"]
@@ -150,7 +150,7 @@ def test_a_damaged_one_is_named_with_the_way_out(tmp_path, part):
             checkpoints.restore(2, state())
         shutil.rmtree(tmp_path / "2")
         restored, _ = checkpoints.restore(checkpoints.latest_step, state())
-    gc.collect()  # of the coroutines that failed, while their complaints are ignored
+    gc.collect()  # the failed coroutines, while their warnings are ignored
     assert same(restored, state(1))
 
 
@@ -294,7 +294,7 @@ def test_a_checkpoint_that_a_kill_left_without_digests_is_read(tmp_path):
     with StageCheckpoints(tmp_path) as checkpoints:
         assert same(checkpoints.restore(2, state(0))[0], state(2))
     saved(tmp_path, 3)
-    # Who goes on makes up for them; what is removed takes them along.
+    # A resumed run completes them; a removal removes them too.
     assert {path.name for path in (tmp_path / "digests").iterdir()} == {"2", "3"}
 
 

@@ -1,4 +1,4 @@
-"""What a full or failing disk is told by, before a write and after."""
+"""Signs of a full or failing disk, before a write and after."""
 
 import errno
 import shutil

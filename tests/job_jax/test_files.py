@@ -1,4 +1,4 @@
-"""A file is replaced whole, or stays as it was."""
+"""A file is replaced completely, or stays as it was."""
 
 import shutil
 import subprocess
@@ -48,7 +48,7 @@ def test_a_fingerprint_tells_size_and_what_is_sampled(tmp_path, size):
     assert fingerprint(path) == first
     path.write_bytes(bytes(size) + b"\0")
     assert fingerprint(path) != first
-    if size:  # its beginning, and most of a larger file, though not each byte
+    if size:  # its beginning, and most of a larger file, but not each byte
         changed = bytearray(size)
         changed[:: 1 << 14] = b"\1" * len(changed[:: 1 << 14])
         path.write_bytes(changed)
@@ -77,7 +77,7 @@ def test_a_file_with_a_digest_is_told_from_a_damaged_one_bit_by_bit(tmp_path):
         path.write_bytes(content)
         with pytest.raises(DamagedFileError, match=r"a\.jsonl is damaged"):
             check_digest(path)
-    with write_with_digest(path) as partial:  # written anew, it has a new digest
+    with write_with_digest(path) as partial:  # written again, it has a new digest
         partial.write_bytes(b"abd")
     check_digest(path)
     remove_with_digest(path)

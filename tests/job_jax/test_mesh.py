@@ -1,4 +1,4 @@
-"""Programs on a CPU of several virtual devices are waited for."""
+"""A process waits for programs on several virtual CPU devices."""
 
 import os
 
@@ -12,7 +12,7 @@ from job_jax.mesh import await_on_cpu, configure_cpu
 
 
 def test_what_is_awaited_is_there():
-    """A product that takes a while is still at work when its call returns."""
+    """A long product is still running when its call returns."""
     grow = jax.jit(lambda x: jax.lax.fori_loop(0, 200, lambda _, y: jnp.tanh(y @ x), x))
     x = jnp.full((400, 400), 1e-3)
     grow(x).block_until_ready()  # compiled

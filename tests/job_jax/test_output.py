@@ -1,4 +1,4 @@
-"""Output whose reader is gone is dropped; a file that cannot be written is an error."""
+"""Output without a reader is dropped; a file that cannot be written is an error."""
 
 import os
 import subprocess
@@ -60,7 +60,7 @@ def test_what_was_printed_before_ends_nothing_either():
 
 
 def test_a_file_that_cannot_hold_the_output_is_an_error(tmp_path):
-    """A limit on the size of files stands for a full disk."""
+    """A limit on file size simulates a full disk."""
     command = [sys.executable, "-c", CODE, "5000"]
     with (tmp_path / "out").open("w") as out:
         ended = subprocess.run(

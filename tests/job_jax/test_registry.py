@@ -1,4 +1,4 @@
-"""Open choices: classes by name, ours or a user's, with options of their own."""
+"""Open choices: classes by name, ours or a user's, each with its options."""
 
 import dataclasses
 import sys
@@ -14,7 +14,7 @@ SHAPES = Registry("shape", {"disc": f"{__name__}:Disc", "bar": f"{__name__}:Bar"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shape(OpenSection):
-    """What is drawn."""
+    """A shape to draw."""
 
     registry = SHAPES
     copies: PositiveInt = 1  # shared by all shapes
@@ -49,7 +49,7 @@ class Drawing(ConfigSection):
 
 @pytest.fixture(autouse=True)
 def importable(monkeypatch, tmp_path):
-    """Makes this module importable by its name, and a folder for a user's modules."""
+    """Makes this module importable by name, and adds a folder for a user's modules."""
     monkeypatch.setitem(sys.modules, __name__, sys.modules[Disc.__module__])
     monkeypatch.syspath_prepend(str(tmp_path))
     return tmp_path

@@ -1,4 +1,4 @@
-"""Where the workdirs of buckets are on this disk, and what is refused before work."""
+"""The place of a bucket's workdirs on this disk, and refusals before work."""
 
 import fcntl
 import shutil

@@ -1,4 +1,4 @@
-"""A workdir in a bucket is at every moment one that its run has had, whole."""
+"""A workdir in a bucket is always a complete state that its run has had."""
 
 import json
 import os
@@ -31,7 +31,7 @@ def open_mirror(bucket, directory):
 
 
 def in_bucket(bucket, tmp_path):
-    """Returns the files that somebody finds who fetches the bucket now."""
+    """Returns the files that a fetch of the bucket finds now."""
     shutil.rmtree(tmp_path / "reader", ignore_errors=True)
     fetch(store_of(bucket), tmp_path / "reader")
     return read(tmp_path / "reader")
@@ -103,7 +103,7 @@ def test_a_failure_at_any_operation_leaves_one_commit_or_the_next(tmp_path):
         else:
             assert found["rollouts/1"] == "r1"
         assert two is None or found == two
-        # The same command goes on, on another machine, to the same end.
+        # The same command resumes on another machine, with the same result.
         assert second_run(bucket, folder / "third") == read(tmp_path / "0/second")
         assert in_bucket(bucket, folder) == read(tmp_path / "0/second")
         num_files = len(in_bucket(bucket, folder))
@@ -123,7 +123,7 @@ def test_a_failed_upload_leaves_the_directory_and_names_it(bucket, tmp_path):
     assert "/metrics in s3://bucket/run (ConnectionError: the network is gone)" in line
     assert f"all that is done is in {tmp_path / 'run'}" in line
     bucket.fails_at = None
-    # The state says that nothing was lost: the next start fetches nothing.
+    # By the state nothing was lost, so the next start fetches nothing.
     assert LocalState(tmp_path / "run").commit.number == 1
     with Mirror(store_of(bucket), tmp_path / "run"):
         pass
