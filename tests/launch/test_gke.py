@@ -1,4 +1,4 @@
-"""GKE: the manifest is a JobSet that restarts what can go on."""
+"""GKE: the manifest is a JobSet that restarts jobs that can resume."""
 
 import yaml
 from launchers import GKE, LAUNCH, RUN, launch
@@ -45,7 +45,7 @@ def test_the_manifest_is_a_jobset_with_its_two_ways_to_fail():
         },
     }
     # Exit code 2 fails the Job by its pods' policy, and that reason fails the JobSet.
-    # All else exceeds the Job's backoffLimit of 0, which has no rule: a restart.
+    # Other failures exceed the Job's backoffLimit of 0, which has no rule: a restart.
     assert made["spec"]["failurePolicy"] == {
         "maxRestarts": 7,
         "restartStrategy": "BlockingRecreate",

@@ -9,7 +9,7 @@ from launchers import ROOT, launch, script, stand_in
 
 @pytest.fixture
 def house(tmp_path, monkeypatch):
-    """A copy of what the launcher reads, its Python a stand-in."""
+    """A copy of the files that the launcher reads, with a fake Python."""
     for name in ("reproduce.sh", "lib.sh"):
         (tmp_path / "launch").mkdir(exist_ok=True)
         shutil.copy(ROOT / "launch" / name, tmp_path / "launch" / name)
