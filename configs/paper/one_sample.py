@@ -5,7 +5,7 @@ trains on one problem, in eight groups of eight a step. There is an arm for each
 first twelve problems of the pool; every seed draws its own pool. The gain of a run on
 held-out problems is the learning value of its problem. The command
     python -m rlvr_jax.analysis learning_value runs/paper/one_sample/problem_*/seed_*
-compares it with what was known of the problem before RL. `medium` is RL on the whole
+compares it with properties of the problem known before RL. `medium` is RL on the whole
 medium band, with as many groups and steps.
 
 Later we repeated four problems a seed with three changes:

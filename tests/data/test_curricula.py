@@ -433,7 +433,7 @@ def test_variance_draws_in_proportion_to_the_signal():
 
 
 def test_vcrl_replaces_what_varies_too_little_from_its_memory():
-    """k of 8 scores k (8 - k) / 16: k = 1 gives 0.44, k = 3 gives 0.94."""
+    """Scores are k (8 - k) / 16 for k of 8: k = 1 gives 0.44, k = 3 gives 0.94."""
     rates = np.where(np.arange(SIZE) < 30, 1 / 8, 3 / 8)
     state = known(rates)
     vcrl = pool("vcrl", uniform_fraction=0)

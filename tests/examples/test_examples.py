@@ -1,4 +1,4 @@
-"""examples/: each has a page and a config that runs, and does what it says."""
+"""examples/: each has a page, a config that runs, and the stated result."""
 
 import importlib
 import json

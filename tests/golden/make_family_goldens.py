@@ -97,7 +97,7 @@ def greedy(built: transformers.PreTrainedModel) -> tuple[np.ndarray, float]:
 
 
 def main() -> None:
-    """Computes every model of the named file and writes it beside this script."""
+    """Computes every model of the named file and writes it next to this script."""
     out = pathlib.Path(__file__).with_name(sys.argv[1])
     families = {}
     for family in FILES[out.name]:

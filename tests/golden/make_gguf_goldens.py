@@ -58,7 +58,7 @@ def check_config(model: transformers.PreTrainedModel, name: str) -> None:
 
 
 def main() -> None:
-    """Computes every case and writes the file beside this script."""
+    """Computes every case and writes the file next to this script."""
     models = {}
     for name in CASES:
         with tempfile.TemporaryDirectory() as folder:

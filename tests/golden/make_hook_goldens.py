@@ -70,7 +70,7 @@ def values(family: str, seed: int) -> dict[str, list[np.ndarray]]:
 
 
 def main() -> None:
-    """Reads every family and writes the file beside this script."""
+    """Reads every family and writes the file next to this script."""
     goldens = json.loads(OUT.with_name("family_goldens.json").read_text())["families"]
     families = {}
     for family in FAMILIES:

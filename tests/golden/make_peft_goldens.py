@@ -23,7 +23,7 @@ MODULES = [f"{name}_proj" for name in ("q", "k", "v", "o", "gate", "up", "down")
 
 
 def main() -> None:
-    """Computes both families and writes the file beside this script."""
+    """Computes both families and writes the file next to this script."""
     families = {}
     for family in FAMILIES:
         config = peft.LoraConfig(

@@ -192,7 +192,7 @@ def advantages(built) -> list:
 
 
 def main() -> None:
-    """Computes every case and writes the file beside this script."""
+    """Computes every case and writes the file next to this script."""
     numbers = inputs()
     losses = {
         name: loss_and_gradient(trainer(ReplayGRPO, GRPOConfig, **settings), numbers)

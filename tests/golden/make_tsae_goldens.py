@@ -124,7 +124,7 @@ def run(kind: type, case: dict) -> dict:
 
 
 def main() -> None:
-    """Computes every case and writes the file beside this script."""
+    """Computes every case and writes the file next to this script."""
     kind = trainer_class(sys.argv[1])
     golden = {name: run(kind, case) for name, case in CASES.items()}
     text = json.dumps(golden, separators=(",", ":"))

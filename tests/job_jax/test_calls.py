@@ -87,7 +87,7 @@ def spin_over_errors(item):
     while item == "hang":
         try:
             threading.Event().wait(0.01)
-        except Exception:  # an interruption is no outcome
+        except Exception:  # an interruption is not an outcome
             return "swallowed"
     return item
 

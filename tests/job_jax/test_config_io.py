@@ -184,7 +184,7 @@ def test_what_a_section_lacks_came_later_and_is_at_its_default(tmp_path, capsys)
     told = capsys.readouterr().err
     assert "without train.steps, train.rfgo, judge: read as that version ran" in told
     from_record(Config, path)
-    assert capsys.readouterr().err == ""  # told once
+    assert capsys.readouterr().err == ""  # warned once
     path.write_text(json.dumps({"config": to_json(DEFAULT)}))
     assert from_record(Config, path) == DEFAULT
     assert capsys.readouterr().err == ""

@@ -205,7 +205,7 @@ def test_parts_are_sums_over_tokens_and_the_gap_is_the_largest():
     scalars = {"ratio": 4, "clip_low": 0, "clip_high": 1, "kl": 0, "entropy": 0}
     assert {k: pytest.approx(v) for k, v in parts.scalars.items()} == scalars
     assert parts.feature_sums is parts.latent_sums is None  # there is no probe
-    assert parts.external_sums is None  # nor a trace
+    assert parts.external_sums is None  # and no trace
     for name, value in expected.items():
         np.testing.assert_allclose(vars(parts)[name], value, rtol=1e-6, err_msg=name)
 

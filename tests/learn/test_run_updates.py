@@ -237,7 +237,7 @@ TIS = LossConfig(tis_cap=2.0)
 @pytest.mark.parametrize(
     ("staleness", "minibatches", "version", "expected"),
     [
-        (1, 1, 0, 0),  # there are no weights before step 0
+        (1, 1, 0, 0),  # no older weights before the first step
         (1, 1, 1, 0),
         (1, 1, 7, 6),
         (2, 1, 1, 0),

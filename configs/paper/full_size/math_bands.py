@@ -1,8 +1,8 @@
 r"""Which band of difficulty teaches Qwen2.5-Math-1.5B on MATH: arXiv 2605.28388.
 
 configs/medium.py with the paper's arms: RL on each band, on easy and medium problems,
-on all, and RFGO. Its docstring says what it needs and which parts are ours. An arm is
-plain GRPO unless it says otherwise.
+on all, and RFGO. Its docstring lists the requirements and the parts that are ours. An
+arm is plain GRPO unless it says otherwise.
 
 Commands, with the checkpoint and MATH where configs/medium.py has them:
     bash launch/reproduce.sh full_size/math_bands --dry_run

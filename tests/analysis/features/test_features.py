@@ -219,7 +219,7 @@ def test_a_control_direction_is_named(tmp_path):
     section = probe_sections(read_run(path))[0]
     assert section.text.startswith("This run read raw")
     assert section.table is None
-    # If no feature is chosen, there is no direction.
+    # Without a chosen feature there can be no direction.
     none = {"latents": [], "weights": [], "refusal": "no feature was confirmed"}
     file.write_text(json.dumps(selection | one | none))
     text = probe_sections(read_run(path))[0].text

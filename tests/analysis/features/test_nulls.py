@@ -83,7 +83,7 @@ def test_the_null_is_made_of_the_draws_of_equal_drift(counts):
 
 
 def test_texts_are_paired_in_whichever_order_they_were_logged(run):
-    """The rows of the later step are in another order than those of step 0."""
+    """The rows of the later step and of step 0 have different orders."""
     log = read_feature_log(read_run(run))
     expected = to_json(compute_dynamics(log, Thresholds()))
     file = run / f"features/step_{STEP:06d}.npz"

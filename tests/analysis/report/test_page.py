@@ -313,7 +313,7 @@ def test_run_without_strategies_or_levels_leaves_them_out(tmp_path):
 
 @pytest.mark.parametrize("boxed", [0.25, 1.0])
 def test_formats_are_told_where_there_are_two(tmp_path, boxed):
-    """Boxes take over from step 5; if all are boxed, there is no such part."""
+    """Boxes take over from step 5; if all are boxed, this part is left out."""
     (tmp_path / "config.json").write_text("{}")
     with MetricsWriter(tmp_path) as writer:
         for step in range(10):

@@ -188,7 +188,7 @@ def test_a_checkpoint_is_never_ahead_of_the_files_beside_it(bucket, parts, tmp_p
 def test_older_checkpoints_go_with_the_commit_that_drops_them(
     bucket, parts, tmp_path, max_to_keep, kept
 ):
-    for step in (2, 4, 6):  # a run each: those of all attempts are kept
+    for step in (2, 4, 6):  # a run each: all attempts are kept
         mirror = open_mirror(bucket, tmp_path / str(step))
         mirror.claim()
         if step == 2:
