@@ -70,14 +70,14 @@ def _of_jax():
     return {"jax", "jaxlib"} | _needs("jax") | _needs("jaxlib")
 
 
-def test_the_list_installs_without_dependencies_of_its_own():
+def test_the_list_is_closed_under_dependencies():
     """Every package that a listed one requires is listed, or comes with JAX."""
     listed = _listed()
     for name in listed:
         assert _needs(name) <= listed.keys() | _of_jax(), name
 
 
-def test_bounds_are_those_of_the_project():
+def test_bounds_equal_the_projects_bounds():
     ours = {
         canonicalize_name(each.name): each.specifier
         for each in map(Requirement, metadata.requires("rlvr_jax") or ())

@@ -78,7 +78,7 @@ def test_each_row_is_the_stream_after_its_layer_when_the_whole_is_read(
         np.testing.assert_allclose(one["rows"], expected, rtol=0, atol=1e-5)
 
 
-def test_roles_special_tokens_and_factors_are_those_of_the_problem(restored, written):
+def test_roles_special_tokens_and_factors_match_the_problem(restored, written):
     run = restored.setup
     problems = run.problems("train", SEQUENCES)
     for problem, one in zip(problems, sequences(written), strict=True):

@@ -87,7 +87,9 @@ def test_the_exit_code_says_whether_something_is_slower(
     assert lines[-1].endswith("peak memory: 0.50 -> 0.50: taken once, not judged")
 
 
-def test_what_is_not_in_both_is_told_and_no_failure(tmp_path, capsys, stored):
+def test_entries_missing_on_one_side_are_reported_without_failure(
+    tmp_path, capsys, stored
+):
     other = side(1.0, 1.1, size="24M")
     new = write(tmp_path / "new.jsonl", MACHINE, side(2.0, 2.2), other)
     assert main([new, stored]) == 0
@@ -112,7 +114,7 @@ def test_seconds_are_never_compared(tmp_path, capsys, stored):
     assert main([write(tmp_path / "new.jsonl", other, fast), stored]) == 1
 
 
-def test_what_may_explain_a_change_is_told(tmp_path, capsys, stored):
+def test_possible_explanations_of_a_change_are_reported(tmp_path, capsys, stored):
     newer = side(2.0, 2.2, versions={"torch": "2.14.0"})
     new = write(tmp_path / "new.jsonl", MACHINE | {"load": 2.04}, newer)
     assert main([new, stored]) == 0

@@ -330,7 +330,7 @@ def test_every_arm_of_the_probe_benchmark_takes_the_same_gradient():
     assert dictionary[1].latent_sums.statistics.tokens.sum() == tokens > 0
 
 
-def test_the_table_marks_what_a_side_lacks():
+def test_the_table_marks_missing_values_of_a_side():
     row = {
         "size": "3M",
         "side": "hf float32",

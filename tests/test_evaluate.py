@@ -60,7 +60,7 @@ def test_bands_are_the_papers_at_eight_samples():
     }
 
 
-def test_a_policy_cut_by_its_own_answers_is_told_what_was_put_in():
+def test_bands_by_a_policys_own_answers_return_those_answers():
     before = judged(a="rrrr", b="rrrw", c="wwww", d="wwww")
     found = summarize_completions(config(4, (1, 4)), before, initial(before))
     passed = {
@@ -106,7 +106,7 @@ def test_equal_problems_seem_unequal_by_band_but_not_on_fresh_samples():
         assert one["by_band_fresh"][band] == pytest.approx(0.3, abs=0.02)
 
 
-def test_problems_that_the_first_policy_was_not_asked_are_of_unknown_band():
+def test_problems_without_samples_of_the_first_policy_have_no_known_band():
     found = summarize_completions(
         config(2, (1,)), judged(a="rr", b="rw"), initial(judged(a="rr"))
     )

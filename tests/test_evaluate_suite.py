@@ -175,7 +175,7 @@ def test_another_setting_or_file_is_another_evaluation(tmp_path):
             suite_run.open_directory(tmp_path, request, {name: {path: "2"}})
 
 
-def test_the_first_problems_of_each_set_alone(place):
+def test_only_the_first_problems_of_each_set(place):
     task = SuiteTask(
         benchmarks=("math500", "aime24"), directory=str(place / "suite"), first=1
     )
@@ -184,7 +184,7 @@ def test_the_first_problems_of_each_set_alone(place):
     assert [problem.level for problem in problems] == [1, 0]
 
 
-def test_a_problem_that_is_there_32_times_is_asked_once(tmp_path):
+def test_a_problem_that_occurs_32_times_is_sampled_once(tmp_path):
     rows = [
         {
             "prompt": [{"content": "Be brief."}, {"content": f"{n}?"}],
@@ -224,7 +224,7 @@ def test_what_cannot_be_scored_is_refused_before_anything_is_sampled(
     assert asked == []
 
 
-def test_all_that_is_missing_is_told_at_once(place, asked, capsys):
+def test_everything_missing_is_reported_at_once(place, asked, capsys):
     assert run(place, "--suite=math5") == 2
     lines = capsys.readouterr().err.splitlines()
     folder = place / "suite"

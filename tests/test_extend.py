@@ -144,7 +144,7 @@ def test_an_objective_bounds_each_token_and_logs_what_it_names(mine):
         ("curriculum.name", "newest:Nwest", "did you mean 'Newest'?"),
     ],
 )
-def test_what_is_not_there_is_refused_with_the_nearest_name(mine, key, name, said):
+def test_an_unknown_name_is_refused_with_the_nearest_one(mine, key, name, said):
     with pytest.raises(ConfigError) as refused:
         override(Config(), {key: name})
     assert said in str(refused.value)

@@ -70,7 +70,7 @@ def test_a_prompt_is_a_message_and_its_answer_is_greedy(command, directory, caps
         assert f"\nprompt: {text}\n" in said.out
 
 
-def test_a_raw_prompt_stands_as_it_is(command, directory):
+def test_a_raw_prompt_is_unchanged(command, directory):
     _, rows = command("--max_new_tokens=6", "--raw")
     expected = [greedy(directory, text, 6) for text in PROMPTS]
     assert [row["clean"]["text"] for row in rows] == expected
@@ -113,7 +113,7 @@ def test_samples_differ_by_number_and_seed_and_repeat_with_the_same(command, cap
         ),
     ],
 )
-def test_the_sampling_settings_are_those_of_the_directory(tmp_path, stated, settings):
+def test_the_sampling_settings_come_from_the_directory(tmp_path, stated, settings):
     assert read_sampling(tmp_path) == {"temperature": 0.0, "max_new_tokens": 128}
     (tmp_path / "generation_config.json").write_text(json.dumps(stated))
     assert read_sampling(tmp_path) == settings
@@ -196,6 +196,6 @@ def test_a_prompt_that_leaves_no_room_is_refused(command, capsys):
     assert said in capsys.readouterr().err
 
 
-def test_a_directory_brings_no_problems_of_its_own(command, capsys):
+def test_a_directory_has_no_problems(command, capsys):
     assert command(prompts=[])[0] == 2
     assert "brings no problems to ask; add --prompt=TEXT" in capsys.readouterr().err

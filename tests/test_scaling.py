@@ -99,7 +99,7 @@ def test_a_step_is_predicted_where_all_that_it_runs_was_compiled():
     assert slow == whole.tokens / sum(whole.in_turn.values()) < fast
 
 
-def test_what_was_compiled_is_kept_program_by_program(tmp_path):
+def test_compiled_programs_are_kept_one_by_one(tmp_path):
     """A program that the recipe does not run is not requested again."""
     asked = []
     run = ("sampler", "gradient", "gradient_logged")
@@ -134,7 +134,7 @@ def test_the_exponent_of_a_power_is_found():
     assert fit_exponent((1, 2, 4), (1.0, 9.0, 16.0)) == 2.0
 
 
-def test_one_thing_of_the_base_is_doubled_at_a_time():
+def test_one_setting_of_the_base_is_doubled_at_a_time():
     base = load_cell("small@v5e:2x2", SMALL_SHAPES)
     train, model = base.train, base.model
     for axis in AXES:

@@ -200,7 +200,7 @@ def test_trackers_and_their_settings_are_of_the_command_line_and_of_config_json(
         ("wandb,wandb", "names one twice"),
     ],
 )
-def test_what_is_no_tracker_is_refused_when_the_config_is_made(names, said):
+def test_a_wrong_tracker_class_is_refused_when_the_config_is_made(names, said):
     with pytest.raises(ConfigError) as refused:
         override(Config(), {"log.trackers": names})
     assert said in str(refused.value)
@@ -246,7 +246,7 @@ def fake_wandb(monkeypatch, **options):
     return library
 
 
-def test_a_login_that_is_missing_is_refused_online_alone(monkeypatch):
+def test_a_missing_login_is_refused_only_online(monkeypatch):
     library = fake_wandb(monkeypatch, logged_in=False)
     with pytest.raises(ConfigError, match=r"`wandb login`.*log.tracking.mode=offline"):
         check_trackers(with_trackers("wandb"))
@@ -258,7 +258,7 @@ def test_a_login_that_is_missing_is_refused_online_alone(monkeypatch):
         check_trackers(with_trackers("wandb"))
 
 
-def test_online_the_server_says_from_where_a_run_goes_on(monkeypatch, workdir):
+def test_online_the_server_says_where_a_run_continues(monkeypatch, workdir):
     library = fake_wandb(monkeypatch, step=7)
     config = with_trackers("wandb")
     trackers = RunTrackers(config, workdir, None)

@@ -54,7 +54,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_the_recipe_of_the_page_asks_as_the_page_says(folder):
+def test_the_recipe_of_the_page_prompts_as_the_page_says(folder):
     """Only the problem, in the model's chat; no sum is in both train and eval."""
     config = settle_config(runpy.run_path("sums.py")["get_config"]())
     record = config.task.record

@@ -75,7 +75,7 @@ def test_credit_is_of_held_out_problems_as_rl_samples_them(run, policy, monkeypa
     assert len(answers.graded) == len(answers.residual) == 11
 
 
-def test_prefixes_are_completed_by_keys_of_their_own(run, policy, monkeypatch):
+def test_prefixes_are_completed_with_separate_keys(run, policy, monkeypatch):
     """Three tokens of one completion: prefixes of 0, 1 and 2 tokens are continued."""
     problem = run.ctx.setup.problems("eval", 1)[0]
     prompt = run.prompt_of(problem)

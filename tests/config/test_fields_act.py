@@ -338,7 +338,7 @@ def test_each_field_of_difficulty_acts_on_bands_and_scores():
     _acts(DifficultyConfig(), changes, _bands)
 
 
-def test_the_pool_has_the_size_that_is_asked_for():
+def test_the_pool_has_the_requested_size():
     source = Config().task.problems("train", seed=0)
     sizes = [
         Pool(source, Config(difficulty=DifficultyConfig(pool_size=size))).size

@@ -246,14 +246,14 @@ def test_a_bucket_serves_its_problems_in_epochs(band):
     assert visits.max() - visits.min() <= 1
 
 
-def test_a_bucket_with_nobody_in_it_falls_back_on_the_pool_and_says_so():
+def test_an_empty_bucket_falls_back_on_the_pool_and_says_so():
     order = pool("band", band="hard").next_indices(known([0.5] * SIZE), 0, COUNT)
     assert order.num_fallback == COUNT
     assert len(set(order.problems)) == COUNT
 
 
 @pytest.mark.parametrize("bands", [("easy", "medium"), ("hard", "medium", "easy")])
-def test_an_empty_band_is_filled_up_from_what_the_batch_has_not_asked(bands):
+def test_an_empty_band_is_filled_with_problems_not_yet_in_the_batch(bands):
     """All 40 problems are medium: rows of other bands do not repeat the medium rows."""
     mixed = pool("mixture", bands=bands)
     state = known([0.5] * SIZE)
@@ -263,7 +263,7 @@ def test_an_empty_band_is_filled_up_from_what_the_batch_has_not_asked(bands):
         assert order.num_fallback in {8} if len(bands) == 2 else {10, 11}
 
 
-def test_the_few_of_a_band_are_asked_again_before_any_of_another_band():
+def test_a_small_band_is_repeated_before_another_band_is_used():
     """Ten hard problems in rounds of eight: the other two, then six of the eight."""
     state = known([0.0] * 10 + [0.5] * 30)
     hard = pool("band", band="hard")
@@ -432,7 +432,7 @@ def test_variance_draws_in_proportion_to_the_signal():
     assert state.learning_signal[0] == pytest.approx(0.5 * 8.5 / 90)
 
 
-def test_vcrl_replaces_what_varies_too_little_from_its_memory():
+def test_vcrl_replaces_low_variance_problems_from_its_memory():
     """Scores are k (8 - k) / 16 for k of 8: k = 1 gives 0.44, k = 3 gives 0.94."""
     rates = np.where(np.arange(SIZE) < 30, 1 / 8, 3 / 8)
     state = known(rates)
@@ -451,14 +451,14 @@ def test_vcrl_replaces_what_varies_too_little_from_its_memory():
     assert vcrl.next_indices(at(state, 0), 20, 12).num_fallback == 2
 
 
-def test_vcrl_asks_whom_it_never_met():
+def test_vcrl_serves_problems_it_has_not_seen():
     met = known([0.0] * 20)
     order = pool("vcrl", uniform_fraction=0).next_indices(met, 0, COUNT)
     candidates = order.problems[: COUNT - order.num_fallback]
     assert (candidates >= 20).all()
 
 
-def test_the_filter_serves_what_lies_between_and_what_nobody_tried():
+def test_the_filter_serves_problems_between_its_bounds_and_untried_ones():
     """Means .056, .167, .278, .722, .833, .944 of k = 0, 1, 2, 6, 7, 8: 2 .. 6 stay."""
     rates = [k / 8 for k in (0, 1, 2, 4, 6, 7, 8)]
     order = pool("filter", SOURCE[:9], uniform_fraction=0).next_indices(
@@ -468,7 +468,7 @@ def test_the_filter_serves_what_lies_between_and_what_nobody_tried():
     assert order.num_fallback == 0
 
 
-def test_one_sample_is_asked_in_every_row():
+def test_one_sample_is_in_every_row():
     order = pool("one_sample", problem_index=17).next_indices(RAMP, 0, COUNT)
     assert order.problems.tolist() == [17] * COUNT
     with pytest.raises(
@@ -477,7 +477,7 @@ def test_one_sample_is_asked_in_every_row():
         pool("one_sample", problem_index=40)
 
 
-def test_replay_asks_again_for_what_was_lost():
+def test_replay_repeats_lost_problems():
     state = known([1.0] * SIZE)
     lost = [
         ProblemOutcome(problem_index=i, num_graded=8, num_correct=1, answer_entropy=0.0)

@@ -237,7 +237,7 @@ def test_a_checkpoint_holds_the_problems_that_were_met_and_sixteen_visits_of_eac
     assert len(json.dumps(saved)) < 700
 
 
-def test_updating_leaves_the_state_it_was_given_alone():
+def test_updating_does_not_change_its_input():
     state = after(visit(0, 3))
     told = state.to_json()
     record_outcomes(state, [visit(0, 8)], step=1, num_batches=1, config=CONFIG)
@@ -277,5 +277,5 @@ def test_a_line_of_the_file_says_it_all():
     }
 
 
-def test_drift_is_silent_before_anybody_was_asked():
+def test_drift_is_silent_before_the_first_visit():
     assert difficulty_metrics(init_difficulty(3), CONFIG) == {}

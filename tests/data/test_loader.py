@@ -41,7 +41,7 @@ def test_a_step_does_not_depend_on_the_steps_before_it():
         assert ids(straight, [step]) == in_order[step]
 
 
-def test_every_epoch_shows_every_problem_once_in_an_order_of_its_own():
+def test_every_epoch_shows_every_problem_once_in_another_order():
     # 4 does not divide 10: steps 0..4 are exactly two epochs.
     seen = ids(Loader(TEN, batch_size=4, seed=0), range(10))
     epochs = [tuple(seen[start : start + 10]) for start in range(0, 40, 10)]
@@ -62,13 +62,13 @@ def test_a_generated_source_is_read_at_random_places():
     assert ids(loader, [10**6]) == ids(Loader(source, batch_size=64, seed=0), [10**6])
 
 
-def test_a_batch_larger_than_the_source_asks_again():
+def test_a_batch_larger_than_the_source_repeats_problems():
     batch = Loader(TEN[:3], batch_size=7, seed=0).next_batch(0)
     counts = collections.Counter(p.id for p in batch)
     assert sorted(counts.values()) == [2, 2, 3]
 
 
-def test_a_uid_names_the_draw_whatever_stands_beside_it():
+def test_a_uid_names_the_draw_in_any_batch():
     alone = encode_prompts([TEN[1]], TOKENIZER, pad_multiple=4).uid
     batch = encode_prompts(
         [TEN[0], TEN[1], TEN[2], TEN[1]], TOKENIZER, pad_multiple=4

@@ -32,7 +32,7 @@ def test_the_number_of_words_is_a_setting():
     assert found(shares(5), n=5)
 
 
-def test_words_must_stand_in_a_row_and_in_order():
+def test_words_must_be_consecutive_and_in_order():
     broken = [*WORDS[:12], "x", *WORDS[12:20]]
     assert not found(" ".join(broken))
     assert not found(" ".join(reversed(WORDS[:20])))
@@ -82,7 +82,7 @@ def test_what_makes_two_texts_the_same_problem(one, other, same):
     assert (whole_key(one) == whole_key(other)) == same
 
 
-def test_every_evaluation_problem_that_is_met_is_told_once():
+def test_every_overlapping_evaluation_problem_is_reported_once():
     index = OverlapIndex(
         {"a": [("1", ASKED), ("2", shares(15))], "b": [("1", ASKED), ("9", "other")]}
     )

@@ -57,7 +57,7 @@ def source(tmp_path):
     return write(tmp_path / "in.jsonl", RECORDS)
 
 
-def test_what_is_kept_dropped_and_counted(source, tmp_path, capsys):
+def test_kept_dropped_and_counted_records(source, tmp_path, capsys):
     quiz, out = write(tmp_path / "quiz.jsonl", QUIZ), tmp_path / "out.jsonl"
     args = ("prepare", "gsm8k", f"--from={source}", f"--out={out}", f"--against={quiz}")
     assert run(*args) == 0
@@ -215,7 +215,7 @@ def test_a_copy_of_the_hub_and_one_that_is_not_there(hub, tmp_path, capsys):
     assert hub == [("me/mine", "en", "train", None)]
 
 
-def test_a_layout_of_ones_own(tmp_path, monkeypatch, capsys):
+def test_a_custom_layout(tmp_path, monkeypatch, capsys):
     [block] = re.findall(r"```python\n(# my_layouts.*?)```", PAGE, flags=re.DOTALL)
     (tmp_path / "my_layouts.py").write_text(block)
     monkeypatch.syspath_prepend(tmp_path)

@@ -83,7 +83,7 @@ def test_each_call_has_its_own_answer_whatever_becomes_of_the_others(kind):
 
 
 @pytest.mark.parametrize("kind", [Plain, Waiting])
-def test_one_that_hangs_is_left_and_the_others_are_not(kind):
+def test_a_hanging_call_is_dropped_and_the_others_are_not(kind):
     answers = _answers(kind(timeout_s=0.5), "hangs", "a")
     assert answers["a"] == Reply(text="a go on")
     assert answers["hangs"].verdict == Verdict(
@@ -100,7 +100,7 @@ def test_a_reply_may_be_as_long_as_it_may_be():
 
 
 @pytest.mark.parametrize("concurrency", [1, 3])
-def test_as_many_are_worked_on_at_a_time_as_asked_for(concurrency):
+def test_the_requested_number_of_calls_runs_at_a_time(concurrency):
     now, most = [], []
 
     @dataclasses.dataclass(frozen=True, kw_only=True)

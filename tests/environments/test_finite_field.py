@@ -60,7 +60,7 @@ def test_steps_that_follow_hold_until_the_answer():
         "",
     ],
 )
-def test_what_does_not_follow_is_wrong_and_may_be_written_anew(turn):
+def test_a_step_that_does_not_follow_is_wrong_and_can_be_rewritten(turn):
     replies, messages = _episode(EVALUATION, turn, FIRST, SECOND, "answer e6")
     assert replies == ["wrong", "right", "right", "done"]
     # Steps that did not hold are not part of the trace.
@@ -71,7 +71,7 @@ def test_what_does_not_follow_is_wrong_and_may_be_written_anew(turn):
 @pytest.mark.parametrize(
     "turn", ["l e5 * e4 = e5", "l e3 * e4 = e5", "k e3 + e2 = e5", FIRST, SECOND + " ;"]
 )
-def test_a_later_step_goes_on_from_the_last_that_held(turn):
+def test_a_later_step_continues_from_the_last_valid_one(turn):
     replies, messages = _episode(EVALUATION, FIRST, turn, SECOND, "answer e6")
     assert replies == ["right", "wrong", "right", "done"]
     assert ENVIRONMENT.completion(EVALUATION, messages) == (

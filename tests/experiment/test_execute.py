@@ -44,7 +44,7 @@ def script(path, lines="", name="arm", seed=0):
     )
 
 
-def test_what_has_ended_is_not_run_again(tmp_path, capfd):
+def test_an_ended_run_is_not_repeated(tmp_path, capfd):
     runs = [script(tmp_path / name, name=name) for name in "abc"]
     runs[1].workdir.touch()
     assert [run.name for run in execute_runs(runs)] == ["a", "c"]
@@ -61,7 +61,7 @@ def test_a_run_that_fails_ends_all_and_names_its_command(tmp_path):
     assert not runs[1].workdir.exists()
 
 
-def test_a_signal_is_handed_on_and_the_run_saves_what_it_needs(tmp_path):
+def test_a_signal_is_forwarded_and_the_run_saves_its_state(tmp_path):
     """The run signals this process to stop, like a terminal, and waits for it."""
     saved = tmp_path / "saved"
     saves = (

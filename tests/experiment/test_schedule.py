@@ -40,7 +40,7 @@ def plan(folder, *, arms=("plain", "hard", "back"), seeds=(0, 1), is_reduced=Fal
     )
 
 
-def test_each_seed_begins_with_what_its_arms_go_on_from(tmp_path):
+def test_each_seed_begins_with_the_starts_of_its_arms(tmp_path):
     assert [(run.name, run.seed) for run in plan(tmp_path)] == [
         (name, seed)
         for seed in (0, 1)
@@ -119,7 +119,7 @@ FORKED = dataclasses.replace(
 )
 
 
-def test_a_fork_is_made_of_its_parent_and_then_goes_on_as_the_recipe_says(tmp_path):
+def test_a_fork_copies_its_parent_and_then_follows_the_recipe(tmp_path):
     recipe = pathlib.Path("recipe.py")
     b, plain, visit, back = plan_runs(
         FORKED, recipe, tmp_path, arms=("back",), seeds=(1,), is_reduced=False
@@ -162,7 +162,7 @@ def test_a_fork_is_made_of_its_parent_and_then_goes_on_as_the_recipe_says(tmp_pa
     assert [argv[2:] for argv in back.commands] == [went_on]
 
 
-def test_what_is_reduced_no_fork_changes(tmp_path):
+def test_a_fork_does_not_change_reduced_settings(tmp_path):
     *_, back = plan_runs(
         dataclasses.replace(FORKED, reduced={"train.steps": "60", "sft.steps": "2"}),
         pathlib.Path("recipe.py"),
@@ -246,7 +246,7 @@ def test_a_run_has_ended_when_what_it_makes_is_there(tmp_path):
         assert run.has_ended()
 
 
-def test_the_plan_tells_the_question_the_power_and_every_command(tmp_path):
+def test_the_plan_prints_the_question_the_power_and_every_command(tmp_path):
     told = describe_plan(EXPERIMENT, plan(tmp_path))
     assert told.startswith("Which? (a paper)")
     # Two seeds: 11.55 standard deviations of 10.

@@ -84,7 +84,7 @@ def test_each_estimate_is_that_of_its_values_by_seed(table):
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.stem)
-def test_each_seed_has_a_start_of_its_own_that_its_arms_share(table):
+def test_each_seed_has_its_own_start_shared_by_its_arms(table):
     """Equal scores to the last digit at all seeds would mean one shared start."""
     starts = {}
     for row in _rows(table):

@@ -268,7 +268,7 @@ def test_an_autoencoder_of_something_else(refusal, tmp_path, written, message):
 
 
 @pytest.mark.parametrize("pack", [None, "{", "[]", '{"features": []}', "a,b"])
-def test_a_pack_that_is_none(refusal, tmp_path, pack):
+def test_an_invalid_pack(refusal, tmp_path, pack):
     path = tmp_path / "pack.json"
     if pack is not None:
         path.write_text(pack)
@@ -318,7 +318,7 @@ def test_a_probe_that_cannot_be(refusal, tmp_path, asked, message):
     assert not (tmp_path / "w" / "config.json").exists()
 
 
-def test_a_tracker_without_its_library_is_told_before_anything_is_made(
+def test_a_tracker_without_its_library_is_refused_before_anything_is_made(
     tmp_path, refusal, monkeypatch
 ):
     monkeypatch.setitem(sys.modules, "wandb", None)

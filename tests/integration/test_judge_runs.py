@@ -48,7 +48,7 @@ def test_an_endpoint_that_is_down_ends_the_run_before_its_work(tmp_path, capsys)
     assert not (tmp_path / "run" / "config.json").exists()
 
 
-def test_a_judge_that_nobody_asks_is_refused(tmp_path, capsys):
+def test_an_unused_judge_is_refused(tmp_path, capsys):
     assert run(tmp_path / "run", "--config.judge.url=http://localhost:9/v1") == 2
     plan, line = capsys.readouterr().err.splitlines()
     assert plan.startswith("stages to do: ")

@@ -88,9 +88,7 @@ def test_a_run_starts_from_the_directory_and_ends_in_one(
     assert all(text.index("!") == len(text) - 1 for text in cut)
 
 
-def test_the_weights_are_those_of_the_directory_on_every_device(
-    tmp_path, start, problems
-):
+def test_every_device_has_the_directorys_weights(tmp_path, start, problems):
     run = open_setup(
         word_config(start, problems), tmp_path / "unused", stages=("train",)
     )

@@ -101,7 +101,7 @@ def test_where_no_feature_is_confirmed_a_guided_run_is_the_plain_one(
     assert "None, and RFGO is off" in report
 
 
-def test_a_guided_run_is_another_one_and_says_what_guided_it(guided, whole):
+def test_a_guided_run_differs_and_names_its_features(guided, whole):
     found = summary(guided)
     assert found["params_sha256"] != summary(whole)["params_sha256"]
     assert found["rfgo"].keys() >= {"proxy_groups", "corr_reward"}

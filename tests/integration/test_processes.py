@@ -192,7 +192,7 @@ def test_an_error_of_one_process_ends_all_with_its_cause(command, tmp_path):
 
 
 @pytest.mark.parametrize("count", ["0", "two", "", "-1", "1.5"])
-def test_the_launcher_refuses_a_number_of_processes_that_is_none(command, count):
+def test_the_launcher_refuses_an_invalid_number_of_processes(command, count):
     code, out, said = _launched(command, count, "--config=x", "--workdir=y")
     assert (code, out) == (2, "")
     assert said.startswith("error: --processes=")

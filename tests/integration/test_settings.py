@@ -331,7 +331,7 @@ def test_held_out_scores_are_of_the_policy_at_their_step(run):
     assert "eval/pass@1" not in rows[0]
 
 
-def test_bands_of_held_out_problems_are_those_before_rl(run):
+def test_bands_of_held_out_problems_are_set_before_rl(run):
     _, before, _ = run.judged(2)
     cut = run.config.difficulty
     expected = {}
@@ -361,7 +361,7 @@ def test_the_first_and_the_last_steps_completions_are_saved(run):
         assert [row["verdict"] for row in rows] == [v.status for v in judged.verdicts]
 
 
-def test_no_stage_asks_what_another_learned_from(run):
+def test_no_stage_evaluates_problems_that_another_learned_from(run):
     """Compares sets of question texts: no held-out problem was in a batch."""
     sources = run.trace.setup.sources
 
@@ -416,7 +416,7 @@ def test_the_seed_moves_every_stream(run, other):
 
 
 @pytest.mark.parametrize("run", ["weights"], indirect=True)
-def test_weights_problems_and_order_are_those_of_the_seed(run):
+def test_weights_problems_and_order_follow_the_seed(run):
     """Compared with direct calls of the parts, with the seed."""
     setup = run.trace.setup
 

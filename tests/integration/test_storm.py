@@ -96,8 +96,8 @@ def test_a_disk_is_filled_but_for_a_little(tmp_path, monkeypatch):
     assert faults.fill_disk(site(tmp_path, wait)) == Struck(place="start")
 
 
-def test_no_disk_is_filled_but_one_of_its_own(tmp_path, monkeypatch):
-    """Also not by the run that begins near the end of the schedule."""
+def test_only_a_runs_own_disk_is_filled(tmp_path, monkeypatch):
+    """This includes a run that begins near the end of the schedule."""
     mounted = []
 
     def mount(directory):
@@ -176,7 +176,7 @@ def test_where_one_of_several_dies_the_others_must_say_so(
     assert bool(struck.fault) is bool(fault)
 
 
-def test_several_processes_may_differ_from_one_in_last_bits_alone():
+def test_several_processes_may_differ_from_one_only_in_last_bits():
     one = {"metrics": [{"loss": 1.0, "step": 3}], "rollouts": b"a", "params_sha256": 1}
     two = one | {"metrics": [{"loss": 1.00001, "step": 3}], "params_sha256": 2}
     assert find_differences(one, two, is_exact=False) == []

@@ -209,7 +209,7 @@ class Posteriors:
         return (right + 0.5) / (right + wrong + 1.0)
 
 
-def test_every_stage_asks_the_policy_that_it_is_about(whole):
+def test_every_stage_samples_the_right_policy(whole):
     workdir, trace = whole
     before = _digest(workdir, trace, 0)
     assert {
@@ -235,7 +235,7 @@ def test_every_stage_asks_the_policy_that_it_is_about(whole):
     assert [e.version for e in asked] == [3, 0, STEPS]
 
 
-def test_each_step_asks_its_curriculum_as_that_step(whole):
+def test_each_step_queries_its_curriculum_with_its_number(whole):
     """Batch after batch; the count of all earlier batches continues."""
     _, trace = whole
     asked = [
@@ -361,7 +361,7 @@ def test_an_update_reads_the_groups_that_were_chosen(whole):
         np.testing.assert_array_equal(batch.ref_logprobs, reference[:, :width])
 
 
-def test_a_probe_is_told_the_verdicts_and_who_may_earn_a_proxy(whole):
+def test_a_probe_gets_the_verdicts_and_the_proxy_candidates(whole):
     _, trace = whole
     codes = {"incorrect": 0, "correct": 1, "unverified": 2}
     for events in trace.stage("train"):
@@ -486,7 +486,7 @@ def test_difficulty_keeps_its_first_completions_with_their_verdicts(whole):
     assert all(row["band"] in BANDS for row in kept)
 
 
-def test_the_scale_follows_the_features_and_shuffles_anew(whole):
+def test_the_scale_follows_the_features_and_reshuffles(whole):
     workdir, trace = whole
     selection = json.loads((workdir / "sae" / "selection.json").read_text())
     square = np.array(selection["rms"]) ** 2

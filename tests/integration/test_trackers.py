@@ -148,7 +148,7 @@ def test_a_tracker_that_does_not_open_is_refused_before_a_step(
 
 
 @pytest.mark.parametrize("name", ["wandb", "trackio"])
-def test_a_library_that_is_missing_is_told_before_anything_is_made(
+def test_a_missing_library_is_reported_before_anything_is_made(
     command, tmp_path, monkeypatch, name
 ):
     (tmp_path / f"{name}.py").write_text("raise ImportError('not here')")

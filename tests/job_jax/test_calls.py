@@ -62,7 +62,7 @@ def invert(item):
     ],
     ids=["plain", "async", "thread"],
 )
-def test_what_a_call_raises_is_its_own_affair(run):
+def test_an_error_of_a_call_affects_only_its_outcome(run):
     assert run() == [(0.5, None), (None, "error"), (None, "error"), (0.25, None)]
 
 
@@ -179,7 +179,7 @@ def test_an_object_with_an_async_call_and_a_partial_are_awaited():
     assert outcomes(functools.partial(add, 2), [1]) == [(3, None)]
 
 
-def test_a_coroutine_that_blocks_the_loop_is_named_and_the_next_call_goes_on(
+def test_a_coroutine_that_blocks_the_loop_is_named_and_the_next_call_runs(
     monkeypatch,
 ):
     monkeypatch.setattr(calls, "_LOOP_GRACE_S", 0.1)
@@ -203,7 +203,7 @@ def test_a_coroutine_that_blocks_the_loop_is_named_and_the_next_call_goes_on(
     assert outcomes(never, [1]) == [(1, None)]
 
 
-def test_what_still_hangs_does_not_keep_the_process_from_ending():
+def test_a_hanging_call_does_not_keep_the_process_from_ending():
     script = """
 import asyncio, threading
 from job_jax.calls import CallLimits, call_each

@@ -51,7 +51,7 @@ def same(one, other):
     )
 
 
-def test_what_is_restored_is_what_was_saved(tmp_path):
+def test_a_restored_state_equals_the_saved_one(tmp_path):
     saved(tmp_path, 3)
     with StageCheckpoints(tmp_path) as checkpoints:
         restored, host = checkpoints.restore(3, state(0))
@@ -154,7 +154,7 @@ def test_a_damaged_one_is_named_with_the_way_out(tmp_path, part):
     assert same(restored, state(1))
 
 
-def test_the_digest_tells_names_types_shapes_and_bytes_apart():
+def test_the_digest_depends_on_names_types_shapes_and_bytes():
     zeros = np.zeros((2, 3), np.float32)
     trees = [
         {"a": zeros},
@@ -216,7 +216,7 @@ def test_a_checkpoint_that_cannot_be_put_into_a_bucket_is_one_line(bucket, tmp_p
     assert "\n" not in str(told.value)
 
 
-def test_an_error_of_orbax_without_a_word_is_told_by_its_kind(
+def test_an_orbax_error_without_text_is_reported_by_its_type(
     bucket, tmp_path, monkeypatch
 ):
     def fail():
@@ -267,7 +267,7 @@ def test_a_flipped_bit_in_any_file_is_found_and_named(tmp_path):
         assert same(checkpoints.restore(2, state(0))[0], state(2))
 
 
-def test_whoever_goes_on_takes_the_checkpoint_before_a_damaged_one(tmp_path, capfd):
+def test_a_resumed_run_takes_the_checkpoint_before_a_damaged_one(tmp_path, capfd):
     saved(tmp_path, 1, 2)
     array = max(files_of(tmp_path, 2), key=lambda file: file.stat().st_size)
     flip(array)
@@ -298,7 +298,7 @@ def test_a_checkpoint_that_a_kill_left_without_digests_is_read(tmp_path):
     assert {path.name for path in (tmp_path / "digests").iterdir()} == {"2", "3"}
 
 
-def test_a_step_that_was_removed_and_made_again_has_digests_of_its_own(tmp_path):
+def test_a_step_removed_and_saved_again_has_new_digests(tmp_path):
     saved(tmp_path, 1, 2)
     shutil.rmtree(tmp_path / "2")
     with StageCheckpoints(tmp_path, CONFIG) as checkpoints:

@@ -85,7 +85,7 @@ def test_every_recipe_is_a_round_trip(path):
     assert from_json(_kind(path), to_json(config)) == config
 
 
-def test_a_record_without_a_field_means_what_was_done_then():
+def test_a_record_without_a_field_means_the_behavior_of_its_version():
     assert from_json(_Changed, {"kept": 2}) == _Changed(kept=2, mode="none")
     assert from_json(_Changed, to_json(_Changed())).mode == _Changed().mode == "auto"
     data = to_json(DEFAULT)
@@ -174,7 +174,7 @@ def test_json_that_is_no_config_is_refused(data, message):
     assert str(caught.value) == message
 
 
-def test_what_a_section_lacks_came_later_and_is_at_its_default(tmp_path, capsys):
+def test_missing_fields_came_later_and_get_their_default(tmp_path, capsys):
     """A field, and a nested section; the old value is not the later default."""
     data = to_json(override(DEFAULT, {"train.steps": "7", "train.group_size": "4"}))
     del data["train"]["steps"], data["train"]["rfgo"], data["judge"]
@@ -319,7 +319,7 @@ def test_overrides_are_checked_together():
     assert (after.batch_size, after.num_minibatches) == (6, 3)
 
 
-def test_digest_tells_every_change():
+def test_digest_changes_with_every_field():
     changes = {
         "name": "other",
         "seed": "1",
@@ -337,7 +337,7 @@ def test_digest_tells_every_change():
     assert len(digests | {json.dumps(to_json(DEFAULT))}) == len(changes) + 1
 
 
-def test_diff_names_what_changed():
+def test_diff_names_every_change():
     new = override(DEFAULT, {"train.steps": "7", "task.symbols": "permuted"})
     assert diff(DEFAULT, new) == [
         "task.symbols: 'fixed' -> 'permuted'",
@@ -368,7 +368,7 @@ def test_diff_between_two_tasks_names_the_fields_of_both():
     assert "task.train_path: absent -> 'données.jsonl'" in lines
 
 
-def test_alternatives_are_what_the_file_did_not_choose():
+def test_alternatives_are_the_classes_not_chosen_by_the_file():
     def tasks(config):
         return [
             section.tags()["source"]
@@ -388,7 +388,7 @@ def _thinking(value, **sections):
     )
 
 
-def test_an_older_record_reads_as_what_was_done_before_the_field(tmp_path):
+def test_an_older_record_reads_as_the_behavior_before_the_field(tmp_path):
     """Thinking was off for every template; `auto`, the default now, came later."""
     data = to_json(DEFAULT)
     assert data["tokenizer"].pop("thinking") == "auto"
@@ -400,7 +400,7 @@ def test_an_older_record_reads_as_what_was_done_before_the_field(tmp_path):
     assert from_json(Config, data) == DEFAULT
 
 
-def test_an_older_run_keeps_what_it_did_unless_another_value_is_asked_for():
+def test_an_older_run_keeps_its_behavior_unless_another_value_is_set():
     older = _thinking("off")
     assert keep_earlier_values(older, DEFAULT) == older
     longer = TrainConfig(steps=7)

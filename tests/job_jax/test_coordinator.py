@@ -26,7 +26,7 @@ def places(port):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_a_loopback_address_is_listened_on_alone():
+def test_only_a_loopback_address_is_listened_on():
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     process = subprocess.Popen(

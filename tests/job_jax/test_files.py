@@ -25,7 +25,7 @@ def test_the_new_file_appears_at_the_end(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_failure_leaves_the_old_file_alone(tmp_path):
+def test_a_failure_leaves_the_old_file_unchanged(tmp_path):
     path = tmp_path / "a.json"
     path.write_text("old")
 
@@ -41,7 +41,7 @@ def test_a_failure_leaves_the_old_file_alone(tmp_path):
 
 
 @pytest.mark.parametrize("size", [0, 5, 1 << 16, (1 << 22) + 3, 9 << 20])
-def test_a_fingerprint_tells_size_and_what_is_sampled(tmp_path, size):
+def test_a_fingerprint_depends_on_size_and_sampled_bytes(tmp_path, size):
     path = tmp_path / "weights"
     path.write_bytes(bytes(size))
     first = fingerprint(path)
@@ -66,7 +66,7 @@ def test_a_file_of_up_to_four_mebibytes_is_hashed_whole(tmp_path):
         assert fingerprint(path) != first
 
 
-def test_a_file_with_a_digest_is_told_from_a_damaged_one_bit_by_bit(tmp_path):
+def test_a_digest_detects_every_flipped_bit(tmp_path):
     path = tmp_path / "a.jsonl"
     with write_with_digest(path) as partial:
         partial.write_bytes(b"abc")

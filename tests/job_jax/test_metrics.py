@@ -162,7 +162,7 @@ def test_time_leaves_out_the_interruption(tmp_path):
     assert times == [10.0, 20.0, 25.0]
 
 
-def test_time_counts_what_lies_between_two_stages(tmp_path):
+def test_time_between_two_stages_counts(tmp_path):
     clock = Clock()
     with MetricsWriter(tmp_path, clock=clock) as writer:
         writer.write("sft", 0, {})

@@ -18,7 +18,7 @@ print("went on", file=sys.stderr)
 """
 
 
-def test_a_pipe_that_nobody_reads_ends_nothing():
+def test_a_pipe_without_a_reader_ends_nothing():
     reading, writing = os.pipe()
     os.close(reading)
     command = [sys.executable, "-c", CODE]
@@ -32,7 +32,7 @@ def test_a_pipe_that_nobody_reads_ends_nothing():
 BUFFERED = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
 
 
-def test_what_was_printed_before_comes_first():
+def test_earlier_output_comes_first():
     ended = subprocess.run(
         [sys.executable, "-c", f"print('before'){CODE}"],
         capture_output=True,
@@ -44,7 +44,7 @@ def test_what_was_printed_before_comes_first():
     assert ended.stdout == f"before\n{'x' * 100_000}\ny\n"
 
 
-def test_what_was_printed_before_ends_nothing_either():
+def test_earlier_output_without_a_reader_ends_nothing():
     reading, writing = os.pipe()
     os.close(reading)
     ended = subprocess.run(

@@ -149,7 +149,7 @@ def test_a_resumed_stage_holds_its_state_once(tmp_path):
         assert held == state["x"].nbytes
 
 
-def test_host_state_is_made_for_checkpoints_alone(tmp_path):
+def test_host_state_is_made_only_for_checkpoints(tmp_path):
     *_, saved = attempt(
         tmp_path, init=lambda: {"x": jnp.zeros(1024, jnp.float32)}, num_steps=5
     )
@@ -157,7 +157,7 @@ def test_host_state_is_made_for_checkpoints_alone(tmp_path):
 
 
 @pytest.mark.parametrize("settle", [False, True])
-def test_after_a_step_complete_checkpoints_alone_are_found(tmp_path, settle):
+def test_only_complete_checkpoints_are_found_after_a_step(tmp_path, settle):
     found, held = [], []
     folder = tmp_path / "checkpoints" / "train"
 

@@ -95,7 +95,7 @@ def test_both_clouds_get_the_hosts_and_chips_of_the_slice(
     assert f"-{runtime} --project=p" in printed
 
 
-def test_the_image_copies_what_there_is():
+def test_the_image_copies_existing_files():
     lines = (LAUNCH / "Dockerfile").read_text().splitlines()
     copied = [
         name for line in lines if line[:4] == "COPY" for name in line.split()[1:-1]

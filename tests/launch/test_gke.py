@@ -24,7 +24,7 @@ def _security(*flags):
     return pod["securityContext"], pod["containers"][0]["securityContext"]
 
 
-def test_pods_run_as_the_images_user_unless_root_is_asked_for():
+def test_pods_run_as_the_images_user_unless_root_is_requested():
     image = (LAUNCH / "Dockerfile").read_text()
     assert "useradd --uid=1000 --create-home rlvr\nUSER rlvr\n" in image
     ids = {"runAsUser": 1000, "runAsGroup": 1000, "fsGroup": 1000}

@@ -70,7 +70,7 @@ def test_the_first_that_fails_is_the_last_that_is_run(house):
     assert len(started(house)) == 1
 
 
-def test_help_is_told_from_anywhere(house):
+def test_help_is_printed_from_anywhere(house):
     bash = shutil.which("bash")
     done = subprocess.run(
         [bash, "reproduce.sh", "--help"],

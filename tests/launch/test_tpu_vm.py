@@ -121,7 +121,7 @@ def test_words_of_the_share_are_one_word_on_the_worker_too(stage):
     assert f"--nfs={share}" in worker
 
 
-def test_what_is_copied_lies_under_a_name_of_its_own_and_goes(stage):
+def test_the_bundle_has_a_unique_path_and_is_removed(stage):
     """Other users of the machine cannot place a file there first."""
     stand_in(stage, "gcloud")
     script(stage, "gcloud.list", "echo ACTIVE")

@@ -215,7 +215,7 @@ def test_a_group_of_judged_members_alone_is_the_group(baseline, scale):
     np.testing.assert_allclose(fewer[:, :8], whole, rtol=1e-6)
 
 
-def test_who_is_judged_is_told_for_every_completion():
+def test_every_completion_is_marked_as_judged_or_not():
     with pytest.raises(ValueError, match=r"judged has shape \(2,\); it must be \[P=1,"):
         group_advantages([[1, 0]], [True, False])
 

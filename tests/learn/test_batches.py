@@ -68,7 +68,7 @@ def _aligned(batch: Batch) -> bool:
     )
 
 
-def test_minibatches_are_whole_groups_in_the_order_they_stand():
+def test_minibatches_are_whole_groups_in_order():
     parts = list(split_minibatches(_batch(), 2))
     assert [part.advantages.tolist() for part in parts] == [[0, 1, 2, 3], [4, 5, 6, 7]]
     assert all(map(_aligned, parts))
@@ -144,7 +144,7 @@ def test_the_tokens_of_most_entropy_are_kept_and_ties_share_their_fate(share):
         np.testing.assert_array_equal(kept, np.nanmax(ENTROPIES) == ENTROPIES)
 
 
-def test_no_order_cut_or_padding_changes_what_is_kept():
+def test_no_order_cut_or_padding_changes_the_kept_tokens():
     batch = mask_low_entropy_tokens(_batch(), ENTROPIES, fraction=0.3)
     order = np.array([2, 0, 3, 1])
     rows = (order[:, None] * G + np.arange(G)).reshape(-1)
@@ -169,7 +169,7 @@ def test_no_order_cut_or_padding_changes_what_is_kept():
 
 
 @pytest.mark.parametrize("aggregation", get_args(Aggregation))
-def test_what_is_not_kept_weighs_nothing_and_means_are_over_the_rest(aggregation):
+def test_dropped_tokens_weigh_nothing_and_means_are_over_the_rest(aggregation):
     batch = mask_low_entropy_tokens(_batch(), ENTROPIES, fraction=0.3)
     kept = batch.loss_mask.copy()
     kept[1] = False  # a completion without kept tokens
@@ -228,7 +228,7 @@ def test_groups_can_be_taken_in_any_order():
     assert _aligned(taken)
 
 
-def test_trimming_cuts_completions_alone():
+def test_trimming_cuts_only_completions():
     cut = trim_padding(_batch(), 4)
     assert {array.shape for array in jax.tree.leaves(cut) if array.ndim == 2} == {
         (P, S),

@@ -206,7 +206,7 @@ def test_kl_and_entropy_terms_are_of_own_rows():
     assert value == pytest.approx(expected, rel=1e-5)
 
 
-def test_external_rows_stand_beside_an_objective_of_ones_own():
+def test_external_rows_work_with_a_custom_objective():
     theirs = dataclasses.replace(Sigmoid(), external_traces="rl_plus")
     value, _, _ = _ours(theirs)
     gate = 4.0 / (1.0 + np.exp(1.0 - np.exp(LOGPROBS - OLD))) * ADVANTAGES[:, None]
@@ -224,7 +224,7 @@ JUDGED[1] = False
 
 @pytest.mark.parametrize("normalize", ["group", "batch", "none"])
 @pytest.mark.parametrize("judged", [None, JUDGED])
-def test_a_trace_is_measured_by_the_policys_own_rows_alone(normalize, judged):
+def test_only_the_policys_own_rows_set_a_traces_scale(normalize, judged):
     trace = np.array([1.0, 1.0, 1.0, 0.25, 0.7])
     mask = np.ones(OWN_REWARDS.shape, bool) if judged is None else judged
     expected = []
@@ -242,7 +242,7 @@ def test_a_trace_is_measured_by_the_policys_own_rows_alone(normalize, judged):
     assert found[4] == pytest.approx(0.0, abs=1e-6)  # rounding is not scaled up
 
 
-def test_one_right_trace_beside_wrong_completions_gains_the_whole_difference():
+def test_one_right_trace_among_wrong_completions_gains_the_whole_difference():
     for size in (2, 8):
         own = np.zeros((1, size))
         assert external_advantages([1.0], own).tolist() == [1.0]

@@ -138,7 +138,7 @@ def test_the_distribution_is_conditioned_on_the_position_in_the_completion():
 @pytest.mark.parametrize(
     ("chunk", "T", "positions"), [(4, 64, 4), (0, 64, 16), (0, 40, 14), (64, 64, 64)]
 )
-def test_no_more_logits_exist_at_once_than_asked_for(chunk, T, positions):
+def test_no_more_logits_exist_at_once_than_requested(chunk, T, positions):
     """In the program of value and gradient; by itself it holds 2^23 on a CPU.
 
     That is 16 positions here. 40 make three chunks of 14, with two of padding.

@@ -146,7 +146,7 @@ def test_equal_lengths_are_not_packed_and_make_one_shape():
 
 @pytest.mark.parametrize("packing", [False, True])
 @pytest.mark.parametrize("max_tokens", [0, 500])
-def test_scores_are_put_back_where_their_tokens_stand(max_tokens, packing):
+def test_scores_return_to_the_positions_of_their_tokens(max_tokens, packing):
     """Two passes at once; scores of filler are dropped."""
     cut = _cut(max_tokens=max_tokens, group_multiple=4, packing=packing)
     batch = _batch()
@@ -190,7 +190,7 @@ def test_a_recipe_says_how_it_is_cut():
     assert (cut.max_tokens, cut.group_multiple, cut.packing) == (999, 4, True)
 
 
-def test_a_cut_by_tokens_is_refused_beside_one_by_groups():
+def test_a_cut_by_tokens_is_refused_together_with_one_by_groups():
     with pytest.raises(ConfigError, match="grad_accum_steps=2 by groups"):
         _config(micro_batch_tokens=999, grad_accum_steps=2)
 

@@ -61,7 +61,7 @@ def test_the_mean_over_all_draws_is_the_value(value):
 
 
 @pytest.mark.parametrize("value", [0.0, -1.5, 256.0, np.inf, -np.inf, np.nan])
-def test_what_bfloat16_can_hold_stays_as_it_is(value):
+def test_values_that_bfloat16_can_hold_are_unchanged(value):
     np.testing.assert_array_equal(_rounded(value), np.full(2**16, value))
 
 
@@ -172,7 +172,7 @@ def test_another_seed_rounds_other_weights_up():
     assert both < 0.5 * min(each.sum() for each in moved)
 
 
-def test_a_schedule_begins_anew_and_the_moments_stay():
+def test_a_schedule_restarts_and_the_moments_stay():
     """Adam's count stays too, because it scales the moments."""
     params = {"w": jnp.ones((2, 2), jnp.float32)}
     optimizer = make_optimizer(OptimizerConfig(warmup_steps=4), 100)

@@ -127,7 +127,7 @@ def test_an_episode_has_the_loss_of_what_the_policy_wrote(aggregation, level):
     )
 
 
-def test_nothing_that_stands_at_an_environments_token_is_read():
+def test_nothing_at_an_environments_token_is_read():
     objective = policy_objective(LossConfig(kl_coef=0.3, entropy_coef=0.2, tis_cap=2.0))
     values = []
     for filler in (0.0, np.nan):
@@ -154,7 +154,7 @@ def test_nothing_that_stands_at_an_environments_token_is_read():
     np.testing.assert_array_equal(zero_gradient, nan_gradient)
 
 
-def test_a_worked_episode_is_fitted_at_the_policys_tokens_alone():
+def test_a_worked_episode_is_fitted_only_at_the_policys_tokens():
     scores = _scores()
     weighted = with_loss_weights(_batch(), aggregation="token_mean", max_length=1)
     loss, aux = supervised_objective(scores, weighted)

@@ -62,7 +62,7 @@ def test_a_preset_is_called_by_its_name(name):
     assert _name(PRESETS[name](), switches=name == "DAPO") == name
 
 
-def test_what_differs_from_the_nearest_preset_is_named():
+def test_differences_from_the_nearest_preset_are_named():
     clipped = {**dapo(), "advantage": AdvantageConfig(overhard_advantage="clip")}
     assert _name(clipped, switches=True) == (
         "DAPO with advantage.overhard_advantage=clip"

@@ -77,7 +77,7 @@ def test_stating_the_true_chance_is_the_best_policy(p):
     assert float(expected.max()) == pytest.approx(p * p, abs=1e-6)
 
 
-def test_parts_are_told_apart_and_weighed():
+def test_parts_are_separate_and_weighted():
     names = ("correctness", "format", "random", "wrong_label")
     config = RewardConfig(names=names, weights=(1.0, 0.5, 0.0, -2.0))
     signals = {

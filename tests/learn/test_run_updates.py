@@ -268,7 +268,7 @@ def test_rollouts_are_of_the_version_that_staleness_asks_for_and_of_no_other(
             assert not updater.steps
 
 
-def test_what_old_rollouts_differ_by_is_no_mismatch_and_stops_no_run():
+def test_the_change_since_old_rollouts_is_not_a_mismatch():
     """At the first step the weights are the sampler's, so the limit applies."""
     settings = {"staleness": 1, "loss": TIS, "max_logprob_mismatch": 0.2}
     updater = Recorder(offset=0.3)
@@ -387,7 +387,7 @@ def test_entropies_are_computed_where_tokens_are_chosen_by_them_alone():
 
 
 @pytest.mark.parametrize("steps", [1, 2])
-def test_what_the_mismatch_clips_is_told_where_later_steps_read_it(steps):
+def test_clipping_by_mismatch_is_reported_if_later_steps_use_it(steps):
     class Clipping(Recorder):
         def step(self, *args, **settings):
             state, losses, report = super().step(*args, **settings)

@@ -80,7 +80,7 @@ def test_sums_are_those_of_a_loop_over_tokens():
     )
 
 
-def test_without_classes_tokens_are_cut_by_place_alone():
+def test_without_classes_tokens_are_split_only_by_position():
     found = jax.device_get(token_stats(LOGPROBS, ENTROPIES, BATCH, token_classes=None))
     np.testing.assert_array_equal(found[:, :NUM_DECILES], _sums(BATCH)[:, :NUM_DECILES])
     assert not found[:, NUM_DECILES:].any()

@@ -254,7 +254,7 @@ def test_stopping_is_learned():
     assert after[row, 0] > before[row, 0]
 
 
-def test_supervised_loss_is_the_likelihood_of_completions_alone():
+def test_supervised_loss_is_the_likelihood_of_only_the_completions():
     inside = np.array([[True, True, False], [True, False, False]])
     scores = TokenScores(
         logprobs=jnp.float32([[-1.0, -2.0, jnp.nan], [-3.0, -jnp.inf, 5.0]]),

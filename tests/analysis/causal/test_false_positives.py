@@ -103,7 +103,7 @@ def test_a_cause_is_found_and_no_other_outcome_with_it():
     assert sum(len(each) for each in found) <= 11
 
 
-def test_of_many_latents_asked_together_those_found_are_the_causes():
+def test_only_true_causes_are_found_among_many_latents():
     """Eight latents at two strengths, 192 contrasts: only the third is a cause."""
     rng = np.random.default_rng(0)
     causes = [-1.2 if latent == 2 else 0.0 for latent in range(8)]

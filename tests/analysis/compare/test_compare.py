@@ -177,7 +177,7 @@ def test_a_run_of_a_version_with_fewer_fields_is_of_the_same_arm(tmp_path):
     assert main(["report", str(tmp_path / "alone")]) == 0
 
 
-def test_each_seed_stands_beside_its_arm(tmp_path):
+def test_each_seed_has_a_column_next_to_its_arm(tmp_path):
     comparison = compare_runs(arms_of_seeds(tmp_path))
     one = found(comparison, k=1)
     assert one["seeds"] == {
@@ -195,7 +195,7 @@ def test_each_seed_stands_beside_its_arm(tmp_path):
     assert row[4:] == ["50.0 [0.0, 100.0]", "37.5", "62.5", "+0.0"]
 
 
-def test_a_seed_without_the_metric_is_left_open_and_one_seed_has_no_interval(tmp_path):
+def test_a_seed_without_the_metric_is_empty_and_one_seed_has_no_interval(tmp_path):
     """Not over problems either: next to intervals over seeds it would mislead."""
     runs = arms_of_seeds(tmp_path)
     (tmp_path / "plain5/summary.json").unlink()
@@ -265,7 +265,7 @@ def test_latex_is_a_tabular_of_the_printed_cells(tmp_path):
     assert all(row.count("&") == 7 and row.endswith(r" \\") for row in rows)
 
 
-def test_figures_are_files_that_stand_alone(tmp_path):
+def test_figures_are_self_contained_files(tmp_path):
     runs = arms_of_seeds(tmp_path)
     files = [tmp_path / "out.svg", tmp_path / "out.png"]
     assert main(["compare", *runs, f"--out={files[0]},{files[1]}"]) == 0
@@ -432,7 +432,7 @@ def test_one_problem_has_no_interval_and_no_verdict(tmp_path):
     assert [found["crossing"] for found in comparison["crossings"]] == [None] * 3
 
 
-def test_problems_none_right_leave_a_chance(tmp_path):
+def test_problems_with_no_right_answer_have_an_upper_bound(tmp_path):
     """0 of 30 problems, 4 samples each: up to 1 - 0.025^(1/30) = 11.6 %."""
     answers = {str(i): "wwww" for i in range(30)}
     runs = [contender(tmp_path / name, answers, before=answers) for name in "xy"]
@@ -463,7 +463,7 @@ def test_crossings_of_pass_at_k_are_told_between_arms_and_before_rl(tmp_path):
     assert "plain, plain before RL: level at k = 1, or one problem" in printed
 
 
-def test_what_rl_has_gained_is_paired_by_problem_and_told_of_no_band(tmp_path):
+def test_the_gain_of_rl_is_paired_by_problem_and_not_split_by_band(tmp_path):
     """The band is set by answers before RL, so new draws alone change its score."""
     before = {"a": "rrrr", "b": "rrww", "c": "rwww", "d": "wwww"}
     after = {"a": "rrrw", "b": "rrrr", "c": "rrww", "d": "wwww"}
@@ -507,7 +507,7 @@ def test_lenient_accuracy_counts_what_is_stated_and_is_of_numbers_alone(tmp_path
     assert not [m for m in words["metrics"] if "lenient" in m["name"]]
 
 
-def test_problems_that_were_not_asked_before_have_no_gain(tmp_path):
+def test_problems_not_sampled_before_have_no_gain(tmp_path):
     other = contender(tmp_path / "other", {"z": "rrww", "a": "rrrw"})
     pair = [other, contender(tmp_path / "run", {"z": "rrww"}, num_epochs=2)]
     comparison = compare_runs(pair)
@@ -607,7 +607,7 @@ def test_features_that_rl_changed_are_compared_where_they_have_been_counted(tmp_
     assert "features strengthened, hard" in format_comparison(comparison)
 
 
-def test_unfinished_runs_are_compared_in_what_there_is(tmp_path, pair):
+def test_unfinished_runs_are_compared_by_their_existing_metrics(tmp_path, pair):
     young = make_workdir(tmp_path / "young", steps=7, evals=None)
     comparison = compare_runs([*pair, str(young)])
     assert comparison["notes"] == [

@@ -51,7 +51,7 @@ def test_large_changes_count_more_than_small_ones():
     assert found.kinds["w"].ratio[0] == pytest.approx((1.5 * 0.25 + 0.5 * 0.01) / 0.26)
 
 
-def test_policies_are_the_units_of_their_mean_whatever_each_ones_problems():
+def test_policies_are_the_units_of_the_mean_for_any_numbers_of_problems():
     # The second policy is sampled on the first 10 problems only.
     draws = [shuffled(0), shuffled(1)]
     of_each = [
@@ -82,12 +82,12 @@ def test_policies_are_the_units_of_their_mean_whatever_each_ones_problems():
     )
 
 
-def test_completions_that_change_nothing_are_told():
+def test_completions_that_change_nothing_are_reported():
     with pytest.raises(ValueError, match="no token of these completions changes"):
         compare_weights({}, [EVEN], [np.zeros(T)] * B)
 
 
-def test_weights_are_those_of_rfgo():
+def test_weights_equal_rfgos_weights():
     """RFGO's equation in float64: z of |s| |df| / rms, clipped, scaled to mean 1."""
     config = RFGOConfig(lambda_w=0.5)
     lengths = np.array([5, 4])

@@ -146,7 +146,7 @@ def test_the_report_shows_it_and_a_run_without_one_does_not(done, tmp_path):
     assert "What RL added, kept and lost" not in write_report(bare).read_text()
 
 
-def test_what_shrank_is_shown_as_what_grew_is():
+def test_shrunk_latents_are_shown_like_grown_ones():
     """Ten latents that hardly grew do not hide ten lost ones."""
 
     def row(latent, share, *, confirmed=False):

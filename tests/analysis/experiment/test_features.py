@@ -29,7 +29,7 @@ def runs(tmp_path):
     return paths
 
 
-def test_own_is_what_the_other_arm_did_not_gain(runs):
+def test_own_features_are_not_gained_by_the_other_arm(runs):
     counts = count_own_features(runs, ("hard", "easy"))
     hard, easy = (
         {(metric.name, metric.group): score.mean for metric, score in of_run.items()}
@@ -104,7 +104,7 @@ def write_experiment(folder):
     write_record(folder, make_record(experiment, Config(), is_reduced=False))
 
 
-def test_an_experiment_sets_them_beside_the_claims_of_noise(runs, tmp_path):
+def test_an_experiment_shows_them_next_to_the_claims_of_noise(runs, tmp_path):
     write_experiment(tmp_path)
     rows = outcome_table(read_results(tmp_path)).rows
     own, claimed = ({row[1]: row[2] for row in rows[at : at + 2]} for at in (0, 2))
@@ -115,7 +115,7 @@ def test_an_experiment_sets_them_beside_the_claims_of_noise(runs, tmp_path):
     assert noise[1] == "easy, hard"
 
 
-def test_why_there_are_no_features_is_told(runs, tmp_path):
+def test_the_reason_for_missing_features_is_reported(runs, tmp_path):
     write_experiment(tmp_path)
     shutil.rmtree(runs["easy"] / "features")
     results = read_results(tmp_path)

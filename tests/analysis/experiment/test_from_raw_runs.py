@@ -85,7 +85,7 @@ MEASURES = {"pass@1": _pass, "pass@1 gained": _gained}
 
 
 @pytest.mark.parametrize("name", MEASURES)
-def test_means_and_intervals_are_those_of_the_runs(folder, name):
+def test_means_and_intervals_match_the_runs(folder, name):
     found = read_results(folder).metric(name)
     for arm in ARMS:
         values = [*_by_seed(folder, arm, MEASURES[name]).values()]
@@ -128,7 +128,7 @@ def test_the_table_has_the_values_in_the_order_of_the_seeds(folder):
         assert expected in row
 
 
-def test_a_seed_that_one_arm_lacks_is_in_no_arms_mean(folder, tmp_path):
+def test_a_seed_missing_from_one_arm_is_in_no_mean(folder, tmp_path):
     for arm in ARMS:
         for seed in SEEDS:
             if (arm, seed) != ("other", 33):

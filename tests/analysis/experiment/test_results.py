@@ -68,7 +68,7 @@ def drop(folder, name, seed):
     (folder / name / f"seed_{seed}" / "summary.json").write_text("{}")
 
 
-def test_differences_are_those_of_the_seeds(folder):
+def test_differences_are_computed_by_seed(folder):
     results = read_results(folder)
     assert [arm.label for arm in results.arms] == ["plain", "hard"]
     found = results.metric("pass@1")
@@ -80,7 +80,7 @@ def test_differences_are_those_of_the_seeds(folder):
     assert less["method"] == "seed"
 
 
-def test_the_table_has_every_outcome_and_arm_and_what_was_published(folder):
+def test_the_table_has_every_outcome_and_arm_and_published_numbers(folder):
     table = outcome_table(read_results(folder))
     assert [row[:2] for row in table.rows] == [
         ["pass@1, %", "plain"],
@@ -107,7 +107,7 @@ def test_arms_with_the_same_numbers_share_a_row(folder, twin):
     assert [row[1] for row in rows if row[0] == "pass@1, %"] == shared[twin]
 
 
-def test_what_is_not_there_is_said(folder):
+def test_missing_results_are_named(folder):
     drop(folder, "hard", 1)
     results = read_results(folder)
     assert results.arms[0].seeds == [0, 2]
@@ -181,7 +181,7 @@ def test_arms_that_share_no_seed_are_held_against_each_other_unpaired(folder):
     assert hard[3:7] == ["+20.0", "", "", "- 20.0 40.0"]
 
 
-def test_one_arm_is_no_result(folder):
+def test_one_arm_is_not_a_result(folder):
     for seed in range(3):
         drop(folder, "hard", seed)
     with pytest.raises(NoResultsError, match="plain and another arm must have ended"):
@@ -220,7 +220,7 @@ def test_the_command_writes_every_file_and_prints_the_table(folder, capsys):
     }
 
 
-def test_differences_from_another_arm_are_printed_alone(folder, capsys):
+def test_differences_from_another_arm_are_only_printed(folder, capsys):
     assert main(["experiment", str(folder), "--baseline=hard"]) == 0
     told = capsys.readouterr().out
     assert "| pass@1, % | plain | 37.5 [6.4, 68.6] | +16.7 [-1.3, +34.6] |" in told
@@ -229,7 +229,7 @@ def test_differences_from_another_arm_are_printed_alone(folder, capsys):
     assert "baseline='plane' is no arm; did you mean 'plain'" in capsys.readouterr().err
 
 
-def test_some_arms_are_told_of_as_if_there_were_no_others(folder, capsys):
+def test_selected_arms_are_reported_as_if_they_were_all(folder, capsys):
     """The third seed of hard is missing; only hard waits for it."""
     drop(folder, "hard", 2)
     write_record(folder, make_record(experiment(), Config(), is_reduced=False))
@@ -249,7 +249,7 @@ def test_some_arms_are_told_of_as_if_there_were_no_others(folder, capsys):
     assert "'nevr' is no arm of" in capsys.readouterr().err
 
 
-def test_another_outcome_first_is_what_the_figures_show(folder, capsys, tmp_path):
+def test_figures_show_the_chosen_outcome(folder, capsys, tmp_path):
     place = tmp_path / "figures/length"
     asked = ["--outcome=completion length", "--arms=hard", f"--out={place}"]
     assert main(["experiment", str(folder), *asked]) == 0
@@ -272,7 +272,7 @@ def test_another_outcome_first_is_what_the_figures_show(folder, capsys, tmp_path
     )
 
 
-def test_what_is_no_experiment_is_refused_in_one_line(tmp_path, capsys):
+def test_a_folder_without_an_experiment_is_refused_in_one_line(tmp_path, capsys):
     assert main(["experiment", str(tmp_path)]) == 2
     assert "holds no experiment.json" in capsys.readouterr().err
     pathlib.Path(tmp_path, "experiment.json").write_text("{}")

@@ -59,7 +59,7 @@ def line(output, *start):
     return next(row for row in rows if row[: len(start)] == list(start))
 
 
-def test_the_count_matrix_is_what_was_planted(tmp_path, capsys):
+def test_the_count_matrix_matches_the_planted_features(tmp_path, capsys):
     output = found_by(capsys, workdir(tmp_path / "run"))
     assert "step 100 against step 0" in output
     bare = re.sub(r" \([\d.e-]+\)", "", output)
@@ -113,7 +113,7 @@ def test_nothing_is_unique_to_the_only_band(tmp_path, capsys):
     ]
 
 
-def test_the_nulls_stand_beside_the_claims(tmp_path, capsys):
+def test_the_nulls_are_shown_next_to_the_claims(tmp_path, capsys):
     """Noise in these worlds moves features only by chance, and claims nothing."""
     path = workdir(tmp_path / "run")
     idle = workdir(tmp_path / "coin", World(emerging=PLANTED.emerging, gain={}))
@@ -133,7 +133,7 @@ def test_the_nulls_stand_beside_the_claims(tmp_path, capsys):
     assert [len(null["draws"]) for null in record["nulls"]] == [5, 5]
 
 
-def test_what_noise_moves_as_far_is_not_claimed(tmp_path, capsys):
+def test_features_that_noise_moves_as_far_are_not_claimed(tmp_path, capsys):
     """If noise moves features 0 and 2 as far as RL does, they are not claimed."""
     path = workdir(tmp_path / "run")
     file = path / "features/noise_000100.npz"
@@ -148,7 +148,7 @@ def test_what_noise_moves_as_far_is_not_claimed(tmp_path, capsys):
     assert line(bare, "hard")[4:] == ["3", "0", "0", "2", "1"]
 
 
-def test_nothing_is_unique_beside_a_band_that_could_show_nothing(tmp_path, capsys):
+def test_nothing_is_unique_if_another_band_has_too_little_data(tmp_path, capsys):
     """Only hard gains 4; one easy prompt is too few to know about easy."""
     path = workdir(tmp_path / "run", dataclasses.replace(PLANTED, few={"easy": 1}))
     output = found_by(capsys, path)
@@ -226,7 +226,7 @@ def test_a_control_direction_is_named(tmp_path):
     assert text.startswith("None, and RFGO is off: no feature was confirmed")
 
 
-def test_fidelity_that_nobody_measured_is_said_to_be_unknown(tmp_path, capsys):
+def test_unmeasured_fidelity_is_reported_as_unknown(tmp_path, capsys):
     path = workdir(tmp_path / "run", fve=())
     assert "nothing says whether the autoencoder still fits" in found_by(capsys, path)
 
@@ -275,7 +275,7 @@ def test_one_step_is_nothing_to_compare(tmp_path, capsys):
     assert "no features of step 0 (logged: [50, 100])" in refused(capsys, late)
 
 
-def test_a_step_that_was_not_logged_is_named_with_those_that_were(tmp_path, capsys):
+def test_an_unlogged_step_is_named_with_the_logged_ones(tmp_path, capsys):
     path = workdir(tmp_path / "run")
     assert "steps [0, 50, 100], not of 70" in refused(capsys, path, "--step=70")
 
@@ -333,14 +333,14 @@ def test_level_and_contrast_of_reward_features(tmp_path):
     assert contrast == pytest.approx([0.4 * end for end in own], rel=0.01)
 
 
-def test_how_the_features_were_tested_is_told(tmp_path):
+def test_the_report_says_how_features_were_tested(tmp_path):
     text = probe_sections(read_run(workdir(tmp_path / "run")))[0].text
     assert "Of 58 latents that fire, 20 are found by another seed." in text
     assert "4 were chosen by their effect within 40 problems, 2 confirmed on 41" in text
     assert "75 % have one sign on both halves" in text
 
 
-def test_a_seed_and_its_baseline_without_contrast_stand_side_by_side(tmp_path):
+def test_a_seed_and_its_baseline_without_contrast_are_side_by_side(tmp_path):
     path = workdir(tmp_path / "run")
     run = read_run(path)
     assert autoencoder_section(run) is None
@@ -375,7 +375,7 @@ def test_without_features_the_report_says_that_rfgo_is_off_and_why(tmp_path):
     assert {section.title for section in others} >= {"Feature dynamics"}
 
 
-def test_what_rfgo_did_is_drawn_where_it_was_logged(tmp_path):
+def test_rfgos_effect_is_drawn_if_it_was_logged(tmp_path):
     path = workdir(tmp_path / "run")
     with MetricsWriter(path) as writer:
         for step in range(4):

@@ -108,7 +108,7 @@ def bits(*entries, size=16):
     return np.packbits(chosen)
 
 
-def test_overlap_is_of_what_either_has_and_chance_is_within_tensors():
+def test_overlap_is_relative_to_the_union_and_chance_is_within_tensors():
     one = {"a": bits(0, 1, 2, 3), "b": bits()}
     other = {"a": bits(2, 3, 4, 5), "b": bits(7)}
     overlap = overlap_sets(one, other, sizes={"a": 16, "b": 16})
@@ -206,7 +206,7 @@ def test_command_prints_arms_and_writes_every_tensor(tmp_path, capsys):
         ({2: 0.5}, False, "started from random weights"),
     ],
 )
-def test_missing_checkpoints_are_told_in_one_line(
+def test_missing_checkpoints_are_reported_in_one_line(
     tmp_path, capsys, moves, before, words
 ):
     workdir = write_run(tmp_path / "a", moves, before=before)

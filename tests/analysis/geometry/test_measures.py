@@ -68,7 +68,7 @@ def test_moved_entries_are_counted_in_both_types():
     assert np.isnan(change.rank_one_share)
 
 
-def test_what_did_not_move_has_no_direction():
+def test_an_unmoved_matrix_has_no_direction():
     change = measure_change(random(6, 5), random(6, 5))
     assert change.relative_size == change.moved_float32 == change.moved_bfloat16 == 0
     assert np.isnan(change.rank_one_share)
@@ -106,11 +106,11 @@ def test_largest_entries_are_a_hundredth_and_at_least_one():
     assert largest_entries(before[0], after[0]).sum() == 1
 
 
-def test_entries_that_stay_are_none_of_the_largest():
+def test_unmoved_entries_are_not_among_the_largest():
     assert not largest_entries(random(20, 20), random(20, 20)).any()
 
 
-def test_straight_line_and_walk_are_told_apart_by_straightness_alone():
+def test_only_straightness_separates_a_line_from_a_walk():
     steps = [10, 20, 30, 40]
     line = measure_path(steps, [1, 2, 3, 4], lengths=[1] * 4, size=4)
     walk = measure_walk(steps, [1] * 4)
@@ -120,7 +120,7 @@ def test_straight_line_and_walk_are_told_apart_by_straightness_alone():
     assert walk.straightness == pytest.approx(0.5)
 
 
-def test_walk_is_what_independent_increments_do():
+def test_walk_matches_independent_increments():
     increments = random(4, 100, 100)
     ends = np.cumsum(increments, axis=0)
     left, _, right = np.linalg.svd(ends[-1])

@@ -56,7 +56,7 @@ def test_every_batch_asks_the_problems_that_a_run_would_ask_next(policy, batches
     assert len(texts) > 48  # of 96
 
 
-def test_what_a_run_begins_with_is_known(policy, tmp_path):
+def test_the_start_of_a_run_is_known(policy, tmp_path):
     """Estimates of stage `difficulty`, and the batches of an earlier run."""
     pool = Pool(policy.setup.sources["train"], policy.setup.config)
     assert read_difficulty(tmp_path, pool).num_batches == 0
@@ -78,7 +78,7 @@ def test_what_a_run_begins_with_is_known(policy, tmp_path):
     np.testing.assert_array_equal(found.correct, correct)
 
 
-def test_a_gradient_of_nothing_is_told():
+def test_a_zero_gradient_is_reported():
     assert not is_nonzero({"a": np.zeros(3), "b": np.zeros(2)})
     assert is_nonzero({"a": np.zeros(3), "b": np.array([0.0, -1e-9])})
 

@@ -61,7 +61,7 @@ def read(path):
     return read_one_sample_run(read_run(path), name=path.name)
 
 
-def test_a_problem_is_described_by_what_was_answered():
+def test_a_problem_is_described_by_its_answers():
     rows = [
         row("r", answer="1", length=8),
         row("l", answer="1", length=16),
@@ -87,7 +87,7 @@ def test_a_problem_is_described_by_what_was_answered():
     assert "luck" not in describe_problem([other, guessed])
 
 
-def test_what_differs_by_rounding_is_equal():
+def test_values_that_differ_by_rounding_are_equal():
     """1/10 (1 - 1/10) and 9/10 (1 - 9/10); entropy of answers in any order."""
     few = describe_problem([row(letter) for letter in "r" + 9 * "w"])
     most = describe_problem([row(letter) for letter in 9 * "r" + "w"])
@@ -100,7 +100,7 @@ def test_what_differs_by_rounding_is_equal():
     assert len(told) == 1
 
 
-def test_the_learning_value_is_what_held_out_problems_gained(tmp_path):
+def test_the_learning_value_is_the_gain_on_held_out_problems(tmp_path):
     path = write_run(tmp_path / "a", first="rwww", last="rrru", gained=-0.2, seed=3)
     run = read(path)
     assert run.value == pytest.approx(-0.2)
@@ -248,7 +248,7 @@ def test_the_command_prints_and_writes(tmp_path, capsys):
         ),
     ],
 )
-def test_what_is_no_run_on_one_problem_is_refused(tmp_path, capsys, fault, told):
+def test_unsuitable_runs_are_refused(tmp_path, capsys, fault, told):
     path = write_run(tmp_path / "a", first="rw", step=10 if fault == "late" else 0)
     other = write_run(tmp_path / "b", first="rw", index=int(fault == "other recipe"))
     given = [path]

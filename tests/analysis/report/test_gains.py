@@ -109,7 +109,7 @@ def test_the_interval_of_a_gain_is_paired_by_problem(tmp_path):
     assert high == pytest.approx(np.quantile(means, 0.975), abs=1.3)
 
 
-def test_levels_that_rl_asked_are_no_prior_capability(tmp_path):
+def test_levels_in_rl_training_are_not_prior_capability(tmp_path):
     problems = {"a": (2, "rr", "rr"), "b": (3, "rr", "ww"), "c": (5, "ww", "rr")}
     run = run_of(tmp_path, problems, train=[{"level_5/pass": 0.5}])
     rows = prior_capability(run).table.rows

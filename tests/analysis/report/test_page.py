@@ -132,7 +132,7 @@ def test_samples_are_of_the_first_and_last_step_two_of_each_verdict(whole):
     assert "middle words" not in text
 
 
-def test_wrong_samples_of_each_band_stand_beside_gold_and_answer(whole):
+def test_wrong_samples_of_each_band_are_shown_with_gold_and_answer(whole):
     """From the last saved step; problems 1, 2 and 5 are wrong, in medium and hard."""
     section = whole[1].split("<h2>Why samples are wrong</h2>")[1]
     section = html.unescape(section.split("</section>")[0])
@@ -221,9 +221,7 @@ def test_headline_claims_no_more_than_the_intervals_allow(tmp_path, evals, words
         (0.43, 0.44, "Pass@1 went from 43 % to 44 %, within the noise"),
     ],
 )
-def test_what_did_not_move_is_not_said_to_have_gone_anywhere(
-    tmp_path, before, after, words
-):
+def test_unmoved_metrics_are_not_reported_as_moved(tmp_path, before, after, words):
     run = read_run(make_workdir(tmp_path / "run", steps=2))
     scores = run.summary["eval"]
     for when, value in (("before", before), ("after", after)):
@@ -243,7 +241,7 @@ def test_one_problem_has_no_interval_and_no_verdict(tmp_path):
     assert "nan" not in page
 
 
-def test_every_interval_says_what_it_is_of(whole):
+def test_every_interval_names_its_unit_and_method(whole):
     """Unit, level and method are given wherever there are intervals."""
     page = whole[1].replace("\u00a0", " ")
     lead = re.search(r'<p class="lead">(.*?)</p>', page, re.DOTALL)[1]
@@ -261,7 +259,7 @@ def test_every_interval_says_what_it_is_of(whole):
         assert INTERVALS_OF_SCORES in text
 
 
-def test_the_report_tells_where_the_curves_cross(whole):
+def test_the_report_says_where_the_curves_cross(whole):
     """RL leads at every k here, with 8 samples a problem."""
     text = pass_curves(read_run(whole[0])).text
     assert "pass@k: RL leads the policy before it at every k up to 8" in text

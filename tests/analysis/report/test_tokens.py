@@ -75,7 +75,7 @@ def test_twenty_logged_steps_are_pooled_by_tenths(tmp_path):
 
 
 @pytest.mark.parametrize("band", ["easy", "unknown", "none"])
-def test_one_band_is_not_told_apart_and_silence_has_no_shares(tmp_path, band):
+def test_one_band_is_not_split_and_silence_has_no_shares(tmp_path, band):
     sums = _sums(entropy=1.0, bands=(band,))
     sums[:, :, 2:] = 0.0
     section = token_section(_run(tmp_path / "run", {0: sums}))

@@ -74,7 +74,7 @@ def test_a_move_is_told_when_the_last_steps_have_made_it():
     assert find_moves(values[: moved[1]]) == find_moves(values)
 
 
-def test_what_does_not_move_or_is_no_number_warns_of_nothing():
+def test_unmoved_or_non_finite_metrics_do_not_warn():
     assert find_moves([2.0] * 40) == {}
     assert find_moves([2.0] * 20 + [math.nan] * 20) == {}
     assert find_moves([0.0] * 4 + [9.0] * 5) == {}  # too short for two windows
@@ -88,7 +88,7 @@ def test_noise_alone_moves_in_few_runs():
     assert moved < 20
 
 
-def test_what_moved_ahead_of_the_fall_and_without_one(tmp_path):
+def test_metrics_that_moved_before_a_fall_or_without_one(tmp_path):
     falling, level = (0.6, 0.6, 0.6, 0.6, 0.5, 0.5), (0.6,) * 6
     early = [0.0, 0.1] * 6 + [5.0, 5.1] * 9
     late = [0.0, 0.1] * 13 + [5.0, 5.1] * 2

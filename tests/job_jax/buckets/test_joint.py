@@ -160,7 +160,7 @@ def test_a_checkpoint_that_was_cut_short_is_not_named(bucket, parts, tmp_path):
     assert in_bucket(bucket, tmp_path) == {"metrics": "1\n"}
 
 
-def test_a_checkpoint_is_never_ahead_of_the_files_beside_it(bucket, parts, tmp_path):
+def test_a_checkpoint_is_never_ahead_of_the_other_files(bucket, parts, tmp_path):
     mirror = open_mirror(bucket, tmp_path / "0")
     mirror.claim()
     write(tmp_path / "0", metrics="1\n2\n")
@@ -208,9 +208,7 @@ def test_older_checkpoints_go_with_the_commit_that_drops_them(
     assert len(held) == 1 + len(kept)
 
 
-def test_a_stage_that_begins_anew_leaves_its_checkpoints_behind(
-    bucket, parts, tmp_path
-):
+def test_a_restarted_stage_drops_its_old_checkpoints(bucket, parts, tmp_path):
     first = open_mirror(bucket, tmp_path / "0")
     first.claim()
     save(bucket, first, 9, "of another run", stage="start")

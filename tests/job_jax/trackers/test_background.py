@@ -100,7 +100,7 @@ def test_a_resumed_run_has_its_id_and_logs_no_step_twice(tmp_path):
     assert steps_of(tmp_path) == list(range(8))
 
 
-def test_what_a_tracker_lost_is_brought_from_the_file(tmp_path):
+def test_lines_lost_by_a_tracker_are_sent_from_the_file(tmp_path):
     attempt(tmp_path, range(0, 5))
     second = attempt(tmp_path, range(2, 8), lambda run: Recorder(run, held=1))
     assert second.numbers == [1, 2, 3, 4, 5, 6, 7]
@@ -133,7 +133,7 @@ def test_a_finished_run_may_be_tracked_afterwards(tmp_path):
     assert inner.events[-2] == RESULTS
 
 
-def test_lines_are_described_from_the_first_on_and_told_whether_they_are_new(tmp_path):
+def test_lines_are_described_from_the_first_and_marked_as_new_or_not(tmp_path):
     seen = []
 
     def describe(line, is_new):
