@@ -59,8 +59,8 @@ def get_experiment() -> Experiment:
     return dataclasses.replace(
         of_bands,
         question="What does one change make of RL on medium problems?",
-        reference="no curriculum is from a paper; 2506.01939 on Qwen3-8B: a fifth "
-        "of the tokens teaches as much; 2506.10947 on MATH-500: wrong labels "
+        reference="of the curricula none is the papers'; 2506.01939 on Qwen3-8B: a "
+        "fifth of the tokens teaches as much; 2506.10947 on MATH-500: wrong labels "
         "+24.1, format +13.8, Qwen2.5-Math-7B",
         outcomes=(
             "pass@1",

@@ -97,7 +97,7 @@ def test_a_disk_is_filled_but_for_a_little(tmp_path, monkeypatch):
 
 
 def test_only_a_runs_own_disk_is_filled(tmp_path, monkeypatch):
-    """This includes a run that begins near the end of the schedule."""
+    """Also a run that begins near the end of the schedule gets its own."""
     mounted = []
 
     def mount(directory):
