@@ -1,4 +1,4 @@
-"""`analysis gradients`: what it refuses."""
+"""`analysis gradients`: refusals."""
 
 import dataclasses
 import json
