@@ -7,9 +7,9 @@ draws of random directions. A target has a specific effect on an outcome if
 1. the interval of its change from clean, over problems, excludes 0;
 2. for both kinds of control, it is farther from clean than the mean of the draws, in
    the same direction;
-3. q < 0.05: q comes from the largest of three p-values, by Benjamini-Hochberg over all
-   contrasts of the command; the p-values are for the change in 1, and for Student's t
-   between draws of each kind of control;
+3. q < 0.05: of three p-values (for the change in 1, and by Student's t between draws of
+   each kind of control) the largest is corrected by Benjamini-Hochberg over all
+   contrasts of the command;
 4. rank p <= 0.05: for each kind of control, at most this share of the target and its
    draws is as far out in any outcome at any strength (`max_rank_p_values`).
 
