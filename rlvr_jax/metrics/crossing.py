@@ -34,7 +34,7 @@ class Crossing(NamedTuple):
 
     `leads` is true if the first of the two curves leads at k = 1. `max_k` is the number
     of samples that every problem has at least. `k` and the ends of its 95 % interval
-    are infinite if they lie beyond it.
+    are infinite if they are beyond it.
     """
 
     leads: bool

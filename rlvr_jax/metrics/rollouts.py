@@ -195,7 +195,7 @@ def _metrics_by_posterior(
     has_signal_P: np.ndarray,
     mass_PG: np.ndarray,
 ) -> dict[str, float]:
-    """Returns fewer such metrics, by the problems' posterior band before the step."""
+    """Returns some of these metrics by the problems' posterior band before the step."""
     metrics: dict[str, float] = {}
     bands = [group[0].posterior_band for group in groups]
     for band, at_P in _split_by_band(bands):

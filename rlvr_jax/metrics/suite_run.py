@@ -163,7 +163,7 @@ def _complete(
 def open_directory(
     out: Path, request: Mapping[str, Any], files: Mapping[str, Mapping[str, str]]
 ) -> None:
-    """Makes the directory, or checks that it holds completions of the same request.
+    """Creates the directory, or checks that its completions are for the same request.
 
     Raises UsageError if it does not.
     """

@@ -56,7 +56,7 @@ def latents_table(record: Mapping[str, Any], *, latents: int = 10) -> Table:
 def describe_replication(record: Mapping[str, Any]) -> str:
     """Returns how many confirmed changes recur with another seed or other problems."""
     return ", ".join(
-        f"{counts['replicated']} of {counts['confirmed']} of {name}"
+        f"{counts['replicated']} of {counts['confirmed']} ({name})"
         for name, counts in record["replicated"].items()
     )
 

@@ -244,7 +244,7 @@ def _change_cells(row: FeatureChange) -> tuple[str, ...]:
 
 
 def format_seed_groups(groups: Sequence[SeedGroup]) -> str:
-    """Returns a table of the features that each group gained, and gained alone."""
+    """Returns a table of the features that each group gained, and that only it did."""
     bands = list(groups[0].gained)
     table = Table(
         head=("runs", *bands),

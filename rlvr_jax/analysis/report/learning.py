@@ -39,7 +39,7 @@ GROUP_CAUSES = {
 _STABILITY_CHARTS = {
     "rollout/length_mean": "Completion length, tokens",
     "rollout/entropy": "Entropy, nats per token",
-    "logprob_mismatch/mean": "Sampler against trainer, nats per token",
+    "logprob_mismatch/mean": "Mismatch of sampler and trainer, nats per token",
     "optimizer/grad_norm": "Gradient norm",
 }
 _FORMATS = {

@@ -184,7 +184,7 @@ def lead_paragraph(run: RunArtifacts) -> str:
     )
     text = (
         f"A {size}, {train['steps']} steps of reinforcement learning with verifiable "
-        f"rewards on {world}{algorithm}: {train['batch_size']} prompts a step, "
+        f"rewards on {world}{algorithm}: {train['batch_size']} prompts per step, "
         f"{train['group_size']} completions each. Seed {config['seed']}, "
         f"{run.metadata['device']}"
     )

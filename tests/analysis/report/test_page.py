@@ -197,7 +197,7 @@ def test_lead_says_that_rfgo_was_off(whole):
 def test_lead_says_what_was_done(whole):
     assert (
         "A 612k-parameter policy, 120 steps of reinforcement learning with verifiable "
-        "rewards on arithmetic in GF(7), by DAPO: 16 prompts a step, 8 completions "
+        "rewards on arithmetic in GF(7), by DAPO: 16 prompts per step, 8 completions "
         "each. Seed 0, 2 x cpu, 4m52s in all. Measured on 120 held-out problems: "
         in whole[1]
     )
