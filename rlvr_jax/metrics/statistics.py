@@ -111,10 +111,9 @@ def majority_at_k(
     draw with only None is wrong. An answer counts as right if its first sample was
     judged right.
 
-    An answer with m of the n samples wins with j votes, and no other has more, with
-    chance
-        C(m, j) [x^(k-j)] sum_t e_t(x) / (t + 1) / C(n, k),
-    where e_t counts the ways in which t other answers tie at j and the rest stay below.
+    The chance that an answer with m of the n samples wins with j votes is
+        C(m, j) [x^(k-j)] sum_t e_t(x) / (t + 1) / C(n, k).
+    Here e_t counts the ways in which t other answers tie at j and the rest stay below.
     """
     n = len(answers)
     if len(correct) != n:

@@ -48,7 +48,7 @@ def format_dynamics(
         align_table(count_table(dynamics)),
         explain_counts(dynamics),
         "The same counts for changes that learned nothing: features that moved / that "
-        "are claimed, averaged over draws. most: the largest number of claims in any "
+        "are claimed, averaged over draws. Most: the largest number of claims in any "
         "draw and band.",
         align_table(null_table(dynamics, others)),
         "Under other thresholds: strengthened/suppressed/emerging/unique.",
@@ -62,10 +62,10 @@ def _changes_text(dynamics: FeatureDynamics) -> list[str]:
     if not dynamics.changes:
         return ["No feature changed."]
     return [
-        f"The most certain claims, up to {ROWS_PER_BAND} in each band. under noise: "
+        f"The most certain claims, up to {ROWS_PER_BAND} in each band. Under noise: "
         "the mean ratio and the range over draws of noise that move the residual "
-        "stream equally far. unique? means that another band's interval does not rule "
-        "out the same change there. own text: the ratio on own completions. "
+        "stream equally far. A unique? means that another band's interval does not "
+        "rule out the same change there. Own text: the ratio on own completions. "
         f"{INTERVALS_OF_CHANGES}",
         align_table(changes_table(dynamics)),
     ]

@@ -20,10 +20,10 @@ _USAGE = """\
 usage: python -m rlvr_jax.analysis geometry WORKDIR ... [--out=FILE.json]
 
 Compares the parameters of the last RL checkpoint with the parameters before RL, matrix
-by matrix: how far they moved, in how many entries, along how many directions, and how
-straight over the checkpoints that the run kept. Each number is shown with its value for
-equally large noise. Runs that differ only in their seed are one arm. For each pair of
-arms it shows how many entries both moved. docs/geometry.md says how to read the tables.
+by matrix. Shows how far they moved, in how many entries, along how many directions, and
+how straight over the checkpoints that the run kept. Each number is shown with its value
+for equally large noise. Runs that differ only in their seed are one arm. For each pair
+of arms it shows how many entries both moved. docs/geometry.md explains the tables.
 """
 
 

@@ -51,8 +51,8 @@ usage: python -m rlvr_jax.analysis gradients WORKDIR ... [--num_batches=32]
 Tests whether RFGO's token weights turn the gradient of a batch toward the gradient of
 many batches. The policy before RL answers batches, chosen as in training. Prints the
 cosine between a batch's gradient and the total gradient of --num_reference other
-batches: with RFGO's weights, without weights, with weights from random latents, with
-weights from the tokens' surprise, and with RFGO's weights in a random order. Writes
+batches. It compares RFGO's weights, no weights, weights from random latents, weights
+from the tokens' surprise, and RFGO's weights in a random order. Writes
 WORKDIR/gradients.json. For several runs it also prints the mean, with an interval over
 policies. docs/rfgo.md says how to read it.
 """

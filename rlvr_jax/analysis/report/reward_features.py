@@ -263,8 +263,8 @@ def _dynamics_sections(log: FeatureLog) -> list[Section]:
                 text=f"The {_ROWS_PER_BAND} most certain claims in each band. Own "
                 "text: the ratio on the run's own completions, where the texts have "
                 "changed too. Seed cosine: with the nearest latents of other seeds. "
-                "unique? means that another band's interval does not exclude the same "
-                f"change there. {INTERVALS_OF_CHANGES}",
+                "A unique? means that another band's interval does not exclude the "
+                f"same change there. {INTERVALS_OF_CHANGES}",
                 table=changes_table(dynamics, _ROWS_PER_BAND),
             )
         )
@@ -293,8 +293,8 @@ def _null_section(dynamics: FeatureDynamics) -> Section:
     return Section(
         title="Feature dynamics without learning",
         text="For each change of the weights: how many features it moves / how many "
-        "are claimed, averaged over draws. drift: how far it moves the residual "
-        "stream, relative to the stream's size. most: the largest number of claims in "
+        "are claimed, averaged over draws. Drift: how far it moves the residual "
+        "stream, relative to the stream's size. Most: the largest number of claims in "
         "any draw and band. These draws of noise are new, and are compared as if they "
         "were RL.",
         table=null_table(dynamics),
