@@ -341,7 +341,7 @@ def test_episodes_are_told_where_there_are_any(tmp_path):
     section = episodes(read_run(tmp_path))
     assert "2.0 turns and 1.0 tool calls" in section.text
     assert "11.0 and 10.0 over the last" in section.text
-    assert "In 25 % of them" in section.text.replace("\u00a0", " ")
+    assert "In 25 % of all episodes" in section.text.replace("\u00a0", " ")
     assert section.legend.keys() == {"turns", "tool calls"}
     assert len(section.figures) == 1
 
