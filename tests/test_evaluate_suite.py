@@ -171,7 +171,7 @@ def test_another_setting_or_file_is_another_evaluation(tmp_path):
     with pytest.raises(UsageError, match="evaluation: step was 0, is 1; eval was"):
         suite_run.open_directory(tmp_path, {"step": 1, "eval": {"seed": 2}}, files)
     for name, path in (("amc", "a"), ("minerva", "b")):
-        with pytest.raises(UsageError, match=f"the files of {name} are others; give"):
+        with pytest.raises(UsageError, match=f"files of {name} have changed; give"):
             suite_run.open_directory(tmp_path, request, {name: {path: "2"}})
 
 

@@ -115,9 +115,7 @@ def test_what_a_fork_changes_begins_at_its_step(command, whole, tmp_path):
     (change,) = origin["changes"]
     assert change.startswith("train.optimizer.learning_rate: ")
     report = (workdir / "report/index.html").read_text()
-    assert (
-        f"Up to step 2 it is {whole.resolve()}; changed from there on: train" in report
-    )
+    assert f"Up to step 2 it is {whole.resolve()}; changed after that: train" in report
     compared = command.run("compare", whole, workdir, module="rlvr_jax.analysis")
     assert compared.code == 0, compared.err
 

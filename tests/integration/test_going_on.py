@@ -96,7 +96,7 @@ def test_a_run_goes_on_from_anothers_checkpoint(
     assert told["config"]["sft"]["steps"] == 0
     page = (new / "report" / "index.html").read_text()
     taken = "with" if has_optimizer else "without"
-    assert f"It goes on from {whole.resolve()}, step 2 of RL, {taken} its" in page
+    assert f"It continues from {whole.resolve()}, step 2 of RL, {taken} its" in page
     # It starts from that policy, and trains on the problems after those used there.
     assert_same(arrays(new, START, 2, "params"), arrays(whole, "train", 2, "params"))
     asked = {

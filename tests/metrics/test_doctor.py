@@ -327,9 +327,9 @@ def test_a_run_without_one_correct_answer_is_told_of_early(done, total_steps, st
 def test_a_short_run_without_a_correct_answer_says_so():
     (alarm,) = alarms_of([NEVER_CORRECT] * 3, total_steps=3)
     assert alarm.finding == (
-        "No learning signal: over the last 3 steps only 0 % of groups had completions "
-        "of different verdicts; 100 % all incorrect. No completion was correct. Groups "
-        "with signal: level 4 50 % at pass rate 0.70."
+        "No learning signal: over the last 3 steps only 0 % of groups had both correct "
+        "and incorrect completions; 100 % all incorrect. No completion was correct. "
+        "Groups with signal: level 4 50 % at pass rate 0.70."
     )
     assert "too hard" in alarm.advice
 
@@ -428,9 +428,8 @@ def test_alarm_reads_as_one_line():
     (alarm,) = alarms_of(sick_from(30, {"logprob_mismatch/mean": 0.26}))
     assert str(alarm) == (
         "step 30: logprob_mismatch: Sampler and update disagree on log-probabilities "
-        "by "
-        "0.260 nats a token; the run stops at 0.5. Compute in float32, or compare the "
-        "sampler's settings with the update's."
+        "by 0.260 nats per token; the run stops at 0.5. Compute in float32, or compare "
+        "the sampler's settings with the update's."
     )
 
 
@@ -465,7 +464,7 @@ def test_a_stale_dictionary_says_what_it_missed_then_and_now():
     (alarm,) = alarms_of(measured("fve", {0: 0.95, 20: 0.92}))
     assert "leaves 8.0 % of the stream's variance unexplained, 5.0 % at" in str(alarm)
     (alarm,) = alarms_of(measured("splice_kl", {0: 0.02, 20: 0.04}))
-    assert "costs the policy that reads it 0.04 nats a token (KL), 0.02" in str(alarm)
+    assert "reads its output by 0.04 nats per token (KL), 0.02" in str(alarm)
 
 
 @pytest.mark.parametrize(("cost", "raised"), [(0.2, True), (0.11, True), (0.1, False)])

@@ -64,11 +64,11 @@ def test_counts_may_be_whole_floats():
 @pytest.mark.parametrize(
     ("n", "c", "k", "message"),
     [
-        (4, 1, 5, "k must lie in 1..n, got n=4, c=1, k=5"),
-        (4, 1, 0, "k must lie in 1..n, got n=4, c=1, k=0"),
-        (4, 5, 1, "c must lie in 0..n, got n=4, c=5, k=1"),
-        (4, -1, 1, "c must lie in 0..n, got n=4, c=-1, k=1"),
-        ([4, 4], [1, 9], 1, "c must lie in 0..n, got n=4, c=9, k=1"),
+        (4, 1, 5, "k must be in 1..n, got n=4, c=1, k=5"),
+        (4, 1, 0, "k must be in 1..n, got n=4, c=1, k=0"),
+        (4, 5, 1, "c must be in 0..n, got n=4, c=5, k=1"),
+        (4, -1, 1, "c must be in 0..n, got n=4, c=-1, k=1"),
+        ([4, 4], [1, 9], 1, "c must be in 0..n, got n=4, c=9, k=1"),
         (4, 0.5, 1, "c=0.5 must be whole numbers"),
         (4, 1, [1.0, np.nan], "must be whole numbers"),
         (4, "1", 1, "c=1 must be whole numbers"),

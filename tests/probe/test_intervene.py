@@ -191,7 +191,7 @@ def test_an_experiment_asks_each_latent_and_tells_nulls(restored, tmp_path, caps
     assert len(result["arms"]) == 2 * (1 + 2 + 2 + 1)
     for z, sentence in zip((3, 5), result["summary"], strict=True):
         assert sentence.startswith(f"latents {z}, strength 1: ")
-        assert "outcomes without a change that could be told from 0" in sentence
+        assert "outcomes without a detectable change" in sentence
         assert sentence in shown
     assert {row["latents"] for row in result["contrasts"]} == {(3,), (5,)}
     assert picture.startswith("<svg xmlns=")

@@ -98,8 +98,8 @@ def test_no_opinion_is_not_a_failure_but_a_non_number_is(function):
     assert [(o.failure, o.reason) for o in outcomes] == [
         (None, ""),
         (None, ""),
-        ("error", "returned inf, which is no finite number"),
-        ("error", "returned 'much', which is no finite number"),
+        ("error", "returned inf, which is not a finite number"),
+        ("error", "returned 'much', which is not a finite number"),
     ]
 
 
@@ -117,7 +117,7 @@ def test_a_step_at_once_has_the_time_of_all_its_items_and_fails_as_one(monkeypat
     assert [o.failure for o in outcomes] == ["error"] * 4
     assert {o.reason for o in outcomes} == {"ValueError: a"}
     (outcome, _) = called(lambda problems, completions: None, ["1", "2"])
-    assert outcome.reason == "returned None, which is no list of scores"
+    assert outcome.reason == "returned None, which is not a list of scores"
 
 
 @pytest.mark.parametrize("count", [3, 5])

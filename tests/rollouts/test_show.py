@@ -186,15 +186,15 @@ def test_no_character_of_a_policy_moves_the_cursor(workdir, capsys):
     [
         (["show"], "WORKDIR missing; see --help"),
         (["shwo", "{}"], "no command 'shwo'; did you mean 'show'?"),
-        (["show", "{}/nowhere"], "is no directory; give a run's workdir"),
+        (["show", "{}/nowhere"], "is not a directory; give a run's workdir"),
         (["show", "{}/rollouts"], "holds no rollouts/; give the workdir of a run"),
         (
             ["show", "{}", "--step=3"],
-            "no completions of step 3 of stage 'train'; those of steps 0, 4 were saved",
+            "no completions of step 3 of stage 'train'; saved are steps 0, 4",
         ),
         (
             ["show", "{}", "--stage=eval"],
-            "there are those of --stage=eval_after, train",
+            "choose --stage=eval_after, train",
         ),
         (["show", "{}", "--band=hrad"], "band"),
         (["show", "{}", "--wrng"], "unknown flag '--wrng'; did you mean '--wrong'?"),
@@ -213,11 +213,11 @@ def test_bad_input_is_one_line(workdir, capsys, argv, said):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"no gzip", "is it whole?"),
-        (gzip.compress(b"{}\n" * 9)[:-9], "is it whole?"),
-        (gzip.compress(b'{"id": 1\n'), "is it whole?"),
+        (b"no gzip", "file is complete"),
+        (gzip.compress(b"{}\n" * 9)[:-9], "file is complete"),
+        (gzip.compress(b'{"id": 1\n'), "file is complete"),
         (gzip.compress(b"[1]\n"), "line 1: no field 'id'"),
-        (gzip.compress(b"\xff\n"), "is it whole?"),
+        (gzip.compress(b"\xff\n"), "file is complete"),
     ],
     # gzip stores the time
     ids=["no gzip", "torn", "torn JSON", "no object", "no UTF-8"],

@@ -216,7 +216,9 @@ def test_a_run_of_one_problem_is_told_to_be_one(tmp_path):
     one = contender(tmp_path / "one", {"a": "rrww"}, before={"a": "rrww"})
     two = contender(tmp_path / "two", {"a": "rrww", "b": "rrww"}, num_epochs=2)
     notes = compare_runs([one, two])["notes"]
-    assert notes[0] == "one was evaluated on one problem, which tells of no other"
+    assert (
+        notes[0] == "one was evaluated on one problem, which says nothing about others"
+    )
     assert not any(note.startswith("two was evaluated on one") for note in notes)
 
 
@@ -283,7 +285,7 @@ def test_figures_are_self_contained_files(tmp_path):
 def test_charts_show_each_seed_faintly_and_no_interval_that_is_not_there(tmp_path):
     arms = read_arms(arms_of_seeds(tmp_path))
     panels = {p.title: p for p in comparison_panels(compare_arms(arms), arms)}
-    (row,) = panels["pass@1, less plain3's"].rows
+    (row,) = panels["pass@1 minus plain3"].rows
     assert (row.label, row.value, row.points) == ("a_b%3", 0.0, [0.0, 0.0])
     after = panels["pass@k after RL"].lines
     assert [(line.label, line.faint, len(line.x)) for line in after] == [
@@ -381,12 +383,12 @@ def test_arms_of_other_seeds_are_not_paired(tmp_path):
     assert freedom == pytest.approx(1.4706, abs=1e-4)
     assert seconds["high"] - 2.5 > 4.3027 * 1.25**0.5  # wider than with two degrees
     assert comparison["notes"][-1] == (
-        "other2 and plain0 are not of the same seeds: their differences are unpaired"
+        "other2 and plain0 have different seeds: their differences are unpaired"
     )
     lone = contender(tmp_path / "lone", {"a": "rw"}, num_epochs=3)
     comparison = compare_runs([lone, f"{tmp_path}/plain0", f"{tmp_path}/plain1"])
     assert found(comparison, k=1)["differences"]["plain0"]["method"] == "none"
-    assert "lone is one run and plain0 several seeds" in comparison["notes"][-1]
+    assert "lone is one run and plain0 has several seeds" in comparison["notes"][-1]
 
 
 def test_a_second_run_of_one_config_and_seed_is_no_second_seed(tmp_path):
@@ -411,8 +413,8 @@ def test_runs_on_other_problems_are_unpaired_and_it_is_said(tmp_path):
     assert -0.7 < one["low"] < 0
     assert 0.9 < one["high"] <= 1.0
     assert comparison["notes"] == [
-        "other was evaluated on other problems than plain (1 of 3 are the same): their "
-        "differences are unpaired"
+        "other and plain were evaluated on different problems (1 of 3 are the same): "
+        "their differences are unpaired"
     ]
 
 
@@ -460,7 +462,7 @@ def test_crossings_of_pass_at_k_are_told_between_arms_and_before_rl(tmp_path):
     assert (
         "pass@k: other leads plain below k = 2 (95 % interval 1 to 4, boot" in printed
     )
-    assert "plain, plain before RL: level at k = 1, or one problem" in printed
+    assert "plain, plain before RL: no crossing (a tie at k = 1, or" in printed
 
 
 def test_the_gain_of_rl_is_paired_by_problem_and_not_split_by_band(tmp_path):
@@ -658,19 +660,22 @@ def test_command_prints_a_table_and_writes_json(pair, tmp_path, capsys):
     assert row.endswith("] p")
     assert "pass@4, hard, %" in printed
     assert "p: over problems, paired" in printed
-    assert "Of one run it\nis over its held-out problems" in printed
+    assert "For one\nrun it is over its held-out problems" in printed
     assert "u: " not in printed
 
 
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        (["{0}"], "compare needs two workdirs or more, each given once"),
+        (["{0}"], "compare needs at least two workdirs, each given once"),
         (["{0}", "{0}/../plain"], "each given once"),
         (["{0}", "{tmp}/nowhere"], "nowhere is not a directory"),
         (["{0}", "{tmp}"], "holds no config.json: no run started there"),
-        (["{0}", "{1}", "--baseline={tmp}"], "is none of the workdirs"),
-        (["{0}", "{tmp}/sae"], "is of no run of rlvr_jax: its config has no log, task"),
+        (["{0}", "{1}", "--baseline={tmp}"], "is not one of the workdirs"),
+        (
+            ["{0}", "{tmp}/sae"],
+            "is not from a run of rlvr_jax: its config has no log, task",
+        ),
         (
             ["{0}", "{1}", "--out={tmp}/a.pgn"],
             "has the ending '.pgn'; it may be one of .json, .csv, .tex, .svg, .png; "

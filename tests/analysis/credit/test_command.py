@@ -56,7 +56,7 @@ def test_completions_without_prefixes_are_refused(tmp_path, capsys):
     sampling = dataclasses.replace(base.train.sampling, min_new_tokens=3)
     rfgo = dataclasses.replace(base.train.rfgo, token_score="activation")
     for train, said in (
-        (dataclasses.replace(base.train, sampling=sampling), "min_new_tokens would"),
+        (dataclasses.replace(base.train, sampling=sampling), "min_new_tokens=3 would"),
         (dataclasses.replace(base.train, rfgo=rfgo), "token_score=activation"),
     ):
         config = dataclasses.replace(base, train=train)
@@ -117,7 +117,7 @@ def test_a_measured_policy_is_not_measured_again(tmp_path, capsys):
     two = probed_run(tmp_path / "two", {"asked": ASKED, **second})
     assert main(["credit", one, two]) == 0
     told = capsys.readouterr()
-    assert told.err.count("remove it to ask anew") == 2
+    assert told.err.count("remove it to measure again") == 2
     assert told.out.count("over 60 problems") == 2
     # 1.35 +- 12.706 x 0.1
     assert "1.35 [0.08, 2.62]" in told.out.split("Means over 2 policies")[1]

@@ -119,5 +119,5 @@ def test_the_reason_for_missing_features_is_reported(runs, tmp_path):
     write_experiment(tmp_path)
     shutil.rmtree(runs["easy"] / "features")
     results = read_results(tmp_path)
-    assert "seed 0 tells of no features: " in results.left_out[-1]
+    assert "seed 0 has no feature counts: " in results.left_out[-1]
     assert f"{runs['easy']} has no features logged" in results.left_out[-1]

@@ -113,9 +113,9 @@ def test_missing_results_are_named(folder):
     assert results.arms[0].seeds == [0, 2]
     said = "\n".join(describe_results(results))
     assert "not run: never" in said
-    assert "seed 1 left out until there is hard" in said
-    assert "no run has told of pass@99" in said
-    # Two seeds; both differ by an eighth.
+    assert "seed 1 left out until hard finished" in said
+    assert "no run measured pass@99" in said
+    # Two seeds that both differ by an eighth.
     assert outcome_table(results).rows[1][3:6] == ["-12.5", "", ""]
 
 
@@ -184,7 +184,7 @@ def test_arms_that_share_no_seed_are_held_against_each_other_unpaired(folder):
 def test_one_arm_is_not_a_result(folder):
     for seed in range(3):
         drop(folder, "hard", seed)
-    with pytest.raises(NoResultsError, match="plain and another arm must have ended"):
+    with pytest.raises(NoResultsError, match="plain and another arm must finish"):
         read_results(folder)
 
 
@@ -202,7 +202,7 @@ def test_page_and_table_hold_the_same_numbers_and_no_markup_of_a_question(folder
     for told in ("-16.7 [-34.6, +1.3]", "12.5 25.0 25.0", "not run: never"):
         assert told in page
         assert told in table
-    assert "pass@1, less plain" in page  # the forest plot
+    assert "pass@1 minus plain" in page  # the forest plot
     assert len(re.findall("<svg", page)) > 4
 
 
@@ -246,7 +246,7 @@ def test_selected_arms_are_reported_as_if_they_were_all(folder, capsys):
     assert "| hard |" not in told["never"].out
     assert not (folder / "result").exists()
     assert main(["experiment", str(folder), "--arms=nevr"]) == 2
-    assert "'nevr' is no arm of" in capsys.readouterr().err
+    assert "'nevr' is not an arm of" in capsys.readouterr().err
 
 
 def test_figures_show_the_chosen_outcome(folder, capsys, tmp_path):
@@ -261,14 +261,14 @@ def test_figures_show_the_chosen_outcome(folder, capsys, tmp_path):
     (hard,) = (line for line in told.splitlines() if "| pass@1, % | hard |" in line)
     assert hard.endswith("| -5.75 |")
     figure = (place / "figure.svg").read_text()
-    assert "completion length, less plain" in figure
-    assert "pass@1, less plain" not in figure
+    assert "completion length minus plain" in figure
+    assert "pass@1 minus plain" not in figure
     assert (place / "index.html").is_file()
     assert not (folder / "result").exists()
     assert main(["experiment", str(folder), "--outcome=completion lenth"]) == 2
     told = capsys.readouterr().err
     assert (
-        "no run tells of 'completion lenth'; did you mean 'completion length'" in told
+        "no run measured 'completion lenth'; did you mean 'completion length'" in told
     )
 
 
@@ -277,7 +277,7 @@ def test_a_folder_without_an_experiment_is_refused_in_one_line(tmp_path, capsys)
     assert "holds no experiment.json" in capsys.readouterr().err
     pathlib.Path(tmp_path, "experiment.json").write_text("{}")
     assert main(["experiment", str(tmp_path)]) == 2
-    assert "is no record of an experiment" in capsys.readouterr().err
+    assert "is not an experiment's record" in capsys.readouterr().err
 
 
 def test_a_directory_keeps_its_experiment(tmp_path):

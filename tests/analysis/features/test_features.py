@@ -153,7 +153,7 @@ def test_nothing_is_unique_if_another_band_has_too_little_data(tmp_path, capsys)
     path = workdir(tmp_path / "run", dataclasses.replace(PLANTED, few={"easy": 1}))
     output = found_by(capsys, path)
     assert line(output, "hard")[-1] == "\u2013"
-    assert "Band easy has 1 texts, too few to find anything in: left out." in output
+    assert "Band easy is left out: it has 1 texts, too few to find a change." in output
     record = json.loads((path / "features/dynamics.json").read_text())
     assert record["omitted"] == {"easy": 1}
     assert record["counts"]["hard"]["unique"] == 0
@@ -228,7 +228,7 @@ def test_a_control_direction_is_named(tmp_path):
 
 def test_unmeasured_fidelity_is_reported_as_unknown(tmp_path, capsys):
     path = workdir(tmp_path / "run", fve=())
-    assert "nothing says whether the autoencoder still fits" in found_by(capsys, path)
+    assert "unclear whether the autoencoder still fits" in found_by(capsys, path)
 
 
 def test_runs_own_features_are_those_no_other_training_gained(tmp_path, capsys):
@@ -270,7 +270,7 @@ def test_a_run_without_features_names_the_switch(tmp_path, capsys):
 
 def test_one_step_is_nothing_to_compare(tmp_path, capsys):
     path = workdir(tmp_path / "run", steps=(0,))
-    assert "step 0 alone" in refused(capsys, path)
+    assert "step 0 only" in refused(capsys, path)
     late = workdir(tmp_path / "late", steps=(50, 100))
     assert "no features of step 0 (logged: [50, 100])" in refused(capsys, late)
 
@@ -336,8 +336,10 @@ def test_level_and_contrast_of_reward_features(tmp_path):
 def test_the_report_says_how_features_were_tested(tmp_path):
     text = probe_sections(read_run(workdir(tmp_path / "run")))[0].text
     assert "Of 58 latents that fire, 20 are found by another seed." in text
-    assert "4 were chosen by their effect within 40 problems, 2 confirmed on 41" in text
-    assert "75 % have one sign on both halves" in text
+    assert (
+        "chosen by their effect within 40 problems, and 2 were confirmed on 41" in text
+    )
+    assert "75 % have the same sign on both halves" in text
 
 
 def test_a_seed_and_its_baseline_without_contrast_are_side_by_side(tmp_path):

@@ -152,4 +152,4 @@ def test_a_step_whose_checkpoint_is_gone_names_what_is_missing(setup, tmp_path, 
     write_workdir(setup, tmp_path, setup.initial_params())
     (tmp_path / "checkpoints/train" / str(STEP)).rename(tmp_path / "elsewhere")
     assert main([str(tmp_path)]) == 2
-    assert "makes it from the checkpoint of step 4" in capsys.readouterr().err
+    assert "computes them from the checkpoint of step 4" in capsys.readouterr().err

@@ -234,14 +234,14 @@ def test_the_command_prints_and_writes(tmp_path, capsys):
     [
         (
             "two problems",
-            "a asks 2 problems; give runs with curriculum.name=one_sample",
+            "a trains on 2 problems; give runs with curriculum.name=one_sample",
         ),
         ("late", "a/rollouts has no completions of the first step of RL"),
         ("none saved", "a/rollouts has no completions of the first step of RL"),
         ("unfinished", "a/summary.json has no held-out pass@1 after RL; let"),
         ("other k", "a/summary.json has no held-out pass@1 after RL; let"),
         ("twice", "a run is given twice"),
-        ("same problem", "a and {b} ask the same problem with the same seed"),
+        ("same problem", "a and {b} have the same problem and the same seed"),
         (
             "other recipe",
             "{b} differs from {a} in more than its problem: train.steps: 4",

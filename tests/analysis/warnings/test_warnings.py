@@ -140,7 +140,7 @@ def test_the_command_tells_of_runs_and_of_warnings(tmp_path, capsys):
 def test_a_run_that_was_not_evaluated_on_its_way_is_refused(tmp_path, capsys):
     hard = write_run(tmp_path / "hard", scores=(0.5,), reward__mean=[0.0] * 5)
     for args, said in (
-        ([str(hard)], f"{hard} has no summary of an evaluation before RL and two"),
+        ([str(hard)], f"{hard} needs an evaluation before RL and two"),
         ([str(hard), f"{hard}/"], "a run is given twice"),
     ):
         assert main(["warnings", *args]) == 2
