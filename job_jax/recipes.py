@@ -28,10 +28,9 @@ def recipe_names() -> list[str]:
 def find_config(text: str) -> Path:
     """Returns the file that --config names: a recipe by its name, or a path or URL.
 
-    A file of your own comes before a recipe: quickstart is the recipe unless the
-    working directory has a file of that name. The path may name no file at all.
+    Whether a path leads to a file is not checked.
     """
-    if not Path(text).is_file() and text in recipe_names():
+    if text in recipe_names():
         return recipe_folder() / f"{text}.py"
     return local_record(text)
 
