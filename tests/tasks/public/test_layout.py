@@ -116,7 +116,7 @@ def test_another_layout_is_refused_with_the_fields_of_both():
 def test_an_unknown_name_says_the_nearest():
     with pytest.raises(ConfigError, match="unknown data set 'gsmk8'; did you mean 'gs"):
         find_data_set("gsmk8")
-    with pytest.raises(ConfigError, match=r"is no rlvr_jax\S+DataSet: <class 'frac"):
+    with pytest.raises(ConfigError, match=r"is not a rlvr_jax\S+DataSet: <class 'frac"):
         find_data_set("fractions:Fraction")
 
 
@@ -126,5 +126,5 @@ def test_sets_that_could_not_be_read_are_refused():
         DataSet(title="Mine", hub="", layouts=())
     with pytest.raises(ConfigError, match="unknown verifier 'nummeric'"):
         DataSet(title="Mine", hub="", layouts=(layout,), verifier="nummeric")
-    with pytest.raises(ConfigError, match="gold_form='box'; it is one of whole, boxed"):
+    with pytest.raises(ConfigError, match="gold_form='box' must be one of whole, boxed"):
         dataclasses.replace(layout, gold_form="box")

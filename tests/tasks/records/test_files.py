@@ -173,7 +173,7 @@ def test_a_parquet_file_that_is_none_is_refused(tmp_path):
 
 def test_a_file_of_another_kind_is_refused(tmp_path):
     (tmp_path / "a.csv").write_text("a,b")
-    with pytest.raises(ConfigError, match=r"a\.csv' is of an unknown kind; give one"):
+    with pytest.raises(ConfigError, match=r"a\.csv' has an unknown suffix; give one"):
         load_file_source(RecordConfig(), tmp_path / "a.csv")
 
 
@@ -194,7 +194,7 @@ def test_grain_tells_files_apart_by_their_contents(tmp_path):
     ("line", "complaint"),
     [
         ("{", "not JSON at column 2 .*; write one JSON object a line"),
-        ("[1]", r"\[1\] is no JSON object"),
+        ("[1]", r"\[1\] is not a JSON object"),
         (
             {"Question": "q", "answer": "#### 1"},
             "no field 'question', which 3 of 4 records have; complete or remove the",
@@ -292,7 +292,7 @@ def test_a_packed_file_is_unpacked(tmp_path):
 
 
 def test_lines_that_are_arrays_are_no_array_of_records(tmp_path):
-    assert "line 1: [1] is no JSON object" in _refusal(
+    assert "line 1: [1] is not a JSON object" in _refusal(
         RecordConfig(), _file(tmp_path, [1], [2])
     )
 
