@@ -122,5 +122,5 @@ def test_what_is_no_file_of_records(tmp_path):
     with pytest.raises(ConfigError, match="has an unknown suffix"):
         find_files(tmp_path / "a.csv", find_data_set("gsm8k"))
     (tmp_path / "a.parquet").write_text("no")
-    with pytest.raises(ConfigError, match="is no parquet file"):
+    with pytest.raises(ConfigError, match="is not a parquet file"):
         [*iterate_records(tmp_path / "a.parquet")]

@@ -126,5 +126,7 @@ def test_sets_that_could_not_be_read_are_refused():
         DataSet(title="Mine", hub="", layouts=())
     with pytest.raises(ConfigError, match="unknown verifier 'nummeric'"):
         DataSet(title="Mine", hub="", layouts=(layout,), verifier="nummeric")
-    with pytest.raises(ConfigError, match="gold_form='box' must be one of whole, boxed"):
+    with pytest.raises(
+        ConfigError, match="gold_form='box' must be one of whole, boxed"
+    ):
         dataclasses.replace(layout, gold_form="box")
