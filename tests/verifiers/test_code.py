@@ -70,9 +70,9 @@ def test_a_gold_may_be_python_whose_unbound_names_are_the_programs():
 @pytest.mark.parametrize(
     ("gold", "reason"),
     [
-        ("assert f(", "gold is no Python at its line 1"),
-        ('{"tests": "assert f(1)"}', "gold holds no tests ('functions')"),
-        ('{"functions": [], "test": ""}', "gold holds no tests"),
+        ("assert f(", "gold is not valid Python at its line 1"),
+        ('{"tests": "assert f(1)"}', "gold has no tests ('functions')"),
+        ('{"functions": [], "test": ""}', "gold has no tests"),
     ],
 )
 def test_a_gold_that_cannot_be_read_is_unverified(gold, reason):

@@ -153,17 +153,20 @@ def test_solutions_that_fail_their_own_tests_are_listed(tmp_path):
         ({"text": "?"}, "line 2: no tests: expected .*'test_list' .* has 'text'"),
         (
             MBPP | {"test_list": ["assert sum(1"]},
-            r"line 2: 'test_list'\[0\] is no Python at its line 1 \('\(' was never",
+            r"line 2: 'test_list'\[0\] is not valid Python at its line 1 \('\(' was never",
         ),
         (
             HUMAN_EVAL | {"test": "def check(candidate):\n    assert ="},
-            "line 2: 'test' is no Python at its line 2 .* mend or remove the record",
+            "line 2: 'test' is not valid Python at its line 2 .* fix or remove the record",
         ),
         (
             HUMAN_EVAL | {"canonical_solution": "  return )"},
             "'canonical_solution' is no",
         ),
-        (MBPP | {"code": "def f(:"}, "line 2: 'code' is no Python at its line 1"),
+        (
+            MBPP | {"code": "def f(:"},
+            "line 2: 'code' is not valid Python at its line 1",
+        ),
         (MBPP | {"code": "x = 1"}, "line 2: the tests use nothing that 'code' defines"),
         (MBPP | {"test_list": []}, "line 2: 'test_list' is empty"),
         (MBPP | {"test_list": "assert"}, "'test_list' is 'assert'; give a list of"),
