@@ -129,7 +129,7 @@ class JudgeVerifier(Verifier):
     def close(self) -> None:
         """Closes connections and the file of replies."""
         if self._client is not None:
-            with contextlib.suppress(RuntimeError, TimeoutError):  # its loop has ended
+            with contextlib.suppress(RuntimeError, TimeoutError):  # loop ended
                 run_on_loop(self._client.aclose())
             self._client = None
         if self._file is not None:

@@ -94,7 +94,7 @@ def test_golds_that_cannot_be_judged_against_are_named(judge):
     ]
     assert judge.invalid_golds(problems) == {
         "bad": "gold does not parse",
-        "letter": "gold is no single number",
+        "letter": "gold is not a single number",
     }
 
 
