@@ -40,7 +40,7 @@ _refusals_said: set[str] = set()
 
 
 class SandboxError(RuntimeError):
-    """This machine cannot jail programs, or the jail does not start."""
+    """Programs cannot be jailed on this machine, or the jail does not start."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -148,7 +148,7 @@ class JudgeVerifier(Verifier):
         return read_score(self.config, self._replies[key]), self._replies[key]
 
     async def _ask(self, key: str, body: dict[str, Any]) -> str:
-        """Returns the reply to a request and stores it. JudgeError without a verdict."""
+        """Returns and stores the reply to a request. JudgeError without a verdict."""
         try:
             async with asyncio.timeout(self.config.timeout_s):
                 reply = await self._post_until_answered(body)

@@ -70,7 +70,7 @@ def _parse_failure(text: str) -> str:
 
 @functools.lru_cache(maxsize=1024)  # a group of G samples shares its gold
 def _parse_latex(text: str) -> tuple:
-    """Returns math-verify's readings of a bare expression, () if there are none."""
+    """Returns math-verify's readings of a bare expression, () without any."""
     from math_verify import LatexExtractionConfig, parse  # noqa: PLC0415
     from sympy import exp, nan, zoo  # noqa: PLC0415
 

@@ -55,6 +55,6 @@ class FiniteFieldVerifier(Verifier):
 
 
 def _words_after_marker(completion: str) -> list[str]:
-    """Returns the words after the last `answer`, [] if there are none."""
+    """Returns the words after the last `answer`, [] without any."""
     _, marker, after = f" {' '.join(completion.split())} ".rpartition(" answer ")
     return after.split() if marker else []

@@ -203,7 +203,7 @@ def _make_solution(fields: RecordFields, config: RecordConfig) -> str | None:
 
 
 def _make_worked_answer(fields: RecordFields, config: RecordConfig) -> str | None:
-    """Returns the worked solution with its answer, None if there is none.
+    """Returns the worked solution with its answer, None without one.
 
     It states the gold where the verifier will look for it. For a verifier that reads
     whole completions, such as `exact` with answer_format "any", it is only the gold.

@@ -102,7 +102,7 @@ def write_solution(story: Story) -> str:
 
 
 def _draw_operand(rng: random.Random, op: str, value: int, largest: int) -> int | None:
-    """Returns an operand that keeps the value in range, None if there is none."""
+    """Returns an operand that keeps the value in range, None without one."""
     choices: Sequence[int] = ()
     if op == "+":
         choices = range(2, largest - value + 1)

@@ -134,7 +134,7 @@ def extract_marked_answer(text: str, answer_format: str = "any") -> str | None:
 
 
 def find_mark(text: str, answer_format: str = "any") -> Mark | None:
-    """Returns the mark that the rule above uses first, None if there is none.
+    """Returns the mark that the rule above uses first, None without one.
 
     Any mark counts, for any answer format and even around an empty text. But for the
     format "boxed", a box comes before a tag.
