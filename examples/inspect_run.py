@@ -36,7 +36,7 @@ def verdict(setup: RunSetup, by_id: dict) -> Scorer:
 
 @task
 def held_out(workdir: str, export: str, temperature: float = 0.0) -> Task:
-    """Returns the problems of `rlvr_jax.evaluate` as a task; temperature 0 is greedy."""
+    """Returns the problems that `rlvr_jax.evaluate` uses; temperature 0 is greedy."""
     jax.config.update("jax_platforms", "cpu")  # an accelerator is for transformers
     run = load_config(pathlib.Path(workdir) / "config.json", Config)
     run = dataclasses.replace(run, mesh=MeshConfig(), sampler=SamplerConfig())

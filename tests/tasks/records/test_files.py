@@ -347,8 +347,8 @@ def test_levels_in_words_count_by_their_order(tmp_path, written, level):
         (
             RecordConfig(level_field="level"),
             "easy",
-            "line 2: 'level' is 'easy', which does not end in a number; list the levels, "
-            "easiest first (task.record.level_order=easy,medium,hard), or set "
+            "line 2: 'level' is 'easy', which does not end in a number; list the "
+            "levels, easiest first (task.record.level_order=easy,medium,hard), or set "
             "task.record.level_field to ''",
         ),
     ],
