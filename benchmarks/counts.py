@@ -63,7 +63,7 @@ def forward_flops(job: Job) -> int:
 
 
 def _forward_parts(job: Job) -> tuple[float, float]:
-    """Returns the FLOPs of a pass: products with weights, and those of attention."""
+    """Returns the FLOPs of a pass: for products with weights, and for attention."""
     P, S = job.num_prompts, job.prompt_tokens
     B = P * job.group_size
     head = job.vocab_size * job.hidden_size

@@ -3,7 +3,7 @@
     python examples/tool_use.py                   # 3 to 8 minutes on two cores
 
 Half of the worked solutions for SFT call the calculator. The other half only state the
-answer, which such a small policy cannot know. RL pays for correct answers, and the
+answer, which a policy of this size cannot know. RL pays for correct answers, and the
 policy calls the calculator more and more often. For your own tool, see
 docs/environments.md.
 """

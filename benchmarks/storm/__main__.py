@@ -78,7 +78,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _strike_all(asked: argparse.Namespace, folder: Path, programs: Path) -> list[str]:
-    """Strikes runs of one process, then of several; returns what was lost."""
+    """Hits runs of one process, then of several; returns a list of the losses."""
     kinds = {
         "kill": asked.kills,
         "full_disk": asked.full_disks,

@@ -37,7 +37,7 @@ def send(channel: int, message: Any) -> None:
 def receive(channel: int) -> Any:
     """Returns the next message from a file descriptor.
 
-    Raises EOFError if there is none, MessageError or OSError.
+    Raises EOFError at the end of the stream, MessageError or OSError.
     """
     length = int.from_bytes(_read(channel, _LENGTH_BYTES), "big")
     if length > _MAX_BYTES:

@@ -1,6 +1,6 @@
 """The process that runs the tests; functions they call run in the program's process.
 
-Tests see stand-in functions, which send their arguments there and return the result as
+Tests see proxy functions, which send their arguments there and return the result as
 plain data. So a result with an overwritten `__eq__` arrives as its plain contents. An
 object of another class stays there, and tests can read, set and call it from here.
 """

@@ -130,7 +130,7 @@ class Verifier(abc.ABC):
 def get_verifier(name: str) -> Verifier:
     """Returns the verifier with a name, ours or "package.module:Class".
 
-    Raises ConfigError if there is none.
+    Raises ConfigError for an unknown name.
     """
     verifier_class = VERIFIERS.load(name)
     is_class = isinstance(verifier_class, type)

@@ -99,7 +99,7 @@ def _parse_line(line: bytes, number: int) -> tuple[Record, Verdict | Item]:
 
 
 def _parse_object(line: bytes) -> Record:
-    """Returns the JSON object in a line. Raises ConfigError if there is none."""
+    """Returns the JSON object in a line. Raises ConfigError for anything else."""
     try:
         record = json.loads(line.decode(), parse_constant=_reject_constant)
     except json.JSONDecodeError as error:

@@ -41,17 +41,18 @@ DIRECT_STRATEGY: dict[str, Strategy] = {
 class TraceReport:
     """The steps that a completion wrote. Made by `parse_trace`, read by the task.
 
-    - `strategy`: "mixed" if the parts of a composition differ, "none" if no part begins
-      like a trace.
-    - `step_correct`: for each written step, whether it restates the prompt's step
-      (undone, if backward), starts from the value written before it (the first step:
-      from any value), and calculates correctly. A step after a slip can be right again.
-    - `first_error`: the position of the first step that is wrong, missing or surplus.
-      All steps before it are right.
-    - `consistent_start`: the first step of every part starts from the value that the
-      prompt gives (for `!`, the answer of the previous part), not from a guess.
-    - `complete`: no step of the question is missing.
-    - `answer`: the word after the last `answer`.
+    `strategy` is "mixed" if the parts of a composition differ, and "none" if no part
+    begins like a trace.
+    `step_correct` is true for each written step that restates the prompt's step
+    (undone, if backward), starts from the value written before it, and calculates
+    correctly. The first step may start from any value. A step after a slip can be
+    right again.
+    `first_error` is the position of the first step that is wrong, missing or surplus.
+    All steps before it are right.
+    `consistent_start`: the first step of every part starts from the value that the
+    prompt gives (for `!`, the answer of the previous part), not from a guess.
+    `complete`: no step of the question is missing.
+    `answer`: the word after the last `answer`.
     """
 
     strategy: Literal["forward", "backward", "mixed", "none"]

@@ -163,7 +163,7 @@ class FieldLayout(Layout):
 
 
 def find_value(record: Any, path: str) -> Any:
-    """Returns the value at a dotted path of a record, `_ABSENT` if there is none."""
+    """Returns the value at a dotted path of a record, `_ABSENT` if it is missing."""
     value = record
     for step in path.split("."):
         if isinstance(value, Mapping) and step in value:

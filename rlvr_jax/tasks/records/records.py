@@ -31,8 +31,8 @@ _LAST_NUMBER = re.compile(r"([0-9]+)\s*$")
 class RecordFields:
     """The content of a record, before a prompt is written. Made by `parse_record`.
 
-    `solution` is the worked solution from the data, with its calculator annotations; ""
-    if there is none.
+    `solution` is the worked solution from the data with its calculator annotations, or
+    "" without one.
     """
 
     question: str
@@ -254,7 +254,7 @@ def _read_optional_text(record: Mapping[str, Any], field: str, key: str) -> str 
 
 
 def _read_level(record: Mapping[str, Any], config: RecordConfig) -> int:
-    """Returns the difficulty level, 0 if there is none; MATH has a few "Level ?".
+    """Returns the difficulty level, 0 without one; MATH has a few "Level ?".
 
     The level of a name is its position in `level_order`, from 1.
     """
