@@ -105,7 +105,7 @@ def test_another_layout_is_refused_with_the_fields_of_both():
         find_data_set("gsm8k").choose_layout({"task": "2?", "result": 1}, "a.json, 1")
     assert str(error.value).startswith(
         "a.json, 1: not the layout of GSM8K: expected 'question', 'answer', found "
-        "'task', 'result'. Another layout"
+        "'task', 'result'. You can describe another layout"
     )
     with pytest.raises(ConfigError, match="it has the fields of deepscaler, big-math"):
         find_data_set("gsm8k").choose_layout({"problem": "2?", "answer": 1}, "here")
