@@ -100,7 +100,7 @@ FAILURES = {
     "not found": ((404, {"error": {"message": "no m"}}), 1, "HTTP 404 Not Found: no m"),
     "an error of text": ((400, {"error": "bad"}), 1, "HTTP 400 Bad Request: bad"),
     "no JSON": ((200, "<html>"), 1, "the endpoint's reply is not a chat completion"),
-    "no choices": ((200, {"choices": []}), 1, "the endpoint's reply is no chat"),
+    "no choices": ((200, {"choices": []}), 1, "the endpoint's reply is not a chat"),
     "a list": ((200, []), 1, "the endpoint's reply is not a chat completion"),
     "no text": (says(None), 1, "the endpoint's reply has no text"),
     "no verdict": (says("I think so"), 1, "no verdict at the end of the reply"),
@@ -223,7 +223,7 @@ def test_what_it_lacks_is_named_before_a_run(monkeypatch):
     monkeypatch.delenv("NO_SUCH_KEY", raising=False)
     with (
         grader_of("http://localhost:1/v1", api_key_env="NO_SUCH_KEY") as grader,
-        pytest.raises(ConfigError, match=r"api_key_env=NO_SUCH_KEY: that environment"),
+        pytest.raises(ConfigError, match=r"api_key_env=NO_SUCH_KEY: this environment"),
     ):
         grader.judge.check_ready()
     with (
