@@ -54,7 +54,7 @@ class JudgeError(Exception):
 
 
 class _RetryError(JudgeError):
-    """A JudgeError after which a retry may succeed; the server may want a wait."""
+    """A JudgeError after which a retry may succeed; the server may ask for a wait."""
 
     def __init__(self, message: str, wait_s: float | None = None):
         super().__init__(message)

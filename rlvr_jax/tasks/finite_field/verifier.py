@@ -23,8 +23,9 @@ class FiniteFieldVerifier(Verifier):
         """
         gold = problem.gold
         if not _NUMERAL.fullmatch(gold):
-            reason = f"gold {gold!r} is not a numeral"
-            return Verdict(status="unverified", reason=reason)
+            return Verdict(
+                status="unverified", reason=f"gold {gold!r} is not a numeral"
+            )
         words = _words_after_marker(completion)
         if not words:
             return Verdict(status="incorrect", reason="no answer")
