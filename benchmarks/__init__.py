@@ -1,1 +1,1 @@
-"""Our side and the peers on the same work; `python -m benchmarks.run --help`."""
+"""Benchmarks of our code and peers on the same work; see `benchmarks.run --help`."""

@@ -1,8 +1,9 @@
-"""The protocol between `run` and its workers: one JSON object a line.
+"""The protocol between `run` and its workers: one JSON object per line.
 
-`run` sends the job, then "step" or "end". A worker answers the job once it is warm,
-each "step" with the seconds of one more step's parts, and "end" with its peak memory. A
-worker computes only between a question and its answer, so sides can take turns.
+`run` sends the job, then "step" or "end". A worker answers the job when it is warm,
+each "step" with the seconds that the parts of one more step took, and "end" with its
+peak memory. A worker only computes between a question and its answer, so sides take
+turns.
 """
 
 import contextlib
@@ -23,14 +24,14 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
 class Channel:
-    """The worker's end; made first, for it sends what libraries print to stderr."""
+    """The worker's end; make it first, because it sends library output to stderr."""
 
     def __init__(self) -> None:
         self._answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
     def receive_job(self, kind: type[Job]) -> Job:
-        """Returns the job to do, a dataclass of this kind."""
+        """Returns the job, a dataclass of type `kind`."""
         return kind(**json.loads(sys.stdin.readline()))
 
     def send(self, facts: dict[str, Any]) -> None:
@@ -39,12 +40,12 @@ class Channel:
         self._answers.flush()
 
     def wants_step(self) -> bool:
-        """Waits for the next question and returns whether it asks for one more step."""
+        """Waits for the next question and returns whether it is "step"."""
         return sys.stdin.readline() == "step\n"
 
 
 class Worker:
-    """The benchmark's end of one side: a process, warmed up once entered."""
+    """The benchmark's end of one side: a process, which is warm after `__enter__`."""
 
     def __init__(self, command: Sequence[str], job: Any, *, cache: str | None = None):
         self._command = command
@@ -78,7 +79,7 @@ class Worker:
         self._close()
 
     def step(self) -> dict[str, Any]:
-        """Takes one more step; returns the seconds of its parts, and what it made."""
+        """Takes one more step; returns the seconds of its parts, and its tokens."""
         return self._request("step")
 
     def finish(self) -> dict[str, Any]:
@@ -86,7 +87,7 @@ class Worker:
         return self._request("end")
 
     def _request(self, question: str) -> dict[str, Any]:
-        # Whether it died before or after the question, it leaves no answer.
+        # If it died before or after the question, there is no answer.
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(question + "\n")
             self._process.stdin.flush()
@@ -97,7 +98,7 @@ class Worker:
         return json.loads(answer)
 
     def _close(self) -> None:
-        """Ends the process, which reads nothing more as "end"."""
+        """Ends the process, which treats the end of its input as "end"."""
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
         self._process.stdout.close()
@@ -105,7 +106,7 @@ class Worker:
 
 
 def peak_rss_bytes() -> int:
-    """Returns the largest resident memory that this process has had."""
+    """Returns the largest resident memory that this process had so far."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 
@@ -113,9 +114,9 @@ def peak_rss_bytes() -> int:
 def environment(cache: str | None = None) -> dict[str, str]:
     """Returns the same environment for every side.
 
-    Huge pages for malloc help whoever walks over large arrays. `cache` is where JAX
-    keeps compiled programs, None for nowhere: the user's own cache would hide what the
-    first step costs.
+    Huge pages for malloc help every side that walks over large arrays. `cache` is where
+    JAX stores compiled programs; None means nowhere, because the user's own cache would
+    hide the cost of the first step.
     """
     environment = {
         "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",

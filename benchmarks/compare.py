@@ -1,11 +1,11 @@
 """`python -m benchmarks.compare [NEW.jsonl ...] [--against=benchmarks/ratios.json]`.
 
-Says what became slower or faster than a stored table of ratios has it. NEW is what
-`benchmarks.run` and `benchmarks.sae` print; standard input where none is given. Ratios
-alone are compared, a peer's time over ours in the same rounds: seconds tell of the
-machine and its load. A ratio has moved where the two runs' intervals, each 95 % over
-its rounds, lie apart. Exit code: 0 nothing is slower, 1 something is, 2 bad usage.
-`--store` writes the table anew, from NEW, instead.
+Reports what became slower or faster than in a stored table of ratios. NEW is the output
+of `benchmarks.run` and `benchmarks.sae`; default: standard input. Only ratios are
+compared, a peer's time over ours in the same rounds, because seconds depend on the
+machine and its load. A ratio has changed if the intervals of both runs, each 95 % over
+its rounds, do not overlap. Exit code: 0 if nothing is slower, 1 if something is, 2 on
+bad usage. `--store` instead replaces the table with NEW.
 """
 
 import argparse
@@ -17,9 +17,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 _STORED = pathlib.Path(__file__).with_name("ratios.json")
-_MIN_ROUNDS = 5  # under which an interval says too little
+_MIN_ROUNDS = 5  # with fewer, an interval says too little
 _MAX_LOAD = 0.5
-# What is compared; grading a reward that costs nothing is not.
+# The compared figures; grading is not compared, because this reward costs nothing.
 _FIGURES = {
     "rollout_s": "rollout",
     "update_s": "update",
@@ -33,12 +33,12 @@ Key = tuple[str, str, str]
 
 
 class UsageError(ValueError):
-    """Files that hold nothing to compare; the message is for the user."""
+    """There is nothing to compare; the message is for the user."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ratio:
-    """How many times ours a peer's figure is; no interval where it is taken once."""
+    """A peer's figure divided by ours; no interval if it was only measured once."""
 
     ratio: float
     interval: tuple[float, float] | None
@@ -52,7 +52,7 @@ class Ratio:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Table:
-    """Ratios, and what they were measured on."""
+    """Ratios, with the machine, commit and versions they were measured with."""
 
     machine: Mapping[str, Any]
     commit: str
@@ -61,9 +61,9 @@ class Table:
 
 
 def read_results(texts: Mapping[str, str]) -> Table:
-    """Returns the ratios of results as `benchmarks.run` prints them, by file.
+    """Returns the ratios in the output of `benchmarks.run`, given as file name -> text.
 
-    Raises UsageError where they are none, or of several kinds of machine.
+    Raises UsageError if there are no results, or from several kinds of machine.
     """
     machine: dict[str, Any] = {}
     versions: dict[str, str] = {}
@@ -71,15 +71,15 @@ def read_results(texts: Mapping[str, str]) -> Table:
     for record in _read_records(texts):
         if "cpu" in record:
             if machine and _kind(machine) != _kind(record):
-                raise UsageError("results of two kinds of machine; give those of one")
+                raise UsageError("results of two kinds of machine; give only one kind")
             machine = record
         elif "times_ours" in record:
             versions |= record.get("versions", {})
-            # Ratios of our own sides tell of no peer.
+            # Ratios of our own sides do not involve a peer.
             if not record["side"].startswith("ours"):
                 ratios |= _ratios_of_side(record)
     if not machine or not ratios:
-        raise UsageError("no results beside a peer; run benchmarks.run with --peers")
+        raise UsageError("no results with a peer; run benchmarks.run with --peers")
     return Table(
         machine=machine, commit=machine["commit"], versions=versions, ratios=ratios
     )
@@ -98,7 +98,7 @@ def _read_records(texts: Mapping[str, str]) -> Iterator[dict[str, Any]]:
 
 
 def _read_files(paths: Sequence[pathlib.Path]) -> dict[str, str]:
-    """Returns the text of every file, of standard input where there is none."""
+    """Returns the text of every file, or of standard input without files."""
     try:
         return {str(path): path.read_text() for path in paths} or {
             "standard input": sys.stdin.read()
@@ -125,7 +125,7 @@ def _kind(machine: Mapping[str, Any]) -> str:
 
 
 def read_table(path: pathlib.Path) -> Table:
-    """Returns a stored table. Raises UsageError where there is none."""
+    """Returns a stored table. Raises UsageError if it is missing or damaged."""
     if not path.exists():
         raise UsageError(f"{path} does not exist; --store writes it")
     try:
@@ -141,12 +141,12 @@ def read_table(path: pathlib.Path) -> Table:
         table = Table(**{**stored, "ratios": ratios})
         _kind(table.machine)
     except (KeyError, TypeError, json.JSONDecodeError) as error:
-        raise UsageError(f"{path} is no table of ratios: {error!r}") from error
+        raise UsageError(f"{path} is not a table of ratios: {error!r}") from error
     return table
 
 
 def write_table(table: Table, path: pathlib.Path) -> None:
-    """Writes a table as JSON, a line a ratio; of the machine only what it is."""
+    """Writes a table as JSON, one ratio per line, without the machine's load."""
     head = {
         "machine": {name: table.machine[name] for name in ("cpu", "cores", "python")},
         "commit": table.commit,
@@ -171,10 +171,10 @@ def write_table(table: Table, path: pathlib.Path) -> None:
 def compare_ratios(
     old: Mapping[Key, Ratio], new: Mapping[Key, Ratio]
 ) -> dict[Key, str]:
-    """Returns what became of every ratio of either.
+    """Returns a verdict on every ratio in either table.
 
-    A smaller ratio is slower: the peer gained on us. What is taken once, or in under
-    five rounds, is not judged.
+    A smaller ratio is slower: the peer gained on us. Ratios that were measured once, or
+    in under five rounds, are not judged.
     """
     return {key: _judge(old.get(key), new.get(key)) for key in {**old, **new}}
 
@@ -185,7 +185,7 @@ def _judge(old: Ratio | None, new: Ratio | None) -> str:
     if old is None:
         return "new"
     if old.interval is None or new.interval is None:
-        return "taken once, not judged"
+        return "measured once, not judged"
     if min(old.rounds, new.rounds) < _MIN_ROUNDS:
         return f"under {_MIN_ROUNDS} rounds, not judged"
     if new.interval[1] < old.interval[0]:
@@ -196,12 +196,12 @@ def _judge(old: Ratio | None, new: Ratio | None) -> str:
 
 
 def format_report(old: Table, new: Table) -> list[str]:
-    """Returns what was compared, then a line for every figure."""
+    """Returns lines on both tables, then a line for every figure."""
     lines = [f"{old.commit} -> {new.commit}, peers' time over ours"]
     if _kind(old.machine) != _kind(new.machine):
         lines.append(
             f"another kind of machine: {_kind(old.machine)} -> {_kind(new.machine)}; "
-            "ratios depend on it, too"
+            "ratios depend on it too"
         )
     if new.machine.get("load", 0.0) > _MAX_LOAD:
         load = new.machine["load"]
@@ -236,7 +236,7 @@ def main(argv: Sequence[str]) -> int:
         old = read_table(flags.against)
         if old.ratios.keys().isdisjoint(new.ratios):
             raise UsageError(
-                f"none of the results' jobs and sides is in {flags.against}"
+                f"{flags.against} has none of the jobs and sides in the results"
             )
     except UsageError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -1,10 +1,10 @@
 """FLOPs and bytes that a job needs, counted before anything is measured.
 
-Counted is what cannot be avoided: every prompt read once for its G samples, only the
-keys that causality lets a query see, no recomputation, no optimizer, nothing behind a
+Only unavoidable work counts: every prompt read once for its G samples, only the keys
+that a query may see by causality, no recomputation, no optimizer, nothing after a
 completion's end. A side that does more gets no credit for it, so shares of the
-machine's peak are comparable. Where completions end at random, counts are expectations
-under the law of their lengths, P(length >= t) = (1 - p)^(t - 1), p = end ids / ids.
+machine's peak are comparable. If completions end at random, counts are expectations
+under the distribution of lengths: P(length >= t) = (1 - p)^(t - 1), p = end ids / ids.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ _FLOAT32 = 4  # bytes
 
 
 def model_config(job: Job) -> ModelConfig:
-    """Returns the job's model as our configuration spells it."""
+    """Returns the job's model as our configuration."""
     shape = {
         name: value
         for name, value in dataclasses.asdict(job).items()
@@ -28,13 +28,13 @@ def model_config(job: Job) -> ModelConfig:
 
 
 def count_parameters(job: Job) -> int:
-    """Returns the number of parameters: products (tied head), and norm scales."""
+    """Returns the number of parameters: matrices (tied head) and norm scales."""
     norms = (2 * job.num_layers + 1) * job.hidden_size
     return num_matmul_weights(model_config(job), job.vocab_size) + norms
 
 
 def length_law(job: Job) -> LengthLaw:
-    """Returns mean, variance and bound of a completion's tokens."""
+    """Returns mean, variance and limit of a completion's number of tokens."""
     alive_T = _alive(job)
     mean = sum(alive_T)
     square = sum((2 * t - 1) * alive for t, alive in enumerate(alive_T, 1))
@@ -42,12 +42,12 @@ def length_law(job: Job) -> LengthLaw:
 
 
 def expected_tokens(job: Job) -> float:
-    """Returns the completion tokens of a step."""
+    """Returns the expected completion tokens in a step."""
     return job.num_prompts * job.group_size * sum(_alive(job))
 
 
 def _alive(job: Job) -> list[float]:
-    """Returns the chance that a completion has a token t, for t = 1 ... T."""
+    """Returns the probability that a completion has a token t, for t = 1 ... T."""
     goes_on = 1 - job.num_end_ids / job.vocab_size
     return [goes_on**t for t in range(job.new_tokens)]
 
@@ -55,15 +55,15 @@ def _alive(job: Job) -> list[float]:
 def forward_flops(job: Job) -> int:
     """Returns the FLOPs of one pass over prompts and completions.
 
-    2 a weight and token, 4 N H a layer for every query and key it sees. The completion
-    token t is predicted from token t - 1, which sees S + t - 1 keys; the last one is
-    never read, and the head works at every token's position.
+    2 per weight and token, and 4 N H per layer for every query and key it sees.
+    Completion token t is predicted from token t - 1, which sees S + t - 1 keys. The
+    last token is never read. The head works once per completion token.
     """
     return round(sum(_forward_parts(job)))
 
 
 def _forward_parts(job: Job) -> tuple[float, float]:
-    """Returns the FLOPs of a pass: products with weights, and attention."""
+    """Returns the FLOPs of a pass: for products with weights, and for attention."""
     P, S = job.num_prompts, job.prompt_tokens
     B = P * job.group_size
     head = job.vocab_size * job.hidden_size
@@ -76,18 +76,19 @@ def _forward_parts(job: Job) -> tuple[float, float]:
 
 
 def update_flops(job: Job) -> int:
-    """Returns the FLOPs of a pass and its gradient: backward is two forwards.
+    """Returns the FLOPs of a pass and its gradient: backward costs two forward passes.
 
-    With adapters it is one: frozen weights need no gradient, and adapters are small.
+    With adapters it costs one, because frozen weights need no gradient, and adapters
+    are small.
     """
     return (2 if job.lora_rank else 3) * forward_flops(job)
 
 
 def adapter_update_flops(job: Job) -> int:
-    """Returns the FLOPs of an update that trains adapters alone.
+    """Returns the FLOPs of an update that only trains adapters.
 
-    A product with frozen weights needs no gradient of the weights, so its backward pass
-    is one product, where attention's is two. The adapters' own products do not count.
+    Frozen weights need no gradient, so the backward pass of their product is one
+    product, while attention's is two. The adapters' own products do not count.
     """
     products, attention = _forward_parts(job)
     return round(2 * products + 3 * attention)
@@ -96,9 +97,9 @@ def adapter_update_flops(job: Job) -> int:
 def decode_bytes(job: Job) -> int:
     """Returns the float32 bytes that decoding reads.
 
-    Every token but the first reads all weights once for all rows that have one, each
-    prompt's keys and values once for its group, and each row's own keys and values up
-    to itself; the first comes from the prompt's pass and reads the head alone.
+    Every token but the first reads all weights once for all rows that have this token,
+    each prompt's keys and values once for its group, and each row's own keys and values
+    so far. The first token comes from the pass over the prompt and only reads the head.
     """
     P, G, S = job.num_prompts, job.group_size, job.prompt_tokens
     weights = num_matmul_weights(model_config(job), job.vocab_size)

@@ -1,9 +1,9 @@
 """How a step's gradients and decoding grow with batch, length, width and chips.
 
-COMPILED, not measured: one thing of a base is doubled and doubled again, and a line is
-fitted to the logarithms of a chip's FLOPs, bytes of memory and bytes sent. The base is
-configs/small.py on four chips with few layers, a small vocabulary and short texts; so
-the exponents are those of small shapes. 22 programs, each of minutes of a core.
+COMPILED, not measured: one setting of a base is doubled twice, and a line is fitted to
+the logarithms of a chip's FLOPs, bytes of memory and bytes sent. The base is
+configs/small.py on four chips with few layers, a small vocabulary and short texts, so
+the exponents hold for small shapes. There are 22 programs, minutes of a core each.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ from rlvr_jax.plan.program_costs import ProgramCosts
 from rlvr_jax.plan.topology import parse_topology
 
 FACTORS = (1, 2, 4)
-# A slice of v5e by how often the base's four chips are in it.
+# v5e slices, by their number of chips divided by the base's four.
 _SLICES = {1: "v5e:2x2", 2: "v5e:2x4", 4: "v5e:4x4"}
 _RECIPE = "small"
 SMALL_SHAPES: dict[str, Any] = {
@@ -50,10 +50,10 @@ _PROGRAMS = {"gradient": "gradients of a step", "sampler": "decoding of a step"}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fit:
-    """How a program's costs on a chip grow with one thing; made by `fit_axis`.
+    """How a program's costs on a chip grow along one axis; made by `fit_axis`.
 
-    `costs` are those of a whole step, at `values` of the thing; `exponents` are of
-    each field of ProgramCosts, None where a cost is 0.
+    `costs` are for a whole step, at the axis' `values`. `exponents` has one per field
+    of ProgramCosts, None if a cost is 0.
     """
 
     program: str
@@ -64,12 +64,12 @@ class Fit:
 
 
 def vary_axis(axis: str, base: Config, factor: int) -> dict[str, Any]:
-    """Returns the overrides by which a base has `factor` times as much of one thing.
+    """Returns the overrides that make a base `factor` times as large along one axis.
 
-    batch: prompts, in as many micro-batches. length: tokens of completions. width:
-    hidden and intermediate size and heads. devices: `mesh.fsdp`, with as many times
-    fewer micro-batches, so that a device's micro-batch is as large. slice: `mesh.data`
-    and prompts.
+    batch: prompts, in the same number of micro-batches. length: tokens of completions.
+    width: hidden and intermediate size and heads. devices: `mesh.fsdp`, with fewer
+    micro-batches by the same factor, so that a device's micro-batch does not change.
+    slice: `mesh.data` and prompts.
     """
     model, train = base.model, base.train
     if axis == "batch":
@@ -111,7 +111,7 @@ def _value_of(axis: str, cell: str, config: Config) -> int:
 def axis_points(
     axis: str, shapes: Mapping[str, Any], factors: Sequence[int] = FACTORS
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yields the cells, with overrides, that have 1, 2 and 4 times as much."""
+    """Yields the cells with overrides that are 1, 2 and 4 times as large on an axis."""
     base = load_cell(f"{_RECIPE}@{_SLICES[1]}", shapes)
     for factor in factors:
         changed = vary_axis(axis, base, factor) if factor > 1 else {}
@@ -120,9 +120,9 @@ def axis_points(
 
 
 def fit_exponent(values: Sequence[float], costs: Sequence[float]) -> float | None:
-    """Returns the x of the least-squares line log cost = x log value + constant.
+    """Returns x of the least-squares line log cost = x log value + constant.
 
-    None where a cost is 0.
+    Returns None if a cost is 0.
     """
     if min(costs) <= 0:
         return None
@@ -138,10 +138,10 @@ def fit_axis(
     shapes: Mapping[str, Any] = SMALL_SHAPES,
     factors: Sequence[int] = FACTORS,
 ) -> Fit:
-    """Returns how a program's costs grow with one thing.
+    """Returns how a program's costs grow along one axis.
 
-    Raises ValueError where a program has no costs: it did not fit, or no text of it
-    could be read.
+    Raises ValueError if a program has no costs, because it did not fit or its text
+    could not be read.
     """
     values, costs = [], []
     for cell, overrides in axis_points(axis, shapes, factors):
@@ -163,7 +163,7 @@ def fit_axis(
 
 
 def print_exponents(compile_cell: CompileCell) -> None:
-    """Prints each fit as a JSON line, and a table of all on standard error."""
+    """Prints each fit as a JSON line, and a table of all fits to standard error."""
     fits = []
     for program in _PROGRAMS:
         for axis in AXES:
@@ -173,7 +173,7 @@ def print_exponents(compile_cell: CompileCell) -> None:
 
 
 def print_decode_exponents() -> None:
-    """Prints how a step's decode bytes grow with a thing, by hand, at full size."""
+    """Prints how a step's decode bytes, counted by hand at full size, grow by axis."""
     for axis in AXES:
         values, moved = [], []
         for cell, overrides in axis_points(axis, {}):
@@ -187,7 +187,7 @@ def print_decode_exponents() -> None:
 
 
 def format_fits(fits: Sequence[Fit]) -> str:
-    """Returns the fits as a Markdown table: exponents, and the points behind them."""
+    """Returns the fits as a Markdown table, with exponents and the points behind."""
     lines = [
         "| of a chip | grows with | at | TFLOP | GB moved | GB sent "
         "| exponents: FLOP, moved, sent |",

@@ -1,4 +1,4 @@
-"""From the steps that sides took to figures: medians, ratios, and their spread."""
+"""Turns the steps of all sides into figures: medians, ratios, and their spread."""
 
 import dataclasses
 import math
@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.job import PARTS, seconds_per_1k_tokens
 
 _CONFIDENCE = 0.95
-# Standard errors that the mean length of a side's rows may be off its law.
+# Standard errors by which a side's mean length may differ from the expected one.
 _MAX_DEVIATION = 5.0
 
 Step = Mapping[str, Any]
@@ -17,7 +17,7 @@ Step = Mapping[str, Any]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LengthLaw:
-    """What is known beforehand of completions that end at random, or at `limit`."""
+    """The known distribution of lengths if completions end at random or at `limit`."""
 
     mean: float
     variance: float
@@ -26,14 +26,14 @@ class LengthLaw:
     def summarize_lengths(self, steps: Sequence[Step]) -> dict[str, float]:
         """Returns mean and quartiles of all completions' tokens, and share at limit.
 
-        Raises ValueError where the mean is not the law's: it is not the same work.
+        Raises ValueError if the mean is not the expected one: the work is not the same.
         """
         lengths = [length for step in steps for length in step["lengths"]]
         mean, error = statistics.fmean(lengths), (self.variance / len(lengths)) ** 0.5
         if abs(mean - self.mean) > _MAX_DEVIATION * error:
             raise ValueError(
-                f"completions of {mean:.1f} tokens in the mean, where "
-                f"{self.mean:.1f} +- {error:.1f} are expected, are not the same work"
+                f"completions with {mean:.1f} tokens on average are not the same work: "
+                f"expected {self.mean:.1f} +- {error:.1f}"
             )
         low, middle, high = statistics.quantiles(lengths, n=4, method="inclusive")
         return {
@@ -46,16 +46,16 @@ class LengthLaw:
 
 
 def check_equal_tokens(steps: Sequence[Step]) -> None:
-    """Raises ValueError where steps differ in tokens: they are not the same work."""
+    """Raises ValueError if steps differ in tokens: they are not the same work."""
     tokens = {step["tokens"] for step in steps}
     if len(tokens) != 1:
-        raise ValueError(f"steps of {sorted(tokens)} tokens are not the same work")
+        raise ValueError(f"steps with {sorted(tokens)} tokens are not the same work")
 
 
 def summarize_steps(steps: Sequence[Step]) -> dict[str, Any]:
-    """Returns the medians of a side's steps; a part that it lacks is left out.
+    """Returns the medians of a side's steps, without parts that it does not have.
 
-    Rates are completion tokens per second. `range` is least and most seconds.
+    Rates are completion tokens per second. `range` is the fewest and the most seconds.
     """
     seconds = _seconds(steps)
     medians = {part: statistics.median(values) for part, values in seconds.items()}
@@ -79,9 +79,9 @@ def summarize_steps(steps: Sequence[Step]) -> dict[str, Any]:
 def ratios_to_ours(
     theirs: Sequence[Step], ours: Sequence[Step]
 ) -> dict[str, list[float]]:
-    """Returns by part how many times our seconds a token they took, in each round.
+    """Returns their seconds per token divided by ours, for each part and round.
 
-    The two steps of one round are neighbors in time, so a slow spell cancels.
+    The two steps of a round are close in time, so a slow period cancels out.
     """
     tokens = [
         our["tokens"] / their["tokens"] for our, their in zip(ours, theirs, strict=True)
@@ -97,16 +97,16 @@ def ratios_to_ours(
 
 
 def median_interval(values: Sequence[float]) -> list[float]:
-    """Returns two of the values that hold the true median between them, 95 % certain.
+    """Returns two of the values that enclose the true median, with 95 % confidence.
 
-    The chance that the median of what values are drawn from lies below the k-th least
-    of n is that of fewer than k heads in n tosses (a distribution-free interval). Under
-    six values, least and most hold it less surely.
+    This interval is distribution-free: the true median is below the k-th smallest of n
+    values with the probability of fewer than k heads in n tosses. With under six
+    values, smallest and largest are returned, with less confidence.
     """
     ordered, n = sorted(values), len(values)
     k = tail = 1
     while True:
-        # `tail` / 2^n: chance that at most k - 1 values lie below the median.
+        # `tail` / 2^n: probability that at most k - 1 values lie below the median.
         wider = tail + math.comb(n, k)
         if 1 - 2 * wider / 2**n < _CONFIDENCE or 2 * (k + 1) > n:
             return [ordered[k - 1], ordered[n - k]]
@@ -114,7 +114,7 @@ def median_interval(values: Sequence[float]) -> list[float]:
 
 
 def _seconds(steps: Sequence[Step]) -> dict[str, list[float]]:
-    """Returns every part's seconds by round; the whole step's if there are several."""
+    """Returns each part's seconds by round; also the step's if it has several parts."""
     parts = [part for part in PARTS if part in steps[0]]
     seconds = {part: [step[part] for step in steps] for part in parts}
     if len(parts) > 1:

@@ -1,7 +1,7 @@
-"""Worker, peers' environment: Hugging Face `generate` on the same model and prompts.
+"""Worker in the peers' environment: Hugging Face `generate`, same model and prompts.
 
-The first argument is the dtype. The faster of dynamic and static cache, and of one
-thread and one per core, is found in trials and then measured.
+The first argument is the dtype. Trials find the fastest combination of cache (dynamic
+or static) and threads (one, or one per core), which is then measured.
 """
 
 import itertools
@@ -32,7 +32,7 @@ class Generation:
         )
 
     def step(self, threads: int, cache: str) -> dict[str, Any]:
-        """Returns the seconds of sampling, and each completion's tokens."""
+        """Returns the seconds of sampling, and the length of each completion."""
         torch.set_num_threads(threads)
         start = time.perf_counter()
         out_BT = self._model.generate(
@@ -54,7 +54,7 @@ class Generation:
 
 
 def main() -> None:
-    """Warms up and chooses, then samples whenever asked."""
+    """Warms up, chooses a variant, then samples on request."""
     channel = Channel()
     dtype = {"float32": torch.float32, "bfloat16": torch.bfloat16}[sys.argv[1]]
     generation = Generation(channel.receive_job(Job), dtype)

@@ -1,11 +1,11 @@
-"""The work that every side does. Standard library only: the peers read it too.
+"""The work that every side does. Uses only the standard library: peers import it too.
 
-Where no id ends a completion, the end-of-sequence id is V, one beyond the model's
+If no id ends a completion, the end-of-sequence id is V, one beyond the model's
 vocabulary: every side looks for it after every token, none can draw it, and every
-completion has exactly `new_tokens`. Else each of the last `num_end_ids` ids ends a
-completion. The scale of the last norm makes all ids about equally likely whatever the
-random weights are, so lengths are geometric, cut at `new_tokens`, and of one law on all
-sides.
+completion has exactly `new_tokens`. Otherwise each of the last `num_end_ids` ids ends a
+completion. The scale of the last norm makes all ids about equally likely for any random
+weights. So lengths are geometric, cut at `new_tokens`, and have the same distribution
+on all sides.
 """
 
 import dataclasses
@@ -14,12 +14,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 PARTS = ("rollout_s", "verify_s", "update_s")
-FINAL_NORM_SCALE = 1e-3  # logits of order 0.01, whose gradients live all the same
+FINAL_NORM_SCALE = 1e-3  # logits of order 0.01, which still have gradients
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
-    """One GRPO step of a decoder in Qwen2's shape with random weights."""
+    """One GRPO step of a decoder with Qwen2's architecture and random weights."""
 
     num_layers: int
     hidden_size: int
@@ -31,24 +31,24 @@ class Job:
     num_prompts: int = 8  # P
     group_size: int = 8  # G
     prompt_tokens: int = 64  # S
-    new_tokens: int = 64  # T, or the most
+    new_tokens: int = 64  # T, or the limit
     num_end_ids: int = 0  # ids that end a completion
     lora_rank: int = 0  # 0: all parameters are trained
-    scan_layers: bool = False  # of ours: how a checkpoint of this depth is computed
+    scan_layers: bool = False  # only ours: how we run a checkpoint of this depth
 
     @property
     def eos_ids(self) -> tuple[int, ...]:
-        """Returns the ids that end a completion, or one beyond all if none does."""
+        """Returns the ids that end a completion, or one beyond all ids if none does."""
         last = self.vocab_size
         return tuple(range(last - self.num_end_ids, last)) or (last,)
 
     @property
     def vocabulary(self) -> tuple[str, ...]:
-        """Returns the word of every id, and one more that no side draws."""
+        """Returns the word of every id, and one more word that no side draws."""
         return (*(f"w{i}" for i in range(self.vocab_size)), "<eos>")
 
     def prompt_texts(self) -> list[str]:
-        """Returns P prompts of S words that end nothing, drawn once and for all."""
+        """Returns P fixed random prompts of S words, without end words."""
         draw = random.Random(0)
         words = self.vocabulary[: self.eos_ids[0]]
         return [
@@ -57,7 +57,7 @@ class Job:
         ]
 
     def true_length(self, ids: Sequence[int]) -> int:
-        """Returns a completion's tokens up to its first end, and with it."""
+        """Returns the number of tokens up to and including a completion's first end."""
         ends = (at for at, token in enumerate(ids, 1) if token in self.eos_ids)
         return next(ends, len(ids))
 
@@ -89,7 +89,7 @@ _24M = Job(
     num_kv_heads=4,
     head_dim=64,
 )
-# SmolLM2-135M, and completions as long as a short answer.
+# SmolLM2-135M, with completions as long as a short answer.
 _135M = Job(
     num_layers=30,
     hidden_size=576,
@@ -102,7 +102,7 @@ _135M = Job(
     new_tokens=48,
     scan_layers=True,
 )
-# One id in 64 ends a row: 63 tokens in the mean, a quarter of the limit.
+# One id in 64 ends a row: 63 tokens on average, a quarter of the limit.
 _GEOMETRIC: dict[str, Any] = {"new_tokens": 256, "num_end_ids": 8}
 
 JOBS = {
@@ -120,11 +120,11 @@ JOBS = {
 
 
 def seconds_per_1k_tokens(step: Mapping[str, Any]) -> float:
-    """Returns a step's seconds, all parts, for every 1,000 tokens that it made."""
+    """Returns the seconds of all parts of a step per 1,000 tokens that it made."""
     seconds = sum(step[part] for part in PARTS if part in step)
     return 1000 * seconds / step["tokens"]
 
 
 def reward(text: str) -> float:
-    """Returns 1 where the last word's number is even: it costs next to nothing."""
+    """Returns 1 if the last word's number is even, which costs almost nothing."""
     return float(text.endswith(("0", "2", "4", "6", "8")))

@@ -1,4 +1,4 @@
-"""Prints what this machine can do at best, by the library that we run on."""
+"""Prints this machine's peak FLOP/s and bandwidth, as measured with JAX."""
 
 import json
 import statistics
@@ -33,10 +33,10 @@ def main() -> None:
 def bytes_per_s(
     devices: Sequence[jax.Device] | None = None, *, passes: int = 1
 ) -> float:
-    """Returns the rate of a large array's reads and writes together, on all devices.
+    """Returns the rate of reads and writes together of a large array.
 
-    Or on those given. The array is waited for after so many passes over it: a fast
-    device takes less time for one than the host takes to start it.
+    It runs on `devices` (default: all), and waits for the array after `passes` passes,
+    because a fast device takes less time for one than the host takes to start it.
     """
     devices = jax.devices() if devices is None else devices
     mesh = jax.make_mesh((len(devices),), ("device",), devices=devices)
@@ -44,7 +44,7 @@ def bytes_per_s(
     step = jax.jit(lambda x: x + 1, donate_argnums=0, out_shardings=rows)
     seconds = []
     with jax.set_mesh(mesh):
-        # In place: a new array would measure the operating system's page faults.
+        # In place, because a new array would measure page faults.
         x = jax.jit(lambda: jnp.zeros(_ARRAY_SIZE, jnp.float32), out_shardings=rows)()
         x = jax.block_until_ready(step(x))
         for _ in range(_TRIES):

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # bash benchmarks/make_peer_env.sh DIR [grpo|sae]: makes the peers' environment in DIR,
-# apart from ours: torch for CPU with transformers and trl (grpo, the default), or with
+# separate from ours: torch for CPU with transformers and trl (grpo, the default), or with
 # sae-lens and dictionary-learning (sae). PYTHON=... names the interpreter,
-# TORCH_INDEX=... the index that torch comes from. Run again, it completes what is missing.
+# TORCH_INDEX=... the index for torch. Run it again to add missing packages.
 set -euo pipefail
 
 directory="${1:-}"
@@ -22,7 +22,7 @@ python="$directory/bin/python"
 # PyPI's torch for Linux carries gigabytes of CUDA, which a CPU benchmark never loads.
 "$python" -m pip install --quiet --index-url "$index" torch==2.13.0
 "$python" -m pip install --quiet torch==2.13.0 "${peers[@]}"
-# PyPI's torchvision, which some peers pull in and none needs, does not fit this torch.
+# Some peers pull in PyPI's torchvision. None needs it, and it does not fit this torch.
 "$python" -m pip uninstall --quiet --yes torchvision
 "$python" -m pip list | grep -iE '^(torch|transformers|trl|peft|sae-lens|dictionary-learning) '
 echo "use: --peer_python=$python"

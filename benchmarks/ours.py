@@ -1,4 +1,4 @@
-"""Worker: our step, made of the calls that the training loop makes."""
+"""Worker: our step, with the same calls as in the training loop."""
 
 import functools
 import importlib.metadata
@@ -73,11 +73,11 @@ class OurStep:
         self._advantages = jax.jit(group_advantages)
 
     def init_optimizer(self) -> None:
-        """Makes the optimizer's state."""
+        """Initializes the optimizer's state."""
         self._state = self._updater.init(self._trainable.init())
 
     def step(self) -> dict[str, Any]:
-        """Takes a step; returns its parts' seconds, and each completion's tokens."""
+        """Takes a step; returns the seconds of its parts, and completion lengths."""
         setup, state, clock = self._setup, self._state, StepTimer()
         request = SampleRequest(
             problems=self._problems,
@@ -118,7 +118,7 @@ class OurStep:
 
 
 def _make_config(job: Job, *, num_devices: int) -> Config:
-    """Returns the job as our configuration spells it."""
+    """Returns the job as our configuration."""
     return Config(
         model=model_config(job),
         prompt_pad_multiple=job.prompt_tokens,
@@ -126,7 +126,7 @@ def _make_config(job: Job, *, num_devices: int) -> Config:
         train=TrainConfig(
             batch_size=job.num_prompts,
             group_size=job.group_size,
-            # What docs/algorithm.md says of completions of uneven length.
+            # As docs/algorithm.md advises for completions of uneven length.
             packing=bool(job.num_end_ids),
             grad_accum_steps=(
                 math.gcd(4, job.num_prompts // num_devices) if job.num_end_ids else 1
@@ -145,7 +145,7 @@ def _lora_config(job: Job) -> LoRAConfig:
 
 
 def _choose_mesh(job: Job) -> MeshConfig:
-    """Returns what a run would choose, as far as prompts divide over devices."""
+    """Returns the mesh that a run would choose, if prompts divide among devices."""
     mesh = choose_mesh(_make_config(job, num_devices=1))
     if mesh.cpu_devices != -1:
         return mesh
@@ -154,7 +154,7 @@ def _choose_mesh(job: Job) -> MeshConfig:
 
 
 def _open_setup(job: Job, mesh: jax.sharding.Mesh) -> tuple[RunSetup, Any]:
-    """Returns what a run is opened to, without its problems, and random parameters."""
+    """Returns the setup of a run, without its problems, and random parameters."""
     config = _make_config(job, num_devices=mesh.size)
 
     def new() -> Transformer:
@@ -181,7 +181,7 @@ def _open_setup(job: Job, mesh: jax.sharding.Mesh) -> tuple[RunSetup, Any]:
 
 
 def _warm_up(ours: OurStep, compiles: CompileCounter) -> None:
-    """Takes steps until two in a row have compiled nothing: lengths differ."""
+    """Takes steps until two in a row compile nothing, because lengths differ."""
     quiet = 0
     while quiet < 2:
         before = compiles.count
@@ -190,7 +190,7 @@ def _warm_up(ours: OurStep, compiles: CompileCounter) -> None:
 
 
 def main() -> None:
-    """Warms up, then takes a step whenever asked."""
+    """Warms up, then takes steps on request."""
     channel = Channel()
     job = channel.receive_job(Job)
     config = _choose_mesh(job)

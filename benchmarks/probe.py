@@ -1,14 +1,14 @@
-"""What a probe costs a training step: RFGO's features, and the sums of every latent.
+"""The cost of a probe in a training step: RFGO's features, and sums of every latent.
 
     python -m benchmarks.probe [--config=configs/quickstart.py] [--repeats=15]
 
-Random weights, random completions, a random autoencoder of the recipe's size: costs do
-not depend on what they hold. Each round takes every arm in turn, and of each arm the
-second of two calls in a row: a first call pays for the memory of the program before it.
-Figures are medians of the rounds; the overhead is the median of the rounds' differences
-to the arm without a probe, with its 95 % interval, as a share of one whole step:
-sampling, and an update without a probe. The arm `no_probe_again` is the one without a
-probe once more: what it "costs" is the noise. One JSON line an arm.
+Weights, completions and the autoencoder (of the recipe's size) are random, because
+costs do not depend on their values. Each round runs every arm in turn, twice in a row.
+Only the second call counts: the first pays for the memory of the previous program.
+Figures are medians over the rounds. The overhead is the median of the rounds'
+differences to the arm without a probe, with its 95 % interval. It is a share of one
+whole step: sampling, and an update without a probe. The arm `no_probe_again` repeats
+the one without a probe: its "cost" is the noise. Prints one JSON line per arm.
 """
 
 import dataclasses
@@ -53,7 +53,7 @@ _PROMPT_LENGTH = 32  # tokens
 
 
 class ProbeStep:
-    """One training step of a recipe, in the parts that are timed."""
+    """One training step of a recipe, split into the timed parts."""
 
     def __init__(self, config: Config):
         self.config = config
@@ -89,7 +89,7 @@ class ProbeStep:
         self._batch = jax.device_put(self._sample_batch(), batch_sharding(mesh))
 
     def arms(self) -> dict[str, Callable[[], Any]]:
-        """Returns what is timed, by name."""
+        """Returns the functions to time, by name."""
         inputs, observed = self._inputs, self._observed
         return {
             "sampling": self._sample,
@@ -115,7 +115,7 @@ class ProbeStep:
         )
 
     def _sample_batch(self) -> Any:
-        """Returns a batch of completions, half of the groups with advantages of 0."""
+        """Returns a batch of completions; half of the groups have advantages of 0."""
         train = self.config.train
         rollouts = jax.device_get(self._sample())
         shape = (train.batch_size, train.group_size)
@@ -140,7 +140,7 @@ class ProbeStep:
 
 
 def probe_inputs(probe: SAEProbe) -> tuple[ProbeInputs, ProbeInputs]:
-    """Returns what an update reads of a probe: features alone, and all latents."""
+    """Returns an update's inputs from a probe: with only features, and all latents."""
     features = probe.make_features(probe.rms, proxy_strength=0.1, key=jax.random.key(0))
     inputs = jax.device_put(
         ProbeInputs(reader=probe.reader, reasoning_features=features),
@@ -153,7 +153,7 @@ def random_probe(config: Config) -> SAEProbe:
     """Returns a probe of a random autoencoder, without reference texts."""
     settings = config.probe
     if not isinstance(settings, SAEProbeConfig):
-        raise UsageError(f"recipe {config.name} has no autoencoder as its probe")
+        raise UsageError(f"recipe {config.name} has no autoencoder as probe; use one")
     width, latents = config.model.hidden_size, settings.sae.architecture.latents
     tsae = TSAE.init(jax.random.key(1), width=width, latents=latents)
     count = settings.features.num_features
@@ -180,7 +180,7 @@ def random_probe(config: Config) -> SAEProbe:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Returns 0 once one JSON line an arm is printed."""
+    """Prints one JSON line per arm and returns 0."""
     values = flags.FlagValues()
     flags.DEFINE_string(
         "config", "configs/quickstart.py", "a recipe with a probe", flag_values=values

@@ -1,8 +1,9 @@
-"""Prints how many programs a second the jail runs; needs no JAX device.
+"""Prints how many programs per second the jail runs; needs no JAX device.
 
     python -m benchmarks.programs [--workers=2] [--items=1000] > programs.jsonl
 
-Programs are those of `configs/code.py`, with six unit tests each; no two are equal.
+The programs come from the task of `configs/code.py`, with six unit tests each; no two
+are equal.
 """
 
 import json
@@ -19,7 +20,7 @@ from rlvr_jax.verifiers.code import Code
 
 
 def main(argv: Sequence[str]) -> int:
-    """Returns 0 once the JSON line is printed."""
+    """Prints the JSON line and returns 0."""
     values = flags.FlagValues()
     flags.DEFINE_integer("workers", 2, "programs at a time", flag_values=values)
     flags.DEFINE_integer("items", 1000, "programs", flag_values=values)
@@ -34,7 +35,7 @@ def main(argv: Sequence[str]) -> int:
         seconds = time.perf_counter() - start
     right = sum(verdict.status == "correct" for verdict in verdicts)
     if right != len(items):
-        raise RuntimeError(f"{right} of {len(items)} correct programs judged so")
+        raise RuntimeError(f"only {right} of {len(items)} correct programs passed")
     measured = {
         "items": len(items),
         "workers": values.workers,

@@ -7,7 +7,7 @@ from benchmarks.job import FINAL_NORM_SCALE, Job
 
 
 def make_qwen2(job: Job) -> Qwen2ForCausalLM:
-    """Returns the model; beside ours it has biases on queries, keys and values."""
+    """Returns the model; unlike ours it has biases on queries, keys and values."""
     torch.manual_seed(0)
     config = Qwen2Config(
         vocab_size=job.vocab_size,

@@ -1,9 +1,9 @@
 """`python -m benchmarks.run [--sizes=3M,24M] [--peers=hf,trl --peer_python=PATH]`.
 
-Every side is a process of its own, warmed up before anything counts. Then the sides
-take turns, one step each, `--repeats` rounds long, so that whatever else the machine
-does falls on all of them; figures are medians over the rounds. Standard output holds
-JSON lines, which `benchmarks.compare` reads, standard error progress and a table.
+Every side is a separate process, which warms up before anything counts. Then the sides
+take turns, one step each, for `--repeats` rounds, so that other load on the machine
+affects all of them. Figures are medians over the rounds. Standard output gets JSON
+lines, which `benchmarks.compare` reads; standard error gets progress and a table.
 """
 
 import argparse
@@ -61,7 +61,7 @@ class Options:
     repeats: int
 
     def commands(self) -> dict[str, list[str]]:
-        """Returns how each side's worker is started, ours first."""
+        """Returns the command that starts each side's worker, ours first."""
         ours = {"ours float32": _OURS}
         theirs = {
             side: [self.peer_python, "-m", *command]
@@ -72,7 +72,7 @@ class Options:
 
 
 def parse_arguments(argv: Sequence[str]) -> Options:
-    """Returns the options of a command line; exits with 2 where one is unknown."""
+    """Returns the options of a command line; exits with 2 if one is unknown."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.run", description=__doc__, allow_abbrev=False
     )
@@ -86,7 +86,7 @@ def parse_arguments(argv: Sequence[str]) -> Options:
         "--peer_python", default="", help="python of make_peer_env.sh's environment"
     )
     parser.add_argument(
-        "--repeats", type=int, default=7, help="rounds; quote nothing under 5"
+        "--repeats", type=int, default=7, help="rounds; do not quote results under 5"
     )
     parser.add_argument(
         "--quick", action="store_true", help="3M and 5 rounds: a minute, two with peers"
@@ -95,7 +95,7 @@ def parse_arguments(argv: Sequence[str]) -> Options:
     sizes, peers = _split_names(flags.sizes), _split_names(flags.peers)
     for names, choices in ((sizes, JOBS), (peers, _PEERS)):
         for name in set(names) - set(choices):
-            parser.error(f"{name!r} is none of {', '.join(choices)}")
+            parser.error(f"unknown {name!r}; choose from {', '.join(choices)}")
     if peers and not flags.peer_python:
         parser.error("peers need --peer_python; benchmarks/make_peer_env.sh makes it")
     if flags.repeats < 1:
@@ -131,7 +131,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _measure_job(job: Job, options: Options) -> list[dict[str, Any]]:
-    """Returns each side's figures, and of ours the first step of a second start."""
+    """Returns each side's figures; ours include the first step of a second start."""
     with tempfile.TemporaryDirectory() as cache:
         results = measure_sides(
             job,
@@ -140,7 +140,7 @@ def _measure_job(job: Job, options: Options) -> list[dict[str, Any]]:
             cache=cache,
             law=length_law(job) if job.num_end_ids else None,
         )
-        _log("starting ours again, its programs compiled")
+        _log("starting ours again, with its programs already compiled")
         with Worker(_OURS, job, cache=cache) as worker:
             results[0]["first_step_cached_s"] = worker.facts["first_step_s"]
             worker.finish()
@@ -155,10 +155,10 @@ def measure_sides(
     cache: str | None = None,
     law: LengthLaw | None = None,
 ) -> list[dict[str, Any]]:
-    """Returns each side's figures over `repeats` rounds of one step a side.
+    """Returns each side's figures over `repeats` rounds of one step per side.
 
-    `cache` is where compiled programs are kept, None for nowhere. Raises ValueError
-    where steps differ in tokens, or, with a `law`, a side's lengths from that.
+    `cache` is where compiled programs are stored; None means nowhere. Raises ValueError
+    if steps differ in tokens, or, with a `law`, if a side's lengths do not follow it.
     """
     with contextlib.ExitStack() as stack:
         workers = {}
@@ -196,7 +196,7 @@ def _compare_to_ours(
     steps: Sequence[Step],
     our_steps: Sequence[Step],
 ) -> dict[str, Any]:
-    """Returns how many times ours a side's figures are, with the rounds' interval."""
+    """Returns a side's figures divided by ours, with intervals over the rounds."""
     ratios = ratios_to_ours(steps, our_steps)
     once = ("first_step_s", "peak_rss_bytes")
     return {
@@ -211,7 +211,7 @@ def _compare_to_ours(
 
 
 def measure_machine() -> dict[str, Any]:
-    """Returns what is measured on, and its peaks."""
+    """Returns the machine's description and its peaks."""
     _log("measuring the machine")
     measured = subprocess.run(
         [sys.executable, "-m", "benchmarks.machine"],
@@ -225,13 +225,13 @@ def measure_machine() -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)),
         "python": platform.python_version(),
         "commit": _commit(),
-        "load": os.getloadavg()[0],  # above 0.5 or so, others are at work here
+        "load": os.getloadavg()[0],  # above about 0.5, the machine is busy
         **json.loads(measured.stdout),
     }
 
 
 def _cpu_name() -> str:
-    """Returns the processor's name as Linux gives it, else its architecture."""
+    """Returns the processor's name from Linux, else its architecture."""
     cpuinfo = pathlib.Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     names = [line.split(":")[1] for line in lines if line.startswith("model name")]
@@ -239,7 +239,7 @@ def _cpu_name() -> str:
 
 
 def _commit() -> str:
-    """Returns the commit, "+" behind it where tracked files differ from it."""
+    """Returns the commit, with "+" after it if tracked files differ from it."""
     described = subprocess.run(
         ["git", "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+"],
         cwd=ROOT,
@@ -251,7 +251,7 @@ def _commit() -> str:
 
 
 def _count_work(size: str, job: Job) -> dict[str, Any]:
-    """Returns what the job needs, counted."""
+    """Returns the job's counted work."""
     return {
         "size": size,
         "job": dataclasses.asdict(job),
@@ -266,10 +266,10 @@ def _count_work(size: str, job: Job) -> dict[str, Any]:
 def _utilization(
     result: Mapping[str, Any], work: Mapping[str, Any], machine: Mapping[str, Any]
 ) -> dict[str, float]:
-    """Returns the parts' shares of the machine's peaks, in the work that they need.
+    """Returns each part's necessary work per second as a share of the machine's peaks.
 
-    Work is that of the job's expected tokens, in the seconds that those take. Work and
-    peaks are float32's, so a side in bfloat16 has none.
+    The work and the seconds are for the job's expected tokens. Work and peaks are in
+    float32, so a side in bfloat16 has no shares.
     """
     if not result["side"].endswith("float32"):
         return {}

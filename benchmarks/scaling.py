@@ -1,21 +1,21 @@
-"""What a step of the large recipes would take on slices that are not there.
+"""Predicts the time of a step of the large recipes on slices that we do not have.
 
     python -m benchmarks.scaling [--cells=small@v5e:4x4,...] [--programs=NAME,...]
         [--reports=DIR] [--exponents] [--decode_bytes]
 
 PREDICTED, not measured. Each cell compiles a recipe's programs for a slice
-(`--compile_only`, extra [tpu]); layers are scanned, so that depth costs no compilation.
-FLOPs, bytes and collectives are counted as often as they run, those of attention's
-kernels by hand, and a chip's published peaks turn them into seconds: "at best" is the
-slowest of products, memory and links (all overlap), "in turn" is their sum (nothing
-does). Every completion runs to the limit. Slices grow with the batch: as many prompts a
-chip as in the recipe. With `--reports` what was compiled is kept there, program by
-program, and read instead where it is.
+(`--compile_only`, extra [tpu]). Layers are scanned, so depth costs no compilation.
+FLOPs, bytes and collectives are counted as often as they run; the FLOPs of attention's
+kernels are counted by hand. A chip's published peaks turn them into seconds. "At best"
+is the slowest of products, memory and links, if all overlap. "In turn" is their sum, if
+nothing overlaps. Every completion runs to the limit. Slices grow with the batch: the
+prompts per chip are as in the recipe. With `--reports`, each compiled program's report
+is stored there, and read instead of compiling if it exists.
 
-`--exponents` compiles small shapes, one thing doubled twice, and fits how FLOPs, bytes
-of memory and bytes sent grow with it (`--cells= --exponents` for nothing else).
+`--exponents` compiles small shapes, doubles one setting twice, and fits how FLOPs,
+bytes of memory and bytes sent grow with it (`--cells= --exponents` does nothing else).
 
-One JSON line a cell or fit on standard output, a table on standard error.
+Prints one JSON line per cell or fit to standard output, and a table to standard error.
 """
 
 import argparse
@@ -38,7 +38,7 @@ from benchmarks.step_costs import (
 )
 from rlvr_jax.plan.topology import parse_topology
 
-# What each slice overrides of the recipe, which is written for the smallest of its own.
+# The overrides of each cell. A recipe is written for the smallest of its slices.
 _CELLS: dict[str, dict[str, Any]] = {
     "small@v5e:2x2": {},
     "small@v5e:4x4": {"mesh.data": 4, "train.batch_size": 128},
@@ -58,26 +58,26 @@ _CELLS: dict[str, dict[str, Any]] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """A step's seconds on a slice, by part; written by `predict_cell`.
+    """A step's seconds on a slice, by part; made by `predict_cell`.
 
-    `at_best` and `in_turn` are those of `Chip.predict_seconds`; `missing` are programs
-    of the step that have none.
+    `at_best` and `in_turn` come from `Chip.predict_seconds`. `missing` are programs of
+    the step without a prediction.
     """
 
     cell: str
-    tokens: int  # completions' tokens of a step
+    tokens: int  # completion tokens in a step
     at_best: dict[str, float]
     in_turn: dict[str, float]
     missing: list[str]
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the prediction as one JSON line has it."""
+        """Returns the prediction as data for a JSON line."""
         return {**dataclasses.asdict(self), "tokens_per_s": self.tokens_per_s()}
 
     def tokens_per_s(self) -> list[float] | None:
-        """Returns the slice's tokens a second, in turn and at best.
+        """Returns the slice's tokens per second, in turn and at best.
 
-        None where a program is missing.
+        Returns None if a program is missing.
         """
         if self.missing:
             return None
@@ -115,22 +115,22 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--cells", default=",".join(_CELLS), help="recipe@slice,...")
     parser.add_argument(
-        "--programs", default=",".join(STEP_PROGRAMS), help="compile these alone"
+        "--programs", default=",".join(STEP_PROGRAMS), help="compile only these"
     )
     parser.add_argument(
-        "--exponents", action="store_true", help="also vary one thing at a time"
+        "--exponents", action="store_true", help="also vary one setting at a time"
     )
-    parser.add_argument("--reports", type=Path, help="keep what was compiled here")
+    parser.add_argument("--reports", type=Path, help="store compile reports here")
     parser.add_argument(
         "--decode_bytes",
         action="store_true",
-        help="print what a decoded token moves, by part; compile nothing",
+        help="print the bytes that a decoded token moves, by part; compile nothing",
     )
     flags = parser.parse_args(argv)
     cells, programs = _split(flags.cells), _split(flags.programs)
     for given, known in ((cells, _CELLS), (programs, STEP_PROGRAMS)):
         if unknown := set(given) - set(known):
-            parser.error(f"{sorted(unknown)} are none of {', '.join(known)}")
+            parser.error(f"unknown {sorted(unknown)}; choose from {', '.join(known)}")
     if flags.decode_bytes:
         _print_decode_bytes(cells, exponents=flags.exponents)
         return 0
@@ -157,7 +157,7 @@ def _split(names: str) -> list[str]:
 
 
 def _print_decode_bytes(cells: Sequence[str], *, exponents: bool) -> None:
-    """Prints `decode_bytes` of the cells, and how those of a step grow with a thing."""
+    """Prints `decode_bytes` of the cells, and how they grow along each axis."""
     for cell in cells:
         config = load_cell(cell, _CELLS[cell])
         moved = decode_bytes(config, parse_topology(cell.partition("@")[2]))
@@ -167,7 +167,7 @@ def _print_decode_bytes(cells: Sequence[str], *, exponents: bool) -> None:
 
 
 def format_table(predictions: Sequence[Prediction]) -> str:
-    """Returns the predictions as a Markdown table; of a whole step where all is."""
+    """Returns the predictions as a Markdown table; a step needs all its programs."""
     parts = list(dict.fromkeys(part for each in predictions for part in each.at_best))
     lines = [
         "| predicted seconds, at best - in turn | "

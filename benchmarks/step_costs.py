@@ -1,4 +1,4 @@
-"""What a recipe's step costs a chip of a slice: compiled, and counted by hand.
+"""The costs of a recipe's step on a chip of a slice: compiled, and counted by hand.
 
 A cell is "recipe@slice", such as "small@v5e:2x2", with overrides of the recipe by
 dotted path.
@@ -24,7 +24,7 @@ from rlvr_jax.plan.topology import Topology, parse_topology
 from rlvr_jax.run.cli import parse
 from rlvr_jax.sampler.stages import decode_stages
 
-# What a step runs; there are also a logged step's gradient, and those of stage `probe`.
+# Programs of a step. A logged step's gradient and the stage `probe` have others.
 STEP_PROGRAMS = (
     "reshard",
     "update",
@@ -37,7 +37,7 @@ STEP_PROGRAMS = (
 COSTS = tuple(field.name for field in dataclasses.fields(ProgramCosts))
 
 
-# Compiles programs of a cell, under overrides; returns `--compile_only`'s report.
+# Compiles programs of a cell with overrides; returns the report of `--compile_only`.
 CompileCell = Callable[[str, Mapping[str, Any], Sequence[str]], dict[str, Any]]
 
 
@@ -50,9 +50,9 @@ def step_costs(
 ) -> tuple[dict[str, ProgramCosts], list[str]]:
     """Returns a chip's costs of a whole step by program, and programs without costs.
 
-    Those of attention's kernels are added by hand. A program that the recipe does not
-    run is in neither; one that did not fit, could not be read or was not asked for has
-    no costs.
+    The FLOPs of attention's kernels are added by hand. A program has no costs if it did
+    not fit, could not be read or was not requested. Programs that the recipe does not
+    run are in neither result.
     """
     config = load_cell(cell, overrides)
     num_chips = parse_topology(cell.partition("@")[2]).num_chips
@@ -70,10 +70,10 @@ def step_costs(
 
 
 def kernel_flops(config: Config) -> dict[str, float]:
-    """Returns what attention's kernels add to a micro-batch's programs, on all chips.
+    """Returns the FLOPs that attention's kernels add to a micro-batch, on all chips.
 
-    Of keys that a mask hides nothing counts. Backward takes 5 products where forward
-    takes 2, and `model.remat` has those of forward once more.
+    Masked keys do not count. The backward pass takes 5 products and the forward pass 2,
+    and `model.remat` repeats the forward pass.
     """
     model, train = config.model, config.train
     T = train.sampling.max_new_tokens
@@ -87,7 +87,7 @@ def kernel_flops(config: Config) -> dict[str, float]:
 
 
 def runs_per_step(config: Config) -> dict[str, int]:
-    """Returns how often a step runs the programs that it runs more than once."""
+    """Returns the runs per step of programs that may run more than once."""
     train = config.train
     gradients = train.optimizer_steps_per_batch * train.grad_accum_steps
     scores = gradients // train.num_epochs
@@ -99,11 +99,12 @@ def runs_per_step(config: Config) -> dict[str, int]:
 
 
 def decode_bytes(config: Config, topology: Topology) -> dict[str, float]:
-    """Returns the bytes of a chip's memory that a decoded token of all rows moves.
+    """Returns the bytes of a chip's memory that decoding one token of all rows moves.
 
-    Counted, not compiled, as a mean over completions that go to the limit: `weights`
-    and the layers' keys and values are read, `logits` written and read once. `cache`
-    has the columns of a stage (`sampler.stages`), of which `cache_filled` hold a token.
+    Counted, not compiled, as a mean over completions that run to the limit. `weights`
+    and the layers' keys and values are read; `logits` are written and read once.
+    `cache` has all columns of a stage (`sampler.stages`); `cache_filled` only has the
+    columns that hold a token.
     """
     model, train = config.model, config.train
     tensor = config.sampler.tensor_parallel or config.mesh.tensor
@@ -147,7 +148,7 @@ def _override_flags(overrides: Mapping[str, Any]) -> list[str]:
 def compile_by_command(
     cell: str, overrides: Mapping[str, Any], programs: Sequence[str]
 ) -> dict[str, Any]:
-    """Returns what `--compile_only` prints, in a process of its own."""
+    """Returns the report of `--compile_only`, which runs in a separate process."""
     recipe, _, slice_ = cell.partition("@")
     settings = " ".join(f"{path}={value}" for path, value in overrides.items())
     print(f"{cell} {settings}: {', '.join(programs)}", file=sys.stderr, flush=True)
@@ -168,9 +169,9 @@ def compile_by_command(
 
 
 def keep_reports(compile_cell: CompileCell, folder: Path) -> CompileCell:
-    """Returns `compile_cell` that keeps what it compiles, a file a cell.
+    """Returns a `compile_cell` that stores its reports, one file per cell.
 
-    Programs are compiled one at a time, and what is kept already is read.
+    It compiles programs one at a time, and reads the reports that are already stored.
     """
     folder.mkdir(parents=True, exist_ok=True)
 
@@ -197,7 +198,7 @@ def keep_reports(compile_cell: CompileCell, folder: Path) -> CompileCell:
                 "phases": phases,
                 "not_compiled": rest,
             }
-            # Of one program alone, whether it fits says nothing of the recipe.
+            # Whether one program fits says nothing about the recipe.
             report = {k: v for k, v in report.items() if k not in ("fits", "shrink")}
             path.write_text(json.dumps(report, indent=1))
         return report

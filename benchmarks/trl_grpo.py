@@ -1,7 +1,7 @@
-"""Worker, peers' environment: TRL's GRPOTrainer, stopped between its steps.
+"""Worker in the peers' environment: TRL's GRPOTrainer, stopped between steps.
 
-The trainer is TRL's own; a callback waits at the end of every step until one more is
-wanted, and the two methods that sample and judge are timed from outside.
+The trainer is TRL's own. A callback waits at the end of every step until another one is
+requested. The two methods that sample and grade are timed from outside.
 """
 
 import itertools
@@ -27,7 +27,7 @@ _TRIALS = 2
 
 
 class TimedTrainer(trl.GRPOTrainer):
-    """TRL's trainer with a clock at the doors of sampling and judging."""
+    """TRL's trainer with timers around sampling and grading."""
 
     rollout_s = 0.0
     rollout_and_grade_s = 0.0
@@ -48,7 +48,7 @@ class TimedTrainer(trl.GRPOTrainer):
 
 
 class StepTurns(transformers.TrainerCallback):
-    """Trials first, then a step whenever asked, with the variant that won."""
+    """Runs the trials, then steps on request with the fastest variant."""
 
     def __init__(self, channel: Channel):
         self.trainer: TimedTrainer
@@ -56,7 +56,7 @@ class StepTurns(transformers.TrainerCallback):
         self._plan = self._steps()
 
     def train(self) -> None:
-        """Takes all steps that the plan holds."""
+        """Takes all steps of the plan."""
         self._opened = time.perf_counter()
         next(self._plan)
         self.trainer.train()
@@ -66,7 +66,7 @@ class StepTurns(transformers.TrainerCallback):
         self._started = time.perf_counter()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Stops it, and goes on with the plan."""
+        """Stops the clock, and continues the plan."""
         step_s, trainer = time.perf_counter() - self._started, self.trainer
         parts = {
             "rollout_s": trainer.rollout_s,
@@ -81,7 +81,7 @@ class StepTurns(transformers.TrainerCallback):
             control.should_training_stop = True
 
     def _steps(self) -> Generator[None, dict[str, Any], None]:
-        """Yields where a step is to be taken, and is sent its parts."""
+        """Yields whenever the trainer must take a step, and receives its parts."""
         yield
         first_step_s = time.perf_counter() - self._opened
         variants = [
@@ -113,7 +113,7 @@ class StepTurns(transformers.TrainerCallback):
 
 
 def main() -> None:
-    """Warms up and chooses, then takes a step whenever asked."""
+    """Warms up, chooses a variant, then takes steps on request."""
     channel = Channel()
     job = channel.receive_job(Job)
     turns = StepTurns(channel)
@@ -137,10 +137,10 @@ def _compute_rewards(completions: list[str], **_: Any) -> list[float]:
 
 
 def _make_config(job: Job, scratch: str) -> trl.GRPOConfig:
-    """Returns one optimizer step on P G completions, on policy, in float32.
+    """Returns the config: one on-policy optimizer step on P G completions, float32.
 
-    Loss, clipping and normalization are TRL's defaults, which ours equal. Against its
-    defaults, to its good: no recomputation of activations, no logs, no saves.
+    Loss, clipping and normalization are TRL's defaults, which equal ours. Three changes
+    are in TRL's favor: no recomputation of activations, no logs, no saves.
     """
     return trl.GRPOConfig(
         output_dir=scratch,
@@ -162,7 +162,7 @@ def _make_config(job: Job, scratch: str) -> trl.GRPOConfig:
 
 
 def _make_adapters(job: Job) -> peft.LoraConfig | None:
-    """Returns adapters for all seven matrices of a layer, as ours; None: no LoRA."""
+    """Returns adapters for all seven matrices of a layer, like ours; None: no LoRA."""
     if not job.lora_rank:
         return None
     return peft.LoraConfig(
@@ -175,11 +175,11 @@ def _make_adapters(job: Job) -> peft.LoraConfig | None:
 
 
 def _make_tokenizer(job: Job) -> transformers.PreTrainedTokenizerFast:
-    """Returns a tokenizer of whole words, as ours is."""
+    """Returns a tokenizer of whole words, like ours."""
     ids = {word: i for i, word in enumerate(job.vocabulary)}
     words = tokenizers.Tokenizer(tokenizers.models.WordLevel(ids, unk_token="<eos>"))
     words.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
-    end = job.vocabulary[job.eos_ids[0]]  # it fills up ended rows, too
+    end = job.vocabulary[job.eos_ids[0]]  # it also pads finished rows
     return transformers.PreTrainedTokenizerFast(
         tokenizer_object=words, eos_token=end, pad_token=end
     )

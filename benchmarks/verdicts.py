@@ -1,9 +1,9 @@
-"""Prints how many answers a second the verifiers judge; needs no JAX device.
+"""Prints how many answers per second the verifiers grade; needs no JAX device.
 
     python -m benchmarks.verdicts [--workers=2] [--items=20000] > verdicts.jsonl
 
-Answers look like GSM8K's worked solutions and end in "#### N", half of them wrong; no
-two are equal. `math_latex` ends in a boxed fraction, which a grammar has to read.
+Answers look like GSM8K's worked solutions and end in "#### N". Half of them are wrong,
+and no two are equal. `math_latex` ends in a boxed fraction, which needs a grammar.
 """
 
 import json
@@ -23,7 +23,7 @@ _WORKED_SOLUTION = (
 
 
 def main(argv: Sequence[str]) -> int:
-    """Returns 0 once one JSON line a kind of answer is printed."""
+    """Prints one JSON line per kind of answer and returns 0."""
     values = flags.FlagValues()
     flags.DEFINE_integer("workers", 2, "worker processes", flag_values=values)
     flags.DEFINE_integer("items", 20_000, "answers of each kind", flag_values=values)
@@ -41,7 +41,7 @@ def main(argv: Sequence[str]) -> int:
             seconds = time.perf_counter() - start
             right = sum(verdict.status == "correct" for verdict in verdicts)
             if right != (len(items) + 1) // 2:
-                raise RuntimeError(f"{name}: {right} of {len(items)} judged right")
+                raise RuntimeError(f"{name}: {right} of {len(items)} graded correct")
             measured = {
                 "answers": name,
                 "items": len(items),

@@ -1,8 +1,8 @@
-"""A task of Inspect: a run's held-out problems, for the directory that `to-hf` wrote.
+"""A task for Inspect: a run's held-out problems, and a model directory from `to-hf`.
 
     inspect eval examples/inspect_run.py -T workdir=runs/mine -T export=out/mine
 
-transformers answers, the run's own verifier grades: docs/outside_evaluation.md.
+transformers answers, and the run's own verifier grades: docs/outside_evaluation.md.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ from rlvr_jax.run.setup import RunSetup, open_setup
 
 @scorer(metrics=[accuracy(), stderr()])
 def verdict(setup: RunSetup, by_id: dict) -> Scorer:
-    """Grades as the run does, and keeps the answer that was read and the reason."""
+    """Grades like the run, and keeps the answer that was read and the reason."""
 
     async def score(state: TaskState, target: Target) -> Score:
         problem, text = by_id[state.sample_id], state.output.completion
@@ -36,7 +36,7 @@ def verdict(setup: RunSetup, by_id: dict) -> Scorer:
 
 @task
 def held_out(workdir: str, export: str, temperature: float = 0.0) -> Task:
-    """Returns the problems that `rlvr_jax.evaluate` asks; temperature 0 is greedy."""
+    """Returns the problems that `rlvr_jax.evaluate` uses; temperature 0 is greedy."""
     jax.config.update("jax_platforms", "cpu")  # an accelerator is for transformers
     run = load_config(pathlib.Path(workdir) / "config.json", Config)
     run = dataclasses.replace(run, mesh=MeshConfig(), sampler=SamplerConfig())
@@ -48,7 +48,7 @@ def held_out(workdir: str, export: str, temperature: float = 0.0) -> Task:
         "hf/local",
         model_path=export,
         do_sample=temperature > 0,
-        chat_template="{{ messages[0].content }}",  # prompts are whole as they are
+        chat_template="{{ messages[0].content }}",  # prompts are complete
         tokenizer_call_args={"add_special_tokens": not run.task.applies_chat_template},
         config=GenerateConfig(
             temperature=temperature,

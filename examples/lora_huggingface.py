@@ -1,8 +1,8 @@
-"""LoRA on a Hugging Face directory, and another such directory at the end.
+"""LoRA on a Hugging Face directory, which writes a merged directory at the end.
 
     python examples/lora_huggingface.py [--model=DIR]  # 3 to 7 minutes on two cores
 
-Without --model a tiny Llama is made. After SFT, RL trains adapters alone: docs/lora.md.
+Without --model it makes a tiny Llama. After SFT, RL only trains adapters: docs/lora.md.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from rlvr_jax.tasks import ChainMix, FiniteFieldTask
 
 
 def write_model(path: pathlib.Path) -> None:
-    """Writes a directory as transformers does: config.json, weights, a tokenizer."""
+    """Writes a directory like transformers: config.json, weights, a tokenizer."""
     start_jax(config.MeshConfig())  # once, before anything is computed
     ids = {word: i for i, word in enumerate(FiniteFieldTask(modulus=3).vocabulary())}
     sizes = config.ModelConfig()  # a Llama of 0.9M parameters
@@ -31,7 +31,7 @@ def write_model(path: pathlib.Path) -> None:
 
 
 def make_config(steps: int, model: pathlib.Path) -> config.Config:
-    """Returns a run: so many steps of LoRA, after three times as many of SFT."""
+    """Returns a run: `steps` steps of LoRA, after three times as many of SFT."""
     chains = ChainMix(chain_lengths=(2, 3), operand_decay=0.8)
     room, lora = config.SamplingConfig(max_new_tokens=26), config.LoRAConfig(rank=8)
     fast = config.OptimizerConfig(learning_rate=2e-3)

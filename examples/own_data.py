@@ -1,9 +1,9 @@
-"""Data of your own: from a file of problems and answers to a report.
+"""Your own data: from a file of problems and answers to a report.
 
     python examples/own_data.py                   # 2 to 5 minutes on two cores
 
-Letters are to be sorted. A policy that knows nothing is shown solutions until it knows
-the form, and learns the rest by RL. docs/own_data.md goes through such a run in steps.
+The task is to sort letters. A policy that knows nothing first trains on solutions until
+it knows the format, and learns the rest by RL. docs/own_data.md explains each step.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from rlvr_jax.tasks import FilesTask, RecordConfig
 
 
 def write_problems(folder: pathlib.Path) -> None:
-    """Writes train.jsonl and eval.jsonl, an object a line; no problem is in both."""
+    """Writes train.jsonl and eval.jsonl, an object per line; no problem is in both."""
     rng = random.Random(0)
     words = [" ".join(rng.sample("abcdefgh", rng.randint(4, 6))) for _ in range(3000)]
     lines = [
@@ -30,8 +30,8 @@ def write_problems(folder: pathlib.Path) -> None:
 
 
 def make_config(steps: int, folder: pathlib.Path) -> config.Config:
-    """Returns a run: so many steps of RL, after twice as many of SFT."""
-    fields = RecordConfig(  # the answer is all of its field, with no prefix before it
+    """Returns a run: `steps` steps of RL, after twice as many of SFT."""
+    fields = RecordConfig(  # the answer is the whole field, without a prefix
         prompt_field="word", answer_field="sorted", answer_prefix="", verifier="exact"
     )
     train, held_out = str(folder / "train.jsonl"), str(folder / "eval.jsonl")

@@ -1,10 +1,10 @@
-"""A reward of your own: right steps are paid, and the gold is never read.
+"""Your own reward: it pays for correct steps, and never reads the gold.
 
     python examples/own_reward.py                 # 3 to 7 minutes on two cores
 
-Problems are sums in GF(3), arithmetic modulo 3. Half of the worked solutions that the
-policy is shown first begin with a guess. Then RL pays by `shown`, a function of this
-file, and by nothing else. docs/rewards.md tells what a reward can be.
+Problems are sums in GF(3), arithmetic modulo 3. The policy first trains on worked
+solutions, half of which start with a guess. Then RL only pays the reward `shown`, a
+function in this file. docs/rewards.md explains what a reward can be.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from rlvr_jax.types import Problem
 
 
 def shown(problem: Problem, completion: str) -> float:
-    """Returns 1 where right steps lead from what is given to the answer, else 0."""
+    """Returns 1 if correct steps lead from the given value to the answer, else 0."""
     trace = parse_trace(problem.prompt, completion, modulus=3)
     if trace.first_error is not None or not trace.consistent_start:
         return 0.0
@@ -26,7 +26,7 @@ def shown(problem: Problem, completion: str) -> float:
 
 
 def make_config(steps: int) -> config.Config:
-    """Returns a run: so many steps of RL, after three times as many of SFT."""
+    """Returns a run: `steps` steps of RL, after three times as many of SFT."""
     chains = ChainMix(chain_lengths=(2, 3), operand_decay=0.8)
     sampling = config.SamplingConfig(max_new_tokens=26)
     return config.Config(

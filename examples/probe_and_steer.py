@@ -1,4 +1,4 @@
-"""Looks inside a policy: a T-SAE of it, and its strongest latent taken away.
+"""Looks inside a policy: trains a T-SAE, and removes its strongest latent.
 
 python examples/probe_and_steer.py    # 3 to 8 minutes on two cores; docs/causal.md
 """
@@ -15,7 +15,7 @@ from rlvr_jax.tasks import ChainMix, FiniteFieldTask
 
 
 def make_config(steps: int) -> config.Config:
-    """Returns a run: so many steps of RL, after three times as many of SFT."""
+    """Returns a run: `steps` steps of RL, after three times as many of SFT."""
     chains = ChainMix(chain_lengths=(2, 3), operand_decay=0.8)
     room = config.SamplingConfig(max_new_tokens=26)
     fast = config.OptimizerConfig(learning_rate=3e-3, schedule="cosine")

@@ -1,10 +1,11 @@
-"""A policy that learns to use a tool: word problems, and a calculator to ask.
+"""A policy that learns to use a tool: word problems with a calculator.
 
     python examples/tool_use.py                   # 3 to 8 minutes on two cores
 
-Half of the worked solutions that the policy is shown ask the calculator, half state the
-answer at once, which a policy this small cannot know. RL pays for correct answers, and
-the policy asks ever more often. A tool of your own: docs/environments.md.
+Half of the worked solutions for SFT call the calculator. The other half only state the
+answer, which a policy of this size cannot know. RL pays for correct answers, and the
+policy calls the calculator more and more often. For your own tool, see
+docs/environments.md.
 """
 
 import argparse
@@ -17,9 +18,9 @@ from rlvr_jax.tasks import WordProblemsTask
 
 
 def make_config(steps: int) -> config.Config:
-    """Returns a run: so many steps of RL, after ten times as many of SFT."""
+    """Returns a run: `steps` steps of RL, after ten times as many of SFT."""
     story = (1, 2)  # calculations in a problem
-    sampling = config.SamplingConfig(max_new_tokens=32)  # of a whole episode
+    sampling = config.SamplingConfig(max_new_tokens=32)  # in a whole episode
     return config.Config(
         task=WordProblemsTask(
             largest=99, sft_steps=story, train_steps=story, eval_steps=story
@@ -47,6 +48,6 @@ if __name__ == "__main__":
     args = parser.parse_args()
     scores = rlvr_jax.train(make_config(args.steps), workdir=args.workdir)["eval"]
     _, calls = read_run(args.workdir).series("train", "environment/tool_calls")
-    print(f"calls in an episode: {calls[0]:.2f} at first, {calls[-1]:.2f} at last")
+    print(f"calls per episode: {calls[0]:.2f} at the start, {calls[-1]:.2f} at the end")
     before, after = (scores[at]["pass@k"]["1"]["mean"] for at in ("before", "after"))
     print(f"held-out pass@1: {before:.1%} before RL, {after:.1%} after")

@@ -1,9 +1,9 @@
-"""One run as two processes of this machine, beside the same run as one.
+"""One run as two processes on this machine, compared with the same run as one.
 
     python examples/two_processes.py              # 2 to 4 minutes on two cores
 
-Both have two devices, and give the same tokens and parameters. With more of them, last
-bits differ: gloo adds gradients up in another order (docs/processes.md).
+Both have two devices, and give the same tokens and parameters. With more processes, the
+last bits differ, because gloo adds gradients in another order (docs/processes.md).
 """
 
 import argparse
@@ -21,7 +21,7 @@ from rlvr_jax.tasks import ChainMix, FiniteFieldTask
 
 
 def get_config() -> config.Config:
-    """Returns the recipe: `--config=examples/two_processes.py` reads it from here."""
+    """Returns the recipe; `--config=examples/two_processes.py` calls this function."""
     chains = ChainMix(chain_lengths=(1, 2))
     sampling = config.SamplingConfig(max_new_tokens=24)
     return config.Config(
@@ -34,11 +34,11 @@ def get_config() -> config.Config:
 
 
 def run(workdir: pathlib.Path, steps: int, *, processes: int, devices: int) -> list:
-    """Returns the parameters after so many steps as so many processes."""
+    """Runs `steps` steps with a number of processes, and returns the parameters."""
     here = pathlib.Path(__file__)
     size = [f"--config.train.steps={steps}", f"--config.mesh.cpu_devices={devices}"]
     flags = [f"--processes={processes}", f"--config={here}", f"--workdir={workdir}"]
-    python = {"PYTHON": sys.executable}  # by default that of .venv
+    python = {"PYTHON": sys.executable}  # default: .venv's
     command = ["bash", str(here.parents[1] / "launch/local.sh"), *flags, *size]
     subprocess.run(command, check=True, env=os.environ | python)
     with load_policy(get_config(), workdir, stage="eval") as policy:
@@ -57,4 +57,4 @@ if __name__ == "__main__":
     print(f"largest difference of a parameter: {max(apart):.1e}")
     files = [path.relative_to(one) for path in one.glob("rollouts/*")]
     same = [(one / file).read_bytes() == (two / file).read_bytes() for file in files]
-    print(f"files of completions that are the same: {sum(same)} of {len(same)}")
+    print(f"identical files of completions: {sum(same)} of {len(same)}")

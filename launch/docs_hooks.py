@@ -1,9 +1,9 @@
-"""What the documentation site adds to the pages in docs/: mkdocs calls these hooks.
+"""Hooks for mkdocs, which add pages to the documentation site besides those in docs/.
 
-The README becomes the home page, CHANGELOG, CONTRIBUTING and the READMEs of folders
-become pages, every recipe in configs/ and every example gets one, and every package
-below gets its API page from the docstrings. Links between files of the repository
-become links between pages.
+The README becomes the home page. CHANGELOG, CONTRIBUTING and the READMEs of folders
+become pages, and so does every recipe in configs/ and every example. Every package
+below gets an API page from its docstrings. Links between files of the repository become
+links between pages.
 """
 
 import pathlib
@@ -62,7 +62,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Returns the page with its links to files of the repository mended."""
+    """Returns the page with links to repository files turned into links to pages."""
     sources = {target: name for name, target in _FILE_PAGES.items()}
     source = sources.get(page.file.src_uri, f"docs/{page.file.src_uri}")
     folder = (ROOT / source).parent
@@ -71,7 +71,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def _mended(link: re.Match[str], folder: pathlib.Path) -> str:
-    """Returns the link to the page of a file; a file without a page is only named."""
+    """Returns the link to a file's page, or only the text if it has no page."""
     text, (target, _, anchor) = link[1], link[2].partition("#")
     path = (folder / target).resolve() if target else None
     if path is None or not path.exists() or not path.is_relative_to(ROOT):
@@ -102,10 +102,10 @@ def _page_of(name: str) -> str | None:
 
 
 class FencedExamples(griffe.Extension):
-    """Shows `>>>` examples in docstrings as code, which Markdown takes for quotes."""
+    """Shows `>>>` examples in docstrings as code; to Markdown they would be quotes."""
 
     def on_instance(self, *, obj: griffe.Object | griffe.Alias, **_: Any) -> None:
-        """Puts fences around every run of lines that starts with `>>>`."""
+        """Puts fences around every block of lines that starts with `>>>`."""
         if isinstance(obj, griffe.Alias) or obj.docstring is None:
             return
         lines, open_ = [], False

@@ -4,17 +4,17 @@
 #     --config=FILE --workdir=gs://BUCKET/RUN|/mnt/share/DIR [--config.a.b=v ...] [--stage=S]
 #     | kubectl apply --filename=-
 #
-# Prints the JobSet that runs the command on a TPU slice of a GKE cluster: one pod for
-# each host, all of them started again when one ends early, and the run goes on from its
-# checkpoint. Exit code 2, a command that cannot run, fails the job at once.
+# Prints the JobSet that runs the command on a TPU slice of a GKE cluster, with one pod
+# per host. If one pod ends early, all of them restart, and the run continues from its
+# checkpoint. Exit code 2 (the command cannot run) fails the job at once.
 #
-#   --image    what launch/Dockerfile makes, pushed where the cluster can pull it
+#   --image    the image of launch/Dockerfile, pushed where the cluster can pull it
 #   --claim    a PersistentVolumeClaim, ReadWriteMany, mounted at /mnt/share; needed
 #              unless the workdir is on gs://, which the pods' account must then write
-#   --spot     on nodes that cost less and may be taken away at any time
-#   --root     run as root: only where the nodes give TPUs to nobody else. Otherwise nodes
-#              need containerd's device_ownership_from_security_context
-#   --restarts how often all pods may be started again
+#   --spot     use nodes that cost less and may be preempted at any time
+#   --root     run as root; only needed if the nodes give TPUs to nobody else. Otherwise
+#              nodes need containerd's device_ownership_from_security_context
+#   --restarts how often all pods may restart
 #
 # The cluster needs the JobSet controller and the node pool that the first line names.
 set -euo pipefail
@@ -46,7 +46,7 @@ check_run
 in_bucket || needed "$claim" --claim=CLAIM
 check_outlives
 
-# Prints one word as a YAML string on a line of its own.
+# Prints one word as a YAML string on its own line.
 yaml() {
   local word="${1//\\/\\\\}"
   echo "\"${word//\"/\\\"}\""

@@ -1,9 +1,9 @@
 # shellcheck shell=bash
-# Sourced by the launchers: usage, what they refuse, the run's own flags, TPU slices.
+# Sourced by the launchers: usage, checks, the run's own flags, TPU slices.
 
-# Where every machine of a cloud job finds the same files.
+# Every machine of a cloud job sees the same files here.
 readonly SHARE=/mnt/share
-# The flags of the run itself, handed on as they were given; and its workdir.
+# The flags of the run itself, passed on unchanged, and its workdir.
 run=()
 workdir=""
 
@@ -17,8 +17,8 @@ refuse() {
   exit 2
 }
 
-# Transparent huge pages for malloc: measured to speed up decoding on CPU, where every
-# step walks over the whole cache. glibc reads this once, when a process starts.
+# Transparent huge pages for malloc: we measured that they speed up decoding on CPU, where
+# every step walks over the whole cache. glibc reads this once, when a process starts.
 use_huge_pages() {
   if [[ "$(uname -s)" == Linux ]]; then
     export GLIBC_TUNABLES="${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1}"
@@ -31,12 +31,12 @@ keep_flag() {
     --workdir=?*) workdir="${1#*=}" ;;
     --config=?* | --config.?*=* | --stage=?*) ;;
     --workdir | --config | --config.* | --stage) refuse "write $1=VALUE" ;;
-    *) refuse "unknown flag '$1'; --help lists those there are" ;;
+    *) refuse "unknown flag '$1'; --help lists the flags" ;;
   esac
   run+=("$1")
 }
 
-# needed VALUE FLAG: refuses to go on without the flag.
+# needed VALUE FLAG: stops if the flag is missing.
 needed() {
   [[ -n "$1" ]] || refuse "$2 is missing"
 }
@@ -59,14 +59,14 @@ check_outlives() {
       "or gs://BUCKET/RUN"
 }
 
-# Refuses what cannot name a cloud's resource, or be the stem of its machines' names.
+# Refuses a name that is invalid for a cloud resource, or as a prefix of machine names.
 check_name() {
   [[ "$1" =~ ^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$ ]] ||
-    refuse "--name=$1 is no name: at most 40 of a-z, 0-9 and -, from a letter"
+    refuse "--name=$1 is invalid; use at most 40 of a-z, 0-9 and -, from a letter"
 }
 
 check_count() {
-  [[ "$2" =~ ^[0-9]+$ ]] || refuse "$1=$2 is no whole number"
+  [[ "$2" =~ ^[0-9]+$ ]] || refuse "$1=$2 is not a whole number"
 }
 
 # Prints its arguments as words that a shell would read back.
@@ -79,12 +79,12 @@ quoted() {
   echo "${words[*]}"
 }
 
-# slice v5e:4x4: sets what the slice is made of, and what the clouds call it.
+# slice v5e:4x4: sets the slice's chips and hosts, and its names in the clouds.
 # shellcheck disable=SC2034 # read by the launchers
 slice() {
   local flat=" 1x1 2x2 2x4 4x4 4x8 8x8 8x16 16x16 "
   [[ "$1" =~ ^(v4|v5e|v5p|v6e):([1-9][0-9]*)x([1-9][0-9]*)(x([1-9][0-9]*))?$ ]] ||
-    refuse "--topology=$1 is no slice; v4, v5e, v5p or v6e and its shape: v5e:4x4"
+    refuse "--topology=$1 is invalid; give v4, v5e, v5p or v6e and a shape: v5e:4x4"
   shape="${1#*:}"
   chips=$((BASH_REMATCH[2] * BASH_REMATCH[3] * ${BASH_REMATCH[5]:-1}))
   case "${BASH_REMATCH[1]}" in
@@ -95,7 +95,7 @@ slice() {
       ;;
     *)
       [[ -n "${BASH_REMATCH[5]:-}" && $((chips % 4)) == 0 ]] ||
-        refuse "--topology=$1: three sides and whole hosts of 4 chips, such as 2x2x4"
+        refuse "--topology=$1: give three sides, with whole hosts of 4 chips: 2x2x4"
       host_chips=4
       ;;
   esac
@@ -112,7 +112,7 @@ slice() {
       gke_accelerator=tpu-v5-lite-podslice machine="ct5lp-hightpu-${host_chips}t"
       ;;
     v5p:*)
-      # By its cores, two on a chip: gcloud takes no shape of this kind.
+      # By its cores, two per chip, because gcloud accepts no shape for this type.
       accelerator=(--accelerator-type="v5p-$((2 * chips))")
       runtime=v2-alpha-tpuv5
       gke_accelerator=tpu-v5p-slice machine=ct5p-hightpu-4t

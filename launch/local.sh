@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # bash launch/local.sh --processes=N --config=FILE --workdir=DIR [more flags]: one run as
 # N cooperating processes on this machine. Their output is prefixed with [0], [1], ...
-# SIGTERM and SIGINT go to all. Exit code: 0 where all are done, 75 where all have
-# stopped after a checkpoint, else that of the process that failed first; the others
-# are ended with it. PYTHON=... names another interpreter than that of .venv.
+# SIGTERM and SIGINT go to all. Exit code: 0 if all are done, 75 if all stopped after a
+# checkpoint, else the code of the process that failed first; the others are then ended
+# too. PYTHON=... names an interpreter to use instead of .venv's.
 set -euo pipefail
 root="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)"
 
-# How long processes may take to say why they end, once one has failed.
+# How long the other processes may take to end and say why, after one has failed.
 last_words_s=60
 
 usage() {
@@ -45,13 +45,13 @@ with socket.socket() as s:
 export JAX_COORDINATOR_ADDRESS="127.0.0.1:$port" JAX_NUM_PROCESSES="$count"
 prefix() {
   local line
-  trap '' INT # Ctrl-C is for the processes, whose last lines are still to come
+  trap '' INT # Ctrl-C is for the processes, which still print their last lines
   while IFS= read -r line || [[ -n "$line" ]]; do
     printf '[%s] %s\n' "$1" "$line"
   done
 }
 
-set -m # a group for each process: Ctrl-C comes here, and from here once to each
+set -m # a group per process: Ctrl-C only reaches this script, which forwards it once
 left=()
 for ((i = 0; i < count; i++)); do
   JAX_PROCESS_ID="$i" PYTHONUNBUFFERED=1 "$python" -m rlvr_jax.main \
@@ -78,7 +78,7 @@ while ((${#left[@]})); do
     fi
     status=0
     wait "$pid" || status=$?
-    # A stop counts only where nothing has failed, and the first failure counts.
+    # A stop only counts if nothing has failed; of several failures the first counts.
     if ((status != 0 && (code == 0 || code == 75))); then
       code="$status"
       ((status == 75)) || deadline=$((SECONDS + last_words_s))

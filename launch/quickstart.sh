@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# bash launch/quickstart.sh [--stage=S] [--config.a.b=v ...]: the whole pipeline, small.
-# Makes .venv, installs, runs configs/quickstart.py into runs/quickstart and prints where
-# the report is. Cut it at any moment and run it again: it goes on where it stopped.
+# bash launch/quickstart.sh [--stage=S] [--config.a.b=v ...]: runs a small full pipeline.
+# Makes .venv, installs, runs configs/quickstart.py into runs/quickstart and prints the
+# path of the report. You can stop it at any time: run it again and it continues.
 set -euo pipefail
 root="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)"
 
@@ -10,6 +10,6 @@ source "$root/launch/lib.sh"
 
 bash "$root/launch/venv.sh"
 use_huge_pages
-# A flag given twice counts as given last, so --config and --workdir can be changed too.
+# If a flag is given twice, the last one counts, so you can also change these two.
 exec "$root/.venv/bin/python" -m rlvr_jax.main \
   --config="$root/configs/quickstart.py" --workdir="$root/runs/quickstart" "$@"

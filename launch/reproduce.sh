@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # bash launch/reproduce.sh [NAME ...] [--reduced] [--dry_run] [--seeds=0,1] [--arms=A,B]
 #      [--parallel=N]
-# Runs the experiments of configs/paper by name, or all that need no accelerator.
-# Stopped and run again it goes on where it stopped: runs/paper/NAME, with its table and
-# figures in result/. --reduced: two seeds in minutes, which show that it runs.
-# --parallel: so many seeds at once, each on its share of the CPU cores.
+# Runs the experiments of configs/paper by name, or all that need no accelerator. If it
+# is stopped, run it again: it continues in runs/paper/NAME, with the table and figures
+# in result/. --reduced: two seeds in minutes, which only show that it runs.
+# --parallel: N seeds at once, each on its share of the CPU cores.
 set -euo pipefail
 root="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)"
 
@@ -29,7 +29,7 @@ if [[ ${#names[@]} == 0 ]]; then
   read -ra names <<<"$(tr ' ' '\n' <<<"$known" | grep -v / | xargs)"
 fi
 for name in "${names[@]}"; do
-  [[ " $known " == *" $name "* ]] || refuse "no experiment $name; there are $known"
+  [[ " $known " == *" $name "* ]] || refuse "no experiment $name; choose from $known"
 done
 
 bash launch/venv.sh

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# bash launch/test.sh [--all] [PYTEST ARGUMENTS]: the gate, the same here and in CI.
-# Every day: at most 5 minutes on two cores, once its programs are compiled, and every
-# theorem at least once. --all adds the tests of tests/slow.txt, half an hour, and then
-# ten minutes in which mutants of the program check the tests: before an issue is closed
-# and in CI.
+# bash launch/test.sh [--all] [PYTEST ARGUMENTS]: runs the checks, the same as in CI.
+# The everyday checks take at most 5 minutes on two cores once their programs are
+# compiled, and cover every theorem at least once. --all adds the tests of
+# tests/slow.txt (half an hour) and then ten minutes of mutants, which check the tests:
+# use it before an issue is closed; CI does too.
 # Makes .venv if it is missing. Stops at the first step that fails, and names it.
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
@@ -11,27 +11,28 @@ cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 marks=() extras=test mutants=0
 if [[ "${1:-}" == --all ]]; then
   shift
-  mutants=$(($# == 0 ? 40 : 0))  # none where only a part is tested
+  mutants=$(($# == 0 ? 40 : 0))  # none if only some tests run
   extras=test,s3,gcs,emulators,gym,trackio,wandb
   marks=(-m "not exhaustive and not live and not gpu")
 fi
 bash launch/venv.sh "$extras"
 export PATH="$PWD/.venv/bin:$PATH"
-# Dozens of processes start: each would compile every module that it imports anew.
+# Dozens of processes start, and each would compile every module that it imports again.
 unset PYTHONDONTWRITEBYTECODE
-# Most of the tests' time is XLA's: programs are kept from one run to the next, and
+# XLA takes most of the tests' time, so compiled programs are kept between runs and
 # shared by all clones.
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/rlvr_jax/tests"
 export JAX_COMPILATION_CACHE_DIR="${JAX_COMPILATION_CACHE_DIR:-$cache}"
 export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0
-# LLVM's own optimizations take a good third of it, for programs that run briefly;
-# XLA's stay. XLA_FLAGS= bash launch/test.sh tests the programs that users run.
-# A virtual device may wait long for the others on a busy machine; XLA would give up.
+# LLVM's optimizations take over a third of that, for programs that run briefly, so they
+# are off; XLA's stay on. XLA_FLAGS= bash launch/test.sh tests the programs that users
+# run. On a busy machine, a virtual device may wait long for the others; by default XLA
+# would give up.
 patience=600
 export XLA_FLAGS="${XLA_FLAGS---xla_backend_optimization_level=0 \
 --xla_cpu_collective_timeout_seconds=$patience \
 --xla_cpu_collective_call_terminate_timeout_seconds=$patience}"
-# A worker more than cores: one of them often waits for a process or a disk.
+# One worker more than cores, because one often waits for a process or a disk.
 workers=$(($(nproc) < 8 ? $(nproc) + 1 : 8))
 
 step() {
@@ -45,7 +46,7 @@ step() {
   echo "== $name passed in $((SECONDS - started)) s"
 }
 
-# The types are checked beside the tests; what is said of them comes afterwards.
+# Types are checked in parallel with the tests; the result is printed after them.
 types="$(mktemp)"
 mypy >"$types" 2>&1 &
 checker=$!

@@ -4,22 +4,22 @@
 #     --config=FILE --workdir=gs://BUCKET/RUN|/mnt/share/DIR [--config.a.b=v ...] [--stage=S]
 # bash launch/tpu_vm.sh --delete --name=N --project=P --zone=Z [--print]
 #
-# Runs one command on all workers of a Cloud TPU slice, and runs it again until it ends:
-# asks for the slice (or takes the one of that name), copies the last commit, mounts the
-# share at /mnt/share, installs, runs. After exit code 75, a lost connection or a
-# preemption it starts over, and the run goes on from its checkpoint.
+# Runs one command on all workers of a Cloud TPU slice, and repeats it until it ends. It
+# requests the slice (or uses the slice with that name), copies the last commit, mounts
+# the share at /mnt/share, installs, and runs. After exit code 75, a lost connection or a
+# preemption it starts over, and the run continues from its checkpoint.
 #
 #   --nfs      the file share that outlives the machines (Filestore, or any NFS); needed
 #              unless the workdir is on gs://, which the slice's account must then write
-#   --spot     machines that cost less and may be taken away at any time
+#   --spot     use machines that cost less and may be preempted at any time
 #   --restarts how often to start over before giving up
-#   --keep     leave the slice, and its bill, when the run has ended
-#   --delete   delete the slice and end
+#   --keep     keep the slice, and pay for it, after the run has ended
+#   --delete   delete the slice and exit
 #   --print    print every command, run none
 #
 # Needs gcloud, git and the key in the agent: ssh-add ~/.ssh/google_compute_engine.
-# Leave it running where it will not be cut off (tmux); cut off, give the command again.
-# Exit code: the run's; 1 also where the cloud refused; 2 bad usage.
+# Run it where it will not be interrupted (tmux). If it is, run the command again.
+# Exit code: the run's; 1 also if the cloud refused; 2 bad usage.
 set -euo pipefail
 root="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)"
 # shellcheck source=launch/lib.sh
@@ -59,11 +59,11 @@ check() {
   slice "$topology"
   check_run
   [[ -z "$nfs" ]] && in_bucket || [[ "$nfs" =~ ^[^:/]+:/[^:/][^:]*$ ]] ||
-    refuse "--nfs=$nfs is no share; write HOST:/DIR"
+    refuse "--nfs=$nfs is not a share; write HOST:/DIR"
   check_outlives
   [[ "$config" == "$SHARE"/* ]] ||
     git -C "$root" cat-file -e "HEAD:$config" 2>/dev/null ||
-    refuse "--config=$config is not in the last commit, which is what is copied"
+    refuse "--config=$config is not in the last commit, and only that is copied"
 }
 
 # Runs a command, or prints it.
@@ -79,7 +79,7 @@ tpus() {
   do_or_print gcloud compute tpus "$@" --project="$project" --zone="$zone"
 }
 
-# Prints the state of the request for the slice; nothing where there is none.
+# Prints the state of the request for the slice, or nothing without a request.
 state() {
   tpus queued-resources list --filter="name~/$name\$" --format='value(state.state)'
 }
@@ -97,23 +97,23 @@ give_up() {
   exit 1
 }
 
-# Spends one restart and a while.
+# Uses up one restart and waits a while.
 start_over() {
   if ((restarts-- == 0)); then
     delete_unless_kept || true
-    give_up "$1, and no restart is left; the same command goes on from the checkpoint"
+    give_up "$1, and no restart is left; the same command continues from the checkpoint"
   fi
   echo "$1; starting over, $restarts restarts left"
   sleep 30
 }
 
-# Returns when the slice is there.
+# Returns when the slice is ready.
 bring_up() {
   local now="" before=""
   while true; do
     before="$now"
     if ! now="$(state)"; then
-      start_over "the state of $name is not to be had"
+      start_over "cannot read the state of $name"
       continue
     fi
     case "$now" in
@@ -124,7 +124,7 @@ bring_up() {
           give_up "the cloud refused to make $name"
         [[ -z "$print" ]] || return 0
         ;;
-      SUSPENDED) delete_slice ;; # preempted: what is left is a name
+      SUSPENDED) delete_slice ;; # preempted: only the name is left
       FAILED) give_up "the request $name failed; see it with gcloud, then --delete" ;;
       *)
         [[ "$now" == "$before" ]] || echo "$name: $now"
@@ -152,7 +152,7 @@ exec 3>&1
 check
 scratch="${TMPDIR:-/tmp}"
 if [[ -z "$print" ]]; then
-  scratch="$(mktemp --directory)" # a name that nobody can foresee
+  scratch="$(mktemp --directory)" # an unpredictable name
   trap 'rm -rf "$scratch"' EXIT
 fi
 if [[ -n "$delete" ]]; then
@@ -166,7 +166,7 @@ while true; do
   case "$status" in
     0 | 2) break ;;
     1)
-      # Where a machine is taken away the others fail, before the state tells.
+      # If a machine is taken away, the others fail before the state shows it.
       sleep 60
       [[ "$(state)" != ACTIVE ]] || break
       ;;

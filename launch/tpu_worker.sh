@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # bash launch/tpu_worker.sh --attempt=ID [--nfs=HOST:/DIR] FLAGS OF THE RUN
 #
-# One worker's part of launch/tpu_vm.sh: mounts the share, if there is one, installs, runs.
+# One worker's part of launch/tpu_vm.sh: mounts the share if there is one, installs, runs.
 set -euo pipefail
 root="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)"
 # shellcheck source=launch/lib.sh
@@ -26,12 +26,12 @@ apt_get() {
     apt-get -o DPkg::Lock::Timeout=600 --yes --quiet=2 "$@"
 }
 
-# Returns whether a process is a run of ours, not yet ended.
+# Returns whether a process is our run and still alive.
 is_run() {
   [[ -n "$1" ]] && grep --quiet --text rlvr_jax "/proc/$1/cmdline" 2>/dev/null
 }
 
-# Stops what an earlier attempt left here, with time for its checkpoint.
+# Stops the run of an earlier attempt, with time for its checkpoint.
 stop_leftover() {
   local second
   is_run "$1" || return 0
@@ -48,10 +48,10 @@ if [[ -e "$record" ]]; then
   read -r before pid <"$record"
   stop_leftover "$pid"
 fi
-# gcloud repeats a command whose connection broke, on that worker alone. A worker that
-# started alone would wait in vain for the others: all of them are to start anew.
+# If a connection breaks, gcloud repeats the command on that worker only. A worker that
+# starts alone would wait in vain for the others, so all of them must start again.
 if [[ "$before" == "$attempt" ]]; then
-  echo "the connection to $(hostname) broke; all workers are to start again" >&2
+  echo "the connection to $(hostname) broke; all workers must start again" >&2
   exit 75
 fi
 echo "$attempt $$" >"$record"
@@ -73,10 +73,10 @@ if in_bucket; then
   extras=tpu,gcs
 fi
 PYTHON=python3.12 bash "$root/launch/venv.sh" "$extras"
-# libtpu asks for huge pages to start sooner.
+# libtpu starts faster with huge pages.
 sudo tee /sys/kernel/mm/transparent_hugepage/enabled <<<always >/dev/null
 
-# The next slice's user may have another number than this one's.
+# The user id on the next slice may be different.
 umask 0
 cd -- "$root"
 export JAX_COMPILATION_CACHE_DIR="$HOME/.jax_cache"

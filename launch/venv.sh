@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# bash launch/venv.sh [EXTRA]: makes .venv with the project in it, unless it is there.
-# PYTHON=... names another interpreter than the first suitable one on the PATH.
+# bash launch/venv.sh [EXTRA]: makes .venv with the project in it, unless it exists.
+# PYTHON=... names an interpreter; the default is the first suitable one on the PATH.
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 
 extra="${1:-}"
-# Touched when an installation has ended; older than pyproject.toml, it counts no more.
+# Touched when an installation ends; invalid if it is older than pyproject.toml.
 stamp=".venv/.installed${extra:+-$extra}"
 if [[ -e "$stamp" && "$stamp" -nt pyproject.toml ]]; then
   exit 0
@@ -37,9 +37,9 @@ if [[ ! -x .venv/bin/pip ]]; then
 fi
 echo "installing rlvr_jax${extra:+[$extra]} into .venv"
 if [[ -n "$extra" ]]; then
-  # Of the versions that fit all extras an older pip finds none in twenty minutes.
+  # An older pip searches twenty minutes and finds no versions that fit all extras.
   .venv/bin/python -m pip install --quiet --no-compile --upgrade "pip>=25"
 fi
-# Modules are compiled when they are first imported: most of these never are.
+# Modules are compiled on first import, because most of these are never imported.
 .venv/bin/python -m pip install --quiet --no-compile --editable ".${extra:+[$extra]}"
 touch "$stamp"

@@ -115,7 +115,7 @@ def test_a_part_is_begun_only_if_its_estimate_fits_into_the_time_left(tmp_path):
     assert [name for name, _ in world.launched] == ["a", "c"]
     assert "b" not in records
     assert world.time - 100.0 <= 95.0
-    assert any("b: not begun" in line for line in world.said)
+    assert any("b: not started" in line for line in world.said)
     assert "all that remains 40s; time left 1m35s" in world.said[0]
 
 
@@ -135,7 +135,7 @@ def test_a_skipped_part_says_why_and_is_tried_again(tmp_path):
             "failed",
             "RESOURCE_EXHAUSTED: n",
         ),
-        ("os.kill(os.getpid(), 9)", "failed", "exit code -9: it wrote nothing"),
+        ("os.kill(os.getpid(), 9)", "failed", "exit code -9: no output"),
         ("__import__('time').sleep(600)", "stopped", None),
     ],
 )
@@ -327,7 +327,7 @@ def test_every_kind_of_part_is_listed_and_names_are_unique(tmp_path):
     assert on_cpu[0].skip == "they need a GPU, and this is a cpu"
     assert {e.kind for e in on_cpu} == {e.kind for e in large}
     missing = list_parts(platform="gpu", small=False, model=str(tmp_path))
-    assert "holds no config.json" in missing[-1].skip
+    assert "has no config.json" in missing[-1].skip
 
 
 def test_outcomes_of_the_tests_are_read_from_their_last_line():

@@ -84,7 +84,7 @@ def test_the_exit_code_says_whether_something_is_slower(
     lines = capsys.readouterr().out.splitlines()
     assert ("slower" in lines[-2]) == (code == 1)
     assert "rollout: 2.10 [2.00, 2.20] -> " in lines[-2]
-    assert lines[-1].endswith("peak memory: 0.50 -> 0.50: taken once, not judged")
+    assert lines[-1].endswith("peak memory: 0.50 -> 0.50: measured once, not judged")
 
 
 def test_entries_missing_on_one_side_are_reported_without_failure(
@@ -144,11 +144,11 @@ def test_our_own_sides_and_free_grading_are_left_out(tmp_path):
 @pytest.mark.parametrize(
     ("records", "table", "message"),
     [
-        ([MACHINE], True, "no results beside a peer"),
-        ([side(2.0, 2.2)], True, "no results beside a peer"),
-        ([MACHINE, side(1, 2, name="ours float32")], True, "no results beside a peer"),
+        ([MACHINE], True, "no results with a peer"),
+        ([side(2.0, 2.2)], True, "no results with a peer"),
+        ([MACHINE, side(1, 2, name="ours float32")], True, "no results with a peer"),
         ([MACHINE, MACHINE | {"cores": 8}], True, "two kinds of machine"),
-        ([MACHINE, side(2.0, 2.2, size="7T")], True, "none of the results' jobs"),
+        ([MACHINE, side(2.0, 2.2, size="7T")], True, "has none of the jobs and"),
         ([MACHINE, 3], True, "new.jsonl:2: not a JSON object"),
         ([MACHINE, side(2.0, 2.2)], False, "does not exist; --store writes it"),
     ],
@@ -177,4 +177,4 @@ def test_a_broken_table_is_named(tmp_path, capsys, text):
     path.write_text(text)
     new = write(tmp_path / "new.jsonl", MACHINE, side(2.0, 2.2))
     assert main([new, f"--against={path}"]) == 2
-    assert f"{path} is no table of ratios" in capsys.readouterr().err
+    assert f"{path} is not a table of ratios" in capsys.readouterr().err

@@ -222,7 +222,7 @@ def test_lengths_must_be_of_the_law_that_all_sides_share():
         if fits:
             assert law.summarize_lengths(steps)["mean"] == pytest.approx(mean)
         else:
-            with pytest.raises(ValueError, match=r"expected, are not the same work"):
+            with pytest.raises(ValueError, match=r"not the same work: expected 10"):
                 law.summarize_lengths(steps)
     found = law.summarize_lengths([{"lengths": [1, 2, 3]}, {"lengths": [13, 13]}])
     assert found == {
@@ -275,7 +275,7 @@ def test_sides_whose_rows_end_at_random_are_compared_by_token(tmp_path):
     assert theirs["times_ours"]["rollout_s"] == 0.5
     assert (ours["lengths"]["mean"], theirs["lengths"]["at_limit"]) == (2.0, 0.5)
     assert ours["cache"] == str(tmp_path)
-    with pytest.raises(ValueError, match=r"4\.0 tokens in the mean"):
+    with pytest.raises(ValueError, match=r"4\.0 tokens on average"):
         measure(dataclasses.replace(law, mean=2.0, variance=0.1))
     with pytest.raises(ValueError, match=r"\[4, 8\] tokens"):
         measure(None)
@@ -355,8 +355,11 @@ def test_the_table_marks_missing_values_of_a_side():
 @pytest.mark.parametrize(
     ("flag", "message"),
     [
-        ("--sizes=3M,7T", "'7T' is none of tiny, tiny-geometric, tiny-lora, 3M,"),
-        ("--peers=tunix", "'tunix' is none of hf, trl"),
+        (
+            "--sizes=3M,7T",
+            "unknown '7T'; choose from tiny, tiny-geometric, tiny-lora, 3M,",
+        ),
+        ("--peers=tunix", "unknown 'tunix'; choose from hf, trl"),
         ("--peers=hf", "--peer_python"),
         ("--repeats=0", "give at least 1"),
     ],

@@ -204,7 +204,7 @@ def test_a_problem_that_occurs_32_times_is_sampled_once(tmp_path):
     ("args", "message"),
     [
         (["--suite=math6"], "unknown suite or evaluation set 'math6'; did you mean 'm"),
-        (["--suite=deepscaler"], "deepscaler is a set to train on"),
+        (["--suite=deepscaler"], "deepscaler is a training set"),
         (["--suite_dir="], "--suite needs --suite_dir=DIR"),
         (["--suite=", "--table=md", "--suite_dir="], "--table is of a suite"),
         (["--table=html"], "value should be one of <md|tex>"),
@@ -249,7 +249,7 @@ def test_files_that_do_not_fit_are_refused(place, asked, capsys):
     assert "math500.jsonl, line 1: no answer; complete" in capsys.readouterr().err
     write(place / "suite/math500.json", MATH500)
     assert run(place) == 2
-    assert "are both math500; leave one" in capsys.readouterr().err
+    assert "are both math500; delete one" in capsys.readouterr().err
 
 
 @dataclasses.dataclass

@@ -30,7 +30,7 @@ LINES = [
     (_item("5", gold="\ud800"), "unverified", "gold does not parse"),
     ("nope", "unverified", "line 5: not JSON at column 1 (Expecting value)"),
     ("", "unverified", "line 6: not JSON at column 1 (Expecting value)"),
-    ("[1]", "unverified", "line 7: no JSON object"),
+    ("[1]", "unverified", "line 7: not a JSON object"),
     (_item("b", gold="b ", kind="exact"), "correct", ""),
     (_item("go answer e3", gold="e3", kind="finite_field"), "correct", ""),
     (
@@ -49,7 +49,7 @@ LINES = [
         "line 12: 'gold' is neither text nor a number",
     ),
     (_item(_SLOW), "incorrect", "time limit 1 s"),
-    ('{"x": NaN}', "unverified", "line 14: not JSON (NaN is none of its numbers)"),
+    ('{"x": NaN}', "unverified", "line 14: not JSON (NaN is not a JSON number)"),
     ("[" * 100_000, "unverified", None),
     (_item("#### 5"), "correct", ""),
     (_item("5 apples", kind="numeric"), "correct", ""),

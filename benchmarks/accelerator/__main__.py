@@ -2,8 +2,8 @@
 
 Runs the parts of `parts.list_parts` one after another, each in a separate process,
 until the minutes are over. DIR/results.json is written after each part, and the same
-command continues where it stopped. DIR/log.txt holds what the processes printed. On a
-CPU the shapes are small: that shows that it works, and nothing about speed.
+command continues where it stopped. DIR/log.txt has the output of the processes. On a
+CPU the shapes are small: this shows that it works, but nothing about speed.
 """
 
 import argparse
@@ -34,7 +34,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run(flags: argparse.Namespace, results: Results) -> None:
-    """Runs the device's own part, then those that its platform can run."""
+    """Measures the device, then runs the parts that its platform supports."""
     end = time.monotonic() + 60 * flags.minutes
     cache = (flags.cache or flags.out / "cache").resolve()
 
@@ -65,14 +65,16 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         prog="python -m benchmarks.accelerator", description=__doc__, allow_abbrev=False
     )
     parser.add_argument("--out", type=pathlib.Path, required=True, help="folder")
-    parser.add_argument("--minutes", type=float, default=9.0, help="at most, in all")
+    parser.add_argument(
+        "--minutes", type=float, default=9.0, help="time limit for all parts"
+    )
     parser.add_argument(
         "--cache", type=pathlib.Path, help="compiled programs; default OUT/cache"
     )
     parser.add_argument("--small", action="store_true", help="small shapes")
     parser.add_argument("--model", default="", help="SmolLM2, a Hugging Face directory")
     parser.add_argument("--retry", action="store_true", help="run failed parts again")
-    parser.add_argument("--table", action="store_true", help="print the table alone")
+    parser.add_argument("--table", action="store_true", help="only print the table")
     flags = parser.parse_args(argv)
     flags.model = str(pathlib.Path(flags.model).resolve()) if flags.model else ""
     return flags

@@ -8,14 +8,14 @@ from benchmarks.accelerator.timing import peak_memory, time_call
 from benchmarks.sae.job import Job
 from benchmarks.sae.ours import TrainStep, make_config
 
-_STEPS = 10  # of a timed call: dispatching one step must not count
+_STEPS = 10  # per timed call, so that dispatching one step does not count
 
 
 def measure_training(job: Job, *, kind: str, repeats: int) -> dict[str, Any]:
-    """Returns the seconds of a step, and the FLOPs of its dense products.
+    """Returns the seconds of training steps, and the FLOPs of their dense products.
 
     `kind` is "temporal" (the T-SAE) or "batchtopk" (the same without contrast). The
-    FLOPs are counted for a BatchTopK step; a T-SAE step does more.
+    FLOPs are counted for BatchTopK; a T-SAE step does more.
     """
     step = TrainStep(make_config(kind, job), job.activations(), jax.sharding.get_mesh())
 

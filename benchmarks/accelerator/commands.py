@@ -1,6 +1,6 @@
 """Parts that are commands of the project: its tests on a GPU, and a recipe.
 
-This process leaves the device alone, for the command needs it.
+This process does not use the device, because the command needs it.
 """
 
 import json
@@ -26,7 +26,7 @@ def device_tests(*, seconds: float) -> dict[str, Any]:
     ]
     command = [
         *(sys.executable, "-m", "pytest", "-m", "gpu", *files, "-v"),
-        # Without the project's own options, which need more packages.
+        # Without the project's default options, which need more packages.
         *("-o", "addopts=--import-mode=importlib", "-o", "filterwarnings="),
         *("-p", "no:cacheprovider"),
     ]
@@ -51,7 +51,7 @@ def count_outcomes(output: str) -> dict[str, int]:
 
 
 def recipe(model: str, *, seconds: float) -> dict[str, Any]:
-    """Returns each stage's last metrics of a run of configs/smollm2.py.
+    """Runs configs/smollm2.py and returns the last metrics of each stage.
 
     The run ends by itself, or is killed shortly before the seconds are over.
     """

@@ -1,4 +1,4 @@
-"""Decoding as nano-vllm's published benchmark does: `workload` says which sequences."""
+"""Decoding as in nano-vllm's published benchmark, with the sequences of `workload`."""
 
 import functools
 import math
@@ -25,7 +25,7 @@ from rlvr_jax.models.distribution import SamplingParams
 from rlvr_jax.sampler import sample
 from rlvr_jax.types import Prompts
 
-_TEMPERATURE = 0.6  # as the published benchmark has it
+_TEMPERATURE = 0.6  # as in the published benchmark
 
 
 def measure_decoding(
@@ -33,9 +33,9 @@ def measure_decoding(
 ) -> dict[str, Any]:
     """Returns tokens and seconds of sampling the workload, `batch` rows at a time.
 
-    `prefill` is the pass over the prompts timed by itself; the sampler runs it, too, so
-    decoding takes the difference of the two medians. Layers are unrolled: in a scan,
-    each step would copy a layer's weights before it reads them.
+    `prefill` is the pass over the prompts, timed separately. The sampler runs it too,
+    so decoding takes the difference of the two medians. Layers are unrolled, because in
+    a scan each step would copy a layer's weights before it reads them.
     """
     size = model_size(shape)
     graphdef, params = _draw_policy(size)
@@ -87,7 +87,7 @@ def measure_decoding(
 
 
 def _draw_policy(size: ModelSize) -> tuple[Any, Any]:
-    """Returns a policy that draws its few real tokens with equal chances."""
+    """Returns a policy that draws its few real tokens with equal probability."""
 
     def new() -> Transformer:
         policy = new_policy(size, eos_ids=EOS_IDS, num_real_tokens=NUM_REAL_TOKENS)

@@ -1,6 +1,6 @@
 """One GRPO step, split into sampling, scoring, update and the probe in the update.
 
-No id ends a completion, so all have the same length and nothing is padding.
+No id ends a completion, so all have the same length and there is no padding.
 """
 
 from collections.abc import Callable
@@ -49,7 +49,7 @@ _RANK = 16
 def make_config(shape: str, step: StepSize, *, adapters: bool) -> Config:
     """Returns the recipe: all weights in float32, or adapters on frozen weights.
 
-    Frozen weights are kept in the compute dtype. The probe reads the middle layer.
+    Frozen weights have the compute dtype. The probe reads the middle layer.
     """
     changes = {} if adapters else {"param_dtype": "float32"}
     size = model_size(shape, scan_layers=True, **changes)
@@ -125,7 +125,7 @@ class GRPOStep:
         )
 
     def learn_from(self, rollouts: Rollouts) -> None:
-        """Takes the completions that `score` and `update` then work on."""
+        """Sets the completions that `score` and `update` use."""
         shape = (self._step.num_prompts, self._step.group_size)
         B = len(rollouts.lengths)
         draw = np.random.default_rng(0)
@@ -146,7 +146,7 @@ class GRPOStep:
         )
 
     def score(self) -> Any:
-        """Returns every token's log-probability, as an old or reference policy's."""
+        """Returns every token's log-probability, like an old or reference policy."""
         return score_micro_batches(
             lambda part: self._updater.score(
                 self._trained, self._place(part), self._sampling
@@ -171,7 +171,7 @@ class GRPOStep:
         return jax.device_put(part, batch_sharding(self._mesh))
 
     def _draw_weights(self) -> tuple[Any, Any, tuple[Any, ...]]:
-        """Returns the policy's structure, its trained and its frozen parameters."""
+        """Returns the policy's structure, and its trained and frozen parameters."""
         adapters = self._config.train.lora
 
         def policy() -> Any:
@@ -201,10 +201,9 @@ def measure_step(
 ) -> dict[str, Any]:
     """Returns the seconds and FLOPs of each part of a step.
 
-    FLOPs are counted by `benchmarks.counts`: the work needs them, recomputation is not
-    among them.
+    `benchmarks.counts` counts the FLOPs: only necessary work, without recomputation.
     `update_with_features` also reads the probe's features, and `update_with_observer`
-    counts all of its latents, as a logged step does.
+    also counts all of its latents, as a logged step does.
     """
     config = make_config(shape, step, adapters=adapters)
     size = ModelSize(config.model, SHAPES[shape].vocab_size)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# bash benchmarks/accelerator/install.sh WHEELS TARGET: installs the wheels of a folder
+# bash benchmarks/accelerator/install.sh WHEELS TARGET: installs the wheels in a folder
 # into TARGET, without an index. PYTHONPATH=TARGET then finds them before others.
 set -euo pipefail
 

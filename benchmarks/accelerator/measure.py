@@ -24,7 +24,7 @@ _TRIES = 3
 
 
 def machine() -> dict[str, Any]:
-    """Returns the device, the versions, and the peaks that can be measured."""
+    """Returns the device, the versions, and the measured peaks."""
     device = jax.devices()[0]
     on_cpu = device.platform == "cpu"
     dtype = "float32" if on_cpu else "bfloat16"
@@ -43,14 +43,14 @@ def machine() -> dict[str, Any]:
 
 
 def attention(shapes: Sequence[str]) -> dict[str, Any]:
-    """Returns the error of the attention kernel at the heads of each shape."""
+    """Returns the error of the attention kernel with the heads of each shape."""
     return {"cases": [{"shape": shape, **compare_kernel(shape)} for shape in shapes]}
 
 
 def decoding(
     shape: str, batch: int, *, least: int, shortest: int, longest: int, repeats: int
 ) -> dict[str, Any]:
-    """Returns tokens and seconds of `least` sequences, or of as many as a batch has."""
+    """Returns tokens and seconds for `least` sequences, or `batch` if that is more."""
     work = published_workload(max(least, batch), shortest=shortest, limit=longest)
     return measure_decoding(shape, work, batch=batch, repeats=repeats)
 

@@ -1,4 +1,4 @@
-"""Attention by the device's kernel against plain attention in float32."""
+"""Compares the device's attention kernel with plain attention in float32."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,9 +21,9 @@ _TOLERANCE = 2e-2  # bfloat16 rounds at 2^-8 of a number
 def compare_kernel(shape: str) -> dict[str, Any]:
     """Returns how far the kernel is from plain attention: values and gradients.
 
-    Both get the same bfloat16 numbers, completions behind prompts of unequal length.
-    An error is the norm of the difference over the norm of the reference. Where the
-    device has no kernel, the code around cuDNN's runs with XLA's attention in it.
+    Both get the same bfloat16 numbers: completions after prompts of different lengths.
+    An error is the norm of the difference divided by the norm of the reference. If the
+    device has no kernel, the code around cuDNN's kernel runs with XLA's attention.
     """
     model = model_size(shape, compute_dtype="bfloat16").model
     chosen = select_kernel(model, window=0, length=_NEW_TOKENS)
@@ -70,7 +70,7 @@ def compare_kernel(shape: str) -> dict[str, Any]:
 
 
 def _draw_inputs(model: ModelConfig) -> tuple[Any, jax.Array]:
-    """Returns queries, own keys and values, the prompts' ones, and a loss's weights."""
+    """Returns queries, own and the prompts' keys and values, and a loss's weights."""
     keys = jax.random.split(jax.random.key(0), 6)
     rows, N, K = _PROMPTS * _GROUP_SIZE, model.num_heads, model.num_kv_heads
 
@@ -87,7 +87,7 @@ def _draw_inputs(model: ModelConfig) -> tuple[Any, jax.Array]:
 def _values_and_gradients(
     attention: Callable[..., jax.Array], arrays: Any, weights: jax.Array
 ) -> list[jax.Array]:
-    """Returns attention's values, and the gradients of a weighted sum of them."""
+    """Returns attention's values, and the gradients of their weighted sum."""
 
     def loss(arrays: Any) -> tuple[jax.Array, jax.Array]:
         mixed = attention(*arrays)

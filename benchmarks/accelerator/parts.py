@@ -1,4 +1,4 @@
-"""The parts of the benchmark, in the order of their worth."""
+"""The parts of the benchmark, most important first."""
 
 import dataclasses
 import pathlib
@@ -14,11 +14,10 @@ RECIPE = ROOT / "configs/smollm2.py"
 class Part:
     """One measurement, in a separate process.
 
-    `kind` names the function that takes `options`: in `measure`, or in `commands` where
-    `on_device` is false, which means that a process started by this one needs the
-    device. `estimate_s` is a guess with an empty compile cache: a part is not begun
-    when less time than that is left. It is stopped after `limit_s`. `skip` is a reason
-    not to run it here.
+    `kind` names the function that takes `options`: in `measure`, or in `commands` if
+    `on_device` is false, because then a process started by this one needs the device.
+    `estimate_s` is a guess for an empty compile cache; a part does not start if less
+    time is left. It is stopped after `limit_s`. `skip` is a reason not to run it here.
     """
 
     name: str
@@ -32,7 +31,7 @@ class Part:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepSize:
-    """Prompts, samples and tokens of a GRPO step, and into how many parts it is cut."""
+    """Prompts, samples, tokens and micro-batches of a GRPO step."""
 
     num_prompts: int = 32
     group_size: int = 8
@@ -42,7 +41,7 @@ class StepSize:
 
 
 MACHINE = Part(name="machine", kind="machine", estimate_s=25, limit_s=90)
-# Sequences at least, and their shortest and longest length: the published benchmark's.
+# Least number of sequences, shortest and longest length: the published benchmark's.
 _PUBLISHED = {"least": 256, "shortest": 100, "longest": 1024, "repeats": 3}
 _FEW = {"least": 16, "shortest": 8, "longest": 32, "repeats": 2}
 _SMALL_LIMIT_S = 600
@@ -52,7 +51,7 @@ _SMALL_STEP = StepSize(
 
 
 def list_parts(*, platform: str, small: bool, model: str) -> list[Part]:
-    """Returns the parts after `MACHINE` for a platform of JAX's: cpu, gpu or tpu.
+    """Returns the parts after `MACHINE` for a JAX platform: cpu, gpu or tpu.
 
     `model` is the Hugging Face directory of SmolLM2, or "".
     """
@@ -73,9 +72,9 @@ def list_parts(*, platform: str, small: bool, model: str) -> list[Part]:
             _autoencoder("tiny", repeats=2),
             _recipe(model, "a small run trains no language model"),
         ]
-        # On a CPU that others use, too, starting and compiling can take minutes.
+        # On a busy CPU, starting and compiling can take minutes.
         return [dataclasses.replace(part, limit_s=_SMALL_LIMIT_S) for part in parts]
-    # A row of 1.5B needs twice the memory, so half as many go through at a time.
+    # A row of 1.5B needs twice the memory, so micro-batches have half as many rows.
     step, short_step = StepSize(), StepSize(grad_accum_steps=16)
     return [
         tests,
@@ -144,11 +143,11 @@ def _autoencoder(*jobs: str, repeats: int) -> Part:
 
 
 def _recipe(model: str, skip: str) -> Part:
-    """Returns the part that trains SmolLM2 by its recipe."""
+    """Returns the part that trains SmolLM2 with its recipe."""
     if not skip and not model:
         skip = "no weights were given: --model=DIR"
     if not skip and not pathlib.Path(model, "config.json").is_file():
-        skip = f"--model={model} holds no config.json"
+        skip = f"--model={model} has no config.json"
     if not skip and not RECIPE.is_file():
         skip = f"{RECIPE.relative_to(ROOT)} does not exist"
     return Part(

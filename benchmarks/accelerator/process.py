@@ -24,7 +24,7 @@ _REASON_LENGTH = 300  # characters of a failure's last line
 class Launcher:
     """Starts the worker of a part; its output goes to log.txt in the directory.
 
-    Programs that JAX compiles are kept in `cache`. `worker` says what Python runs.
+    Programs that JAX compiles are stored in `cache`. `worker` are Python's arguments.
     """
 
     def __init__(
@@ -104,5 +104,5 @@ def _reason(log: pathlib.Path, start: int, code: int) -> str:
         text = file.read().decode(errors="replace")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if "RESOURCE_EXHAUSTED" in line] or lines[-1:]
-    told = errors[0][:_REASON_LENGTH] if errors else "it wrote nothing"
+    told = errors[0][:_REASON_LENGTH] if errors else "no output"
     return f"exit code {code}: {told}"

@@ -1,4 +1,4 @@
-"""results.json: the state of every part, rewritten whole when one ends."""
+"""results.json: the state of every part, rewritten completely when a part ends."""
 
 import json
 import pathlib
@@ -6,15 +6,15 @@ from typing import Any
 
 from job_jax.files import write_atomically
 
-# A part with one of these is not run again.
+# Parts with these statuses do not run again.
 _FINAL = ("done", "failed")
 
 
 class Results:
     """The parts' records by name, in the order in which they were first saved.
 
-    A record has `status`: done (with `result`), failed or skipped (with `reason`), or
-    interrupted; and the `seconds` that the part took.
+    A record has a `status`: done (with `result`), failed or skipped (with `reason`), or
+    interrupted. It also has the `seconds` that the part took.
     """
 
     def __init__(self, directory: pathlib.Path):
@@ -33,7 +33,7 @@ class Results:
         return self._parts.get(name, {}).get("status") in _FINAL
 
     def forget_failures(self) -> None:
-        """Drops the failed parts, so that they are run again."""
+        """Drops the failed parts, so that they run again."""
         kept = {k: v for k, v in self._parts.items() if v["status"] != "failed"}
         self._parts = kept
         self._write()

@@ -1,4 +1,4 @@
-"""Peaks of devices, and the bytes that decoding must read: arithmetic alone."""
+"""Peaks of devices, and the bytes that decoding must read; only arithmetic."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -12,14 +12,14 @@ from rlvr_jax.run.throughput import num_matmul_weights
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Peaks:
-    """The most that a device does a second: dense bfloat16 FLOPs, bytes of memory."""
+    """A device's peaks per second: dense bfloat16 FLOPs, and bytes of memory."""
 
     flops: float
     bytes_per_s: float
 
 
-# By a part of JAX's `device_kind` in lower case; the first that fits counts. From the
-# makers' data sheets, without sparsity. A T4 has no bfloat16: its float16.
+# By a part of JAX's `device_kind` in lower case; the first match counts. From the
+# makers' data sheets, without sparsity. A T4 has no bfloat16, so it has float16's.
 _GPUS = {
     "b200": Peaks(flops=2250e12, bytes_per_s=8000e9),
     "h200": Peaks(flops=989e12, bytes_per_s=4800e9),
@@ -34,7 +34,7 @@ _GPUS = {
     "a10g": Peaks(flops=70e12, bytes_per_s=600e9),
     "tesla t4": Peaks(flops=65e12, bytes_per_s=320e9),
 }
-# JAX's names of TPUs, and the generation that `plan.topology` knows.
+# JAX's names for TPUs, and the generations in `plan.topology`.
 _TPUS = {
     "tpu v4": "v4",
     "tpu v5 lite": "v5e",
@@ -74,10 +74,10 @@ def decode_bytes(
     """Returns the bytes that decoding these completions must read.
 
     A step reads all weights once. A token also reads the keys and values of its prompt
-    and of its completion before it. The first token of a completion comes from the pass
-    over the prompts: it needs the output head alone. `slots` completions are decoded at
-    a time, so there are at least as many steps as the longest has tokens, and as many
-    as all tokens fill. Logits and activations are not counted.
+    and of the earlier completion. The first token of a completion comes from the pass
+    over the prompts and only needs the output head. `slots` completions are decoded at
+    a time. So the number of steps is at least the length of the longest, and at least
+    all tokens divided by `slots`. Logits and activations are not counted.
     """
     itemsize = np.dtype(model.compute_dtype).itemsize
     prompts, tokens = np.asarray(prompt_lengths), np.asarray(new_tokens)

@@ -1,4 +1,4 @@
-"""Runs parts one after another within a budget of time, and saves how each ended."""
+"""Runs parts one after another within a time budget, and saves how each ended."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,12 +9,12 @@ from job_jax.metrics import format_duration
 
 _RESERVE_S = 5.0  # of the budget, to stop a process and to write the table
 
-# Runs a part for at most so many seconds; returns its record, without its seconds.
+# Runs a part for at most this many seconds; returns its record, without its seconds.
 Launch = Callable[[Part, float], dict[str, Any]]
 
 
 class Schedule:
-    """A budget of seconds from now on, and where results are saved."""
+    """A time budget that starts now, and the results to save to."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class Schedule:
         self._end = clock() + budget_s - _RESERVE_S
 
     def run(self, parts: Sequence[Part]) -> None:
-        """Runs the parts that have no final record and that the time left allows."""
+        """Runs the parts that have no final record and fit into the time left."""
         for number, part in enumerate(parts, 1):
             label = f"[{number}/{len(parts)}] {part.name}:"
             left = self._end - self._clock()
@@ -43,8 +43,8 @@ class Schedule:
                 self._say(f"{label} skipped: {part.skip}")
             elif part.estimate_s > left:
                 self._say(
-                    f"{label} not begun: it takes about {_duration(part.estimate_s)}, "
-                    f"and {_duration(left)} are left; run the command again"
+                    f"{label} not started: it takes about {_duration(part.estimate_s)},"
+                    f" but only {_duration(left)} is left; run the command again"
                 )
             else:
                 rest = sum(
@@ -60,7 +60,7 @@ class Schedule:
 
     def _run_one(self, part: Part, left: float) -> None:
         start = self._clock()
-        # An interruption that nothing can catch leaves this record.
+        # This record remains if the process is killed.
         self._results.save(part.name, {"status": "interrupted"})
         record = self._launch(part, min(part.limit_s, left))
         if record["status"] == "stopped":  # its own limit, or the end of the budget

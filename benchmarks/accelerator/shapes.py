@@ -1,4 +1,4 @@
-"""Model shapes that are measured, with random weights."""
+"""The measured model shapes, with random weights."""
 
 import dataclasses
 from typing import Any
@@ -29,9 +29,10 @@ SHAPES = {
 
 
 def model_size(name: str, **changes: Any) -> ModelSize:
-    """Returns a shape that computes as the device does best.
+    """Returns a shape with the best dtype for the device.
 
-    bfloat16 on an accelerator; float32 on a CPU, which may have no bfloat16 products.
+    That is bfloat16 on an accelerator, and float32 on a CPU, which may not support
+    bfloat16 products.
     """
     dtype = "float32" if jax.default_backend() == "cpu" else "bfloat16"
     changes = {"compute_dtype": dtype, "param_dtype": dtype, **changes}
@@ -42,9 +43,9 @@ def model_size(name: str, **changes: Any) -> ModelSize:
 def new_policy(
     size: ModelSize, *, eos_ids: tuple[int, ...], num_real_tokens: int | None = None
 ) -> Transformer:
-    """Returns the policy with weights drawn from seed 0; call it in a compiled program.
+    """Returns the policy with weights from seed 0; call it in a compiled program.
 
-    Outside one, each array would be drawn by a separate program.
+    Outside of one, a separate program would draw each array.
     """
     return Transformer(
         size.model,
@@ -56,7 +57,7 @@ def new_policy(
 
 
 def make_job(size: ModelSize, **batch: int) -> Job:
-    """Returns the job that `benchmarks.counts` counts the FLOPs of."""
+    """Returns the job, for which `benchmarks.counts` counts FLOPs."""
     names = {field.name for field in dataclasses.fields(Job)}
     sizes = {k: v for k, v in dataclasses.asdict(size.model).items() if k in names}
     return Job(**sizes, vocab_size=size.vocab_size, **batch)

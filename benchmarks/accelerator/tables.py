@@ -1,4 +1,4 @@
-"""results.json as Markdown. Shares of a peak are computed here, from saved numbers."""
+"""Formats results.json as Markdown; computes shares of a peak from saved numbers."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -10,9 +10,9 @@ _STEP_PARTS = ("sampling", "scoring", "update")
 
 
 def format_results(parts: Mapping[str, Record]) -> str:
-    """Returns a section for each kind of part that was measured.
+    """Returns a section for each kind of measured part.
 
-    Parts that failed, were skipped or interrupted are listed with the reason.
+    Parts that failed or were skipped or interrupted are listed with the reason.
     """
     done = {name: part["result"] for name, part in parts.items() if "result" in part}
     sections = []

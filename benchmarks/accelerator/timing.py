@@ -1,4 +1,4 @@
-"""Seconds of a call on a device: compiling apart, then several calls in a row."""
+"""Times a call on a device: compiling separately, then several calls in a row."""
 
 import statistics
 import time
@@ -11,18 +11,18 @@ from job_jax.metrics import CompileCounter
 
 
 def time_call(call: Callable[[], Any], *, repeats: int) -> tuple[Any, dict[str, Any]]:
-    """Returns the last result of `call`, and the seconds until each one is there.
+    """Returns the last result of `call`, and the seconds until each result is ready.
 
-    `first_s` is the first call with tracing and compiling, `compile_s` the part that
-    compiling took (little if the program was in the compile cache). `seconds` are those
-    of the `repeats` calls after it, `min_s` and `median_s` their least and median.
+    `first_s` is the first call with tracing and compiling; `compile_s` is the part for
+    compiling (little if the program was in the compile cache). `seconds` has the
+    `repeats` calls after it; `min_s` and `median_s` are their minimum and median.
     """
     compiles = CompileCounter()
     result, first_s = _timed(call)
     compile_s = compiles.seconds
     seconds = []
     for _ in range(repeats):
-        del result  # two at a time may not fit into the device's memory
+        del result  # two results may not fit into the device's memory
         result, took = _timed(call)
         seconds.append(took)
     return result, {
@@ -35,7 +35,7 @@ def time_call(call: Callable[[], Any], *, repeats: int) -> tuple[Any, dict[str, 
 
 
 def peak_memory() -> int | None:
-    """Returns the most bytes that the device held, or None if it does not say."""
+    """Returns the device's peak memory in bytes, or None if it does not report it."""
     stats = jax.local_devices()[0].memory_stats()
     return None if stats is None else stats.get("peak_bytes_in_use")
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # bash benchmarks/accelerator/wheels.sh DIR [PYTHON_VERSION]: downloads the packages of
-# requirements.txt as wheels for Linux on x86-64, and prints what they weigh together.
-# PYTHON_VERSION is that of the machine they go to, such as 3.12; default: python3's.
-# PACKAGES="name name ..." downloads these alone: those that the machine lacks.
+# requirements.txt as wheels for Linux on x86-64, and prints their number and total size.
+# PYTHON_VERSION is the version on the target machine, such as 3.12; default: python3's.
+# PACKAGES="name name ..." only downloads these, if the machine lacks only some.
 set -euo pipefail
 
 here="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)"
@@ -22,7 +22,7 @@ while read -r requirement _; do
   fi
 done < "$here/requirements.txt"
 
-# pip takes a wheel for exactly the platforms that it is given.
+# pip only accepts wheels for exactly these platforms.
 platforms=(--platform any)
 for tag in manylinux1 manylinux2010 manylinux2014 manylinux_2_{5,12,17,24,26,27,28,31,34,35}; do
   platforms+=(--platform "${tag}_x86_64")

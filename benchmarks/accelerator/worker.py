@@ -32,7 +32,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run(part: Part, *, seconds: float) -> dict[str, Any]:
-    """Returns the result of the part's function; on a device, on one alone."""
+    """Returns the result of the part's function; it uses at most one device."""
     if not part.on_device:
         result: dict[str, Any] = getattr(commands, part.kind)(
             **part.options, seconds=seconds

@@ -1,8 +1,9 @@
 """The work of nano-vllm's published benchmark, number by number.
 
-256 sequences whose prompts and completions have 100 to 1,024 tokens, drawn by Python's
-`random` with seed 0: 142,827 tokens of prompts, 133,966 tokens of completions. There a
-completion has exactly so many tokens; see `as_prompts` for how it does here.
+256 sequences with prompts and completions of 100 to 1,024 tokens, drawn by Python's
+`random` with seed 0: 142,827 prompt tokens and 133,966 completion tokens. In the
+published benchmark, completions have exactly these lengths; `as_prompts` explains how
+they do here.
 https://github.com/GeeeekExplorer/nano-vllm
 """
 
@@ -14,15 +15,15 @@ import numpy as np
 from rlvr_jax.sampler import pad_prompts
 from rlvr_jax.types import BegunRows, Prompts
 
-# Of the vocabulary only these ids are ever drawn, and all but the first end a row.
+# Only these ids of the vocabulary are ever drawn, and all but the first end a row.
 NUM_REAL_TOKENS = 8
 EOS_IDS = tuple(range(1, NUM_REAL_TOKENS))
-_LARGEST_ID = 10_000  # of a prompt
+_LARGEST_ID = 10_000  # in prompts
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Workload:
-    """Prompts as token ids, and how many tokens each completion has."""
+    """Prompts as token ids, and the number of tokens of each completion."""
 
     prompts: list[list[int]]
     new_tokens: list[int]
@@ -50,11 +51,10 @@ def published_workload(
 def as_prompts(workload: Workload, *, vocab_size: int) -> Prompts:
     """Returns the prompts such that completion i has about `new_tokens[i]` tokens.
 
-    The sampler bars the end of a completion before `min_new_tokens`, and counts the
-    tokens that a row has had before. So each row is said to have had limit + 1 -
-    new_tokens[i] of them, and `min_new_tokens` is the limit: from then on 7 of 8
-    tokens end the row. Decoded are new_tokens[i] tokens and 0.14 more in the mean; the
-    tokens that are counted are those that came out.
+    The sampler does not let a completion end before `min_new_tokens`, and it counts
+    tokens that a row had earlier. So each row claims limit + 1 - new_tokens[i] earlier
+    tokens, and `min_new_tokens` is the limit. From then on, 7 of 8 tokens end the row.
+    Rows get new_tokens[i] tokens and 0.14 more on average; the actual tokens count.
     """
     padded = pad_prompts(
         [[token % vocab_size for token in prompt] for prompt in workload.prompts],

@@ -1,1 +1,1 @@
-"""One step of a sparse autoencoder, beside SAELens and dictionary_learning."""
+"""One step of a sparse autoencoder, compared with SAELens and dictionary_learning."""

@@ -1,6 +1,6 @@
 """`python -m benchmarks.sae [--sizes=D256,D1536 --peers=... --peer_python=PATH]`.
 
-Works as `benchmarks.run` does: processes, turns, medians, JSON lines and a table.
+Works like `benchmarks.run`: processes, turns, medians, JSON lines and a table.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def main(argv: Sequence[str]) -> int:
     sizes, peers = flags.sizes.split(","), [p for p in flags.peers.split(",") if p]
     for names, choices in ((sizes, JOBS), (peers, _PEERS)):
         for name in set(names) - set(choices):
-            parser.error(f"{name!r} is none of {', '.join(choices)}")
+            parser.error(f"unknown {name!r}; choose from {', '.join(choices)}")
     if peers and not flags.peer_python:
         parser.error("peers need --peer_python; benchmarks/README.md says how")
     commands = {
@@ -64,9 +64,9 @@ def main(argv: Sequence[str]) -> int:
 def _utilization(
     result: Mapping[str, Any], size: str, measured: Mapping[str, Any]
 ) -> dict[str, float]:
-    """Returns the dense products' FLOP/s over the machine's peak.
+    """Returns the dense products' FLOP/s divided by the machine's peak.
 
-    Sides that leave out products with zeros can be above 1.
+    Sides that skip products with zeros can exceed 1.
     """
     dense = JOBS[size].matmul_flops()["dense"]
     return {"dense_mfu": dense / result["update_s"] / measured["peak_flops"]}

@@ -1,4 +1,4 @@
-"""Worker, peers' environment: dictionary_learning's own BatchTopK trainer."""
+"""Worker in the peers' environment: dictionary_learning's own BatchTopK trainer."""
 
 import importlib.metadata
 import os
@@ -10,11 +10,11 @@ from dictionary_learning.trainers.batch_top_k import BatchTopKTrainer
 from benchmarks.channel import Channel, peak_rss_bytes
 from benchmarks.sae.job import Job
 
-_STEPS = 100_000  # of the schedule; far more than are measured
+_STEPS = 100_000  # in the schedule; far more than are measured
 
 
 def main() -> None:
-    """Warms up, then trains one step whenever asked."""
+    """Warms up, then trains one step per request."""
     channel = Channel()
     job = channel.receive_job(Job)
     torch.set_num_threads(len(os.sched_getaffinity(0)))

@@ -1,17 +1,17 @@
-"""The work that every side does. The peers read it too, so it needs NumPy only."""
+"""The work that every side does. Peers import it too, so it only needs NumPy."""
 
 import dataclasses
 
 import numpy as np
 
 _WIDTH_OVER_RANK = (
-    4  # activations lie near a subspace of width / 4, as residual streams do
+    4  # activations lie near a subspace of width / 4, like residual streams
 )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
-    """One step of a BatchTopK autoencoder on activations with random weights."""
+    """One step of a BatchTopK autoencoder with random weights on activations."""
 
     width: int  # D
     latents: int  # Z
@@ -30,9 +30,9 @@ class Job:
     def matmul_flops(self) -> dict[str, float]:
         """Returns the FLOPs of a step's matrix products.
 
-        `dense`: encoder and decoder, once forward and twice backward, less the gradient
-        of the activations. `needed`: the encoder forward, and for the rest only the
-        k latents a token that are not 0.
+        `dense`: encoder and decoder, once forward and twice backward, without the
+        gradient of the activations. `needed`: the whole encoder forward, and the rest
+        only for the k latents per token that are not 0.
         """
         one = 2.0 * self.batch_size * self.width * self.latents
         return {"dense": 5 * one, "needed": one + 4 * one * self.k / self.latents}

@@ -1,10 +1,10 @@
 """`python -m benchmarks.sae.loader [--size=D256 --tokens=1048576 --rounds=7]`.
 
-What reading from disk costs a training run: blocks of steps on one batch that stays on
-the device, and blocks of as many on batches that the loader reads from shards, in turn.
-Every pair is read at random, as in training, or with --buffer_tokens=N in blocks, as
-`pairs.buffer_tokens` does; with the prefetch of training. The files are new, and so in
-the system's cache as far as it holds them.
+Measures what reading from disk costs a training run. It alternates between blocks of
+steps on one batch that stays on the device, and equal blocks on batches that the loader
+reads from shards. Pairs are read at random as in training, or in blocks with
+--buffer_tokens=N, like `pairs.buffer_tokens`; prefetch is as in training. The files are
+new, so they are in the system's cache if they fit.
 """
 
 import argparse
@@ -31,11 +31,11 @@ from sae_jax.train import open_source
 from sae_jax.types import Pairs
 
 _DOCUMENT = 512  # tokens
-_STEPS = 40  # of a block: ten times what is read ahead
+_STEPS = 40  # per block: ten times the prefetched steps
 
 
 def main(argv: Sequence[str]) -> int:
-    """Prints a JSON line: seconds a step of each kind, and their ratio by round."""
+    """Prints a JSON line: seconds per step of each kind, and their ratio by round."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.sae.loader", description=__doc__, allow_abbrev=False
     )
@@ -89,7 +89,7 @@ def write_activations(path: Path, job: Job, *, tokens: int) -> None:
 def _measure(
     config: Config, source: PairSource, mesh: Mesh, *, rounds: int
 ) -> list[tuple[float, float]]:
-    """Returns the seconds a step of each round: on one batch, and from disk."""
+    """Returns the seconds per step in each round: on one batch, and from disk."""
     seconds = []
     with jax.set_mesh(mesh):
         batches = source.iter_batches(0, _STEPS * (rounds + 1))
@@ -108,7 +108,7 @@ def _measure(
 def _run_block(
     state: TrainState, source: Pairs | Iterator[Pairs], config: Config
 ) -> TrainState:
-    """Runs a block of steps as `sae_jax.train` does: one step in flight."""
+    """Runs a block of steps like `sae_jax.train`: with one step in flight."""
     report = None
     for _ in range(_STEPS):
         batch = source if isinstance(source, Pairs) else jax.device_put(next(source))

@@ -1,8 +1,8 @@
 """`python -m benchmarks.sae.memory [--tokens=5000000,20000000 --buffer_tokens=N]`.
 
-What a training run holds in memory by the size of its data: for each number of tokens
-activations are written, one epoch of them is trained on, and the process's memory (its
-own pages, not the files that the system caches) is read twice a second. Linux only.
+Measures a training run's memory by the size of its data. For each number of tokens, it
+writes activations, trains on them for one epoch, and reads the process's memory (its
+own pages, not cached files) twice a second. Linux only.
 """
 
 import argparse
@@ -73,7 +73,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _train(recipe: Path, workdir: Path) -> tuple[float, list[float]]:
-    """Returns the seconds of a run, and the GiB that it held at each reading."""
+    """Returns the seconds of a run, and its memory in GiB at each reading."""
     command = ["-m", "sae_jax.train", f"--config={recipe}", f"--workdir={workdir}"]
     started = time.monotonic()
     process = subprocess.Popen([sys.executable, *command], stdout=subprocess.DEVNULL)
@@ -84,7 +84,7 @@ def _train(recipe: Path, workdir: Path) -> tuple[float, list[float]]:
         if "RssAnon" in fields:
             used.append(int(fields["RssAnon"].split()[0]) / 2**20)
         time.sleep(0.5)
-    assert process.returncode == 0, "the run has failed"
+    assert process.returncode == 0, "the run failed"
     return time.monotonic() - started, used
 
 

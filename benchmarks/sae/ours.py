@@ -1,6 +1,6 @@
-"""Worker: our training step, on the mesh that `sae_jax.train` takes by default.
+"""Worker: our training step, on the default mesh of `sae_jax.train`.
 
-The first argument is `batchtopk`, what the peers train, or `temporal`: nested groups,
+The first argument is `batchtopk`, as the peers train, or `temporal`: nested groups,
 the contrast between tokens and their partners, and no twin.
 """
 
@@ -24,7 +24,7 @@ _WARM_STEPS = 2
 
 
 def make_config(kind: str, job: Job) -> Config:
-    """Returns the config of a kind of training, named as above."""
+    """Returns the config for a kind of training, `batchtopk` or `temporal`."""
     groups, weights, alpha = {
         "batchtopk": ((1.0,), (1.0,), 0.0),
         "temporal": ((0.2, 0.8), (1.0, 1.0), 0.1),
@@ -39,7 +39,7 @@ def make_config(kind: str, job: Job) -> Config:
 
 
 class TrainStep:
-    """A training step on one batch that stays on the mesh; a call takes the next."""
+    """A training step on one batch that stays on the mesh; each call takes a step."""
 
     def __init__(self, config: Config, x_BD: np.ndarray, mesh: Mesh):
         pairs = Pairs(
@@ -50,13 +50,13 @@ class TrainStep:
         self._state = init_state(self._pairs, config=config)
 
     def __call__(self) -> Any:
-        """Returns the step's report, which may still be computed."""
+        """Returns the step's report, which may still be in computation."""
         self._state, report = train_step(self._state, self._pairs, config=self._config)
         return report
 
 
 def main() -> None:
-    """Warms up, then trains one step whenever asked."""
+    """Warms up, then trains one step per request."""
     channel = Channel()
     job = channel.receive_job(Job)
     config = make_config(sys.argv[1], job)

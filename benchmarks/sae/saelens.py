@@ -1,4 +1,4 @@
-"""Worker, peers' environment: SAELens' own trainer, its BatchTopK autoencoder."""
+"""Worker in the peers' environment: SAELens' own trainer and BatchTopK autoencoder."""
 
 import os
 import time
@@ -12,11 +12,11 @@ from sae_lens.training.sae_trainer import SAETrainer
 from benchmarks.channel import Channel, peak_rss_bytes
 from benchmarks.sae.job import Job
 
-_STEPS = 100_000  # of the schedule; far more than are measured
+_STEPS = 100_000  # in the schedule; far more than are measured
 
 
 def main() -> None:
-    """Warms up, then trains one step whenever asked."""
+    """Warms up, then trains one step per request."""
     channel = Channel()
     job = channel.receive_job(Job)
     torch.set_num_threads(len(os.sched_getaffinity(0)))

@@ -1,1 +1,1 @@
-"""Faults by a seeded schedule, and what they cost: `python -m benchmarks.storm`."""
+"""Faults on a seeded schedule, and their damage: `python -m benchmarks.storm`."""

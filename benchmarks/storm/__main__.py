@@ -1,15 +1,15 @@
 """`python -m benchmarks.storm [--kills=N --full_disks=N --bad_disks=N ...]`.
 
-Runs of a tiny recipe with every stage are killed at random instants, half of them while
-a checkpoint is written, and robbed of their disk; each is let go on until it ends, and
-what it leaves is compared with an undisturbed run, bit for bit. Then one of 2 or 4
-processes of a run is killed, which another number of them takes up. Bits are flipped in
-the files of a finished run; hostile answers are graded. The schedule follows from
---seed.
+Runs of a tiny recipe with every stage are killed at random times (half of them while a
+checkpoint is written), or their disk fills up or fails. Each run is resumed until it
+ends, and its results are compared bit for bit with an undisturbed run. Then one of the
+2 or 4 processes of a run is killed, and another number of processes resumes the run.
+Bits are flipped in the files of a finished run, and hostile answers are graded. The
+schedule depends on --seed.
 
-Exit code 0: nothing was lost. JSON lines: counts by kind. Full disks need the right to
-mount one in memory (root), disks that fail a C compiler. What a run said that ended
-wrongly is kept.
+Exit code 0: nothing was lost. Prints counts by kind as JSON lines. Full disks need the
+right to mount one in memory (root), and bad disks need a C compiler. The output of runs
+that ended wrongly is kept.
 """
 
 import argparse
@@ -34,24 +34,26 @@ _DEVICES = 4  # of the runs that lose a process
 
 
 def main(argv: Sequence[str]) -> int:
-    """Prints what was survived; returns 1 if anything was lost."""
+    """Prints counts of survived faults; returns 1 if anything was lost."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.storm", description=__doc__, allow_abbrev=False
     )
     parser.add_argument("--kills", type=int, default=400)
     parser.add_argument("--full_disks", type=int, default=100)
-    parser.add_argument("--bad_disks", type=int, default=50, help="that fail with EIO")
-    parser.add_argument("--deaths", type=int, default=20, help="of one of 2 or 4")
-    parser.add_argument("--flips", type=int, default=200, help="in each kind of file")
+    parser.add_argument("--bad_disks", type=int, default=50, help="failing with EIO")
+    parser.add_argument(
+        "--deaths", type=int, default=20, help="of one of 2 or 4 processes"
+    )
+    parser.add_argument("--flips", type=int, default=200, help="per kind of file")
     parser.add_argument("--answers", type=int, default=100_000)
     parser.add_argument(
-        "--minutes", type=float, default=60, help="at most; as many again for deaths"
+        "--minutes", type=float, default=60, help="limit; deaths get as much again"
     )
     parser.add_argument(
-        "--at_once", type=int, default=2, help="runs of one process beside each other"
+        "--at_once", type=int, default=2, help="runs of one process in parallel"
     )
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--programs", help="a folder that keeps compiled programs")
+    parser.add_argument("--programs", help="folder for compiled programs")
     asked = parser.parse_args(argv)
     folder = Path(tempfile.mkdtemp(prefix="storm-"))
     programs = Path(asked.programs or folder / "programs").absolute()
@@ -76,17 +78,17 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _strike_all(asked: argparse.Namespace, folder: Path, programs: Path) -> list[str]:
-    """Strikes runs of one process, then of several; returns what was lost."""
+    """Hits runs of one process, then of several; returns a list of the losses."""
     kinds = {
         "kill": asked.kills,
         "full_disk": asked.full_disks,
         "bad_disk": asked.bad_disks,
     }
     if asked.full_disks and not faults.can_fill_disks(folder / "disk"):
-        print("no disk can be mounted here: none will be full", file=sys.stderr)
+        print("cannot mount a disk here: skipping full disks", file=sys.stderr)
         del kinds["full_disk"]
     if asked.bad_disks and not faults.compile_bad_disk(folder):
-        print("no C compiler makes bad_disk.so: no disk will fail", file=sys.stderr)
+        print("no C compiler for bad_disk.so: skipping bad disks", file=sys.stderr)
         del kinds["bad_disk"]
     how = {"minutes": asked.minutes, "seed": asked.seed}
     trials = [(run_alone(Job(programs), folder), kinds, asked.at_once)]
@@ -107,7 +109,7 @@ def _tell(line: Mapping[str, Any]) -> None:
 
 
 def _grade(count: int, seed: int) -> dict[str, Any]:
-    """Returns how hostile answers were judged, how fast, and in how much memory."""
+    """Returns verdicts, speed and memory of grading hostile answers."""
     began, statuses, slowest = time.monotonic(), collections.Counter[str](), 0.0
     with MathVerifier(workers=2, timeout_s=5.0) as pool:
         items = [("5", answer) for answer in hostile_answers(count, seed=seed)]

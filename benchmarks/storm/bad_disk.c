@@ -1,7 +1,7 @@
-/* LD_PRELOAD: a disk that fails or is slow.
+/* LD_PRELOAD library: simulates a disk that fails or is slow.
 
-   While the file $STORM_SWITCH exists, what is written below $STORM_DIR fails with EIO,
-   or takes $STORM_DELAY_US microseconds more where that is set. */
+   While the file $STORM_SWITCH exists, writes below $STORM_DIR fail with EIO. If
+   $STORM_DELAY_US is set, they take that many microseconds longer instead. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,6 +1,6 @@
-"""What happens to a run: killed, of one process or several; its disk full.
+"""The faults: kill a run, kill one of its processes, fill its disk, break its disk.
 
-Each returns what it was met in.
+Each function returns the stage in which the fault hit the run.
 """
 
 import contextlib
@@ -17,19 +17,19 @@ from benchmarks.storm.job import Job
 from job_jax.disk import free_bytes
 
 _POLL_S = 0.002
-_ROOM = "64m"  # of a disk in memory
-_MAX_SLACK_KIB = 300  # that a disk has left when it is about to be full
-_MAX_START_S = 300.0  # until several processes have met
+_ROOM = "64m"  # size of a disk in memory
+_MAX_SLACK_KIB = 300  # left on a disk that is almost full
+_MAX_START_S = 300.0  # until several processes have connected
 _MAX_DEATH_S = 60.0  # from the death of one process to the end of the others
 FINISHED = "finished"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Struck:
-    """How a run ended that a fault befell.
+    """How a run ended after a fault.
 
-    `place` is the first word of its last line of progress ("train"), FINISHED if the
-    fault came too late. `fault` is "" where it ended as it should.
+    `place` is the first word of its last line of progress ("train"), or FINISHED if the
+    fault came too late. `fault` is "" if the run ended as it should.
     """
 
     place: str
@@ -38,7 +38,7 @@ class Struck:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Site:
-    """Where one run is struck. `seconds` are what it takes undisturbed."""
+    """A run for a fault to hit. `seconds` is the time of an undisturbed run."""
 
     job: Job
     workdir: Path
@@ -47,12 +47,12 @@ class Site:
     rng: random.Random
 
     def random_delay(self) -> float:
-        """Returns a time from when the first step is near; a resumed run is shorter."""
+        """Returns a random time, after the start-up; a resumed run is shorter."""
         return self.rng.uniform(0.3, 0.8) * self.seconds
 
 
 def kill(site: Site) -> Struck:
-    """SIGKILL at a random instant; every second one as a checkpoint is written."""
+    """Sends SIGKILL at a random time, half of them while a checkpoint is written."""
     process = site.job.start(site.workdir, site.said)
     deadline = time.monotonic() + site.random_delay()
     if site.rng.random() < 0.5:
@@ -71,9 +71,10 @@ def kill(site: Site) -> Struck:
 
 
 def fill_disk(site: Site) -> Struck:
-    """From a random instant on next to nothing can be written.
+    """Fills the disk at a random time, so that almost nothing can be written.
 
-    It must end with exit code 1, or 2 before it begins, and one line that names a file.
+    The run must end with exit code 1 (or 2 before it begins), and one line that names a
+    file.
     """
     process = site.job.start(site.workdir, site.said)
     _wait(process, time.monotonic() + site.random_delay(), lambda: False)
@@ -87,9 +88,9 @@ def fill_disk(site: Site) -> Struck:
 
 
 def break_disk(site: Site) -> Struck:
-    """From a random instant on every write to the workdir fails with EIO.
+    """Makes every write to the workdir fail with EIO after a random time.
 
-    It must end as with a full disk. `compile_bad_disk` has made what does it.
+    The run must end as with a full disk. Needs the library from `compile_bad_disk`.
     """
     switch = site.workdir.with_name("broken")
     process = site.job.start(
@@ -107,7 +108,7 @@ def break_disk(site: Site) -> Struck:
 
 
 def _judge_end(site: Site, code: int) -> Struck:
-    """Returns how a run ended whose disk took no more."""
+    """Returns how a run ended after its disk failed."""
     if code == 0:
         return Struck(place=FINISHED)
     is_told = _says_why(site.said) and "Traceback" not in site.said.read_text()
@@ -116,12 +117,12 @@ def _judge_end(site: Site, code: int) -> Struck:
 
 
 def bad_disk(folder: Path) -> Path:
-    """Returns where the library lies that `compile_bad_disk` makes."""
+    """Returns the path of the library that `compile_bad_disk` makes."""
     return folder / "bad_disk.so"
 
 
 def compile_bad_disk(folder: Path) -> bool:
-    """Makes the library that fails writes; returns whether a C compiler did."""
+    """Compiles the library that makes writes fail; returns whether that worked."""
     flags = ("-shared", "-fPIC", "-o", str(bad_disk(folder)))
     source = Path(__file__).with_name("bad_disk.c")
     with contextlib.suppress(OSError):
@@ -131,15 +132,15 @@ def compile_bad_disk(folder: Path) -> bool:
 
 
 def kill_one_of_several(site: Site) -> Struck:
-    """SIGKILL of one of 2 or 4 processes at a random instant; `seconds` are of 2.
+    """Sends SIGKILL to one of 2 or 4 processes at a random time; `seconds` is for 2.
 
-    The others must end within a minute, with exit code 1 and a line that says why. They
-    have met: for one that never came they would wait some minutes.
+    The others must end within a minute, with exit code 1 and a line that says why. All
+    have connected before: for a missing process they would wait some minutes.
     """
     count = site.rng.choice((2, 4))
     said = [site.said.with_name(f"{site.said.name}{n}") for n in range(count)]
     processes = site.job.start_several(site.workdir, said)
-    # Half as late as one alone: what is taken up ends soon.
+    # Half as late as for one process, because a resumed run ends soon.
     struck_at = time.monotonic() + site.random_delay() * count / 4
     _wait(processes[0], struck_at, lambda: False)
     _wait(processes[0], struck_at + _MAX_START_S, lambda: said[0].stat().st_size)
@@ -155,7 +156,7 @@ def kill_one_of_several(site: Site) -> Struck:
     place = _place(said[0])
     codes = [process.returncode for process in processes]
     others = {code for n, code in enumerate(codes) if n != victim}
-    if codes[victim] == 0 or others == {0}:  # the others needed it no more
+    if codes[victim] == 0 or others == {0}:  # the others no longer needed it
         return Struck(place=FINISHED)
     silent = [n for n in range(count) if n != victim and not _says_why(said[n])]
     if left or silent or others != {1}:
@@ -177,7 +178,7 @@ def can_fill_disks(directory: Path) -> bool:
 
 @contextlib.contextmanager
 def mounted(directory: Path) -> Iterator[Path]:
-    """Yields the directory as a small disk in memory."""
+    """Mounts a small disk in memory at the directory, and yields the directory."""
     directory.mkdir(exist_ok=True)
     command = ["mount", "-t", "tmpfs", "-o", f"size={_ROOM}", "storm", str(directory)]
     subprocess.run(command, check=True, capture_output=True)
@@ -195,7 +196,7 @@ def _wait(
 
 
 def _partial_checkpoints(workdir: Path) -> set[str]:
-    """Returns the checkpoints that are being written."""
+    """Returns the names of checkpoints that are being written."""
     folder = workdir / "checkpoints"
     if not folder.is_dir():
         return set()
@@ -208,13 +209,13 @@ def _partial_checkpoints(workdir: Path) -> set[str]:
 
 
 def _says_why(said: Path) -> bool:
-    """Returns whether the last line is an error's."""
+    """Returns whether the last line is an error message."""
     *_, last = said.read_text().splitlines() or [""]
     return last.startswith("error: ")
 
 
 def _place(said: Path) -> str:
-    """Returns the stage that the last line of progress tells of."""
+    """Returns the stage in the last line of progress."""
     words = [line.split(maxsplit=1)[:1] for line in said.read_text().splitlines()]
     known = ("sft", "difficulty", "probe:", "tsae", "train", "eval")
     seen = [word[0] for word in words if word and word[0] in known]

@@ -1,4 +1,4 @@
-"""Bits flipped in the files that a later step reads, and whether its reader notices."""
+"""Flips bits in files that a later step reads, and checks that its reader notices."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -15,9 +15,9 @@ _TOLD = (CheckpointReadError, DamagedFileError, ShardError)
 
 
 def flip_bits(workdir: Path, count: int, *, seed: int) -> Iterator[tuple[str, int]]:
-    """Yields each kind of file with how many of `count` flipped bits were noticed.
+    """Yields each kind of file, and how many of `count` flipped bits were noticed.
 
-    `workdir` is of a finished run; each bit is put right again.
+    `workdir` is from a finished run. Each bit is restored.
     """
     train = workdir / "checkpoints" / "train"
     newest = train / str(latest_step(train))
@@ -43,14 +43,14 @@ def flip_bits(workdir: Path, count: int, *, seed: int) -> Iterator[tuple[str, in
     }
     rng = random.Random(seed)
     for kind, (files, read) in kinds.items():
-        read()  # what is whole is read
+        read()  # undamaged files are readable
         yield kind, sum(_is_noticed(files, read, rng) for _ in range(count))
 
 
 def _is_noticed(
     files: list[Path], read: Callable[[], object], rng: random.Random
 ) -> bool:
-    """Flips one bit of all the files' bits, reads, and puts it right."""
+    """Flips a random bit in the files, reads them, and restores the bit."""
     sizes = [path.stat().st_size for path in files]
     (file,) = rng.choices(files, weights=sizes)
     content = file.read_bytes()

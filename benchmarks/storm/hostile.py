@@ -1,4 +1,4 @@
-"""Answers that no policy should write and some will."""
+"""Hostile answers: no policy should write them, but some will."""
 
 import random
 from collections.abc import Callable
@@ -60,7 +60,7 @@ _FRAMES = (r"\boxed{%s}", "#### %s", "<answer>%s</answer>", "%s", r"the answer i
 
 
 def hostile_answers(count: int, *, seed: int) -> list[str]:
-    """Returns so many answers, a function of the seed; one in 500 holds a megabyte."""
+    """Returns `count` answers, determined by the seed; one in 500 has a megabyte."""
     rng = random.Random(seed)
     answers = []
     for index in range(count):

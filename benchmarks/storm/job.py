@@ -1,4 +1,4 @@
-"""The run that the storm strikes: every stage of a recipe, in seconds."""
+"""The run that the faults hit: every stage of a recipe, in seconds."""
 
 import dataclasses
 import gzip
@@ -27,7 +27,7 @@ _ARGUMENTS = (
     "--config.difficulty.num_samples=2",
     "--config.difficulty.pool_size=32",
     "--config.train.steps=8",
-    # Groups that are all wrong get different rewards by it: else nothing is learned.
+    # Gives different rewards in groups that are all wrong; else nothing is learned.
     "--config.train.overlong_buffer=24",
     "--config.eval.every=3",
     "--config.eval.num_problems=8",
@@ -50,13 +50,13 @@ _ARGUMENTS = (
     "--config.log.rollouts_every=1",
     "--config.log.progress_every=1",
 )
-# Of summary.json, what a seed decides.
+# The fields of summary.json that depend only on the seed.
 _KEPT = ("params_sha256", "eval", "verdicts", "alarms", "difficulty", "params")
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """Runs of one command on `devices`, which share a folder of compiled programs."""
+    """Runs of one command on `devices`, with a shared folder of compiled programs."""
 
     programs: Path
     devices: int = 1
@@ -64,7 +64,7 @@ class Job:
     def start(
         self, workdir: Path, said: Path, **environment: str
     ) -> subprocess.Popen[bytes]:
-        """Starts the run, or lets it go on; what it says goes to the file `said`."""
+        """Starts or resumes the run; its standard error goes to the file `said`."""
         return self._start(
             "rlvr_jax.main", workdir, said, devices=self.devices, **environment
         )
@@ -72,7 +72,7 @@ class Job:
     def start_several(
         self, workdir: Path, said: list[Path]
     ) -> list[subprocess.Popen[bytes]]:
-        """Does the same as several processes; each says what it says to its file."""
+        """Does the same with several processes, each with its own file."""
         with socket.socket() as opened:
             opened.bind(("127.0.0.1", 0))
             port = opened.getsockname()[1]
@@ -117,7 +117,7 @@ class Job:
 
 
 def read_outcome(workdir: Path) -> Mapping[str, Any]:
-    """Returns all that a seed decides: parameters, metrics, completions, features."""
+    """Returns everything that depends only on the seed, for example parameters."""
     summary = json.loads((workdir / "summary.json").read_text())
     lines = (workdir / "metrics.jsonl").read_text().splitlines()
     return {
@@ -147,10 +147,10 @@ def _read_arrays(path: Path) -> dict[str, bytes]:
 def find_differences(
     expected: Mapping[str, Any], found: Mapping[str, Any], *, is_exact: bool = True
 ) -> list[str]:
-    """Returns the names of what differs between two outcomes.
+    """Returns the names of the parts that differ between two outcomes.
 
-    Unless `is_exact`, numbers may differ in what several processes add up in another
-    order: metrics by 1e-4 of them, parameters and features are not compared.
+    Unless `is_exact`, numbers may differ, because several processes add in another
+    order: metrics by a relative 1e-4, and parameters and features are not compared.
     """
     if is_exact:
         return [name for name in expected if found[name] != expected[name]]

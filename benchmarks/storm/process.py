@@ -1,7 +1,7 @@
-"""`python -m benchmarks.storm.process`: `rlvr_jax.main`, as one process of several.
+"""`python -m benchmarks.storm.process`: `rlvr_jax.main`, as one of several processes.
 
-JAX keeps the compiled programs of process 0 alone, which on CPUs the others cannot use.
-Here each keeps its own, so that a run is not mostly compilation.
+JAX only stores the compiled programs of process 0, which the others cannot use on CPUs.
+Here each process stores its own, so that a run is not mostly compilation.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Runs struck by a schedule of faults, and compared with an undisturbed one."""
+"""Hits runs with a schedule of faults, and compares them with an undisturbed run."""
 
 import collections
 import contextlib
@@ -27,22 +27,22 @@ _KINDS: dict[str, Callable[[faults.Site], faults.Struck]] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Trial:
-    """A job, what it comes to undisturbed, and the seconds that this takes."""
+    """A job, and the outcome and seconds of an undisturbed run."""
 
     job: Job
     folder: Path
     seconds: float
     expected: Mapping[str, Any]
-    is_exact: bool = True  # whether it comes to the same bits whoever takes it up
+    is_exact: bool = True  # whether a resumed run gives the same bits
 
 
 class RunError(RuntimeError):
-    """An undisturbed run that fails."""
+    """An undisturbed run failed."""
 
 
 def run_alone(job: Job, folder: Path) -> Trial:
-    """Returns the trial of a job by one process. Raises RunError."""
-    for name in ("compiled", "undisturbed"):  # the first compiles: it takes longer
+    """Returns the trial of a job with one process. Raises RunError."""
+    for name in ("compiled", "undisturbed"):  # the first takes longer: it compiles
         began, said = time.monotonic(), folder / f"{name}.err"
         if job.start(folder / name, said).wait():
             raise RunError(said.read_text())
@@ -55,9 +55,9 @@ def run_alone(job: Job, folder: Path) -> Trial:
 
 
 def run_together(job: Job, folder: Path) -> Trial:
-    """Returns the trial of a job by several processes, which is timed with two.
+    """Returns the trial of a job with several processes; it is timed with two.
 
-    Raises RunError, also where two come to another outcome than one.
+    Raises RunError, also if two processes have another outcome than one.
     """
     folder.mkdir()
     alone = job.start(folder / "alone", folder / "alone.err")
@@ -70,14 +70,14 @@ def run_together(job: Job, folder: Path) -> Trial:
     seconds = time.monotonic() - began
     found = read_outcome(folder / "two")
     if differ := find_differences(expected, found, is_exact=False):
-        raise RunError(f"two processes come to other {', '.join(differ)} than one")
+        raise RunError(f"two processes give other {', '.join(differ)} than one")
     return Trial(
         job=job, folder=folder, seconds=seconds, expected=expected, is_exact=False
     )
 
 
 class Tally:
-    """What has happened so far. Shared by threads."""
+    """The schedule, and counts of faults and runs so far. Shared by threads."""
 
     def __init__(self, todo: list[str], *, until: float):
         self._todo, self._until = todo, until
@@ -87,7 +87,7 @@ class Tally:
         self.wrong: list[str] = []
 
     def next_kind(self) -> str | None:
-        """Returns the next fault of the schedule; None when there is no more time."""
+        """Returns the next fault of the schedule, None at its end or out of time."""
         with self._lock:
             over = not self._todo or time.monotonic() > self._until
             return None if over else self._todo.pop()
@@ -103,7 +103,7 @@ class Tally:
                 self.wrong.append(f"{kind}: {struck.fault}")
 
     def end_run(self, lost: Sequence[str], workdir: Path) -> None:
-        """Counts a run that has ended; `lost` names what differs."""
+        """Counts a run that has ended; `lost` names the parts that differ."""
         with self._lock:
             self.counts["runs"] += 1
             if lost:
@@ -122,7 +122,7 @@ class Tally:
 def strike(
     trial: Trial, kinds: Mapping[str, int], *, minutes: float, seed: int, at_once: int
 ) -> Tally:
-    """Returns what became of runs that were struck so often by each kind of fault."""
+    """Hits runs with the given number of faults of each kind, and returns the tally."""
     todo = [kind for kind, count in kinds.items() for _ in range(count)]
     random.Random(seed).shuffle(todo)
     tally = Tally(todo, until=time.monotonic() + 60 * minutes)
@@ -130,7 +130,7 @@ def strike(
     def work(number: int) -> None:
         disk = trial.folder / f"disk{number}"
         disk.mkdir()
-        # A disk is only ever filled that is a small one of its own.
+        # Only a small disk that is mounted for this is ever filled.
         fills = kinds.get("full_disk", 0) > 0
         with faults.mounted(disk) if fills else contextlib.nullcontext():
             _strike_runs(trial, tally, disk, random.Random(f"{seed} {number}"))
@@ -142,7 +142,7 @@ def strike(
 
 
 def _strike_runs(trial: Trial, tally: Tally, disk: Path, rng: random.Random) -> None:
-    """Strikes one run after the other, a few times each, and lets each end."""
+    """Hits one run after the other, a few times each, and then lets it finish."""
     kind: str | None = ""
     for run in range(10**9):
         workdir = disk / f"run{run}"

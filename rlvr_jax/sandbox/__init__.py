@@ -1,4 +1,4 @@
-"""Programs that nobody has read, run against their tests: a jail, and who serves it.
+"""A jail that runs unreviewed programs against their tests.
 
-The standard library alone: its processes must start without JAX.
+Uses only the standard library, because its processes must start without JAX.
 """

@@ -1,8 +1,8 @@
-"""What a process gives up: files, the network, other processes, memory and time.
+"""Takes away a process's access to files, network, other processes, memory and time.
 
-The filter of system calls (`system_calls`) and the resource limits are enough for what
-docs/code.md promises; namespaces and Landlock are a second wall, where the kernel has
-them. All of it is the kernel's: nothing hangs on what Python's own objects are.
+The filter of system calls (`system_calls`) and the resource limits are enough for the
+promises in docs/code.md. Namespaces and Landlock are a second wall if the kernel has
+them. The kernel enforces all of it, so nothing depends on Python objects.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from rlvr_jax.sandbox import system_calls
 
-CHANNEL = 3  # the first file that a jailed process keeps, beside three of /dev/null
+CHANNEL = 3  # first file that a jailed process keeps; 0 to 2 are /dev/null
 
 _NAMESPACE_FLAGS = {
     "user": 0x10000000,
@@ -28,21 +28,21 @@ _NAMESPACE_FLAGS = {
     "mount": 0x00020000,
 }
 _LANDLOCK_CREATE, _LANDLOCK_RESTRICT = 444, 446
-_LANDLOCK_VERSION = 1  # the flag that asks for it
-_NUM_FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}  # by version; 16 from the fifth on
+_LANDLOCK_VERSION = 1  # flag that requests the version
+_NUM_FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}  # by version; 16 from version 5 on
 _MAX_OPEN_FILES = 16
 _ALL_FILES = (1 << 31) - 1
-_GRACE_S = 1  # from the signal of the time limit that can be caught to the one that not
+_GRACE_S = 1  # from the time limit's catchable signal to SIGKILL
 
 
 def isolate() -> list[str]:
-    """Moves this process behind the second wall; returns what the kernel refuses.
+    """Puts this process behind the second wall; returns the parts the kernel refuses.
 
-    With namespaces it forks: what returns is the first process of its own, with which
-    all its descendants end, and the process that called waits for it and exits.
+    With namespaces it forks. The child returns, as the first process of the namespace:
+    when it ends, all its descendants end. The parent waits for the child and exits.
     """
     refused = []
-    # Where the machine's memory ends, it ends with a program and not with the trainer.
+    # If the machine runs out of memory, the kernel kills a program, not the trainer.
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("1000")
     try:
@@ -69,7 +69,7 @@ def _become_first_process() -> None:
 
 
 def _give_up_files() -> None:
-    """Gives up every file by Landlock, and with newer ones TCP and outer signals."""
+    """Gives up all files with Landlock; newer versions also give up TCP and signals."""
     version = system_calls.call(_LANDLOCK_CREATE, 0, 0, _LANDLOCK_VERSION)
     rights = (1 << _NUM_FILE_RIGHTS.get(version, 16)) - 1
     rules = ctypes.create_string_buffer(struct.pack("QQQ", rights, 3, 3))
@@ -81,9 +81,9 @@ def _give_up_files() -> None:
 
 
 def enter(files: list[int], code: bytes, *, cpu_s: int, memory_bytes: int) -> None:
-    """Jails this process for good, with `files` as its files from CHANNEL on.
+    """Jails this process for good; `files` become its file descriptors from CHANNEL on.
 
-    For a fresh child of one thread whose standard input is /dev/null; `code` is
+    Call it in a fresh child with one thread, and /dev/null as standard input. `code` is
     `system_calls.make_filter()`. Raises OSError.
     """
     system_calls.die_with_parent()
@@ -109,7 +109,7 @@ def enter(files: list[int], code: bytes, *, cpu_s: int, memory_bytes: int) -> No
 
 
 def try_what_is_forbidden() -> list[str]:
-    """Returns what a jailed process can do and must not: [] where the jail holds."""
+    """Returns the forbidden actions that this process can do, [] if the jail holds."""
     attempts: dict[str, Callable[[], object]] = {
         "open a file": lambda: os.open("/", os.O_RDONLY),
         "make a process": lambda: os.fork() or os._exit(0),

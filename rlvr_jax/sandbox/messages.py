@@ -1,7 +1,7 @@
-"""What processes of the sandbox tell one another: plain data, as JSON with a length.
+"""Messages between the sandbox's processes: plain data, as JSON with a length.
 
-Nothing that is received is ever evaluated: a list stays a list, whatever its sender
-has made of its own classes. An object of a class stays where it is; its number travels.
+A received message is never evaluated: a list is a list, even if the sender has changed
+its classes. Objects of other classes stay in their process; only a number is sent.
 """
 
 import itertools
@@ -10,8 +10,8 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-_MAX_BYTES = 1 << 22  # of one message
-_MAX_ITEMS = 100_000  # of an iterator: it may be without end
+_MAX_BYTES = 1 << 22  # in one message
+_MAX_ITEMS = 100_000  # in an iterator, which may be infinite
 _LENGTH_BYTES = 4
 _COLLECTIONS: dict[str, type] = {"tuple": tuple, "set": set, "frozenset": frozenset}
 _TYPES: dict[str, type] = _COLLECTIONS | {
@@ -21,11 +21,11 @@ _TYPES: dict[str, type] = _COLLECTIONS | {
 
 
 class MessageError(Exception):
-    """A message that is too long, cut short, or no plain data."""
+    """A message that is too long, cut off, or not plain data."""
 
 
 def send(channel: int, message: Any) -> None:
-    """Writes one message to a file descriptor. Raises MessageError, OSError."""
+    """Writes one message to a file descriptor. Raises MessageError or OSError."""
     data = json.dumps(message).encode()
     if len(data) > _MAX_BYTES:
         raise MessageError(f"{len(data)} bytes in one message, over {_MAX_BYTES}")
@@ -35,9 +35,9 @@ def send(channel: int, message: Any) -> None:
 
 
 def receive(channel: int) -> Any:
-    """Returns the next message of a file descriptor.
+    """Returns the next message from a file descriptor.
 
-    Raises EOFError where there is no other, MessageError, OSError.
+    Raises EOFError at the end of the stream, MessageError or OSError.
     """
     length = int.from_bytes(_read(channel, _LENGTH_BYTES), "big")
     if length > _MAX_BYTES:
@@ -45,7 +45,7 @@ def receive(channel: int) -> Any:
     try:
         return json.loads(_read(channel, length))
     except (ValueError, RecursionError) as error:
-        raise MessageError(f"no message ({type(error).__name__})") from error
+        raise MessageError(f"not a message ({type(error).__name__})") from error
 
 
 def _read(channel: int, count: int) -> bytes:
@@ -59,19 +59,19 @@ def _read(channel: int, count: int) -> bytes:
 
 
 def _refuse_to_keep(value: Any) -> int:
-    raise MessageError(f"{type(value).__name__} is no plain data")
+    raise MessageError(f"{type(value).__name__} is not plain data")
 
 
 def _refuse_to_find(number: int) -> Any:
-    raise MessageError(f"no plain data ('object' {number!r:.20})")
+    raise MessageError(f"not plain data ('object' {number!r:.20})")
 
 
 def encode(value: Any, keep: Callable[[Any], int] = _refuse_to_keep) -> Any:
-    """Returns a value of Python as JSON. Raises MessageError on what is no plain data.
+    """Returns a Python value as JSON. Raises MessageError if it is not plain data.
 
-    Plain are None, numbers, texts, bytes, and lists, tuples, sets, dicts, ranges and
-    iterators of them, and their types; a subclass becomes its base class. Of anything
-    else the number travels that `keep` gives it.
+    Plain data are None, numbers, texts and bytes; lists, tuples, sets, dicts, ranges
+    and iterators of plain data; and the types of all these. A subclass becomes its base
+    class. Any other object is sent as the number that `keep` returns for it.
 
     >>> decode(encode({(1, 2): [None, {3.5}]}))
     {(1, 2): [None, {3.5}]}
@@ -100,14 +100,14 @@ def encode(value: Any, keep: Callable[[Any], int] = _refuse_to_keep) -> Any:
         items = list(itertools.islice(value, _MAX_ITEMS + 1))
         if len(items) <= _MAX_ITEMS:
             return {"iterator": [encode(item, keep) for item in items]}
-        raise MessageError(f"an iterator of over {_MAX_ITEMS} items")
+        raise MessageError(f"an iterator with over {_MAX_ITEMS} items")
     return {"object": keep(value)}
 
 
 def decode(value: Any, find: Callable[[int], Any] = _refuse_to_find) -> Any:
-    """Returns what `encode` was given; `find` what it gave a number to.
+    """Returns the value that `encode` encoded; `find` returns objects by number.
 
-    Raises MessageError on anything else.
+    Raises MessageError for anything else.
     """
     if isinstance(value, list):
         return [decode(item, find) for item in value]
@@ -133,5 +133,5 @@ def decode(value: Any, find: Callable[[int], Any] = _refuse_to_find) -> Any:
             case "object":
                 return find(content)
     except (TypeError, ValueError, LookupError) as error:
-        raise MessageError(f"no plain data ({type(error).__name__})") from error
-    raise MessageError(f"no plain data ({name!r:.40})")
+        raise MessageError(f"not plain data ({type(error).__name__})") from error
+    raise MessageError(f"not plain data ({name!r:.40})")

@@ -1,8 +1,8 @@
-"""Runs programs against their tests, several at a time, in processes of a jail.
+"""Runs programs against their tests, several at a time, in jailed processes.
 
-The trainer has many threads and JAX in its memory and must never fork: it starts one
-small process (`zygote`) and hands it a socket for each run. The program and the tests
-go through that socket, so the process that forks never sees them.
+The trainer has many threads and JAX in memory, so it must never fork. Instead it starts
+one small process (`zygote`) and gives it a socket for each run. The program and the
+tests go through that socket, so the process that forks never sees them.
 """
 
 import collections
@@ -30,22 +30,22 @@ import runpy, sys
 sys.path.append(sys.argv[1])
 runpy.run_module("rlvr_jax.sandbox.zygote", run_name="__main__")
 """
-_START_S = 60.0  # to start Python and import what programs may import
-_GRACE_S = 20.0  # after the time limit of a run, which the zygote keeps
+_START_S = 60.0  # to start Python and import all modules that programs may import
+_GRACE_S = 20.0  # after the time limit of a run, which the zygote enforces
 _MAX_PACKET = 4096  # bytes
 _MAX_PROGRAM, _MAX_TESTS = 100_000, 400_000  # characters
-_NOT_ITS_OWN = (0, signal.SIGKILL)  # how the zygote itself ends a program
+_NOT_ITS_OWN = (0, signal.SIGKILL)  # signals that the zygote itself ends programs with
 
 _refusals_said: set[str] = set()
 
 
 class SandboxError(RuntimeError):
-    """A machine that cannot hold a program, or a jail that does not start."""
+    """Programs cannot be jailed on this machine, or the jail does not start."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What one program may use: seconds of CPU and of the clock, mebibytes."""
+    """The limits for one program: seconds of CPU and wall time, and mebibytes."""
 
     cpu_s: int
     wall_s: int
@@ -53,7 +53,7 @@ class Limits:
 
 
 class Run(NamedTuple):
-    """A program, tests of it, and the names of its functions that the tests call."""
+    """A program, its tests, and the names of its functions that the tests call."""
 
     program: str
     tests: str
@@ -61,14 +61,14 @@ class Run(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """Whether the tests hold, and if not, why. None: that could not be found out."""
+    """Whether the tests pass, and if not, why. None: the sandbox failed."""
 
     passed: bool | None
     reason: str = ""
 
 
 class _Zygote:
-    """The process that programs are forked from, and the socket to it."""
+    """The process that forks programs, and the socket to it."""
 
     def __init__(self, limits: Limits):
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -96,7 +96,7 @@ class _Zygote:
         self.control.settimeout(limits.wall_s + _GRACE_S)
 
     def _check(self) -> None:
-        """Says which walls are missing. Raises SandboxError where one must not be."""
+        """Reports missing walls. Raises SandboxError if a necessary one is missing."""
         try:
             state = self.receive()
         except OSError as error:
@@ -107,26 +107,26 @@ class _Zygote:
         if state["possible"]:
             self.stop()
             raise SandboxError(
-                "the jail does not hold on this machine: in it a program can "
+                "the jail does not work on this machine: a program in it can "
                 f"{', '.join(state['possible'])}"
             )
         for refusal in set(state["refused"]) - _refusals_said:
             _refusals_said.add(refusal)
             print(
-                f"sandbox: this kernel refuses {refusal}; programs are held by the "
-                "filter of system calls (docs/code.md)",
+                f"sandbox: this kernel refuses {refusal}; the filter of system calls "
+                "still confines programs (docs/code.md)",
                 file=sys.stderr,
             )
 
     def receive(self) -> Any:
-        """Returns what it says next. Raises OSError where it is gone or is silent."""
+        """Returns its next message. Raises OSError if it has ended or is silent."""
         data = self.control.recv(_MAX_PACKET)
         if not data:
             raise ConnectionResetError("the other end is closed")
         return json.loads(data)
 
     def stop(self) -> int:
-        """Ends it with all that it started; returns its exit code."""
+        """Ends it with all processes that it started; returns its exit code."""
         self.control.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             return self.process.wait(timeout=1.0)
@@ -136,29 +136,29 @@ class _Zygote:
 
 
 class _Job:
-    """A run in work, and our end of the socket to its tests."""
+    """A run in progress, and our end of the socket to its tests."""
 
     def __init__(self, run: Run):
         self.run = run
         self._socket, self._theirs = socket.socketpair()
 
     def begin(self, zygote: _Zygote, number: int) -> None:
-        """Has the run's processes started. Raises OSError where the zygote is gone."""
+        """Lets the zygote start the run. Raises OSError if the zygote has ended."""
         with self._theirs:
             packet = json.dumps({"number": number}).encode()
             socket.send_fds(zygote.control, [packet], [self._theirs.fileno()])
-        with contextlib.suppress(ConnectionError):  # its report says what became of it
+        with contextlib.suppress(ConnectionError):  # its report has the reason
             send(self._socket.fileno(), self.run._asdict())
 
     def outcome(self, report: dict[str, Any], limits: Limits) -> Outcome:
-        """Returns what the tests said, or how the processes ended without a word."""
+        """Returns the result of the tests, or how their processes ended without one."""
         with self._socket:
             if report["timed_out"]:
                 return Outcome(False, f"over the limit of {limits.wall_s} s")
             try:
                 verdict = receive(self._socket.fileno())
             except (EOFError, MessageError, ConnectionError):
-                verdict = {"passed": False, "reason": "the tests came to no verdict"}
+                verdict = {"passed": False, "reason": "the tests gave no verdict"}
         if verdict["passed"] is True:
             return Outcome(True)
         if report["signal"] == signal.SIGXCPU:
@@ -175,9 +175,9 @@ class _Job:
 
 
 def _environment() -> dict[str, str]:
-    """Returns what Python itself needs. Programs do not see it.
+    """Returns the environment variables that Python needs. Programs do not see them.
 
-    Sets have the same order at every run, and so a program the same outcome.
+    A fixed hash seed gives sets the same order in every run, so outcomes repeat.
     """
     kept = {k: v for k, v in os.environ.items() if k == "LD_LIBRARY_PATH"}
     return kept | {"PYTHONHASHSEED": "0"}
@@ -186,8 +186,8 @@ def _environment() -> dict[str, str]:
 class Sandbox(Closing):
     """Runs programs against tests, `workers` at a time. Calls may come from any thread.
 
-    The jail starts with the first run. Where the kernel lacks a part of it, that is
-    said once on standard error.
+    The jail starts with the first run. If the kernel lacks a part of it, one line on
+    standard error says so.
     """
 
     def __init__(self, limits: Limits, workers: int):
@@ -198,14 +198,14 @@ class Sandbox(Closing):
         self._number = 0
 
     def close(self) -> None:
-        """Ends the jail and all in it; a later run would start a new one."""
+        """Ends the jail and everything in it; a later run starts a new one."""
         with self._lock:
             self._stop()
 
     def run_all(self, runs: Sequence[Run]) -> list[Outcome]:
-        """Returns the outcome of each run, in order. Equal runs are run once.
+        """Returns the outcome of each run, in order. Equal runs run only once.
 
-        Raises SandboxError where this machine cannot hold a program.
+        Raises SandboxError if this machine cannot jail programs.
         """
         with self._lock:
             outcomes = {run: found for run in runs if (found := _refuse_length(run))}
@@ -217,7 +217,7 @@ class Sandbox(Closing):
             return [outcomes[run] for run in runs]
 
     def _serve(self, waiting: collections.deque[Run]) -> dict[Run, Outcome]:
-        """Runs what waits, all of it unless the zygote ends on the way."""
+        """Runs all waiting runs, unless the zygote ends before that."""
         zygote = self._zygote = self._zygote or _start(self._limits)
         outcomes: dict[Run, Outcome] = {}
         active: dict[int, _Job] = {}
@@ -234,7 +234,7 @@ class Sandbox(Closing):
             reason = f"the jail ended ({type(error).__name__})"
             outcomes |= {job.run: Outcome(None, reason) for job in active.values()}
             self._stop()
-        except BaseException:  # an interrupt: its reports would come to the next call
+        except BaseException:  # an interrupt: else the next call would get its reports
             self._stop()
             raise
         finally:
@@ -251,16 +251,16 @@ class Sandbox(Closing):
 def _start(limits: Limits) -> _Zygote:
     if not system_calls.is_known_machine():
         raise SandboxError(
-            "programs are run in a jail of Linux on x86_64 or aarch64, and this is "
-            f"{platform.system()} on {platform.machine()}; grade them on such a machine"
+            "the jail for programs needs Linux on x86_64 or aarch64, but this is "
+            f"{platform.system()} on {platform.machine()}; use another machine"
         )
     return _Zygote(limits)
 
 
 def _refuse_length(run: Run) -> Outcome | None:
-    """Returns the outcome of texts that are too long to be sent, None for others."""
+    """Returns the outcome of a run whose texts are too long to send, else None."""
     if len(run.tests) > _MAX_TESTS:
-        return Outcome(None, f"tests of over {_MAX_TESTS} characters")
+        return Outcome(None, f"tests with over {_MAX_TESTS} characters")
     if len(run.program) > _MAX_PROGRAM:
-        return Outcome(False, f"a program of over {_MAX_PROGRAM} characters")
+        return Outcome(False, f"a program with over {_MAX_PROGRAM} characters")
     return None

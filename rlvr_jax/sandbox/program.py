@@ -1,7 +1,7 @@
-"""The process that holds a program: it calls its functions as it is told.
+"""The process that holds a program and calls its functions on request.
 
-It knows inputs and never what is expected of the outputs. A program may do what it
-likes to this process: all it can gain is to claim another output.
+It knows the inputs, but never the expected outputs. A program can do anything to this
+process, but can only gain by returning another output.
 """
 
 import random
@@ -11,10 +11,10 @@ from rlvr_jax.sandbox.messages import decode, encode, receive, send
 
 
 def serve(channel: int) -> None:
-    """Runs the program that arrives, then does as it is asked, until nobody asks."""
-    random.seed(0)  # an outcome is the same at every run
+    """Runs the program that arrives, then serves requests until the channel closes."""
+    random.seed(0)  # so that outcomes repeat
     namespace: dict[str, Any] = {"__name__": "program"}
-    objects: list[Any] = []  # that the tests have a number of
+    objects: list[Any] = []  # the tests refer to them by number
 
     def keep(value: Any) -> int:
         objects.append(value)
@@ -37,13 +37,13 @@ def serve(channel: int) -> None:
 
 
 def _answer(request: Any, namespace: dict[str, Any], objects: list[Any]) -> Any:
-    """Returns the result of a call, or an attribute; or sets one.
+    """Returns the result of a call or an attribute, or sets an attribute.
 
-    What is meant is named, or is an object by its number.
+    The target is a name in the program or the number of an object.
     """
     what, target, *told = request
     if isinstance(target, str) and target not in namespace:
-        raise NameError(f"the program defines no {target!r}")
+        raise NameError(f"the program does not define {target!r}")
     meant = namespace[target] if isinstance(target, str) else objects[target]
     match what:
         case "call":
@@ -57,7 +57,7 @@ def _answer(request: Any, namespace: dict[str, Any], objects: list[Any]) -> Any:
 
 
 def _describe(error: BaseException) -> dict[str, Any]:
-    """Returns the nearest of Python's own exceptions, and what it says."""
+    """Returns the nearest built-in exception class, and the error's message."""
     kind = next(c for c in type(error).__mro__ if c.__module__ == "builtins")
     said = f"{type(error).__name__}: {error}"[:300]
     return {"error": [kind.__name__, said.rstrip(": ")]}

@@ -1,8 +1,8 @@
-"""Which system calls a program in the jail may make, as a filter of the kernel.
+"""The system calls that a jailed program may make, as a kernel filter.
 
-What is not listed fails with EPERM: to open a file, to make a process, a thread or a
-socket, to send a signal, to change a limit. Memory that can be executed cannot be
-made, so a program brings no machine code of its own.
+All others fail with EPERM: opening a file, making a process, a thread or a socket,
+sending a signal, changing a limit. Executable memory cannot be allocated, so a program
+cannot run its own machine code.
 """
 
 import ctypes
@@ -12,8 +12,8 @@ import platform
 import signal
 import struct
 
-# Number by machine: computing, memory without execution, reading and writing what is
-# open, clocks, and leaving.
+# Numbers by machine. They allow computing, non-executable memory, reading and writing
+# open files, clocks, and exiting.
 _ALLOWED = {
     "read": (0, 63),
     "write": (1, 64),
@@ -94,29 +94,29 @@ def make_filter() -> bytes:
 
 
 def install_filter(code: bytes) -> None:
-    """Holds this process, and whatever it runs, to the filter. Raises OSError."""
+    """Applies the filter to this process and everything it runs. Raises OSError."""
     program = _Program(len(code) // 8, code)
     forgo_privileges()
     _prctl(_SET_SECCOMP, _MODE_FILTER, ctypes.addressof(program))
 
 
 def forgo_privileges() -> None:
-    """Sees to it that no program started from here gains rights. Raises OSError."""
+    """Keeps programs started from here from gaining privileges. Raises OSError."""
     _prctl(_SET_NO_NEW_PRIVS, 1)
 
 
 def die_with_parent() -> None:
-    """Lets the kernel kill this process once its parent has ended. Raises OSError."""
+    """Lets the kernel kill this process when its parent ends. Raises OSError."""
     _prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
 
 
 def unshare(flags: int) -> None:
-    """Gives this process namespaces of its own. Raises OSError."""
+    """Moves this process into new namespaces. Raises OSError."""
     _check(_LIBC.unshare(flags))
 
 
 def call(number: int, *values: int) -> int:
-    """Returns what the system call of that number returns. Raises OSError."""
+    """Returns the result of a system call, given its number. Raises OSError."""
     return _check(_LIBC.syscall(ctypes.c_long(number), *map(ctypes.c_ulong, values)))
 
 

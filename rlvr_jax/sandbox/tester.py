@@ -1,8 +1,8 @@
-"""The process that holds the tests: what they call is run in the program's process.
+"""The process that runs the tests; functions they call run in the program's process.
 
-Tests see functions that send their arguments there and return what comes back, as
-plain data: a result whose equality has been overwritten arrives as what it holds. An
-object of a class stays there, and tests can read, set and call it from here.
+Tests see proxy functions, which send their arguments there and return the result as
+plain data. So a result with an overwritten `__eq__` arrives as its plain contents. An
+object of another class stays there, and tests can read, set and call it from here.
 """
 
 import builtins
@@ -17,11 +17,11 @@ _MAX_SHOWN = 120  # characters of a line or a result in a reason
 
 
 class _ProgramEnded(BaseException):
-    """No answer, or none that can be read. Tests do not catch it by accident."""
+    """No answer, or an unreadable one. Tests cannot catch it by accident."""
 
 
 class _Program:
-    """The other process; remembers what it returned last, and whether it has ended."""
+    """The program's process; remembers its last result, and whether it has ended."""
 
     def __init__(self, channel: int):
         self._channel = channel
@@ -29,7 +29,7 @@ class _Program:
         self.last_call = ""
 
     def ask(self, request: Any) -> Any:
-        """Returns the answer to a request. Raises the exception that it was told."""
+        """Returns the answer to a request, or raises the exception in it."""
         try:
             if self.fault:
                 raise _ProgramEnded
@@ -48,7 +48,7 @@ class _Program:
         raise error
 
     def call(self, target: str | int, args: Any, kwargs: Any) -> Any:
-        """Returns what a function of that name, or an object of that number, does."""
+        """Calls a function by name or an object by number, and returns the result."""
         self.last_call = ""
         sent = (encode(args, _number_of), encode(kwargs, _number_of))
         value = self.ask(["call", target, *sent])
@@ -57,12 +57,12 @@ class _Program:
         return value
 
     def function(self, name: str) -> Callable[..., Any]:
-        """Returns a function that calls the program's of that name."""
+        """Returns a function that calls the program's function with this name."""
         return lambda *args, **kwargs: self.call(name, args, kwargs)
 
 
 class _Object:
-    """An object of the program's. No program decides what it is equal to: nothing."""
+    """An object in the program's process. It equals no value: `__eq__` cannot lie."""
 
     __slots__ = ("_place",)
 
@@ -88,15 +88,15 @@ class _Object:
 
 
 def _number_of(value: Any) -> int:
-    """Returns the number of an object of the program's. Raises MessageError."""
+    """Returns the number of an object in the program's process. Raises MessageError."""
     if isinstance(value, _Object):
         return value._place[1]
-    raise MessageError(f"{type(value).__name__} is no plain data")
+    raise MessageError(f"{type(value).__name__} is not plain data")
 
 
 def serve(channel: int, program_channel: int) -> None:
-    """Reads a request, runs its tests, and says whether they hold, with the reason."""
-    random.seed(0)  # tests draw the same at every run
+    """Reads a request, runs its tests, and sends whether they passed, with a reason."""
+    random.seed(0)  # so that tests draw the same numbers in every run
     request = receive(channel)
     program = _Program(program_channel)
     reason = _run(program, request)
@@ -105,7 +105,7 @@ def serve(channel: int, program_channel: int) -> None:
 
 
 def _run(program: _Program, request: dict[str, Any]) -> str:
-    """Returns why the tests do not hold, "" where they do."""
+    """Returns why the tests fail, "" if they pass."""
     tests = request["tests"]
     functions = {name: program.function(name) for name in request["functions"]}
     try:
@@ -124,7 +124,7 @@ def _run(program: _Program, request: dict[str, Any]) -> str:
 
 
 def _line_of(error: BaseException, tests: str) -> str:
-    """Returns the line of the tests at which the error left them."""
+    """Returns the line of the tests that the error came from."""
     lines = tests.splitlines()
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if frame.filename == "<tests>" and frame.lineno and frame.lineno <= len(lines):
@@ -133,9 +133,10 @@ def _line_of(error: BaseException, tests: str) -> str:
 
 
 def _make_error(kind: str, message: str) -> Exception:
-    """Returns one of Python's own exceptions, or a RuntimeError in its place.
+    """Returns a built-in exception, or a RuntimeError if that is not possible.
 
-    A StopIteration would end a `map` of the tests early, as if all were well.
+    A StopIteration also becomes one, because it would silently end a `map` of the
+    tests.
     """
     found = vars(builtins).get(kind)
     if not (isinstance(found, type) and issubclass(found, Exception)):
@@ -144,5 +145,5 @@ def _make_error(kind: str, message: str) -> Exception:
         return RuntimeError(message)
     try:
         return found(message)
-    except TypeError:  # such as UnicodeDecodeError, which wants more
+    except TypeError:  # for example UnicodeDecodeError, which needs more arguments
         return RuntimeError(message)

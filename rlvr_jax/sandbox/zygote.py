@@ -1,9 +1,10 @@
-"""The process that all programs and tests are forked from; it reads neither.
+"""The process that forks all programs and tests; it reads neither.
 
-It is run as a script by `sandbox.pool`, imports what programs may import, goes behind
-the second wall, and then serves the socket on file descriptor 0. A request brings one
-socket: the tests' process gets it, and a pair of it and a program's process is started.
-What is forked before it is told anything holds no secret in its memory.
+`sandbox.pool` runs it as a script. It imports the modules that programs may import,
+goes behind the second wall, and then serves the socket on file descriptor 0. Each
+request brings one socket, for the tests. The zygote then forks a process for the tests
+and one for the program. It knows no tests, so forked processes have no secrets in
+memory.
 """
 
 import contextlib
@@ -21,7 +22,7 @@ from collections.abc import Callable
 
 from rlvr_jax.sandbox import jail, program, system_calls, tester
 
-# What programs and tests can import: nothing is read from a disk once they run.
+# Modules that programs and tests can import; later, nothing can be read from disk.
 MODULES = (
     *("abc", "array", "ast", "base64", "binascii", "bisect", "calendar", "cmath"),
     *("collections", "contextlib", "copy", "dataclasses", "datetime", "decimal"),
@@ -42,7 +43,7 @@ _MAX_PACKET = 4096  # bytes
 
 @dataclasses.dataclass
 class _Pair:
-    """The two processes of one request, and how the program's ended by itself."""
+    """The two processes of one request, and how the program's process ended."""
 
     number: int
     tester: int
@@ -53,19 +54,19 @@ class _Pair:
     timed_out: bool = False
 
     def kill(self) -> None:
-        """Kills what still runs of it."""
+        """Kills the processes that still run."""
         for pid in self.running:
             os.kill(pid, signal.SIGKILL)
 
 
 class _Zygote:
-    """Starts pairs, ends those that take too long, and tells how each has ended."""
+    """Starts pairs, ends pairs that take too long, and reports how each ended."""
 
     def __init__(self, control: socket.socket, limits: dict[str, int]):
         self._control = control
         self._limits = limits
         self._filter = system_calls.make_filter()
-        self._pairs: dict[int, _Pair] = {}  # by the process id of either
+        self._pairs: dict[int, _Pair] = {}  # by either process id
         self._wake, waker = socket.socketpair()
         self._wake.setblocking(False)
         waker.setblocking(False)
@@ -74,7 +75,7 @@ class _Zygote:
         signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
 
     def check_jail(self) -> list[str]:
-        """Returns what a jailed process can do that it must not."""
+        """Returns the forbidden actions that a jailed process can do."""
         ours, theirs = socket.socketpair()
 
         def attempt(channel: int) -> None:
@@ -135,7 +136,7 @@ class _Zygote:
         *,
         beside: socket.socket | None = None,
     ) -> int:
-        """Returns the process id of a jailed child that does the work and exits."""
+        """Forks a jailed child that does the work and exits; returns its process id."""
         pid = os.fork()
         if pid:
             return pid
@@ -161,7 +162,7 @@ class _Zygote:
             pair.running.discard(pid)
             if pid == pair.program:
                 pair.program_status = os.waitstatus_to_exitcode(status)
-            else:  # the tests have ended, and the program has to
+            else:  # the tests have ended, so the program must end too
                 pair.kill()
             if not pair.running:
                 self._report(pair)
@@ -182,7 +183,7 @@ class _Zygote:
 
 
 def main(limits: dict[str, int]) -> None:
-    """Serves pairs of programs and tests until the trainer has ended."""
+    """Serves pairs of programs and tests until the trainer ends."""
     for name in (*MODULES, *_LOADED_LATER):
         importlib.import_module(name)
     sys.path.clear()

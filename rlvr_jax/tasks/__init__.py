@@ -1,4 +1,4 @@
-"""Where problems come from: the tasks, and their options."""
+"""The tasks, which supply the problems, and their options."""
 
 from rlvr_jax.config.task import Behavior, Stage, Task
 from rlvr_jax.tasks.arithmetic.task import ArithmeticTask

@@ -10,16 +10,16 @@ from rlvr_jax.tasks.records.prompts import PromptFormatter
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PromptedTask(ChatTask):
-    """A task whose questions stand in a prompt template, and that in a chat template.
+    """A task that puts each question into a prompt template, then a chat template.
 
-    `formatter` writes both.
+    `formatter` fills both.
     """
 
     prompt_template: str = "{prompt}"
-    system_prompt: str = ""  # first message of a chat_template; "": none
+    system_prompt: str = ""  # first message of a chat; "": none
 
     def __post_init__(self) -> None:
-        """Refuses templates that leave a text out."""
+        """Refuses templates that would drop the question or the system prompt."""
         super().__post_init__()
         check(
             "{prompt}" in self.prompt_template,
@@ -28,12 +28,12 @@ class PromptedTask(ChatTask):
         )
         check(
             bool(self.chat_template) or not self.system_prompt,
-            f"system_prompt={self.system_prompt!r} has no chat_template to stand in; "
-            "set one, or write it into prompt_template",
+            f"system_prompt={self.system_prompt!r} needs a chat_template; set one, or "
+            "put this text into prompt_template",
         )
 
     def formatter(self) -> PromptFormatter:
-        """Returns what writes the prompt of a question."""
+        """Returns the formatter that turns a question into a prompt."""
         return PromptFormatter(
             RecordConfig(
                 prompt_template=self.prompt_template,

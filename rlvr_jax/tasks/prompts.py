@@ -1,4 +1,4 @@
-"""Prompts as a task: what `rlvr_jax.generate` asks a policy without a recipe."""
+"""A task of plain prompts, for `rlvr_jax.generate` when it has no recipe."""
 
 import dataclasses
 from typing import ClassVar
@@ -10,7 +10,7 @@ from rlvr_jax.types import Problem
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PromptsTask(ChatTask):
-    """Texts that a policy answers, each as a user's message of `chat_template`.
+    """Texts for a policy to answer, each sent as a user message in `chat_template`.
 
     They have no golds, so nothing is graded.
     """
@@ -21,7 +21,7 @@ class PromptsTask(ChatTask):
     texts: tuple[str, ...] = ()
 
     def problems(self, stage: Stage, *, seed: int) -> list[Problem]:
-        """Returns a problem for each text, in their order."""
+        """Returns a problem for each text, in the same order."""
         return [
             Problem(
                 id=f"prompt/{number}",

@@ -1,1 +1,1 @@
-"""Verifiers: from the text of a completion to a verdict on it."""
+"""Verifiers, which turn the text of a completion into a verdict."""

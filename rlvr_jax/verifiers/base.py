@@ -1,6 +1,6 @@
-"""What a verifier is, and how to bring one of your own.
+"""The base class of verifiers; subclass it to write your own.
 
-Example (`mine.py` beside the recipe; a problem names it: `verifier="mine:Rounded"`):
+Example (`mine.py` next to the recipe; a problem names it: `verifier="mine:Rounded"`):
 
     class Rounded(Verifier):
         def grade(self, problem, completion):
@@ -36,31 +36,31 @@ VERIFIERS = Registry(
     },
 )
 
-_MAX_CHARACTERS = 16_384  # of a completion's end that are searched for an answer
+_MAX_CHARACTERS = 16_384  # at the end of a completion, searched for the answer
 _DIGIT = re.compile("[0-9]")
 
 
 class Verifier(abc.ABC):
-    """Grades completions of a problem. Subclass it for a verifier of your own.
+    """Grades completions of a problem. Subclass it to write your own verifier.
 
-    Only `grade` must be written, as a `def` or, if it waits for others, an `async def`,
-    of which many run at a time. It returns `unverified` where it cannot tell. What it
-    raises, or does not return within its time limit, is `unverified` too, and counted;
-    where that happens to all completions of a step the run ends.
+    You only have to write `grade`: as a `def` or, if it waits for something, as an
+    `async def`, so that many calls run at the same time. It returns `unverified` if it
+    cannot decide. If it raises or exceeds its time limit, the verdict is `unverified`
+    too, and counted as a failure. If all completions of a step fail, the run ends.
     """
 
-    # Time limit and calls at a time of `grade`; None: those of the section `verifier`.
+    # Time limit and concurrency of `grade`; None: the section `verifier` sets them.
     limits: CallLimits | None = None
-    # Whether `grade` is called within limits; without, what it raises ends the run.
+    # Whether `grade` is called with limits; without them, its errors end the run.
     is_bounded: ClassVar[bool] = True
-    # Whether golds are graded before a run, each against itself.
+    # Whether each gold is graded against itself before a run.
     checks_golds: ClassVar[bool] = True
 
-    # Whether worker processes with a time limit grade for it (mathematics alone).
+    # Whether worker processes with a time limit do the grading (only mathematics).
     pooled: ClassVar[bool] = False
-    # Whether `grade` looks where a problem's answer_format says.
+    # Whether `grade` looks for the answer where the problem's answer_format says.
     reads_answer_format: ClassVar[bool] = False
-    # Whether, with answer_format "any", the answer is all of a completion.
+    # Whether the answer is the whole completion if answer_format is "any".
     reads_whole_text: ClassVar[bool] = False
 
     @abc.abstractmethod
@@ -70,9 +70,9 @@ class Verifier(abc.ABC):
         """Returns whether the completion answers the problem correctly."""
 
     def state_gold(self, problem: Problem) -> str:
-        """Returns a completion that states the problem's gold as the problem asks.
+        """Returns a completion that states the gold in the problem's answer format.
 
-        The check of golds before a run grades it: it must be correct.
+        The gold check before a run grades it, and it must be correct.
         """
         gold = extract_marked_answer(problem.gold) or problem.gold
         if problem.answer_format == "tagged":
@@ -82,18 +82,18 @@ class Verifier(abc.ABC):
         return f"\\boxed{{{gold}}}"
 
     def describe_gold_fault(self, problem: Problem) -> str:
-        """Returns why no answer that is written will equal the gold, "" if one may.
+        """Returns why no written answer can equal the gold, "" if one can.
 
-        The check of golds before a run asks this as well: a gold may be equal to
-        itself, as the same text, and to nothing else.
+        The gold check before a run needs this too, because some golds equal only
+        themselves, as the same text.
         """
         return ""
 
     def is_well_formed(self, problem: Problem, completion: str) -> bool:
-        """Returns whether an answer stands where `grade` looks, correct or not.
+        """Returns whether there is an answer where `grade` looks, correct or not.
 
-        boxed, tagged: the last complete box or tag holds something; any: something is
-        marked as the answer by a tag, a box, "####" or "answer is".
+        boxed, tagged: the last complete box or tag is not empty; any: a tag, a box,
+        "####" or "answer is" marks an answer.
         """
         text = completion[-_MAX_CHARACTERS:]
         if self.reads_whole_text and problem.answer_format == "any":
@@ -103,20 +103,20 @@ class Verifier(abc.ABC):
     def is_cut(self, problem: Problem, completion: str) -> bool:
         """Returns whether the answer may continue after the end of the completion.
 
-        Asked of completions that the length limit ended: such an answer is incorrect.
-        By default never, since only `grade` knows where it looks.
+        Only called if the length limit ended the completion. A cut answer is incorrect.
+        The default is False, because only `grade` knows where it looks.
         """
         return False
 
     def find_mark(self, problem: Problem, completion: str) -> Mark | None:
-        """Returns how the completion marks its answer, None where it does not."""
+        """Returns how the completion marks its answer, None if it does not."""
         return find_mark(completion[-_MAX_CHARACTERS:], problem.answer_format)
 
     def corrupt_gold(self, problem: Problem) -> str:
-        """Returns a gold that is false, the same at every call (a control reward).
+        """Returns a false gold, the same at every call (a control reward).
 
-        The first digit is one larger, 8 for 9: never 0, which might come to stand
-        under a fraction. A gold without digits becomes 1.
+        The first digit becomes one larger, and 9 becomes 8. It never becomes 0, which
+        could be a denominator. A gold without digits becomes 1.
         """
         gold = extract_marked_answer(problem.gold) or problem.gold
         digit = _DIGIT.search(gold)
@@ -128,15 +128,15 @@ class Verifier(abc.ABC):
 
 @functools.cache
 def get_verifier(name: str) -> Verifier:
-    """Returns the verifier of that name, ours or "package.module:Class".
+    """Returns the verifier with a name, ours or "package.module:Class".
 
-    Raises ConfigError where there is none.
+    Raises ConfigError for an unknown name.
     """
     verifier_class = VERIFIERS.load(name)
     is_class = isinstance(verifier_class, type)
     if not (is_class and issubclass(verifier_class, Verifier)):
         raise ConfigError(
-            f"verifier {name!r} is no subclass of rlvr_jax.verifiers.base.Verifier; "
+            f"verifier {name!r} is not a subclass of rlvr_jax.verifiers.base.Verifier; "
             "derive it from that class"
         )
     return verifier_class()

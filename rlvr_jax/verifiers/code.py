@@ -1,9 +1,9 @@
 """The verifier `code`: a program is correct if it passes its problem's unit tests.
 
 Programs run in the jail of `rlvr_jax.sandbox`, never in this process, and never in the
-one that holds the tests. What a policy can write and an honest program would not
-(endless loops, too much memory, a crash) is `incorrect`; `unverified` is what the
-sandbox itself failed at.
+process that holds the tests. A policy may write programs that loop forever, use too
+much memory or crash: they are `incorrect`. A verdict is `unverified` only if the
+sandbox itself failed.
 """
 
 import ast
@@ -24,7 +24,8 @@ from rlvr_jax.verifiers.base import Verifier
 
 _FENCE = re.compile(r"```[\w+-]*[ \t]*\n(.*?)```", re.DOTALL)
 _OPEN_FENCE = re.compile(r"```[\w+-]*[ \t]*\n")
-# Seconds of the clock for each of CPU: a machine may be busy, a program may not wait.
+# Seconds of wall time per second of CPU time: machines may be busy, but a program must
+# not just wait.
 _WALL_TO_CPU = 5
 _DEFAULT = VerifierConfig()
 _LAST_NUMBER = re.compile(r"[0-9](?=[^0-9]*\Z)")
@@ -32,11 +33,11 @@ _LAST_NUMBER = re.compile(r"[0-9](?=[^0-9]*\Z)")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CodeTests:
-    """What a program must do; as JSON it is a problem's gold.
+    """The unit tests of a program; as JSON they are a problem's gold.
 
-    `tests` is Python that raises where a program is wrong. `functions` are the names
-    in it that stand for the program's own. `prefix` is the beginning of every program,
-    which completions go on from.
+    `tests` is Python code that raises if a program is wrong. `functions` are the names
+    in it that the program defines. `prefix` is the beginning of every program;
+    completions continue it.
     """
 
     tests: str
@@ -44,15 +45,15 @@ class CodeTests:
     prefix: str = ""
 
     def to_gold(self) -> str:
-        """Returns it as JSON."""
+        """Returns the tests as JSON."""
         return json.dumps(dataclasses.asdict(self))
 
     @classmethod
     def from_gold(cls, gold: str) -> Self:
-        """Returns the tests of a gold: of JSON, or of Python, as in `assert f(1) == 2`.
+        """Returns the tests in a gold, which is JSON or Python like `assert f(1) == 2`.
 
-        Of Python, all names are the program's that are neither Python's nor assigned.
-        Raises ConfigError where it is neither.
+        In Python, names that are neither builtins nor assigned belong to the program.
+        Raises ConfigError if it is neither JSON nor Python.
         """
         try:
             data = json.loads(gold)
@@ -64,11 +65,11 @@ class CodeTests:
             functions = tuple(map(str, data.pop("functions")))
             return cls(**data, functions=functions)
         except (KeyError, TypeError) as error:
-            raise ConfigError(f"gold holds no tests ({error})") from error
+            raise ConfigError(f"gold has no tests ({error})") from error
 
 
 def parse_python(text: str, name: str) -> ast.Module:
-    """Returns the syntax tree of a text of the data. Raises ConfigError."""
+    """Returns the syntax tree of Python code in the data. Raises ConfigError."""
     try:
         return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -76,14 +77,14 @@ def parse_python(text: str, name: str) -> ast.Module:
         if isinstance(error, SyntaxError):
             place, what = f" at its line {error.lineno}", error.msg
         raise ConfigError(
-            f"{name} is no Python{place} ({what}); mend or remove the record"
+            f"{name} is not valid Python{place} ({what}); fix or remove the record"
         ) from error
 
 
 def extract_program(completion: str) -> str:
-    r"""Returns the program of a completion: the last ``` block, or else all of it.
+    r"""Returns the program in a completion: the last ``` block, or else the whole text.
 
-    A block that the length limit cut short is read to the end.
+    A block that the length limit cut off is read to the end.
 
     >>> extract_program("So:\n```python\nx = 1\n```\nDone.")
     'x = 1\n'
@@ -96,9 +97,9 @@ def extract_program(completion: str) -> str:
 
 
 class Code(Closing, Verifier):
-    """Runs programs against unit tests in a jail, which starts with the first."""
+    """Runs programs against unit tests in a jail, which starts with the first one."""
 
-    is_bounded: ClassVar[bool] = False  # the jail has limits of its own
+    is_bounded: ClassVar[bool] = False  # the jail has its own limits
 
     def __init__(self, config: VerifierConfig = _DEFAULT):
         limits = Limits(
@@ -113,9 +114,9 @@ class Code(Closing, Verifier):
         return self.grade_all([(problem, completion)])[0]
 
     def grade_all(self, items: Sequence[tuple[Problem, str]]) -> list[Verdict]:
-        """Returns a verdict on each completion; equal programs are run once.
+        """Returns a verdict on each completion; equal programs run only once.
 
-        Raises ConfigError where this machine cannot hold a program.
+        Raises ConfigError if this machine cannot jail programs.
         """
         runs: list[Run | str] = []
         for problem, completion in items:
@@ -135,7 +136,7 @@ class Code(Closing, Verifier):
         ]
 
     def check_ready(self) -> None:
-        """Starts the jail. Raises ConfigError where this machine cannot have one."""
+        """Starts the jail. Raises ConfigError if this machine does not support it."""
         self._run_all([Run(program="", tests="", functions=())])
 
     def _run_all(self, runs: Sequence[Run]) -> list[Outcome]:
@@ -149,19 +150,19 @@ class Code(Closing, Verifier):
         self._sandbox.close()
 
     def state_gold(self, problem: Problem) -> str:
-        """Returns the worked solution: tests that it fails are of no use."""
+        """Returns the worked solution; if it fails its tests, these are useless."""
         return problem.solution or ""
 
     def is_well_formed(self, problem: Problem, completion: str) -> bool:
-        """Returns whether there is a program at all; nobody parses it here."""
+        """Returns whether there is any program; it is not parsed here."""
         return bool(extract_program(completion).strip())
 
     def find_mark(self, problem: Problem, completion: str) -> Mark | None:
-        """Returns None: a program is marked by nothing."""
+        """Returns None, because programs have no mark."""
         return None
 
     def corrupt_gold(self, problem: Problem) -> str:
-        """Returns tests whose last digit is another: what they expect is false."""
+        """Returns tests with a different last digit, so they expect a false value."""
         wanted = CodeTests.from_gold(problem.gold)
         tests = _LAST_NUMBER.sub(lambda d: str((int(d[0]) + 1) % 10), wanted.tests)
         return dataclasses.replace(wanted, tests=tests).to_gold()
@@ -177,7 +178,7 @@ def _to_verdict(outcome: Outcome, program: str) -> Verdict:
 
 
 def defined_names(module: ast.Module) -> set[str]:
-    """Returns the names that a module gives to functions, classes and values."""
+    """Returns the names of functions, classes and values that a module defines."""
     names = set()
     for node in module.body:
         match node:

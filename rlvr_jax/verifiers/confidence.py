@@ -1,7 +1,7 @@
-"""Confidence that completions state, and how well it is calibrated.
+"""The confidence that completions state, and how well it is calibrated.
 
-RLCR (https://arxiv.org/abs/2507.16806) rewards 1[correct] - (q - 1[correct])^2 with q
-the stated confidence: stating the true chance of being correct is the best policy.
+RLCR (https://arxiv.org/abs/2507.16806) rewards 1[correct] - (q - 1[correct])^2, where q
+is the stated confidence. It is best to state the true chance of being correct.
 """
 
 import hashlib
@@ -15,31 +15,31 @@ _CONFIDENCE = re.compile(
     r"|\bconfidence(?: is|\s*[:=])\s*([0-9.]{1,8}\s*\\?%?)",
     re.ASCII | re.IGNORECASE,
 )
-# A statement in tags, also one that the length limit cut short.
+# A statement in tags, even if the length limit cut it off.
 _TAGGED = re.compile(r"<confidence>[^<]{0,40}(?:</confidence>|\Z)", re.IGNORECASE)
 _DECIMAL = re.compile(r"[0-9]+\.?[0-9]*|\.[0-9]+", re.ASCII)
 _NUM_BINS = 10  # of equal width, as in RLCR
-_MAX_CHARACTERS = 16_384  # characters; what the verifiers read of a completion
+_MAX_CHARACTERS = 16_384  # at the end of a completion, as in the verifiers
 
-# Every tenth of a probability, as worked solutions state it.
+# Probabilities in steps of a tenth, as worked solutions state them.
 STATEMENTS = tuple(f"<confidence>{tenths / 10}</confidence>" for tenths in range(11))
 
 
 def state_any_confidence(problem_id: str) -> str:
-    """Returns one of STATEMENTS, drawn by the problem's id (ours).
+    """Returns one of STATEMENTS, drawn from the problem's id (ours).
 
-    Ends a worked solution: it teaches how a confidence is stated, and leaves its value
-    to RL.
+    Worked solutions end with it. It teaches how to state a confidence, and leaves the
+    value to RL.
     """
     digest = hashlib.sha256(problem_id.encode()).hexdigest()
     return STATEMENTS[int(digest, 16) % len(STATEMENTS)]
 
 
 def parse_confidence(completion: str) -> float | None:
-    """Returns the q of the last statement, None without one that lies in [0, 1].
+    """Returns the q of the last statement, None without a q in [0, 1].
 
     A statement is <confidence>q</confidence> or "confidence: q" (also "=" and "is"),
-    with q a decimal or a percentage: 0.8 or 80%. A bare 80 is no q.
+    where q is a decimal or a percentage: 0.8 or 80%. A bare 80 is not a q.
     """
     found = _CONFIDENCE.findall(completion[-_MAX_CHARACTERS:])
     if not found:
@@ -53,9 +53,9 @@ def parse_confidence(completion: str) -> float | None:
 
 
 def strip_confidence(completion: str) -> str:
-    """Returns the completion without what stands in <confidence> tags.
+    """Returns the completion without its <confidence> tags and their contents.
 
-    Verifiers read what is left: a stated confidence is never taken for the answer.
+    Verifiers read the rest, so they never mistake a confidence for the answer.
 
     >>> strip_confidence("<answer>7</answer> <confidence>0.8</confidence>")
     '<answer>7</answer> '
@@ -66,14 +66,14 @@ def strip_confidence(completion: str) -> str:
 def calibration_metrics(
     confidence: Sequence[float] | np.ndarray, correct: Sequence[bool] | np.ndarray
 ) -> dict[str, float]:
-    """Returns how stated confidences fit the verdicts; NaN where none was stated.
+    """Returns how well stated confidences fit the verdicts; NaN means none was stated.
 
       stated  share of completions that state one
       brier   mean (q - 1[right])^2
-      ece     sum over 10 bins of q of the bin's share times |mean q - share right|
+      ece     sum over 10 bins of q: share of the bin times |mean q - share right|
       auroc   chance that a right completion states more than a wrong one, ties half
 
-    All but `stated` are over those that state one, and absent where undefined.
+    All but `stated` only cover completions that state one; undefined ones are absent.
     """
     q_B, right_B = np.asarray(confidence, np.float64), np.asarray(correct, bool)
     stated_B = ~np.isnan(q_B)

@@ -1,7 +1,7 @@
-"""Controls: rewards that carry no truth.
+"""Control rewards, which carry no information about correctness.
 
-What a policy gains under them it does not owe to verdicts: Qwen2.5-Math gains on MATH
-from coin tosses alone (https://arxiv.org/abs/2506.10947).
+A gain under them does not come from verdicts: Qwen2.5-Math gains on MATH from coin
+tosses alone (https://arxiv.org/abs/2506.10947).
 """
 
 import dataclasses
@@ -12,7 +12,7 @@ from rlvr_jax.verifiers.base import get_verifier
 
 
 def coin_flip(seed: int, problem_id: str, sample: int) -> bool:
-    """Returns the side of a fair coin, a function of the arguments alone."""
+    """Returns the side of a fair coin, which depends only on the arguments."""
     name = f"{seed}/{sample}/{problem_id}".encode()
     return bool(hashlib.blake2b(name, digest_size=1).digest()[0] & 1)
 
@@ -20,7 +20,7 @@ def coin_flip(seed: int, problem_id: str, sample: int) -> bool:
 def corrupt_gold(problem: Problem) -> Problem:
     """Returns the problem with a false gold, the same at every call.
 
-    Ours: the published control takes a model's own wrong answers.
+    This rule is ours: the published control uses a model's own wrong answers.
     """
     gold = get_verifier(problem.verifier).corrupt_gold(problem)
     return dataclasses.replace(problem, gold=gold)

@@ -8,10 +8,10 @@ from rlvr_jax.verifiers.base import Verifier
 
 
 class Exact(Verifier):
-    """Compares texts, white space around them aside.
+    """Compares texts, ignoring white space around them.
 
-    With answer_format "boxed" or "tagged" the answer is what stands there, otherwise
-    the whole completion.
+    With answer_format "boxed" or "tagged" the answer is the text in the box or tag,
+    otherwise the whole completion.
     """
 
     reads_answer_format: ClassVar[bool] = True
@@ -19,7 +19,7 @@ class Exact(Verifier):
     is_bounded: ClassVar[bool] = False
 
     def grade(self, problem: Problem, completion: str) -> Verdict:
-        """Returns correct where answer and gold are the same text."""
+        """Returns correct if answer and gold are the same text."""
         gold = problem.gold.strip()
         if not gold:
             return Verdict(status="unverified", reason="gold is empty")
@@ -33,5 +33,5 @@ class Exact(Verifier):
         return Verdict(status="correct", answer=answer)
 
     def is_cut(self, problem: Problem, completion: str) -> bool:
-        """Returns True where the answer is the whole text: it ends at the cut."""
+        """Returns whether the answer is the whole text, which then ends at the cut."""
         return problem.answer_format == "any" and bool(completion.strip())

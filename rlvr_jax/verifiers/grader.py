@@ -1,4 +1,4 @@
-"""Grades batches of completions, each by the verifier that its problem names."""
+"""Grades batches of completions, each with the verifier that its problem names."""
 
 import dataclasses
 import sys
@@ -25,11 +25,11 @@ from rlvr_jax.verifiers.math import Item, MathVerifier
 
 
 class Grader(Closing):
-    """Grades completions by their problem's verifier; mathematics in worker processes.
+    """Grades each completion with its problem's verifier.
 
-    Programs run in a jail.
-    Verifiers read a completion without the confidence that it states in tags.
-    Each process of a run grades its share, and all get all verdicts.
+    Mathematics is graded in worker processes, and programs run in a jail. Verifiers
+    read a completion without its <confidence> tags. Each process of a run grades its
+    share, and every process gets all verdicts.
     """
 
     def __init__(self, config: VerifierConfig, judge: JudgeConfig = JudgeConfig()):
@@ -44,10 +44,10 @@ class Grader(Closing):
     def __call__(
         self, problems: Sequence[Problem], completions: Sequence[str]
     ) -> list[Verdict]:
-        """Returns a verdict on each completion of the problem beside it.
+        """Returns a verdict on each completion, for the problem at the same index.
 
-        Raises ConfigError where a problem names a verifier that does not exist, and
-        CallError where one of a user's, or the judge, fails on all that it is given.
+        Raises ConfigError if a problem names an unknown verifier. Raises CallError if
+        the judge or a user's verifier fails on all of its completions.
         """
         items = list(zip(problems, map(strip_confidence, completions), strict=True))
 
@@ -97,10 +97,7 @@ class Grader(Closing):
     def check_failures(
         self, name: str, problems: Sequence[Problem], settled: Sequence[Settled]
     ) -> None:
-        """Prints the first failure of a run under this name; all must not have failed.
-
-        Raises CallError where they have.
-        """
+        """Prints the run's first failure under this name. CallError if all failed."""
         check_any_succeeded(name, settled)
         first = next((i for i, each in enumerate(settled) if each.failure), None)
         if first is None or name in self._reported:
@@ -109,17 +106,17 @@ class Grader(Closing):
         if is_primary():
             print(
                 f"{name}: {settled[first].reason} (problem {problems[first].id}); such "
-                "completions count as unverified, and this is the first",
+                "completions count as unverified; only the first is shown",
                 file=sys.stderr,
             )
 
     def invalid_golds(self, problems: Sequence[Problem]) -> dict[str, str]:
-        """Returns id -> reason of the problems whose gold nothing can be graded by.
+        """Returns id -> reason for the problems whose gold cannot grade anything.
 
-        The gold itself, stated as the problem asks, must be correct, and an empty
-        completion must be incorrect: equal texts are correct even where no other
-        answer could be verified. Nor may its verifier find a fault with it. Verifiers
-        without `checks_golds` are not asked.
+        A usable gold is correct itself, stated in the problem's answer format, and an
+        empty completion is incorrect. Its verifier must also find no fault with it,
+        because equal texts are correct even if no other answer can be verified.
+        Verifiers without `checks_golds` are skipped.
         """
         problems = [p for p in problems if self._verifier(p.verifier).checks_golds]
         verifiers = [self._verifier(problem.verifier) for problem in problems]
@@ -144,7 +141,7 @@ class Grader(Closing):
 
 
 def _gold_fault(empty: Verdict, own: Verdict) -> str:
-    """Returns why a gold is of no use, by the verdicts on nothing and on itself."""
+    """Returns why a gold is useless, by the verdicts on an empty text and on itself."""
     if empty.status == "unverified":
         return empty.reason or "an empty completion is unverified"
     if empty.status == "correct":
@@ -155,10 +152,10 @@ def _gold_fault(empty: Verdict, own: Verdict) -> str:
 
 
 def _to_verdict(outcome: Outcome) -> Verdict:
-    """Returns what a verifier returned; `unverified`, with the reason, if it failed."""
+    """Returns a verifier's verdict; `unverified` with the reason if it failed."""
     verdict, failure, reason, seconds = outcome
     if failure is None and not isinstance(verdict, Verdict):
-        failure, reason = "error", f"returned {verdict!r:.60}, which is no Verdict"
+        failure, reason = "error", f"returned {verdict!r:.60}, which is not a Verdict"
     if failure is not None:
         verdict = Verdict(status="unverified", reason=reason, failure=failure)
     return dataclasses.replace(verdict, seconds=seconds)

@@ -1,10 +1,9 @@
-"""The judge: a language model behind an OpenAI-compatible endpoint, of `httpx`.
+"""The judge: a language model behind an OpenAI-compatible endpoint, using `httpx`.
 
-What it is shown of a completion stands between two marks that a policy cannot write:
-they hold a digest of the text that they enclose. The judge is told that what stands
-between them is to be graded and never to be followed. Its reply is read strictly, and
-a reply without a verdict is a failure, like an endpoint that does not answer: such a
-completion is `unverified`.
+The prompt puts the completion between two marks that a policy cannot write, because
+they contain a digest of the enclosed text. It instructs the judge to grade this text
+and never to follow it. The reply is parsed strictly. If it has no verdict, or the
+endpoint does not answer, that is a failure, and the completion is `unverified`.
 """
 
 import asyncio
@@ -24,8 +23,8 @@ from rlvr_jax.config.judge import JudgeConfig
 from rlvr_jax.types import Problem, Verdict
 from rlvr_jax.verifiers.base import Verifier
 
-_MAX_CHARACTERS = 16_384  # of a completion's end that the judge is shown
-_FIRST_BACKOFF_S = 0.5  # doubles with each attempt, and is drawn from the half up
+_MAX_CHARACTERS = 16_384  # at the end of a completion, which the judge sees
+_FIRST_BACKOFF_S = 0.5  # doubles with each attempt; the wait is 50 to 100 % of it
 _MAX_BACKOFF_S = 20.0
 _RETRIED = frozenset({408, 409, 425, 429})  # and 5xx
 _SYSTEM = (
@@ -44,18 +43,18 @@ _READ = {
         re.IGNORECASE | re.ASCII,
     ),
 }
-# The problem that the judge is asked before a run: it must reply, whatever it says.
+# A trial problem for the judge before a run: it must give some verdict on it.
 _TRIAL = Problem(
     id="trial", prompt="What is 1 + 1?", gold="2", verifier="judge", source="judge"
 )
 
 
 class JudgeError(Exception):
-    """The endpoint gave no verdict. The message says why, and holds no key."""
+    """The endpoint gave no verdict. The message has the reason, but never the key."""
 
 
 class _RetryError(JudgeError):
-    """The same, where another attempt may succeed; the server may ask for a wait."""
+    """A JudgeError after which a retry may succeed; the server may ask for a wait."""
 
     def __init__(self, message: str, wait_s: float | None = None):
         super().__init__(message)
@@ -63,9 +62,9 @@ class _RetryError(JudgeError):
 
 
 class JudgeVerifier(Verifier):
-    """Asks a language model; equal pairs of problem and completion once in a run."""
+    """Grades with a language model; sends equal (problem, completion) once per run."""
 
-    checks_golds: ClassVar[bool] = False  # it would be paid for
+    checks_golds: ClassVar[bool] = False  # it would cost money
     reads_whole_text: ClassVar[bool] = True
     limits: CallLimits
 
@@ -80,7 +79,7 @@ class JudgeVerifier(Verifier):
         self._client: Any = None
 
     async def grade(self, problem: Problem, completion: str) -> Verdict:
-        """Returns correct where the judge says yes, or scores `min_correct` or more."""
+        """Returns correct if the judge says yes or scores at least `min_correct`."""
         score, reply = await self._judge(problem, completion)
         return Verdict(
             status="correct" if score >= self.config.min_correct else "incorrect",
@@ -92,9 +91,9 @@ class JudgeVerifier(Verifier):
         return (await self._judge(problem, completion))[0]
 
     def check_ready(self) -> None:
-        """Asks one trivial question. CallError if there is no verdict on it.
+        """Sends one trivial question. Raises CallError if the reply has no verdict.
 
-        Raises ConfigError without a key that is named, or without httpx.
+        Raises ConfigError if httpx or the key that the config names is missing.
         """
         if self._client is None:
             self._client = self._open_client()
@@ -102,7 +101,7 @@ class JudgeVerifier(Verifier):
         if outcome.failure:
             raise CallError(
                 f"judge.url={self.config.url!r}, judge.model={self.config.model!r}: "
-                f"asked a first question, it gave no verdict: {outcome.reason}"
+                f"no verdict on a first question: {outcome.reason}"
             )
 
     async def _ask_trial(self) -> float:
@@ -110,9 +109,9 @@ class JudgeVerifier(Verifier):
         return read_score(self.config, await self._post_until_answered(body))
 
     def keep_replies(self, directory: Path) -> None:
-        """Reads the replies that stand in the directory, and adds new ones there.
+        """Loads the replies in a directory, and will append new ones there.
 
-        A file for each process; a last line that was cut short is not read.
+        There is one file per process. A last line that was cut off is ignored.
         """
         directory.mkdir(parents=True, exist_ok=True)
         for path in sorted(directory.glob("*.jsonl")):
@@ -125,12 +124,12 @@ class JudgeVerifier(Verifier):
         path = directory / f"{process_index():04d}.jsonl"
         self._file = path.open("a", encoding="utf-8")
         if path.stat().st_size:
-            self._file.write("\n")  # ends a line that was cut short
+            self._file.write("\n")  # ends a line that was cut off
 
     def close(self) -> None:
         """Closes connections and the file of replies."""
         if self._client is not None:
-            with contextlib.suppress(RuntimeError, TimeoutError):  # its loop is gone
+            with contextlib.suppress(RuntimeError, TimeoutError):  # loop ended
                 run_on_loop(self._client.aclose())
             self._client = None
         if self._file is not None:
@@ -144,12 +143,12 @@ class JudgeVerifier(Verifier):
             if key not in self._asking:
                 self._asking[key] = asyncio.create_task(self._ask(key, body))
                 self._asking[key].add_done_callback(_take_error)
-            # Who runs out of time gives up for himself, not for those who wait as well.
+            # If one caller times out, others still wait for the same reply.
             await asyncio.shield(self._asking[key])
         return read_score(self.config, self._replies[key]), self._replies[key]
 
     async def _ask(self, key: str, body: dict[str, Any]) -> str:
-        """Returns the reply to a request, once it holds a verdict, and keeps it."""
+        """Returns and stores the reply to a request. JudgeError without a verdict."""
         try:
             async with asyncio.timeout(self.config.timeout_s):
                 reply = await self._post_until_answered(body)
@@ -165,7 +164,7 @@ class JudgeVerifier(Verifier):
         return reply
 
     async def _post_until_answered(self, body: dict[str, Any]) -> str:
-        """Returns the text of a reply, after so many attempts as it takes."""
+        """Returns the text of a reply, with up to `max_attempts` attempts."""
         attempt = 1
         while True:
             try:
@@ -193,13 +192,13 @@ class JudgeVerifier(Verifier):
         try:
             content = response.json()["choices"][0]["message"]["content"]
         except (ValueError, LookupError, TypeError):
-            raise JudgeError("the endpoint's reply is no chat completion") from None
+            raise JudgeError("the endpoint's reply is not a chat completion") from None
         if not isinstance(content, str):
             raise JudgeError("the endpoint's reply has no text")
         return content
 
     def _open_client(self) -> Any:
-        """Returns a client of the endpoint. Raises ConfigError without its key."""
+        """Returns a client for the endpoint. Raises ConfigError without its key."""
         httpx, config = _import_httpx(), self.config
         if not config.url:
             raise ConfigError("the verifier 'judge' needs judge.url and judge.model")
@@ -217,10 +216,10 @@ class JudgeVerifier(Verifier):
 def request_body(
     config: JudgeConfig, problem: Problem, completion: str
 ) -> dict[str, Any]:
-    """Returns what the endpoint is asked about a completion.
+    """Returns the request to grade a completion.
 
-    The marks around it are a function of question, gold and completion, so that the
-    same pair is the same request, and no text can hold its own marks.
+    The marks around the completion are a hash of question, gold and completion. So the
+    same pair gives the same request, and no text can contain its own marks.
     """
     shown = completion[-_MAX_CHARACTERS:]
     told = "\0".join((problem.prompt, problem.gold, shown))
@@ -245,7 +244,7 @@ def request_body(
 
 
 def read_score(config: JudgeConfig, reply: str) -> float:
-    r"""Returns what a reply's last line says, from 0 to 1. Raises JudgeError.
+    r"""Returns the score in a reply's last line, from 0 to 1. Raises JudgeError.
 
     Example:
         >>> read_score(JudgeConfig(), "The answers agree.\nVERDICT: **Yes**")
@@ -265,7 +264,7 @@ def read_score(config: JudgeConfig, reply: str) -> float:
 
 
 def _take_error(task: asyncio.Task[str]) -> None:
-    """Takes note of an error that nobody waits for any more."""
+    """Reads a task's error, so that asyncio does not log it if nobody waits for it."""
     if not task.cancelled():
         task.exception()
 
@@ -275,7 +274,10 @@ def _last_line(reply: str) -> str:
 
 
 def _status_error(response: Any) -> JudgeError:
-    """Returns the error of a status other than 200; its first words, but no key."""
+    """Returns the error for a status other than 200, with its text but without the key.
+
+    The error of a status that may go away is a _RetryError.
+    """
     code = response.status_code
     said = f"HTTP {code} {response.reason_phrase}".strip()
     if code in _RETRIED or code >= 500:
@@ -295,14 +297,14 @@ def _read_key(name: str) -> str:
     key = os.environ.get(name, "").strip()
     if not key:
         raise ConfigError(
-            f"judge.api_key_env={name}: that environment variable is not set; export "
+            f"judge.api_key_env={name}: this environment variable is not set; export "
             "it, or name another"
         )
     return key
 
 
 def _import_httpx() -> Any:
-    """Returns the library. Raises ConfigError where it is not installed."""
+    """Returns the library. Raises ConfigError if it is not installed."""
     try:
         import httpx  # noqa: PLC0415 (an extra)
     except ImportError as error:

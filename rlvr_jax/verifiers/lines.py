@@ -1,6 +1,7 @@
-"""Answers to grade as JSON lines: what `python -m rlvr_jax.verify` reads and writes.
+"""Answers to grade as JSON lines, which `python -m rlvr_jax.verify` reads and writes.
 
-A line names one of our verifiers only: data that is read must not choose code to run.
+A line can only name one of our verifiers, because input data must not choose code to
+run.
 """
 
 import contextlib
@@ -18,19 +19,19 @@ from rlvr_jax.verifiers.base import VERIFIERS, get_verifier
 from rlvr_jax.verifiers.confidence import strip_confidence
 from rlvr_jax.verifiers.math import Item, MathVerifier
 
-# A judge needs a config, and reasoning_gym the problem itself: a gold is not enough.
+# A gold is not enough: a judge needs a config, and reasoning_gym needs the problem.
 _NEEDS_MORE = ("judge", "reasoning_gym")
 _KINDS = tuple(name for name in VERIFIERS.names if name not in _NEEDS_MORE)
 _ANSWER_FORMATS = get_args(AnswerFormat)
 _FIELDS = ("kind", "gold", "answer", "format")
-_UTF8_BOM = b"\xef\xbb\xbf"  # some editors begin a file of UTF-8 with it
-_MAX_CHUNK_LINES = 256  # if as many are waiting: enough to keep the workers busy
+_UTF8_BOM = b"\xef\xbb\xbf"  # some editors begin a UTF-8 file with it
+_MAX_CHUNK_LINES = 256  # enough waiting lines to keep the workers busy
 
 Record = dict[str, Any]
 
 
 def grade_lines(source: BinaryIO, config: VerifierConfig) -> Iterator[Record]:
-    """Yields the object of every line with its verdict and reason, in order."""
+    """Yields each line's object with its verdict and reason, in order."""
     with MathVerifier(config.workers, config.timeout_s) as pool:
         for lines in _iter_chunks(source):
             parsed = [_parse_line(line, number) for number, line in lines]
@@ -42,10 +43,10 @@ def grade_lines(source: BinaryIO, config: VerifierConfig) -> Iterator[Record]:
 
 
 def _iter_chunks(source: BinaryIO) -> Iterator[list[tuple[int, bytes]]]:
-    """Yields (number, line) of the lines that have arrived, at least one at a time.
+    """Yields chunks of (number, line) that have arrived, at least one line per chunk.
 
-    A thread reads on without bound meanwhile, so that a caller who writes all lines
-    before it reads the first verdict is never left waiting.
+    A thread keeps reading without a bound meanwhile. So a caller that writes all lines
+    before it reads the first verdict never deadlocks.
     """
     arrived: queue.SimpleQueue[tuple[int, bytes] | None] = queue.SimpleQueue()
 
@@ -69,7 +70,7 @@ def _iter_chunks(source: BinaryIO) -> Iterator[list[tuple[int, bytes]]]:
 
 
 def _parse_line(line: bytes, number: int) -> tuple[Record, Verdict | Item]:
-    """Returns a line's object and its verdict, or the item that workers must grade."""
+    """Returns a line's object, and either its verdict or an item for the workers."""
     record: Record = {}
     try:
         record = _parse_object(line.removeprefix(_UTF8_BOM) if number == 1 else line)
@@ -98,7 +99,7 @@ def _parse_line(line: bytes, number: int) -> tuple[Record, Verdict | Item]:
 
 
 def _parse_object(line: bytes) -> Record:
-    """Returns the JSON object of a line. Raises ConfigError where there is none."""
+    """Returns the JSON object in a line. Raises ConfigError for anything else."""
     try:
         record = json.loads(line.decode(), parse_constant=_reject_constant)
     except json.JSONDecodeError as error:
@@ -106,16 +107,16 @@ def _parse_object(line: bytes) -> Record:
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"not JSON ({error})") from error
     if not isinstance(record, dict):
-        raise ConfigError("no JSON object")
+        raise ConfigError("not a JSON object")
     return record
 
 
 def _reject_constant(name: str) -> None:
-    raise ValueError(f"{name} is none of its numbers")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _read_text(record: Record, field: str) -> str:
-    """Returns the text of a field, a number's too. Raises ConfigError without one."""
+    """Returns a field's text or number as text. Raises ConfigError without one."""
     if field not in record:
         unknown = [name for name in record if name not in _FIELDS]
         nearest = difflib.get_close_matches(field, unknown, n=1, cutoff=0.75)

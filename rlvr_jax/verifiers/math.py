@@ -1,11 +1,11 @@
-"""Verdicts on mathematics and numbers, from worker processes with limits per item.
+"""Verdicts on mathematics and numbers, from worker processes with a limit per item.
 
-Sympy can take forever on one expression, inside a single C call that no signal
-interrupts, so the limit is kept from outside: a worker that runs over it is killed and
-replaced, and the other items do not notice. The answer is incorrect, as one that cannot
-be parsed is: unverified it would earn its group's mean, and a policy would learn to
-write it. A mere number is unverified: there the machine stood still. How an answer is
-read is stated in `math_worker`.
+Sympy can take forever on one expression, inside a single C call that no signal can
+interrupt. So the limit is enforced from outside: a worker that exceeds it is killed and
+replaced, and other items are not affected. The answer is then incorrect, like one that
+cannot be parsed. An unverified one would earn its group's mean, and a policy would
+learn to write such answers. Only a plain number is unverified, because then the machine
+was stuck. `math_worker` says how an answer is read.
 """
 
 import collections
@@ -39,14 +39,14 @@ from rlvr_jax.verifiers.answers import (
 )
 from rlvr_jax.verifiers.base import Verifier
 
-# Only so much of a completion's end is read: room for the final answer of 4,000 tokens,
-# and a bound on what one item can cost.
+# Only this much of a completion's end is read. It has room for a final answer of 4,000
+# tokens, and bounds the cost of one item.
 _MAX_CHARACTERS = 16_384
-# Items a worker holds: one in work and one waiting, so that it never idles between two.
+# Items per worker: one in work and one waiting, so that it never idles.
 _MAX_QUEUED = 2
-_START_LIMIT_S = 60.0  # importing sympy takes a second; more on a crowded machine
-_MAX_REMEMBERED = 100_000  # answers that have ended a worker
-_MAX_FAILED_STARTS = 3  # in a row; then the installation is at fault
+_START_LIMIT_S = 60.0  # importing sympy takes a second, or more on a busy machine
+_MAX_REMEMBERED = 100_000  # answers that ended a worker
+_MAX_FAILED_STARTS = 3  # in a row; after that, the installation must be broken
 _WORKER_SCRIPT = Path(__file__).with_name("math_worker.py")
 _REPOSITORY = Path(__file__).parents[
     2
@@ -59,7 +59,7 @@ runpy.run_path(sys.argv[2], run_name="__main__")
 
 
 class Item(NamedTuple):
-    """What is judged: an answer against a gold, where to look for it, and how."""
+    """An answer to grade: the gold, where to look for the answer, and the verifier."""
 
     gold: str
     answer: str
@@ -67,15 +67,15 @@ class Item(NamedTuple):
     verifier: str = "math"  # or "numeric"
 
 
-Items = Sequence[Item] | Sequence[tuple[str, str]]  # a pair is an Item of the defaults
+Items = Sequence[Item] | Sequence[tuple[str, str]]  # a pair uses the defaults
 
 
 class _Batch:
-    """The items of one call: those that wait, and the verdicts on others.
+    """The items of one call: a queue of waiting items, and verdicts on the others.
 
-    `ended` holds the verdicts on answers that have ended a worker, in this call or one
-    before, and `budget_s` is the time that answers over their limit may take together.
-    A policy that writes one slow answer writes it G times, and again at the next step.
+    `ended` has the verdicts on answers that ended a worker, in this call or an earlier
+    one. `budget_s` is the total time for answers that exceed their limit. Both matter
+    because a policy that writes a slow answer writes it G times, and again later.
     """
 
     def __init__(self, items: Items, ended: dict[bytes, Verdict], *, budget_s: float):
@@ -87,16 +87,16 @@ class _Batch:
         self._settle_untried()
 
     def next_request(self) -> tuple[int, bytes]:
-        """Takes the first item that waits; returns its index and a worker's request."""
+        """Takes the first waiting item; returns its index and the worker's request."""
         index = self.queue.popleft()
         gold, answer, *how = self.items[index]
         request = json.dumps([gold, _truncate_answer(answer), *how])
         return index, request.encode() + b"\n"
 
     def settle_ended(self, index: int, verdict: Verdict) -> None:
-        """Writes down the verdict on an item that has ended its worker.
+        """Records the verdict on an item that ended its worker.
 
-        A mere number is `unverified`, and may be tried again: the machine stood still.
+        A plain number is `unverified`, and may be tried again: the machine was stuck.
         """
         stated = self._read(index)
         if _is_number(stated):
@@ -109,7 +109,7 @@ class _Batch:
         self._settle_untried()
 
     def _settle_untried(self) -> None:
-        """Gives a verdict to the items that wait and are not to be tried."""
+        """Gives a verdict to waiting items that must not be tried."""
         if not self._ended:
             return
         waiting = list(self.queue)
@@ -141,10 +141,10 @@ class _Batch:
 
 
 class _Worker:
-    """A process, the socket to it, and the items it holds, oldest first.
+    """A process, the socket to it, and its items, oldest first.
 
-    `multiprocessing` would not do: its children import the parent's main module, and
-    JAX with it. `-P` keeps the working folder's modules from hiding the library's.
+    `multiprocessing` does not work here: its children import the parent's main module,
+    and JAX with it. `-P` keeps modules in the working folder from hiding the library's.
     """
 
     def __init__(self, timeout_s: float):
@@ -176,7 +176,7 @@ class _Worker:
         self.outbox += request
 
     def send(self) -> None:
-        """Writes what the socket takes. A dead worker shows when it is read from."""
+        """Writes as much as the socket takes. `receive` notices a dead worker."""
         try:
             self.outbox = self.outbox[self.socket.send(self.outbox) :]
         except BlockingIOError:
@@ -185,7 +185,7 @@ class _Worker:
             self.outbox = b""
 
     def receive(self) -> list[bytes] | None:
-        """Returns the lines that have arrived, None once the worker is dead."""
+        """Returns the lines that have arrived, None if the worker is dead."""
         try:
             data = self.socket.recv(1 << 16)
         except BlockingIOError:
@@ -199,17 +199,17 @@ class _Worker:
         return lines
 
     def stop(self) -> int:
-        """Returns the exit code of the process, killed if it still ran."""
+        """Kills the process if it still runs, and returns its exit code."""
         self.process.kill()
         self.socket.close()
         return self.process.wait()
 
 
 class MathVerifier(Closing):
-    """Judges items; three verdicts, in order, whatever the items do.
+    """Grades items in worker processes, with verdicts in order even if workers die.
 
-    Workers start with the first items and warm up side by side. Calls may come from
-    any thread and take turns.
+    Workers start with the first items and warm up in parallel. Calls may come from any
+    thread and take turns.
     """
 
     def __init__(self, workers: int, timeout_s: float, overdue_s: float = math.inf):
@@ -222,20 +222,20 @@ class MathVerifier(Closing):
         self._lock = threading.Lock()
 
     def close(self) -> None:
-        """Stops the workers; a later call would start new ones."""
+        """Stops the workers; a later call starts new ones."""
         with self._lock:
             for worker in self._workers:
                 worker.stop()
             self._workers.clear()
 
     def grade_all(self, items: Items) -> list[Verdict]:
-        """Returns one verdict for each item, or (gold, answer), in order."""
+        """Returns one verdict per item or (gold, answer) pair, in order."""
         return list(self.grade_each(items))
 
     def grade_each(self, items: Items) -> Generator[Verdict]:
-        """Yields the verdicts of `grade_all`, each as soon as all before it are known.
+        """Yields the verdicts of `grade_all`, each once all earlier ones are known.
 
-        The verifier serves nobody else until the iterator is exhausted or closed.
+        Other calls wait until the iterator is exhausted or closed.
         """
         with self._lock:
             batch = _Batch(items, self._ended, budget_s=self._overdue_s)
@@ -250,7 +250,7 @@ class MathVerifier(Closing):
                     self._remove(worker)
 
     def _dispatch(self, batch: _Batch) -> None:
-        """Fills the workers with items; starts as many workers as there is work for."""
+        """Gives items to workers, and starts as many workers as there is work for."""
         for worker in [w for w in self._workers if not w.items]:
             if worker.process.poll() is not None:  # died while idle: nothing was lost
                 self._remove(worker)
@@ -265,7 +265,7 @@ class MathVerifier(Closing):
             worker.send()
 
     def _collect(self, batch: _Batch) -> None:
-        """Waits until a worker answers, dies or is overdue, and writes that down."""
+        """Waits until a worker answers, dies or is overdue, and records the result."""
         busy = [worker for worker in self._workers if worker.items]
         with selectors.DefaultSelector() as selector:
             for worker in busy:
@@ -293,9 +293,9 @@ class MathVerifier(Closing):
     def _replace(
         self, worker: _Worker, reason: str, batch: _Batch, *, failure: Failure
     ) -> None:
-        """Drops a worker: the item in work has its verdict, the others queue again.
+        """Drops a worker: the item in work gets a verdict, and the others queue again.
 
-        A worker that was killed from outside is not the answer's doing.
+        If the worker was killed from outside, the answer is not to blame.
         """
         exit_code = self._remove(worker)
         in_work = worker.items.popleft() if worker.ready else None
@@ -312,17 +312,17 @@ class MathVerifier(Closing):
             if self._failed_starts >= _MAX_FAILED_STARTS:
                 raise RuntimeError(
                     f"the mathematics workers do not start (exit code {exit_code}); "
-                    f"see what `{sys.executable} -c 'import math_verify'` says"
+                    f"run `{sys.executable} -c 'import math_verify'` to see why"
                 )
 
     def _remove(self, worker: _Worker) -> int:
-        """Returns the exit code of a worker that is now stopped and forgotten."""
+        """Stops and forgets a worker, and returns its exit code."""
         self._workers.remove(worker)
         return worker.stop()
 
 
 def _is_number(stated: str) -> bool:
-    """Returns whether an answer is a mere number, which takes no time."""
+    """Returns whether an answer is a plain number, which takes no time to grade."""
     return parse_decimal(strip_delimiters(stated)) is not None
 
 
@@ -335,7 +335,7 @@ def _truncate_answer(answer: str) -> str:
 
 
 def _note_truncation(verdict: Verdict, answer: str) -> Verdict:
-    """Returns the verdict, saying so where only the answer's end was read."""
+    """Returns the verdict, with a note if only the answer's end was read."""
     if len(answer.rstrip()) <= _MAX_CHARACTERS:
         return verdict
     cut = f"only the last {_MAX_CHARACTERS} characters were read"
@@ -344,17 +344,17 @@ def _note_truncation(verdict: Verdict, answer: str) -> Verdict:
 
 
 class Math(Verifier):
-    """Grades final answers by their equality as mathematics."""
+    """Grades final answers by mathematical equality."""
 
     pooled: ClassVar[bool] = True
     reads_answer_format: ClassVar[bool] = True
-    is_bounded: ClassVar[bool] = False  # the workers have limits of their own
+    is_bounded: ClassVar[bool] = False  # the workers have their own limits
     _name: ClassVar[str] = "math"
 
     def grade(self, problem: Problem, completion: str) -> Verdict:
-        """Returns the verdict, worked out in this process and without a time limit.
+        """Returns the verdict, computed in this process and without a time limit.
 
-        Runs grade through `Grader`, whose worker processes have one.
+        Runs grade through `Grader`, whose worker processes have a limit.
         """
         status, reason, answer = math_worker.grade(
             problem.gold, completion, problem.answer_format, self._name
@@ -362,7 +362,7 @@ class Math(Verifier):
         return Verdict(status=cast(VerdictStatus, status), reason=reason, answer=answer)
 
     def describe_gold_fault(self, problem: Problem) -> str:
-        """Returns what makes the gold a sentence, or a number in words."""
+        """Returns why the gold is a sentence or a number in words, "" if it is not."""
         gold = extract_marked_answer(problem.gold)
         return describe_prose(problem.gold if gold is None else gold)
 

@@ -1,8 +1,8 @@
 """One worker process: reads (gold, answer) items, writes verdicts.
 
-It is run as a script by `verifiers.math`, not imported by it, and of this package it
-imports `rlvr_jax.verifiers.answers` alone: a worker must not load JAX. Text is parsed
-by a grammar (math-verify's LaTeX reader) and never evaluated as code.
+`verifiers.math` runs it as a script and does not import it. From this package it only
+imports `rlvr_jax.verifiers.answers`, because a worker must not load JAX. Text is parsed
+with a grammar (math-verify's LaTeX reader) and never evaluated as code.
 """
 
 import contextlib
@@ -32,18 +32,18 @@ from rlvr_jax.verifiers.answers import (
     strip_delimiters,
 )
 
-# Address space of a worker. math-verify with sympy takes 60 MB; a power such as
-# 10^(10^10) asks for gigabytes and must fail here, not push the trainer out of memory.
+# Address space of a worker. math-verify with sympy takes 60 MB. A power such as
+# 10^(10^10) needs gigabytes and must fail here, not push the trainer out of memory.
 _MEMORY_BYTES = 1 << 30
 
 _PERCENT = re.compile(r"([^,;]*?)\s*\\?%")
 _CLOCK = re.compile(r"\d{1,2}:0\d", re.ASCII)  # 6:00; 6:30 may be a ratio
-_MAX_RELATIVE = 1e-4  # between numbers that are equal
+_MAX_RELATIVE = 1e-4  # difference between equal numbers
 _EULER = re.compile(r"e\s*\^.*(?<![A-Za-z])i(?![A-Za-z])", re.DOTALL)
 
 
-# Symbols that the grammar does not take for symbols: E_1 (e is a number), \gamma (a
-# number, too), and indices that are commands.
+# Symbols that the grammar does not read as symbols: E_1 (e is a number), \gamma (also a
+# number), and indices that are commands.
 _INDEX = r"_\s*(?:\{\s*(\w+)\s*\}|(\w))"
 _INDEXED_E = re.compile(rf"(?<![A-Za-z\\])[eE]{_INDEX}", re.ASCII)
 _GAMMA = re.compile(rf"\\gamma(?![A-Za-z])(?:{_INDEX})?", re.ASCII)
@@ -58,10 +58,10 @@ _NAMED_INDEX = re.compile(
 
 
 def _parse_failure(text: str) -> str:
-    """Returns why there are no readings of an expression, "" where there are some.
+    """Returns why an expression has no readings, "" if it has some.
 
-    An answer that costs too much is incorrect. Unverified it would earn its group's
-    mean, and a policy would learn to write it.
+    An answer that costs too much to parse is incorrect. An unverified one would earn
+    its group's mean, and a policy would learn to write such answers.
     """
     if cost := describe_cost(text):
         return f"is not parsed: {cost}"
@@ -70,12 +70,12 @@ def _parse_failure(text: str) -> str:
 
 @functools.lru_cache(maxsize=1024)  # a group of G samples shares its gold
 def _parse_latex(text: str) -> tuple:
-    """Returns math-verify's readings of a bare expression, () where it has none."""
+    """Returns math-verify's readings of a bare expression, () without any."""
     from math_verify import LatexExtractionConfig, parse  # noqa: PLC0415
     from sympy import exp, nan, zoo  # noqa: PLC0415
 
-    # The grammar would add numbers that stand side by side: "1 2 3" is 6.
-    if re.search(r"(?<!_)\d\s+\d", text):  # \log_2 6 is another thing
+    # The grammar would add adjacent numbers: "1 2 3" would be 6.
+    if re.search(r"(?<!_)\d\s+\d", text):  # but \log_2 6 is fine
         return ()
     text = _LONE_LETTER.sub("", text)
     text = _BARE_PI.sub(r"\\frac{\\pi}{\1}", _THOUSANDS.sub("", text))
@@ -88,25 +88,26 @@ def _parse_latex(text: str) -> tuple:
         [LatexExtractionConfig(boxed_match_priority=-1)],
         fallback_mode="no_fallback",
         extraction_mode="first_match",
-        parsing_timeout=None,  # its signals; the limit is kept from outside
+        parsing_timeout=None,  # it uses signals; the limit is kept from outside
     )
-    if _EULER.search(text):  # i is a variable to the grammar
+    if _EULER.search(text):  # the grammar reads i as a variable
         readings = [reading.replace(exp, _complex_exp) for reading in readings]
     return tuple(r for r in readings if not r.has(nan, zoo))
 
 
 def _complex_exp(power: Any) -> Any:
-    """Returns e^power with the imaginary unit for what is named i."""
+    """Returns e^power, with symbols named i as the imaginary unit."""
     from sympy import I, exp  # noqa: PLC0415
 
     return exp(power.subs({x: I for x in power.free_symbols if x.name == "i"}))
 
 
 def _differ(gold: Any, answer: Any) -> bool:
-    """Returns whether two readings differ for sure; of y = 2x and y = 3x the sides do.
+    """Returns whether two readings certainly differ.
 
-    `verify` takes equations for equal that it can solve neither of: 25 + 2 = 27 and
-    25 + 2 = 28.
+    Equations with one equal side, y = 2x and y = 3x, are compared by the other side.
+    This is needed because `verify` calls two equations equal if it can solve neither:
+    25 + 2 = 27 and 25 + 2 = 28.
     """
     from sympy import Eq, Ne  # noqa: PLC0415
 
@@ -120,19 +121,19 @@ def _differ(gold: Any, answer: Any) -> bool:
 
 
 def _differ_at_a_point(gold: Any, answer: Any) -> bool:
-    """Returns whether two expressions have values apart, where symbols have values.
+    """Returns whether two expressions have different values at one point.
 
-    It takes a millisecond, where `verify` would simplify the difference: seconds, for a
-    power of a sum. False where either is anything but a formula of plain operations.
-    Numbers differ from a relative 1e-4, too: `verify` rounds to six places, where all
-    that is small is 0.
+    This takes a millisecond. `verify` would simplify the difference, which takes
+    seconds for a power of a sum. Returns False if either is not a formula of plain
+    operations. Numbers also differ if their relative difference exceeds 1e-4, because
+    `verify` rounds to six places, where every small number is 0.
     """
     from sympy import Expr, Float, Symbol, preorder_traversal  # noqa: PLC0415
     from sympy.core.evalf import PrecisionExhausted  # noqa: PLC0415
 
     pair = (gold, answer)
     if any(not isinstance(side, Expr) or isinstance(side, Symbol) for side in pair):
-        return False  # a symbol may stand for a word
+        return False  # a symbol may be a word
     if not all(_is_plain(node) for side in pair for node in preorder_traversal(side)):
         return False
     symbols = gold.free_symbols | answer.free_symbols
@@ -151,7 +152,7 @@ def _differ_at_a_point(gold: Any, answer: Any) -> bool:
 
 
 def _is_plain(node: Any) -> bool:
-    """Returns whether a part of an expression has one value wherever symbols have."""
+    """Returns whether part of an expression has one value once its symbols have."""
     from sympy import Add, Function, I, Mul, Number, NumberSymbol, Pow, Symbol  # noqa: PLC0415  # noqa: PLC0415, I001
     from sympy.core.function import AppliedUndef  # noqa: PLC0415
 
@@ -160,14 +161,14 @@ def _is_plain(node: Any) -> bool:
 
 
 def read_answer(completion: str, answer_format: str) -> str:
-    """Returns the answer that a completion states, in one notation; "" for none."""
+    """Returns the answer that a completion states, normalized; "" for none."""
     return extract_answer(normalize_notation(completion), answer_format)
 
 
 def grade(
     gold: str, answer: str, answer_format: str = "any", verifier: str = "math"
 ) -> tuple[str, str, str | None]:
-    """Returns status, reason and the answer found."""
+    """Returns the status, the reason and the answer that was read."""
     stated = read_answer(answer, answer_format)
     gold, answer = normalize_notation(gold), normalize_notation(answer)
     marked = extract_marked_answer(gold)
@@ -184,12 +185,12 @@ def grade(
 def _grade_number(gold: str, answer: str) -> tuple[str, str, str | None]:
     gold_number = parse_single_number(gold)
     if gold_number is None:
-        return "unverified", "gold is no single number", None
+        return "unverified", "gold is not a single number", None
     if not answer:
         return "incorrect", "no final answer", None
     number = parse_single_number(answer)
     if number is None:
-        return "incorrect", "final answer is no single number", answer
+        return "incorrect", "final answer is not a single number", answer
     return ("correct" if number == gold_number else "incorrect"), "", answer
 
 
@@ -226,9 +227,9 @@ def _grade_mathematics(gold: str, answer: str) -> tuple[str, str, str | None]:
 
 
 def _write_numbers_alike(gold: str, answer: str) -> tuple[str, str]:
-    """Returns both without currencies, spaces in numbers and commas for points.
+    """Returns both without currencies, spaces in numbers and decimal commas.
 
-    The gold's "1,2" stays a list where the answer is 1.2; its "1,25" is a number then.
+    If the answer is 1.2, a gold "1,2" stays a list, but a gold "1,25" is a number.
     """
     gold, answer = (join_digit_groups(drop_currency(side)) for side in (gold, answer))
     return (
@@ -238,9 +239,9 @@ def _write_numbers_alike(gold: str, answer: str) -> tuple[str, str]:
 
 
 def _grade_safely(item: list[str]) -> tuple[str, str, str | None]:
-    """Returns `grade`'s verdict; where the mathematics raised, `incorrect`.
+    """Returns `grade`'s verdict, or `incorrect` if it raised.
 
-    If it raises at the gold alone, nothing can be told of any answer: `unverified`.
+    If it also raises for the gold alone, no answer can be graded: `unverified`.
     """
     try:
         return grade(*item)
@@ -259,7 +260,7 @@ def main(timeout_s: float) -> None:
     logging.disable(logging.CRITICAL)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     channel = socket.socket(fileno=0)
-    # Two files: one for both directions would drop what it has read ahead on a write.
+    # Two files, because one for both directions would drop its read buffer on a write.
     requests, replies = channel.makefile("r"), channel.makefile("w")
     grade(r"\frac{1}{2}", "0.5")  # loads the parser and its tables
     replies.write("ready\n")
@@ -267,7 +268,7 @@ def main(timeout_s: float) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     for line in requests:
         item = json.loads(line)
-        # The parent keeps the limit; this ends a worker whose parent was killed.
+        # The parent enforces the limit; this ends a worker whose parent was killed.
         signal.setitimer(signal.ITIMER_REAL, 2 * timeout_s + 1)
         verdict = _grade_safely(item)
         signal.setitimer(signal.ITIMER_REAL, 0)

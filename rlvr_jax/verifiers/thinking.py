@@ -1,11 +1,11 @@
-"""Thinking: the text up to the last </think>, which no verifier and no reward reads."""
+"""Thinking, the text up to the last </think>; verifiers and rewards never read it."""
 
 THINK_OPEN, THINK_CLOSE = "<think>", "</think>"
 NOT_FINISHED = "thinking not finished"
 
 
 def writes_thinking(template: str) -> bool:
-    """Returns whether a chat template writes or mentions the marks of thinking."""
+    """Returns whether a chat template writes or mentions <think> or </think>."""
     return THINK_OPEN in template or THINK_CLOSE in template
 
 
@@ -21,8 +21,8 @@ def opens_thinking(prompt: str) -> bool:
 def is_thinking(completion: str, *, opened: bool) -> bool:
     """Returns whether a completion ends inside its thinking.
 
-    It does where a <think> has no </think> after it. Where the prompt has `opened` the
-    thinking, it does unless there is a </think>.
+    It does if a <think> has no </think> after it. If the prompt `opened` the thinking,
+    it does unless the completion has a </think>.
 
     >>> is_thinking("2 + 2 = 4", opened=True), is_thinking("4", opened=False)
     (True, False)
@@ -32,7 +32,7 @@ def is_thinking(completion: str, *, opened: bool) -> bool:
 
 
 def strip_thinking(completion: str) -> str:
-    """Returns the text after the last </think>, the whole text without one.
+    """Returns the text after the last </think>, or the whole text without one.
 
     >>> strip_thinking("<think>2 or 3?</think> The answer is 3.")
     ' The answer is 3.'

@@ -1,4 +1,4 @@
-"""Answers that the length limit cut are incorrect."""
+"""Makes answers incorrect if the length limit cut them off."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -17,11 +17,11 @@ def reject_cut_answers(
     *,
     was_cut: Sequence[bool],
 ) -> list[Verdict]:
-    """Returns the verdicts, incorrect where an answer touches the end of a cut text.
+    """Returns the verdicts, incorrect if an answer touches the end of a cut text.
 
-    `was_cut` says which completions the length limit ended; whether an answer touches
-    the end, the problem's verifier says (`Verifier.is_cut`). Verdicts that are
-    unverified stay.
+    `was_cut` says which completions the length limit ended. The problem's verifier says
+    whether an answer touches the end (`Verifier.is_cut`). Unverified verdicts do not
+    change.
     """
     return [
         dataclasses.replace(verdict, status="incorrect", reason=CUT_REASON, answer=None)
@@ -34,7 +34,7 @@ def reject_cut_answers(
 
 
 def _touches_end(problem: Problem, completion: str) -> bool:
-    """Returns whether the answer may continue; a confidence after it closes it."""
+    """Returns whether the answer may continue; a confidence after it ends it."""
     answer = strip_confidence(completion).rstrip()
     if answer != completion.rstrip() and completion.startswith(answer):
         return False

@@ -118,7 +118,7 @@ def test_a_value_of_another_type_is_refused(section, values, message):
         (
             ChainMix,
             {"direct_lengths": (2, 9)},
-            "direct_lengths=(2, 9) with chain_lengths=(2, 3, 4, 5)",
+            "direct_lengths=(2, 9) must be among chain_lengths=(2, 3, 4, 5)",
         ),
         (
             ChainMix,

@@ -154,7 +154,7 @@ def test_a_run_with_a_tool_tells_its_calls(run):
     workdir, said = run("tool_use")
     *_, calls, score = said.splitlines()
     assert re.fullmatch(
-        r"calls in an episode: \d\.\d\d at first, \d\.\d\d at last", calls
+        r"calls per episode: \d\.\d\d at the start, \d\.\d\d at the end", calls
     )
     assert score == pass_at_1(workdir)
 
@@ -187,6 +187,8 @@ def test_a_run_as_two_processes_is_that_of_one(run):
     _, said = run("two_processes")
     farthest = float(re.search(r"difference of a parameter: (\S+)", said)[1])
     assert farthest < 1e-5
-    same, files = re.search(r"that are the same: (\d+) of (\d+)", said).groups()
+    same, files = re.search(
+        r"identical files of completions: (\d+) of (\d+)", said
+    ).groups()
     assert int(files) >= 3
     assert same == files

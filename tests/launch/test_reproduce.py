@@ -56,7 +56,7 @@ def test_an_experiment_that_there_is_not_is_refused_before_any_is_run(house):
     done = run(house, "selection", "inverted")
     assert done.returncode == 2
     assert done.stderr == (
-        "error: no experiment inverted; there are composition "
+        "error: no experiment inverted; choose from composition "
         "composition_new_seeds confidence features_by_band full_size/math_bands "
         "inverted_u one_change one_sample reformulation reformulation_medium rfgo "
         "selection\n"

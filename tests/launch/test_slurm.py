@@ -54,7 +54,7 @@ def test_a_slurm_job_goes_back_into_the_queue_after_a_checkpoint(
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        ("SLURM_NTASKS_PER_NODE", "1", "are to be one number"),
+        ("SLURM_NTASKS_PER_NODE", "1", "must be equal"),
         ("SLURM_SUBMIT_DIR", "/", "is not the root of the project"),
     ],
 )

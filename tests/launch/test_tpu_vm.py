@@ -85,7 +85,7 @@ def test_a_tpu_run_gives_up_after_its_restarts(kept, stage):
     script(stage, "gcloud.ssh", *["exit 75"] * 3)
     done = launch("tpu_vm.sh", *TPU, "--restarts=2", *kept)
     assert (done.returncode, _verbs(stage).count("ssh")) == (1, 3)
-    assert done.stderr.endswith("the same command goes on from the checkpoint\n")
+    assert done.stderr.endswith("the same command continues from the checkpoint\n")
     assert _verbs(stage).count("delete") == (not kept)
 
 

@@ -148,7 +148,7 @@ def test_failures_are_counted_by_cause_and_the_first_is_shown(monkeypatch, capsy
     assert metrics["time/reward/m:f_max_s"] >= 0.5
     assert capsys.readouterr().err == (
         "reward 'm:f': time limit 0.5 s (problem a); such completions count as "
-        "unverified, and this is the first\n"
+        "unverified; only the first is shown\n"
     )
 
 

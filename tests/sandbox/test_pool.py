@@ -75,7 +75,7 @@ def test_a_correct_program_passes(sandbox, program, tests):
             "assert f(1) == 1",
             "ZeroDivisionError: division by zero at 'assert f(1) == 1'",
         ),
-        ("def g(x): return x", "f(1)", "NameError: the program defines no 'f' at"),
+        ("def g(x): return x", "f(1)", "NameError: the program does not define 'f' at"),
         ("def f(x): return 1", "f(1, 2)", "TypeError: f() takes 1 positional"),
         ("def f(:", "f(1)", "SyntaxError: invalid syntax (<program>, line 1)"),
         (
@@ -281,9 +281,9 @@ def test_texts_that_are_too_long_are_refused_by_themselves(sandbox):
     long = fine._replace(program=fine.program + " " * 100_000)
     tests = fine._replace(tests=fine.tests + " " * 400_000)
     assert sandbox.run_all([long, fine, tests]) == [
-        Outcome(False, "a program of over 100000 characters"),
+        Outcome(False, "a program with over 100000 characters"),
         Outcome(True),
-        Outcome(None, "tests of over 400000 characters"),
+        Outcome(None, "tests with over 400000 characters"),
     ]
 
 

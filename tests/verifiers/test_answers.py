@@ -257,4 +257,4 @@ def test_numeric_is_equality_of_single_numbers(verifier):
     items = [Item(gold, answer, verifier="numeric") for gold, answer, _ in NUMBERS]
     verdicts = verifier.grade_all(items)
     assert [v.status for v in verdicts] == [status for _, _, status in NUMBERS]
-    assert verdicts[8].reason == "final answer is no single number"
+    assert verdicts[8].reason == "final answer is not a single number"

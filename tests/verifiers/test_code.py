@@ -70,9 +70,9 @@ def test_a_gold_may_be_python_whose_unbound_names_are_the_programs():
 @pytest.mark.parametrize(
     ("gold", "reason"),
     [
-        ("assert f(", "gold is no Python at its line 1"),
-        ('{"tests": "assert f(1)"}', "gold holds no tests ('functions')"),
-        ('{"functions": [], "test": ""}', "gold holds no tests"),
+        ("assert f(", "gold is not valid Python at its line 1"),
+        ('{"tests": "assert f(1)"}', "gold has no tests ('functions')"),
+        ('{"functions": [], "test": ""}', "gold has no tests"),
     ],
 )
 def test_a_gold_that_cannot_be_read_is_unverified(gold, reason):
@@ -103,5 +103,5 @@ def test_a_machine_without_a_jail_is_refused_in_one_line(monkeypatch):
     monkeypatch.setattr(system_calls.platform, "system", lambda: "Darwin")
     with Code() as verifier:
         for act in (verifier.check_ready, lambda: verifier.grade(_problem(), "x")):
-            with pytest.raises(ConfigError, match="a jail of Linux on"):
+            with pytest.raises(ConfigError, match="needs Linux on"):
                 act()

@@ -94,7 +94,7 @@ def test_golds_that_cannot_be_judged_against_are_named(judge):
     ]
     assert judge.invalid_golds(problems) == {
         "bad": "gold does not parse",
-        "letter": "gold is no single number",
+        "letter": "gold is not a single number",
     }
 
 
@@ -232,7 +232,7 @@ def test_every_registered_verifier_is_one():
     [
         ("maths", "unknown verifier 'maths'; did you mean 'math'"),
         ("", "unknown verifier ''"),
-        ("fractions:Fraction", "is no subclass of rlvr_jax.verifiers.base.Verifier"),
+        ("fractions:Fraction", "is not a subclass of rlvr_jax.verifiers.base.Verifier"),
     ],
 )
 def test_an_unknown_verifier_is_refused_and_judged_by_no_other(judge, name, message):
@@ -297,11 +297,11 @@ def test_a_custom_verifier_that_hangs_or_raises_leaves_an_item_unverified(
     ]
     assert [v.reason for v in verdicts] == [
         *(f"time limit {limit}", "", "KeyError: 'mood'"),
-        *("returned 'text', which is no Verdict", ""),
+        *("returned 'text', which is not a Verdict", ""),
     ]
     assert capsys.readouterr().err.splitlines() == [  # only the first, once
         f"verifier {kind!r}: time limit {limit} (problem a); such completions count "
-        "as unverified, and this is the first"
+        "as unverified; only the first is shown"
     ]
 
 

@@ -99,9 +99,9 @@ FAILURES = {
     "always 500": ((500, "oops"), 3, "HTTP 500 Internal Server Error, 3 times"),
     "not found": ((404, {"error": {"message": "no m"}}), 1, "HTTP 404 Not Found: no m"),
     "an error of text": ((400, {"error": "bad"}), 1, "HTTP 400 Bad Request: bad"),
-    "no JSON": ((200, "<html>"), 1, "the endpoint's reply is no chat completion"),
-    "no choices": ((200, {"choices": []}), 1, "the endpoint's reply is no chat"),
-    "a list": ((200, []), 1, "the endpoint's reply is no chat completion"),
+    "no JSON": ((200, "<html>"), 1, "the endpoint's reply is not a chat completion"),
+    "no choices": ((200, {"choices": []}), 1, "the endpoint's reply is not a chat"),
+    "a list": ((200, []), 1, "the endpoint's reply is not a chat completion"),
     "no text": (says(None), 1, "the endpoint's reply has no text"),
     "no verdict": (says("I think so"), 1, "no verdict at the end of the reply"),
     "cut": ((200, None), 3, "no connection"),
@@ -214,7 +214,7 @@ def test_an_endpoint_that_is_down_is_one_line_before_a_run():
         with grader_of(url) as grader, pytest.raises(CallError) as raised:
             grader.judge.check_ready()
     message = str(raised.value)
-    assert message.startswith(f"judge.url='{url}', judge.model='m': asked a first")
+    assert message.startswith(f"judge.url='{url}', judge.model='m': no verdict")
     assert "no connection" in message
     assert "\n" not in message
 
@@ -223,7 +223,7 @@ def test_what_it_lacks_is_named_before_a_run(monkeypatch):
     monkeypatch.delenv("NO_SUCH_KEY", raising=False)
     with (
         grader_of("http://localhost:1/v1", api_key_env="NO_SUCH_KEY") as grader,
-        pytest.raises(ConfigError, match=r"api_key_env=NO_SUCH_KEY: that environment"),
+        pytest.raises(ConfigError, match=r"api_key_env=NO_SUCH_KEY: this environment"),
     ):
         grader.judge.check_ready()
     with (

@@ -468,15 +468,15 @@ def test_a_worker_does_not_load_jax_or_its_dependents():
     [
         ("1+" * 300 + "1", "is not parsed: over 500 characters"),
         ("{1+" * 20 + "5" + "}" * 20, "is not parsed: brackets over 12 deep"),
-        ("2^{9^{9}}", "is not parsed: a number of over 20000 digits"),
-        (r"\sum_{k=1}^{99999} k", "is not parsed: a sum of over 10000 terms"),
+        ("2^{9^{9}}", "is not parsed: a number with over 20000 digits"),
+        (r"\sum_{k=1}^{99999} k", "is not parsed: a sum with over 10000 terms"),
         (
             r"\det\begin{pmatrix}" + r"a & b & c & d & f \\" * 5 + r"\end{pmatrix}",
             "is not parsed: a determinant over 4 by 4",
         ),
         (
             "2^{9999999}",
-            "is not parsed: a tower of powers, or an exponent of six digits",
+            "is not parsed: a tower of powers, or an exponent with six digits",
         ),
     ],
 )

@@ -1,1 +1,1 @@
-"""Graded arithmetic in plain English, for models that were pretrained."""
+"""Arithmetic in plain English, graded by difficulty, for pretrained models."""

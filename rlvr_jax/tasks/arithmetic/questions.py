@@ -8,7 +8,7 @@
 | 4     | sums and differences of two two-digit numbers                      |
 | 5     | three one-digit numbers, added and subtracted                      |
 
-The order is the order in which SmolLM2-135M-Instruct fails: it solves about half of
+Levels are ordered by how often SmolLM2-135M-Instruct fails: it solves about half of
 level 1 and about one in twenty of levels 3 to 5 (docs/real_model.md).
 """
 
@@ -36,11 +36,11 @@ _STORIES = {
         "There were {a} {things} and {name} took {b}. How many {things} are left?",
     ),
 }
-_HELD_OUT_SHARE = 4  # one set of numbers in four is held out
+_HELD_OUT_SHARE = 4  # one in four sets of numbers is held out
 
 
 class Question(NamedTuple):
-    """A question, its answer, and the calculation that leads there."""
+    """A question, its answer, and the calculation that gives it."""
 
     text: str
     calculation: str
@@ -49,10 +49,10 @@ class Question(NamedTuple):
 
     @property
     def is_held_out(self) -> bool:
-        """Returns whether the question belongs to the held-out side.
+        """Returns whether the question is on the held-out side of the split.
 
-        The numbers decide; order, wording and operation do not matter. A policy that
-        learned 7 + 5 never meets 5 + 7, or a story about 7 and 5, as a new question.
+        Only the numbers decide, not their order, the wording or the operation. So if a
+        policy trains on 7 + 5, then 5 + 7 and stories about 7 and 5 are not held out.
         """
         content = repr(sorted(self.numbers)).encode()
         digest = hashlib.blake2b(content, digest_size=8).digest()

@@ -1,4 +1,4 @@
-"""The task `arithmetic`: graded questions that a small pretrained model can learn."""
+"""The task `arithmetic`: questions that a small pretrained model can learn."""
 
 import dataclasses
 import random
@@ -10,8 +10,8 @@ from rlvr_jax.tasks.arithmetic.questions import LEVELS, Question, draw_question
 from rlvr_jax.tasks.prompted import PromptedTask
 from rlvr_jax.types import Problem
 
-_EVAL_SEED = 0  # one held-out set for every run, so that runs compare
-_MAX_DRAWS = 200  # in a row that bring no new question: the level has no more
+_EVAL_SEED = 0  # every run has the same held-out set, so runs can be compared
+_MAX_DRAWS = 200  # draws in a row without a new question: the level is exhausted
 
 Levels = Annotated[
     tuple[int, ...],
@@ -26,34 +26,34 @@ Levels = Annotated[
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ArithmeticTask(PromptedTask):
-    """Arithmetic in plain English, held out by the numbers in a question.
+    """Arithmetic in plain English; the numbers in a question decide if it is held out.
 
     The levels are listed in `rlvr_jax.tasks.arithmetic.questions`. The verifier
-    `numeric` reads the answer.
+    `numeric` grades the answer.
     """
 
     checks_golds: ClassVar[bool] = False
 
-    levels: Levels = LEVELS  # as many questions of each, as far as there are so many
+    levels: Levels = LEVELS  # equally many questions of each, until one runs out
     train_size: PositiveInt = 2048  # questions, all different
     eval_size: PositiveInt = 512
 
     def problems(self, stage: Stage, *, seed: int) -> "QuestionSource":
-        """Returns the stage's questions; the seed does not move those of `eval`."""
+        """Returns the stage's questions; in `eval` they are the same for every seed."""
         if stage == "eval":
             return QuestionSource(self, seed=_EVAL_SEED, held_out=True)
         return QuestionSource(self, seed=seed, held_out=False)
 
     def describe(self) -> str:
-        """Returns the levels in words."""
+        """Returns a phrase that names the levels."""
         return f"arithmetic of levels {', '.join(map(str, self.levels))}"
 
 
 class QuestionSource:
-    """The different questions of one side of the split, levels in turn."""
+    """The distinct questions on one side of the split, taking the levels in turn."""
 
     def __init__(self, task: ArithmeticTask, *, seed: int, held_out: bool):
-        """Draws all questions; a prompt is written when its problem is read."""
+        """Draws all questions; each prompt is written only when its problem is read."""
         self._side = "eval" if held_out else "train"
         self._seed = seed
         self._formatter = task.formatter()
@@ -63,7 +63,7 @@ class QuestionSource:
         self._name = f"{self._side}-{seed}, {task!r}"
 
     def __repr__(self) -> str:
-        """Returns what grain compares before it resumes from a saved position."""
+        """Returns the text that grain compares before it resumes from a position."""
         return f"QuestionSource({self._name})"
 
     def __len__(self) -> int:
@@ -89,9 +89,9 @@ class QuestionSource:
 def _draw_distinct(
     rng: random.Random, levels: tuple[int, ...], size: int, *, held_out: bool
 ) -> list[tuple[int, Question]]:
-    """Returns up to `size` different questions with their levels, levels in turn.
+    """Returns up to `size` distinct questions with their levels, the levels in turn.
 
-    A level drops out once its draws bring nothing new.
+    A level drops out when drawing from it gives no new question.
     """
     open_levels, drawn = list(levels), dict[str, tuple[int, Question]]()
     while open_levels and len(drawn) < size:
@@ -107,7 +107,7 @@ def _draw_distinct(
 def _draw_new(
     rng: random.Random, level: int, drawn: dict, *, held_out: bool
 ) -> Question | None:
-    """Returns a question of the level that is not drawn yet, None where none comes."""
+    """Returns a question of the level that was not drawn before, None if none comes."""
     for _ in range(_MAX_DRAWS):
         question = draw_question(rng, level)
         if question.is_held_out == held_out and question.text not in drawn:

@@ -1,1 +1,1 @@
-"""Problems whose answers are programs: read from records, or generated."""
+"""Problems whose answers are programs, read from records or generated."""

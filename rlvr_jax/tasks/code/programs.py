@@ -1,12 +1,12 @@
-"""The task `programs`: small programs in a closed vocabulary, told step by step.
+"""The task `programs`: small programs described step by step in a closed vocabulary.
 
     half up , at most 9 .   ->   x = ( x + 1 ) // 2 ; x = min ( x , 9 ) ; return x
 
-The completion is the body of `def f ( x , b ) :`, which unit tests run on numbers that
-the policy does not see. Some phrases have a twin that reads like it: `half up` and
-`half down`, `sum below` and `sum to`, ... Worked solutions are by a hand that often
-takes one for the other, as there are bugs in all code that policies are trained on; the
-tests alone say which program a phrase asks for.
+The completion is the body of `def f ( x , b ) :`. Unit tests run it on numbers that the
+policy does not see. Some phrases have a twin that reads almost the same: `half up` and
+`half down`, `sum below` and `sum to`, ... Worked solutions often confuse the two,
+because all code that policies are trained on has bugs. Only the tests show which
+program a phrase means.
 """
 
 import dataclasses
@@ -25,12 +25,12 @@ _CONSTANTS = tuple(range(2, 10))
 _INPUTS = range(-6, 13)
 _HELDOUT_MODULUS = 8  # one program in 8 is held out
 _MAX_DRAWS = 1000
-_EVAL_SEED = 0  # one held-out set, whatever the run's seed
+_EVAL_SEED = 0  # the held-out set does not depend on the run's seed
 
 
 @dataclasses.dataclass(frozen=True)
 class _Step:
-    """A phrase, the code that it asks for, and what that does to x; n is a constant."""
+    """A phrase, its code, and the same step as a Python function; n is a constant."""
 
     phrase: str
     code: str
@@ -75,7 +75,7 @@ _Program = tuple[tuple[_Step, int], ...]  # steps and their constants
 
 
 def _compute(program: _Program, x: int, b: int) -> int | None:
-    """Returns f(x, b), None where x leaves the numbers that are asked about."""
+    """Returns f(x, b), None if x grows beyond _MAX_VALUE on the way."""
     for step, n in program:
         x = step.run(x, b, n)
         if abs(x) > _MAX_VALUE:
@@ -100,13 +100,13 @@ def vocabulary() -> tuple[str, ...]:
 
 
 class ProgramSource:
-    """Programs of one side of the split, each a function of its number and the seed.
+    """Programs on one side of the split, each determined by its number and the seed.
 
-    The side is decided by a hash of the phrases in their order.
+    A hash of the phrases, in order, decides the side.
     """
 
     def __init__(self, task: "ProgramsTask", *, is_held_out: bool, seed: int):
-        """Refuses lengths of which this side has no program."""
+        """Refuses a length for which this side has no program."""
         self._task = task
         self._is_held_out = is_held_out
         side = "heldout" if is_held_out else "train"
@@ -115,7 +115,7 @@ class ProgramSource:
             self._draw(random.Random(0), length)
 
     def __repr__(self) -> str:
-        """Returns what grain compares before it resumes from a saved position."""
+        """Returns the text that grain compares before it resumes from a position."""
         task = self._task
         return f"ProgramSource({self._id}, {task.num_tests} tests, {task.error_rate})"
 
@@ -148,7 +148,7 @@ class ProgramSource:
         )
 
     def _draw(self, rng: random.Random, length: int) -> tuple[_Program, str]:
-        """Returns a program of this side, and tests that tell every twin apart."""
+        """Returns a program on this side, and tests that catch each swapped twin."""
         for _ in range(_MAX_DRAWS):
             steps = (_draw_step(rng) for _ in range(length))
             program = tuple((step, rng.choice(_CONSTANTS)) for step in steps)
@@ -157,14 +157,14 @@ class ProgramSource:
                 if tests:
                     return program, tests
         raise ConfigError(
-            f"num_steps={self._task.num_steps}: too few programs of {length} steps "
+            f"num_steps={self._task.num_steps}: too few programs with {length} steps "
             "exist; use more steps"
         )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ProgramsTask(Task):
-    """Small generated programs, told in words and graded by unit tests."""
+    """Small generated programs, described in words and graded by unit tests."""
 
     checks_golds: ClassVar[bool] = False
 
@@ -175,18 +175,18 @@ class ProgramsTask(Task):
             lambda steps: bool(steps) and all(1 <= n <= 20 for n in steps),
         ),
     ] = (1, 2, 3, 4)
-    num_tests: PositiveInt = 6  # of each program, on inputs that are not shown
-    error_rate: UnitInterval = 0.4  # of twins in worked solutions: the other one's code
+    num_tests: PositiveInt = 6  # per program, on inputs that the prompt does not show
+    error_rate: UnitInterval = 0.4  # how often a worked solution swaps a twin
 
     def problems(self, stage: Stage, *, seed: int) -> ProgramSource:
-        """Returns the stage's problems; those of `eval` are the same for every seed."""
+        """Returns the stage's problems; in `eval` they are the same for every seed."""
         is_held_out = stage == "eval"
         return ProgramSource(
             self, is_held_out=is_held_out, seed=_EVAL_SEED if is_held_out else seed
         )
 
     def describe(self) -> str:
-        """Returns what the programs are."""
+        """Returns a phrase with the lengths of the programs."""
         return f"programs of {self.num_steps} steps"
 
     def vocabulary(self) -> tuple[str, ...]:
@@ -196,12 +196,12 @@ class ProgramsTask(Task):
     def behavior(
         self, problem: Problem, completion: str, *, is_correct: bool
     ) -> Behavior:
-        """Returns no strategy and no flag: those of free text mean nothing here."""
+        """Returns no strategy and no flags: the defaults are meant for free text."""
         return Behavior(strategy=None, flags={})
 
 
 def _draw_step(rng: random.Random) -> _Step:
-    """Returns a step, of a pair of twins two times in three."""
+    """Returns a random step; two times in three it has a twin."""
     return (
         rng.choice(rng.choice(_TWINS)) if rng.random() < 2 / 3 else rng.choice(_PLAIN)
     )
@@ -217,7 +217,7 @@ def _is_held_out(program: _Program) -> bool:
 
 
 def _draw_tests(rng: random.Random, program: _Program, count: int) -> str:
-    """Returns `count` asserts, "" where they would pass a program with one twin off."""
+    """Returns `count` asserts, "" if they would miss one swapped twin."""
     inputs = [(rng.choice(_INPUTS), rng.choice(_CONSTANTS)) for _ in range(count)]
     outputs = [_compute(program, x, b) for x, b in inputs]
     if None in outputs:

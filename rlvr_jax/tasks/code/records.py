@@ -1,8 +1,8 @@
 """Records of programming problems, in the layouts of MBPP and HumanEval.
 
-MBPP: `text` (or `prompt`), `code`, `test_list` and, where there are some, `task_id`,
-`test_setup_code`, `test_imports`. HumanEval: `prompt`, which completions go on from,
-`canonical_solution`, `test`, which defines `check`, `entry_point`, `task_id`.
+MBPP: `text` (or `prompt`), `code`, `test_list`, and optionally `task_id`,
+`test_setup_code` and `test_imports`. HumanEval: `prompt` (completions continue it),
+`canonical_solution`, `test` (it defines `check`), `entry_point` and `task_id`.
 """
 
 import ast
@@ -28,7 +28,7 @@ _WHOLE_PROGRAM = "'prompt' + 'canonical_solution'"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CodeRecord:
-    """What a record says: `shown_tests` are those of its tests that stand alone."""
+    """The content of a record; `shown_tests` are the tests that a prompt may show."""
 
     id: str
     question: str
@@ -38,17 +38,17 @@ class CodeRecord:
 
 
 def parse_code_record(record: Any, *, name: str) -> CodeRecord:
-    """Returns what a record says; `name` is its id where it has none.
+    """Returns the content of a record; `name` becomes its id if it has none.
 
-    Raises ConfigError where it is in neither layout, or its Python does not parse.
+    Raises ConfigError if it has neither layout, or its Python does not parse.
     """
     if not isinstance(record, Mapping):
-        raise ConfigError(f"{record!r:.40} is no JSON object")
+        raise ConfigError(f"{record!r:.40} is not a JSON object")
     layout = next((fields for key, fields in _LAYOUTS.items() if key in record), None)
     if layout is None:
         raise ConfigError(
-            "no tests: neither 'test_list' (MBPP's layout) nor 'test' (HumanEval's) "
-            f"among its fields {', '.join(map(repr, record))}"
+            "no tests: expected a field 'test_list' (MBPP's layout) or 'test' "
+            f"(HumanEval's); the record has {', '.join(map(repr, record))}"
         )
     for field in layout:
         if field not in record:
@@ -98,9 +98,9 @@ def _read_human_eval(record: Mapping[str, Any], name: str) -> CodeRecord:
 
 
 def _find_helpers(program: ast.Module, *, num_lines: int, besides: str) -> ast.Module:
-    """Returns what a prompt has besides the function that is asked for.
+    """Returns the code of a prompt except the function that the policy must write.
 
-    Tests that call it run their own, which a program cannot replace.
+    Tests that call these helpers get their own copy, which a program cannot replace.
     """
 
     def is_asked(node: ast.stmt) -> bool:
@@ -115,9 +115,9 @@ def _find_helpers(program: ast.Module, *, num_lines: int, besides: str) -> ast.M
 
 
 def _make_tests(tests: str, prefix: str, solution: str, name: str) -> CodeTests:
-    """Returns the tests, with the names in them that the solution alone defines.
+    """Returns the tests, with the names they use that only the solution defines.
 
-    What they use of the solution's imports they import themselves.
+    Imports of the solution that the tests rely on are copied into the tests.
     """
     program = parse_python(prefix + solution, name)
     parsed = parse_python(tests, "the tests together")

@@ -13,7 +13,7 @@ from rlvr_jax.types import Problem
 
 
 class CodeSource:
-    """The problems of one file, all read and checked at once, in its order."""
+    """The problems of one file in order, all read and checked when it is opened."""
 
     def __init__(self, problems: list[Problem], name: str):
         self._problems = problems
@@ -21,7 +21,7 @@ class CodeSource:
         self._name = f"{name}, sha256 {hashlib.sha256(content).hexdigest()[:12]}"
 
     def __repr__(self) -> str:
-        """Returns what grain compares before it resumes from a saved position."""
+        """Returns the text that grain compares before it resumes from a position."""
         return f"CodeSource({self._name})"
 
     def __len__(self) -> int:
@@ -35,11 +35,11 @@ class CodeSource:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CodeTask(PromptedTask):
-    """Programming problems from files in the layout of MBPP or HumanEval."""
+    """Programming problems from files in the MBPP or HumanEval layout."""
 
     train_path: str = ""  # also the source of worked solutions for stage sft
     eval_path: str = ""
-    num_shown_tests: NonNegativeInt = 1  # of MBPP's tests; all of them grade
+    num_shown_tests: NonNegativeInt = 1  # MBPP tests in the prompt; all grade
 
     def problems(self, stage: Stage, *, seed: int) -> CodeSource:
         """Returns the problems of the stage's file. Raises ConfigError."""
@@ -69,7 +69,7 @@ class CodeTask(PromptedTask):
                 )
                 check(
                     problem.id not in places,
-                    f"task_id {problem.id!r} was given before, by "
+                    f"task_id {problem.id!r} is already used by "
                     f"{places.get(problem.id)}; give each record its own",
                 )
             except ConfigError as error:
@@ -79,11 +79,11 @@ class CodeTask(PromptedTask):
         return CodeSource(problems, path.name)
 
     def describe(self) -> str:
-        """Returns which file the train problems are from."""
+        """Returns a phrase that names the file of train problems."""
         return f"programs for {self.train_path}"
 
     def behavior(
         self, problem: Problem, completion: str, *, is_correct: bool
     ) -> Behavior:
-        """Returns no strategy and no flag: those of free text mean nothing here."""
+        """Returns no strategy and no flags: the defaults are meant for free text."""
         return Behavior(strategy=None, flags={})

@@ -1,8 +1,8 @@
 """Chains of steps in GF(p): the arithmetic, and the prompt that states them.
 
-A chain takes a start value through labeled steps (add, or multiply, by an element
-that is not zero) to a result. Both steps are bijections, so a chain can be worked from
-either end. Grammar and examples: docs/finite_field.md.
+A chain leads from a start value through labeled steps to a result. Each step adds, or
+multiplies by, an element that is not zero. Both are bijections, so a chain can be
+worked from either end. Grammar and examples: docs/finite_field.md.
 """
 
 import dataclasses
@@ -12,8 +12,8 @@ from typing import Literal, NamedTuple
 
 ChainKind = Literal["evaluation", "inversion"]
 
-STEP_LABELS = string.ascii_lowercase  # step labels, a ring of 26
-INVERSE_OP = {"+": "-", "*": "/"}  # what a backward trace writes for each step
+STEP_LABELS = string.ascii_lowercase  # consecutive steps; `a` follows `z`
+INVERSE_OP = {"+": "-", "*": "/"}  # the operation that undoes each step
 
 
 class Step(NamedTuple):
@@ -26,11 +26,11 @@ class Step(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Chain:
-    """A start, steps, a result, of which one end is known.
+    """A start, steps and a result; the prompt states either the start or the result.
 
-    An evaluation states its start and asks for the result; an inversion states its
-    result and asks for the start. `input_value` is the stated end, None where the
-    prompt writes `!`: the answer of the chain before.
+    An evaluation states the start, and the answer is the result. An inversion states
+    the result, and the answer is the start. `input_value` is the stated value; None
+    means that the prompt writes `!`, the answer of the previous chain.
     """
 
     kind: ChainKind
@@ -40,9 +40,9 @@ class Chain:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Question:
-    """What a prompt states: one chain, or several in a composition.
+    """The content of a prompt: one chain, or several in a composition.
 
-    `symbols[v]` is the numeral that stands for value v; there are `modulus` of them.
+    `symbols[v]` is the numeral for value v; there are `modulus` of them.
     """
 
     chains: tuple[Chain, ...]
@@ -56,14 +56,14 @@ class Question:
 
 
 def numerals(modulus: int) -> tuple[str, ...]:
-    """Returns e0 .. e{p-1}, the symbols of the values 0 .. p-1 when fixed."""
+    """Returns e0 .. e{p-1}, the fixed symbols of the values 0 .. p-1."""
     return tuple(f"e{value}" for value in range(modulus))
 
 
 def apply_operation(value: int, op: str, operand: int, modulus: int) -> int:
-    """Returns `value op operand` in GF(modulus) for one of + - * /.
+    """Returns `value op operand` in GF(modulus), where op is one of + - * /.
 
-    ValueError for another op, and for division by zero.
+    Raises ValueError for any other op, and for division by zero.
     """
     if op == "+":
         return (value + operand) % modulus
@@ -91,12 +91,12 @@ def chain_values(chain: Chain, input_value: int, modulus: int) -> list[int]:
 
 
 def chain_answer(chain: Chain, values: Sequence[int]) -> int:
-    """Returns the end of a trajectory that the chain asks for."""
+    """Returns the answer of a chain: its last value, or its first for an inversion."""
     return values[-1] if chain.kind == "evaluation" else values[0]
 
 
 def solve(question: Question) -> list[list[int]]:
-    """Returns each chain's values; the last chain's answer is the gold."""
+    """Returns the values of each chain; the answer of the last chain is the gold."""
     values: list[list[int]] = []
     carried = 0  # never read: the first chain states its own value
     for chain in question.chains:
@@ -107,12 +107,12 @@ def solve(question: Question) -> list[list[int]]:
 
 
 def invert_question(question: Question, values: Sequence[Sequence[int]]) -> Question:
-    """Returns the question that states this one's answer and asks for its input.
+    """Returns the reverse question, which states the answer; its gold is the input.
 
-    Evaluation and inversion change places; the chains of a composition also change
-    order. Steps are bijections, so the answer is unique, and asking backward twice
-    gives the question itself. Worked example in GF(7): `evaluate : e3 k + e2 = ?`
-    (gold e5) becomes `invert : ? k + e2 = e5` (gold e3).
+    Evaluations become inversions and the other way round, and the chains of a
+    composition are reversed. Steps are bijections, so the answer is unique, and
+    inverting twice gives the original question. Worked example in GF(7):
+    `evaluate : e3 k + e2 = ?` (gold e5) becomes `invert : ? k + e2 = e5` (gold e3).
     """
     inverse: dict[ChainKind, ChainKind] = {
         "evaluation": "inversion",
@@ -131,7 +131,7 @@ def invert_question(question: Question, values: Sequence[Sequence[int]]) -> Ques
 
 
 def split_words(words: Sequence[str], separator: str) -> list[list[str]]:
-    """Returns the words between the separators: one list more than there are those."""
+    """Returns the words between separators: one list more than there are separators."""
     parts: list[list[str]] = [[]]
     for word in words:
         if word == separator:
@@ -142,7 +142,7 @@ def split_words(words: Sequence[str], separator: str) -> list[list[str]]:
 
 
 def write_prompt(question: Question) -> str:
-    """Returns the prompt, its words separated by single spaces.
+    """Returns the prompt, with single spaces between words.
 
     Worked example: `compose : ? k + e2 = e5 then ! l * e4 = ?` inverts one step and
     evaluates another from the answer.
@@ -166,9 +166,9 @@ def write_prompt(question: Question) -> str:
 
 
 def parse_prompt(prompt: str, *, modulus: int) -> Question:
-    """Returns the question that a prompt states, the inverse of `write_prompt`.
+    """Returns the question that a prompt states; the inverse of `write_prompt`.
 
-    ValueError, with the prompt, where it is no finite-field prompt of this modulus.
+    Raises ValueError, quoting the prompt, if it is not a prompt of GF(modulus).
     """
     try:
         return _parse_question(prompt.split(), modulus)
@@ -184,11 +184,11 @@ def _parse_question(words: list[str], modulus: int) -> Question:
     if permuted:
         end = words.index(";")
         if sorted(words[1:end]) != sorted(symbols):
-            raise ValueError("the map is no permutation of the numerals")
+            raise ValueError("the map is not a permutation of the numerals")
         symbols, words = tuple(words[1:end]), words[end + 1 :]
     task, colon, *rest = words
     if colon != ":":
-        raise ValueError(f"{colon!r} stands where a colon must")
+        raise ValueError(f"expected a colon, found {colon!r}")
     value_of = {symbol: value for value, symbol in enumerate(symbols)}
     parts = [rest]
     if task == "compose":
@@ -208,7 +208,7 @@ def _parse_question(words: list[str], modulus: int) -> Question:
 def _parse_chain(words: list[str], value_of: dict[str, int]) -> Chain:
     first, *body, equals, last = words
     if equals != "=" or (first == "?") == (last == "?"):
-        raise ValueError("a chain has one `?`, and `=` before its result")
+        raise ValueError("a chain needs one `?`, and `=` before its result")
     if not body or len(body) % 3:
         raise ValueError("a step is a label, an operation and an operand")
     steps = tuple(
@@ -222,7 +222,7 @@ def _parse_chain(words: list[str], value_of: dict[str, int]) -> Chain:
             or op not in INVERSE_OP
             or operand == 0
         ):
-            raise ValueError(f"no step: {label} {op} {operand}")
+            raise ValueError(f"not a step: {label} {op} {operand}")
     given = last if first == "?" else first
     return Chain(
         kind="inversion" if first == "?" else "evaluation",

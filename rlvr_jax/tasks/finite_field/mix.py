@@ -1,4 +1,4 @@
-"""Which finite-field problems a stage sees."""
+"""The mix of finite-field problems in a stage."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -22,9 +22,9 @@ Strategy = Literal["forward", "backward"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ChainMix(ConfigSection):
-    """Which finite-field problems a stage sees."""
+    """The mix of finite-field problems in a stage."""
 
-    num_problems: NonNegativeInt = 0  # that exist, repeated by epochs; 0: without end
+    num_problems: NonNegativeInt = 0  # distinct ones, repeated in epochs; 0: unlimited
     types: Annotated[tuple[ProblemType, ...], NON_EMPTY] = ("evaluation", "inversion")
     type_weights: tuple[float, ...] = ()  # share of each type; () is uniform
     chain_lengths: Annotated[
@@ -41,22 +41,22 @@ class ChainMix(ConfigSection):
             "hold at least one number of chains, each within 2..5",
             lambda parts: bool(parts) and all(2 <= n <= 5 for n in parts),
         ),
-    ] = (2,)  # chains of a composition; those with more than its steps are not drawn
+    ] = (2,)  # chains in a composition; counts above its number of steps are not drawn
     composition_part_weights: tuple[float, ...] = ()  # share of each; () is uniform
     operand_decay: PositiveFraction = (
-        1.0  # operand n+1 is this often drawn for one n; 1: alike
+        1.0  # how often operand n+1 is drawn relative to n; 1: equally often
     )
     strategies: Annotated[tuple[Strategy, ...], NON_EMPTY] = ("forward", "backward")
-    direct_lengths: tuple[int, ...] = ()  # whose worked solutions never begin by guess
-    inverted_fraction: UnitInterval = 0.0  # of problems asked the other way round
+    direct_lengths: tuple[int, ...] = ()  # lengths whose solutions never guess
+    inverted_fraction: UnitInterval = 0.0  # share of problems that are reversed
 
     def __post_init__(self) -> None:
         """Refuses weights that do not fit their values, and too short compositions."""
         super().__post_init__()
         check(
             set(self.direct_lengths) <= set(self.chain_lengths),
-            f"direct_lengths={self.direct_lengths} with chain_lengths="
-            f"{self.chain_lengths}; name lengths among these",
+            f"direct_lengths={self.direct_lengths} must be among chain_lengths="
+            f"{self.chain_lengths}",
         )
         _check_weights("chain_length", self.chain_length_weights, self.chain_lengths)
         _check_weights("type", self.type_weights, self.types)
@@ -68,8 +68,8 @@ class ChainMix(ConfigSection):
         parts = min(n for n, weight in weighted if weight > 0)
         check(
             "composition" not in self.types or min(self.chain_lengths) >= parts,
-            f"chain_lengths={self.chain_lengths} with types={self.types}; a "
-            f"composition splits its steps over {parts} chains or more, give lengths "
+            f"chain_lengths={self.chain_lengths} with types={self.types}: a "
+            f"composition splits its steps into at least {parts} chains; give lengths "
             f"within {parts}..20",
         )
 
@@ -85,5 +85,5 @@ def _check_weights(
     )
     check(
         not weights or (min(weights) >= 0 and sum(weights) > 0),
-        f"{name}_weights={weights}; weights are >= 0 and not all 0",
+        f"{name}_weights={weights}: weights must be >= 0 and not all 0",
     )

@@ -1,5 +1,6 @@
-"""A reward that luck does not earn: `train.reward.names` takes it by its full name.
+"""A reward that does not pay for lucky answers.
 
+Give it to `train.reward.names` by its full name:
 --config.train.reward.names=rlvr_jax.tasks.finite_field.rewards:worked_answer
 """
 
@@ -14,16 +15,16 @@ _FIELD = re.compile(r"GF\((\d+)\)")
 
 
 def worked_answer(problem: Problem, completion: str) -> float:
-    """Returns 1 where the answer is correct and every step leads to it, else 0.
+    """Returns 1 if the answer is correct and every step leads to it, else 0.
 
-    A correct answer behind a wrong or missing step, or behind steps that begin with a
-    guess, is luck: `correctness` pays for it, this does not. ValueError for a problem
-    of another task.
+    A correct answer is luck if a step is wrong or missing, or if the steps start from
+    a guess: `correctness` pays for it, this reward does not. Raises ValueError for a
+    problem of another task.
     """
     field = _FIELD.search(problem.source)
     if field is None:
         raise ValueError(
-            f"problem {problem.id} is of {problem.source}, no finite field"
+            f"problem {problem.id} is from {problem.source}, not from finite_field"
         )
     worked = strip_confidence(completion)
     if FiniteFieldVerifier().grade(problem, worked).status != "correct":

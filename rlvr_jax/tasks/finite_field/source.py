@@ -1,9 +1,9 @@
-"""The problems of the finite-field task: of graded difficulty, drawn when asked for.
+"""The problems of the finite-field task, in graded difficulty, generated on demand.
 
-Every problem is a pure function of its id, which spells what was drawn from (field,
-mix, split, seed, index): any index can be asked for in any order, in any process, and
-gives the same problem. The idea and the two strategies: https://arxiv.org/abs/2606.13125;
-the wording is ours (docs/finite_field.md).
+Every problem is a pure function of its id, which spells out field, mix, split, seed and
+index. So an index gives the same problem in any order and in any process. The idea and
+the two strategies are from https://arxiv.org/abs/2606.13125; the wording is ours
+(docs/finite_field.md).
 """
 
 import hashlib
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 Split = Literal["train", "heldout"]
 
 _HELDOUT_MODULUS = 8  # one chain in 8 is held out
-# A side that holds any chain at all holds about 1 in 8 of them, so hundreds of draws
-# that miss it mean that it is empty: a handful of chains exist, all on the other side.
+# A side that has any chains has at least about 1 in 8 of them. So if hundreds of draws
+# miss it, it is empty: only a handful of chains exist, all on the other side.
 _MAX_DRAWS = 1000
 _INVERTED_TYPE: dict[ProblemType, ProblemType] = {
     "evaluation": "inversion",
@@ -62,17 +62,17 @@ def vocabulary(modulus: int) -> tuple[str, ...]:
 
 
 class ChainSource:
-    """Problems of one mix and one side of the split; a grain random-access source.
+    """Problems of one mix on one side of the split; a grain random-access source.
 
-    The side is decided by a hash of the chains' start values and operations alone.
-    Kind, labels and permutation have no say: an evaluation and the inversion of the
-    same chain, whose worked traces are the same text, are never on different sides.
+    Only a hash of the chains' start values and operations decides the side. Kind,
+    labels and permutation do not matter: an evaluation and the inversion of the same
+    chain have the same worked traces, so they are always on the same side.
     """
 
     def __init__(
         self, config: "FiniteFieldTask", mix: ChainMix, *, split: Split, seed: int
     ) -> None:
-        """Refuses a mix that asks for problems of which this side has none."""
+        """Refuses a mix if this side has no problem of some type and length in it."""
         self._config = config
         self._mix = mix
         self._split = split
@@ -96,7 +96,7 @@ class ChainSource:
             self._sample_question(random.Random(0), type_, steps)
 
     def __repr__(self) -> str:
-        """Returns what grain compares before it resumes from a saved position."""
+        """Returns the text that grain compares before it resumes from a position."""
         mix = self._mix
         stated = ", ask_confidence=True" if self._config.ask_confidence else ""
         return (
@@ -106,7 +106,7 @@ class ChainSource:
         )
 
     def __len__(self) -> int:
-        """Returns how many problems there are: without end, more than any run reads."""
+        """Returns the number of problems; unlimited means more than any run reads."""
         return self._mix.num_problems or 2**31 - 1
 
     def __getitem__(self, index: int) -> Problem:
@@ -114,7 +114,7 @@ class ChainSource:
         if not 0 <= index < len(self):
             raise IndexError(f"problem {index} lies outside 0..{len(self) - 1}")
         name = f"{self._id}-{index}"
-        rng = random.Random(name)  # seeded by SHA-512 of the text, in every process
+        rng = random.Random(name)  # by SHA-512 of the text: alike in every process
         type_ = self._sample_type(rng)
         steps = rng.choices(self._mix.chain_lengths, cum_weights=self._cum_weights)[0]
         question, values = self._sample_question(rng, type_, steps)
@@ -200,10 +200,10 @@ class ChainSource:
         )
 
     def _sample_parts(self, rng: random.Random, steps: int) -> int:
-        """Returns how many chains a composition has: no more than it has steps."""
+        """Returns a number of chains for a composition, at most its number of steps."""
         parts, weights = self._mix.composition_parts, self._mix.composition_part_weights
         counts = [n for n in parts if n <= steps]
-        # Without weights there are no shares, and each count is drawn as often.
+        # Without weights there are no shares, and all counts are equally likely.
         shares = [w for n, w in zip(parts, weights, strict=False) if n <= steps]
         if len(counts) == 1:
             return counts[0]
@@ -213,14 +213,14 @@ class ChainSource:
 def _drawn_from(
     config: "FiniteFieldTask", mix: ChainMix, weights: Sequence[float]
 ) -> tuple[object, ...]:
-    """Returns what decides which questions are drawn, and so stands in their ids.
+    """Returns the settings that decide which questions are drawn, for their ids.
 
-    Worked solutions, the inverted fraction and the number of problems have no say.
+    Worked solutions, the inverted fraction and the number of problems do not matter.
     """
     drawn_from: tuple[object, ...] = (
         *(config.symbols, mix.types, mix.chain_lengths, weights, mix.operand_decay),
     )
-    # Only where they change a draw: problems without them keep their ids.
+    # Added only if they change a draw, so that problems without them keep their ids.
     if mix.type_weights:
         drawn_from += (mix.type_weights,)
     if "composition" in mix.types and mix.composition_parts != (2,):
@@ -231,7 +231,7 @@ def _drawn_from(
 
 
 def _assign_split(question: Question, values: Sequence[Sequence[int]]) -> Split:
-    """Returns the side of the split on which a question lies, whatever its symbols."""
+    """Returns a question's side of the split, which does not depend on its symbols."""
     content = bytearray([question.modulus])
     for chain, chain_values in zip(question.chains, values, strict=True):
         content += bytes([len(chain.steps), chain_values[0]])

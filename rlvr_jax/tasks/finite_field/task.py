@@ -1,4 +1,4 @@
-"""The task `finite_field`: generated arithmetic whose strategies can be told apart."""
+"""The task `finite_field`: generated arithmetic with distinguishable strategies."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from rlvr_jax.tasks.finite_field.traces import (
 from rlvr_jax.types import Problem
 from rlvr_jax.verifiers.confidence import STATEMENTS, strip_confidence
 
-_EVAL_SEED = 0  # one held-out set, whatever the run's seed: runs are compared on it
+_EVAL_SEED = 0  # every run has the same held-out set, so runs can be compared
 _MAX_ANSWERS = 2  # an answer and its restatement
 
 
@@ -37,14 +37,14 @@ class FiniteFieldTask(Task):
     eval: ChainMix = ChainMix(chain_lengths=(2, 3, 4, 5, 6))
 
     def problems(self, stage: Stage, *, seed: int) -> ChainSource:
-        """Returns the stage's problems; those of `eval` are the same for every seed."""
+        """Returns the stage's problems; in `eval` they are the same for every seed."""
         if stage == "eval":
             return ChainSource(self, self.eval, split="heldout", seed=_EVAL_SEED)
         mix = self.sft if stage == "sft" else self.train
         return ChainSource(self, mix, split="train", seed=seed)
 
     def describe(self) -> str:
-        """Returns which arithmetic it is."""
+        """Returns a phrase that names the field."""
         return f"arithmetic in GF({self.modulus})"
 
     def vocabulary(self) -> tuple[str, ...]:
@@ -55,7 +55,7 @@ class FiniteFieldTask(Task):
     def behavior(
         self, problem: Problem, completion: str, *, is_correct: bool
     ) -> Behavior:
-        """Returns the strategy, and signs read from the steps one by one."""
+        """Returns the strategy, and flags that are read from the written steps."""
         completion = strip_confidence(completion)
         trace = parse_trace(problem.prompt, completion, modulus=self.modulus)
         is_sound = trace.complete and trace.first_error is None
@@ -64,7 +64,7 @@ class FiniteFieldTask(Task):
             "bare_answer": is_bare,
             "skipped_steps": is_correct and not is_sound and not is_bare,
             "guessed_start": is_correct and is_sound and not trace.consistent_start,
-            # The steps arrive at the correct answer, and it is not what is stated.
+            # The steps reach the correct answer, but the completion states another.
             "no_aggregation": is_sound and trace.consistent_start and not is_correct,
             "repeated_answer": completion.split().count("answer") > _MAX_ANSWERS,
         }
@@ -73,10 +73,10 @@ class FiniteFieldTask(Task):
     def step_correctness(
         self, problem: Problem, completion: str
     ) -> list[tuple[str, bool]]:
-        """Returns each written step by the operation due and by its start value.
+        """Returns whether each written step is correct, by operation and start value.
 
-        The operation is the one that is due, whatever was written. Completions in
-        several parts, and steps that are too many, are left out.
+        The operation is the expected one, even if the completion wrote another.
+        Completions with several parts are skipped, and so are surplus steps.
         """
         completion = strip_confidence(completion)
         words = completion.split()

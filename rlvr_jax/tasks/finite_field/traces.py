@@ -1,10 +1,10 @@
 """Worked traces of finite-field questions: written for training, read for telemetry.
 
-A forward trace starts from the start value and follows the steps; a backward trace
-starts from the result and undoes them, the last first. One of the two ends is given
-and the other asked, so each kind of chain has a strategy that only has to calculate
-(forward evaluation, backward inversion) and one that begins with a guess. Each step
-restates the running value, so that it is a closed piece of arithmetic.
+A forward trace starts from the start value and follows the steps. A backward trace
+starts from the result and undoes the steps, last one first. The question gives only one
+of the two ends. So each kind of chain has one strategy that only calculates (forward
+for an evaluation, backward for an inversion) and one that starts with a guess. Each
+step restates the running value, so it can be checked alone.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ UNKNOWN = -1
 
 _HEADER_WORDS = 2  # `forward :`
 _STEP_WORDS = 6  # label, running value, operation, operand, `=`, new value
-# What only calculates from the given end; the other strategy begins with a guess.
+# The strategy that calculates from the given end; the other one starts with a guess.
 DIRECT_STRATEGY: dict[str, Strategy] = {
     "evaluation": "forward",
     "inversion": "backward",
@@ -39,17 +39,20 @@ DIRECT_STRATEGY: dict[str, Strategy] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TraceReport:
-    """What a completion wrote. Made by `parse_trace`, read by the task.
+    """The steps that a completion wrote. Made by `parse_trace`, read by the task.
 
-    `strategy` is "mixed" where the parts of a composition differ and "none" where
-    no part begins like a trace. `step_correct` says of each written step whether it
-    restates the prompt's step (undone, if backward) and the value written before it
-    (the first step: any), from which its own follows. So a step after a slip can be
-    right again. `first_error` is the position of the first step that is wrong, missing
-    or too many; all before it are right. `consistent_start`: the first step of every
-    part starts from the value that the prompt gives (for `!`, the answer that the part
-    before arrived at), not from a guess. `complete`: no step of the question is
-    missing. `answer` follows the last `answer`.
+    `strategy` is "mixed" if the parts of a composition differ, and "none" if no part
+    begins like a trace.
+    `step_correct` is true for each written step that restates the prompt's step
+    (undone, if backward), starts from the value written before it, and calculates
+    correctly. The first step may start from any value. A step after a slip can be
+    right again.
+    `first_error` is the position of the first step that is wrong, missing or surplus.
+    All steps before it are right.
+    `consistent_start`: the first step of every part starts from the value that the
+    prompt gives (for `!`, the answer of the previous part), not from a guess.
+    `complete`: no step of the question is missing.
+    `answer`: the word after the last `answer`.
     """
 
     strategy: Literal["forward", "backward", "mixed", "none"]
@@ -70,25 +73,25 @@ class _WrittenStep(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _TracePart:
-    """One part of a completion: its header, then the steps up to the first non-step."""
+    """One part of a completion: its header, and the steps before the first non-step."""
 
     strategy: Strategy
     steps: tuple[_WrittenStep, ...]
 
     @property
     def start(self) -> int | None:
-        """Returns the value that the first step begins with, None without a step."""
+        """Returns the value that the first step starts from, None without a step."""
         return self.steps[0].value_before if self.steps else None
 
 
 def write_trace(
     question: Question, values: Sequence[Sequence[int]], strategies: Sequence[Strategy]
 ) -> str:
-    """Returns the worked solution of a question, each part by a strategy of its own.
+    """Returns the worked solution of a question, with one strategy per part.
 
-    `values` is `chains.solve(question)`. Worked example, GF(7), forward:
-    `forward : k e3 + e2 = e5 l e5 * e4 = e6 answer e6` for `evaluate : e3 k + e2 l *
-    e4 = ?`.
+    `values` is `chains.solve(question)`. Worked example in GF(7): for
+    `evaluate : e3 k + e2 l * e4 = ?` the forward solution is
+    `forward : k e3 + e2 = e5 l e5 * e4 = e6 answer e6`.
     """
     symbols = question.symbols
     parts = []
@@ -108,10 +111,11 @@ def write_trace(
 
 
 def parse_trace(prompt: str, completion: str, *, modulus: int) -> TraceReport:
-    """Returns what a completion wrote, step by step; total over completions.
+    """Returns the steps that a completion wrote; accepts any completion.
 
-    The prompt is ours: ValueError where it is no prompt of GF(modulus). Steps are
-    matched by position; a part is read up to its first word that is no step.
+    The prompt must be ours: raises ValueError if it is not a prompt of GF(modulus).
+    Steps are matched by position. A part is read up to the first text that is not a
+    step.
     """
     question = parse_prompt(prompt, modulus=modulus)
     words = completion.split()
@@ -122,7 +126,7 @@ def parse_trace(prompt: str, completion: str, *, modulus: int) -> TraceReport:
     steps: list[bool] = []
     first_error: int | None = None
     complete = consistent = True
-    carried: int | None = None  # the answer that the part before arrived at
+    carried: int | None = None  # the answer of the previous part
     for index in range(max(len(chains), len(written))):
         part = written[index] if index < len(written) else None
         chain = chains[index] if index < len(chains) else None
@@ -148,15 +152,15 @@ def parse_trace(prompt: str, completion: str, *, modulus: int) -> TraceReport:
 
 
 def label_words(words: Sequence[str], symbols: Sequence[str]) -> dict[str, list[int]]:
-    """Returns what is true of each word of a completion, by the names in FACTORS.
+    """Returns labels for each word of a completion, by the names in FACTORS.
 
-    step       which step of its part the word belongs to, from 0
-    operation  the step's, as an index into "+*-/"
-    value      the running value: the one before the step up to its `=`, then the one
-               after it, both as written
+    step       index of the word's step in its part, from 0
+    operation  operation of that step, as an index into "+*-/"
+    value      running value as written: up to the `=` the value before the step, then
+               the value after it
     direction  0 in a forward part, 1 in a backward part
 
-    A word of which a factor says nothing holds UNKNOWN.
+    A word without a value for a factor has UNKNOWN.
     """
     value_of = {symbol: value for value, symbol in enumerate(symbols)}
     found = {name: [UNKNOWN] * len(words) for name in FACTORS}
@@ -178,19 +182,19 @@ def label_words(words: Sequence[str], symbols: Sequence[str]) -> dict[str, list[
 
 
 def step_start_value(words: Sequence[str], step: int) -> str:
-    """Returns the running value as written by a step of a one-part completion."""
+    """Returns the running value that a step of a one-part completion starts from."""
     return words[_HEADER_WORDS + step * _STEP_WORDS + 1]
 
 
 def _expected_steps(chain: Chain, strategy: Strategy) -> Sequence[Step]:
-    """Returns the steps that a right trace writes, in its order."""
+    """Returns the steps that a correct trace writes, in order."""
     if strategy == "forward":
         return chain.steps
     return [step._replace(op=INVERSE_OP[step.op]) for step in reversed(chain.steps)]
 
 
 def _parse_part(words: list[str], value_of: dict[str, int]) -> _TracePart | None:
-    """Returns a part as far as it is readable, None without a header."""
+    """Returns a part up to its first unreadable word, None without a header."""
     match words:
         case ["forward", ":", *rest]:
             strategy: Strategy = "forward"
@@ -215,7 +219,7 @@ def _parse_part(words: list[str], value_of: dict[str, int]) -> _TracePart | None
 
 
 def _check_steps(part: _TracePart, chain: Chain | None, modulus: int) -> list[bool]:
-    """Returns, per written step, whether it is the expected one, rightly worked."""
+    """Returns for each written step whether it is expected and calculated correctly."""
     expected = _expected_steps(chain, part.strategy) if chain else ()
     marks, running = [], part.start
     for index, (step, before, after) in enumerate(part.steps):
@@ -241,7 +245,7 @@ def _starts_from(
 
 
 def _part_answer(part: _TracePart | None, chain: Chain) -> int | None:
-    """Returns the answer of a part by its own values, None if it has none."""
+    """Returns the answer that a part's own values give, None if it has none."""
     if part is None or not part.steps:
         return None
     if part.strategy == DIRECT_STRATEGY[chain.kind]:

@@ -1,4 +1,4 @@
-"""The verifier `finite_field`: one numeral, nothing to interpret."""
+"""The verifier `finite_field`: compares one numeral exactly."""
 
 import re
 from typing import ClassVar
@@ -12,18 +12,20 @@ _STATED_ANSWER = re.compile(r"(?:^|\s)answer\s+e[0-9]+\s*$", re.ASCII)
 
 
 class FiniteFieldVerifier(Verifier):
-    """Compares the numeral that ends a completion with the gold."""
+    """Compares the numeral at the end of a completion with the gold."""
 
     is_bounded: ClassVar[bool] = False
 
     def grade(self, problem: Problem, completion: str) -> Verdict:
-        """Returns correct if the completion ends in `answer X` with X the gold.
+        """Returns correct if the completion ends in `answer X` and X is the gold.
 
-        A gold that is no numeral cannot be graded by: `unverified`, never `incorrect`.
+        A gold that is not a numeral cannot grade: `unverified`, never `incorrect`.
         """
         gold = problem.gold
         if not _NUMERAL.fullmatch(gold):
-            return Verdict(status="unverified", reason=f"gold {gold!r} is no numeral")
+            return Verdict(
+                status="unverified", reason=f"gold {gold!r} is not a numeral"
+            )
         words = _words_after_marker(completion)
         if not words:
             return Verdict(status="incorrect", reason="no answer")
@@ -37,7 +39,7 @@ class FiniteFieldVerifier(Verifier):
         return Verdict(status="incorrect", reason=reason, answer=answer)
 
     def state_gold(self, problem: Problem) -> str:
-        """Returns the gold behind the word `answer`."""
+        """Returns the gold after the word `answer`."""
         return f"answer {problem.gold}"
 
     def is_well_formed(self, problem: Problem, completion: str) -> bool:
@@ -45,15 +47,15 @@ class FiniteFieldVerifier(Verifier):
         return _STATED_ANSWER.search(completion) is not None
 
     def find_mark(self, problem: Problem, completion: str) -> Mark | None:
-        """Returns a statement where a word stands behind the last `answer`."""
+        """Returns "statement" if a word follows the last `answer`."""
         return "statement" if _words_after_marker(completion) else None
 
     def corrupt_gold(self, problem: Problem) -> str:
-        """Returns the numeral one smaller, e1 for e0: it stays in the field."""
+        """Returns the next smaller numeral, or e1 for e0, which is in the field too."""
         return f"e{abs(int(problem.gold[1:]) - 1)}"
 
 
 def _words_after_marker(completion: str) -> list[str]:
-    """Returns the words behind the last `answer`, [] where there are none."""
+    """Returns the words after the last `answer`, [] without any."""
     _, marker, after = f" {' '.join(completion.split())} ".rpartition(" answer ")
     return after.split() if marker else []

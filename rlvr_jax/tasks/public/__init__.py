@@ -1,1 +1,1 @@
-"""Published data sets: their layouts, where they are, and how their files are read."""
+"""Published data sets: their layouts, places and files."""

@@ -1,4 +1,4 @@
-"""Published data sets as files: which of a folder are meant."""
+"""Finds the files of a published data set in a folder."""
 
 import difflib
 import hashlib
@@ -10,7 +10,7 @@ from job_jax.schema import ConfigError, did_you_mean
 from rlvr_jax.tasks.public.layout import DataSet
 from rlvr_jax.tasks.records.files import SUFFIXES
 
-# Files that hold no records: what `datasets` writes beside them.
+# Files without records, which the library `datasets` writes next to the data.
 _DESCRIPTIONS = {
     *("dataset_dict.json", "dataset_info.json", "dataset_infos.json", "state.json"),
 }
@@ -18,16 +18,16 @@ _SPLIT = re.compile(r"(?<![a-z])(train|test|validation|valid|dev|eval)(?![a-z])"
 
 
 def find_files(root: Path, data_set: DataSet, split: str = "") -> list[Path]:
-    """Returns the files of a folder that hold a data set's split, in order of name.
+    """Returns the files in a folder that hold a split of a data set, sorted by name.
 
-    `root` may be one such file. Of a folder that has files named for splits (`train`,
-    "test-00000.parquet", `validation/a.json`) those of `split` are taken, of one with
-    files for subsets those of the data set's. Without `split` the folder must have one
-    alone. Raises ConfigError where nothing is left.
+    `root` may also be a single file. If files are named after splits (`train`,
+    "test-00000.parquet", `validation/a.json`), only files of `split` are returned. If
+    they are named after subsets, only files of the data set's subsets. Without `split`,
+    the folder must have exactly one split. Raises ConfigError if no file is left.
     """
     if root.is_file():
         if not root.name.endswith(SUFFIXES):
-            raise ConfigError(f"{root} is of an unknown kind; give one of {SUFFIXES}")
+            raise ConfigError(f"{root} has an unknown suffix; give one of {SUFFIXES}")
         return [root]
     if not root.is_dir():
         names = [path.name for path in root.parent.glob("*")]
@@ -36,21 +36,21 @@ def find_files(root: Path, data_set: DataSet, split: str = "") -> list[Path]:
         raise ConfigError(f"there is no {str(root)!r}{hint}")
     found = sorted(path for path in root.rglob("*") if _holds_records(path, root))
     if not found:
-        raise ConfigError(f"{root} holds no file of records; give one of {SUFFIXES}")
+        raise ConfigError(f"{root} has no file of records; give one of {SUFFIXES}")
     _refuse_copies(found)
     of_subset = [p for p in found if _names_any(p.relative_to(root), data_set.subsets)]
     return _choose_split(root, of_subset or found, split)
 
 
 def _refuse_copies(paths: Iterable[Path]) -> None:
-    """Raises ConfigError where a folder has a file in two forms: each problem twice."""
+    """Raises ConfigError if a file is there in two formats, with its problems twice."""
     forms: dict[str, Path] = {}
     for path in paths:
         suffix = max(filter(path.name.endswith, SUFFIXES), key=len)
         other = forms.setdefault(str(path).removesuffix(suffix), path)
         if other is not path:
             raise ConfigError(
-                f"{other} and {path.name} are one file in two forms; leave one of them"
+                f"{other} and {path.name} are one file in two formats; delete one"
             )
 
 
@@ -65,8 +65,8 @@ def _choose_split(root: Path, paths: Sequence[Path], split: str) -> list[Path]:
         return splits[split]
     known = ", ".join(sorted(filter(None, splits)))
     raise ConfigError(
-        f"{root} has files of the splits {known}"
-        + (f", and none of {split!r}" if split else "")
+        f"{root} has files for the splits {known}"
+        + (f", but none for {split!r}" if split else "")
         + "; name one with --split, or give one file"
     )
 

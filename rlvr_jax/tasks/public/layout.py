@@ -1,4 +1,4 @@
-"""How the records of a published data set are laid out, and what one record says."""
+"""The layouts of published data sets, and how one record is read."""
 
 import abc
 import dataclasses
@@ -17,7 +17,7 @@ _ABSENT = object()
 _LAST_NUMBER = re.compile(r"([0-9]+)\s*$")
 _INDEX = re.compile("-?[0-9]{1,9}", re.ASCII)
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # JSON can spell it, UTF-8 cannot
-# MATH has a few boxes without braces, and boxes of another name.
+# MATH has a few boxes without braces, and boxes with another name.
 _OTHER_BOX = re.compile(r"\\fbox\s*\{")
 _BARE_BOX = re.compile(r"\\boxed\s+([^\s${}\\.]+)")
 
@@ -35,15 +35,15 @@ DATA_SETS = Registry(
 
 
 class UnusableRecordError(Exception):
-    """A record that no problem can be made of; the message is why, for counting."""
+    """A record that cannot become a problem; the message is the reason, for counts."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PublicRecord:
-    """What one record of a published data set says. Made by `Layout.read`.
+    """The content of one record of a published data set. Made by `Layout.read`.
 
-    `level` is a whole grade and `difficulty` any other measure of the set's own; both
-    are None where it has none, as `id` and `source` are.
+    `level` is an integer, `difficulty` any other measure that the set has. These two,
+    `id` and `source` are None if the set does not have them.
     """
 
     problem: str
@@ -57,15 +57,15 @@ class PublicRecord:
 
 
 class Layout(abc.ABC):
-    """Reads a data set's records. Subclass it where no `FieldLayout` describes them."""
+    """Reads a data set's records. Subclass it if no `FieldLayout` describes them."""
 
     @abc.abstractmethod
     def expected_fields(self) -> tuple[str, ...]:
-        """Returns the fields without which a record is of another layout."""
+        """Returns the fields that every record of this layout has."""
 
     @abc.abstractmethod
     def read(self, record: Any) -> PublicRecord:
-        """Returns what a record says. Raises UnusableRecordError."""
+        """Returns the content of a record. Raises UnusableRecordError."""
 
     def fits(self, record: Any) -> bool:
         """Returns whether a record has the fields; their values may be null."""
@@ -74,46 +74,46 @@ class Layout(abc.ABC):
         )
 
     def read_problem(self, record: Any) -> str:
-        """Returns the question alone, which is all that an overlap is looked for in."""
+        """Returns only the question, which is all that the overlap check needs."""
         return self.read(record).problem
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FieldLayout(Layout):
-    """Records whose fields hold problem, gold and the rest; "" where there is none.
+    """A layout with one field each for problem, gold and so on; "" means no field.
 
-    A field within others is written with dots, of a list with its number, -1 for the
-    last: `reward_model.ground_truth`, `prompt.-1.content`.
+    Write a nested field with dots, and a list item with its number, -1 for the last:
+    `reward_model.ground_truth`, `prompt.-1.content`.
 
-    | gold_form | the gold is                                                  |
-    |-----------|--------------------------------------------------------------|
-    | whole     | all of the field: a text or a number                         |
+    | gold_form | the gold is                                                   |
+    |-----------|---------------------------------------------------------------|
+    | whole     | the whole field: a text or a number                           |
     | boxed     | in the last box of the field, which is a worked solution      |
-    | hashes    | behind the field's last "####"; what is before is the solution |
-    | list      | the field's texts, with commas between them                  |
+    | hashes    | after the last "####" in the field; before it is the solution |
+    | list      | the texts in the field, joined by commas                      |
     """
 
     problem: str
     gold: str
     gold_form: GoldForm = "whole"
     solution: str = ""
-    level: str = ""  # a whole number, or a text that ends in one
+    level: str = ""  # an integer, or a text that ends in one
     difficulty: str = ""  # any other measure, kept as it is
     type: str = ""
     id: str = ""
-    source: str = ""  # where the set has the problem from
-    around: tuple[str, str] = ("", "")  # instructions before and behind each question
+    source: str = ""  # where the set took the problem from
+    around: tuple[str, str] = ("", "")  # instructions before and after each question
 
     def __post_init__(self) -> None:
-        """Refuses a gold that is read in no way."""
+        """Refuses an unknown gold_form."""
         check(
             self.gold_form in get_args(GoldForm),
-            f"gold_form={self.gold_form!r}; it is one of "
+            f"gold_form={self.gold_form!r} must be one of "
             f"{', '.join(get_args(GoldForm))}",
         )
 
     def expected_fields(self) -> tuple[str, ...]:
-        """Returns the fields of problem and gold; the others may be missing."""
+        """Returns the fields for problem and gold; the others may be missing."""
         return self.problem, self.gold
 
     def read_problem(self, record: Any) -> str:
@@ -125,7 +125,7 @@ class FieldLayout(Layout):
         return text.removeprefix(before).removesuffix(behind).strip()
 
     def read(self, record: Any) -> PublicRecord:
-        """Returns what a record says. Raises UnusableRecordError."""
+        """Returns the content of a record. Raises UnusableRecordError."""
         problem = self.read_problem(record)
         gold, solution = self._read_gold(record)
         if _LONE_SURROGATE.search(problem + gold + solution):
@@ -145,7 +145,7 @@ class FieldLayout(Layout):
         )
 
     def _read_gold(self, record: Any) -> tuple[str, str]:
-        """Returns the gold, and the solution where its field holds that as well."""
+        """Returns the gold, and the solution if the gold's field also holds it."""
         if self.gold_form == "list":
             values = find_value(record, self.gold)
             texts = values if isinstance(values, list) else []
@@ -163,7 +163,7 @@ class FieldLayout(Layout):
 
 
 def find_value(record: Any, path: str) -> Any:
-    """Returns what stands at a dotted path of a record, a private mark if nothing."""
+    """Returns the value at a dotted path of a record, `_ABSENT` if it is missing."""
     value = record
     for step in path.split("."):
         if isinstance(value, Mapping) and step in value:
@@ -180,7 +180,7 @@ def _has_item(values: list[Any], step: str) -> bool:
 
 
 def read_boxed(solution: str) -> str:
-    r"""Returns what a worked solution boxes last, "" where it boxes nothing."""
+    r"""Returns the content of the last box in a worked solution, "" without a box."""
     found = extract_boxed(_OTHER_BOX.sub(r"\\boxed{", solution))
     if found is None and (bare := _BARE_BOX.findall(solution)):
         return bare[-1]
@@ -188,7 +188,7 @@ def read_boxed(solution: str) -> str:
 
 
 def describe_fields(record: Any) -> str:
-    """Returns the fields that a record has, for a message."""
+    """Returns the names of a record's fields, for a message."""
     if isinstance(record, Mapping):
         return ", ".join(map(repr, record)) or "none"
     return f"a {type(record).__name__}, no fields"
@@ -205,7 +205,7 @@ def _read_text(record: Any, path: str) -> str | None:
 
 
 def _to_text(value: Any) -> str | None:
-    """Returns a text or number as text, None for anything else and for no text.
+    """Returns a text or number as text, None for anything else and for an empty text.
 
     Golds that are stored as floats, such as 142.0, are whole numbers.
     """
@@ -224,24 +224,24 @@ def _read_level(value: Any) -> int | None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataSet:
-    """A published data set: where it is, and the layouts in which it goes about.
+    """A published data set: where it is, and the layouts that its copies have.
 
-    Of `layouts` the first that fits a file's first record is taken: copies of one set
-    have other fields. One of your own is named by its place, "module:NAME".
+    The first of `layouts` that fits the first record of a file is used, because copies
+    of a set have different fields. Name your own data set "module:NAME".
     """
 
     title: str
-    hub: str  # ORGANIZATION/NAME of the Hugging Face hub; "": it is not there
+    hub: str  # ORGANIZATION/NAME on the Hugging Face hub; "": not there
     layouts: tuple[Layout, ...]
-    subsets: tuple[str, ...] = ()  # configurations that are read, one after the other
-    train_split: str = ""  # "": it has none
-    eval_split: str = ""  # "": it is no evaluation set
+    subsets: tuple[str, ...] = ()  # configurations to read, one after the other
+    train_split: str = ""  # "": none
+    eval_split: str = ""  # "": not an evaluation set
     license: str = "not stated"
     size: int = 0  # evaluation problems, as published; 0: unknown
-    verifier: str = "math"  # of its golds
+    verifier: str = "math"  # grades answers against its golds
 
     def __post_init__(self) -> None:
-        """Refuses a set that could not be read."""
+        """Refuses a set without layouts or with an unknown verifier."""
         check(bool(self.layouts), f"{self.title}: no layouts; give at least one")
         get_verifier(self.verifier)
 
@@ -257,8 +257,8 @@ class DataSet:
         hint = f"; it has the fields of {', '.join(others[:3])}" if others else ""
         raise ConfigError(
             f"{place}: not the layout of {self.title}: expected {expected}, found "
-            f"{describe_fields(record)}{hint}. Another layout is a few lines of your "
-            "own (docs/data_sets.md)"
+            f"{describe_fields(record)}{hint}. You can describe another layout in a "
+            "few lines (docs/data_sets.md)"
         )
 
 
@@ -267,16 +267,16 @@ def _fits_any(name: str, record: Any) -> bool:
 
 
 def find_data_set(name: str) -> DataSet:
-    """Returns the data set of that name, ours or "module:NAME". Raises ConfigError."""
+    """Returns the data set with a name, ours or "module:NAME". Raises ConfigError."""
     found = DATA_SETS.load(name)
     if not isinstance(found, DataSet):
         raise ConfigError(
-            f"data set {name!r} is no rlvr_jax.tasks.public.layout.DataSet: "
+            f"data set {name!r} is not a rlvr_jax.tasks.public.layout.DataSet: "
             f"{found!r:.60}; make it one"
         )
     return found
 
 
 def short_name(name: str) -> str:
-    """Returns how a data set is called in files: MINE of "my_layouts:MINE", small."""
+    """Returns a data set's name in file names: "mine" for "my_layouts:MINE"."""
     return name.rpartition(":")[2].lower()

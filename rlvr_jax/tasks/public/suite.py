@@ -1,4 +1,4 @@
-"""Evaluation sets by name, from a folder with a file or a folder for each."""
+"""Evaluation sets by name, from a directory with one file or folder per set."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -24,17 +24,17 @@ from rlvr_jax.types import Problem
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Benchmark:
-    """An evaluation set with its files. `name` is what it is called in results."""
+    """An evaluation set with its files. `name` is its name in results."""
 
     name: str
     data_set: DataSet
     files: tuple[Path, ...]
 
     def records(self) -> list[PublicRecord]:
-        """Returns what its records say, each with an id of its own. ConfigError.
+        """Returns the content of its records, with unique ids. Raises ConfigError.
 
-        Of a problem that is there several times, as in files that hold 32 of each for
-        avg@32, there is one.
+        Repeated problems are returned once: some files hold each one 32 times, for
+        avg@32.
         """
         found: list[PublicRecord] = []
         seen: set[tuple[str, str]] = set()
@@ -58,14 +58,14 @@ class Benchmark:
                 ids.add(name)
                 found.append(dataclasses.replace(said, id=name))
         if not found:
-            raise ConfigError(f"{self.files[0]} holds no records")
+            raise ConfigError(f"{self.files[0]} has no records")
         return found
 
 
 def expand_suite(names: Sequence[str]) -> list[str]:
-    """Returns the evaluation sets that names of suites and of sets stand for, in order.
+    """Returns the evaluation sets for names of suites and of sets, in order.
 
-    Raises ConfigError for a name that is neither, and for a set without an eval split.
+    Raises ConfigError for an unknown name, and for a set without an eval split.
     """
     expanded = dict.fromkeys(
         each.strip() for name in names for each in SUITES.get(name.strip(), (name,))
@@ -75,12 +75,12 @@ def expand_suite(names: Sequence[str]) -> list[str]:
             known = [*SUITES, *(n for n in DATA_SETS.names if _can_score(n))]
             raise ConfigError(
                 f"unknown suite or evaluation set {name!r}{did_you_mean(name, known)} "
-                "One of your own is named by its place: module:NAME"
+                "Name your own set module:NAME"
             )
         if not _can_score(name):
             raise ConfigError(
-                f"{name} is a set to train on, without an evaluation split; for "
-                "held-out problems of your own see task.eval_path"
+                f"{name} is a training set without an evaluation split; to evaluate on "
+                "your own held-out problems, set task.eval_path"
             )
     return [*expanded]
 
@@ -90,14 +90,16 @@ def _can_score(name: str) -> bool:
 
 
 def find_benchmarks(names: Sequence[str], directory: Path) -> list[Benchmark]:
-    """Returns the evaluation sets with their files in a folder.
+    """Returns the evaluation sets with their files in a directory.
 
-    A set's file is DIRECTORY/NAME.jsonl (.json, .parquet), or all that the folder
-    DIRECTORY/NAME holds of its split. Raises one ConfigError that says of each that is
-    missing where it goes and how to get it.
+    The file of a set is DIRECTORY/NAME.jsonl (.json, .parquet). Or its files are all
+    files of its split in the folder DIRECTORY/NAME. Raises one ConfigError that says,
+    for each missing set, where to put it and how to get it.
     """
     if len({*map(short_name, names)}) < len(names):
-        raise ConfigError(f"two of {', '.join(names)} have one name; score them apart")
+        raise ConfigError(
+            f"two of {', '.join(names)} have the same name; score them separately"
+        )
     found, missing = [], []
     for name in names:
         data_set, short = find_data_set(name), short_name(name)
@@ -106,7 +108,7 @@ def find_benchmarks(names: Sequence[str], directory: Path) -> list[Benchmark]:
         if not given:
             missing.append(_describe_missing(data_set, short, directory))
         elif len(given) > 1:
-            raise ConfigError(f"{given[0]} and {given[1]} are both {name}; leave one")
+            raise ConfigError(f"{given[0]} and {given[1]} are both {name}; delete one")
         else:
             paths = _files_of(given[0], data_set)
             found.append(Benchmark(name=short, data_set=data_set, files=(*paths,)))
@@ -116,7 +118,7 @@ def find_benchmarks(names: Sequence[str], directory: Path) -> list[Benchmark]:
 
 
 def _files_of(path: Path, data_set: DataSet) -> list[Path]:
-    """Returns the files of the evaluation split, or of the only split there is."""
+    """Returns the files of the only split, or of the evaluation split."""
     try:
         return find_files(path, data_set)
     except ConfigError:
@@ -136,15 +138,15 @@ def _describe_missing(data_set: DataSet, name: str, directory: Path) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SuiteTask(RecordTask):
-    """Problems of evaluation sets, asked by `record`'s templates. No training problems.
+    """Problems of evaluation sets in `record`'s templates. Has no training problems.
 
-    Each is graded by the verifier of its set, and its source is the set's name. Ids are
-    NAME/ID.
+    The verifier of its set grades each problem. Its source is the name of the set, and
+    its id is NAME/ID.
     """
 
     benchmarks: tuple[str, ...] = ()
     directory: str = ""
-    first: int = 0  # problems of each set; 0: all
+    first: int = 0  # problems per set; 0: all
 
     def problems(self, stage: Stage, *, seed: int) -> list[Problem]:
         """Returns the problems of all sets, one set after the other."""
@@ -167,5 +169,5 @@ class SuiteTask(RecordTask):
         ]
 
     def describe(self) -> str:
-        """Returns which sets they are."""
+        """Returns a phrase that names the sets."""
         return f"problems of {', '.join(self.benchmarks)}"

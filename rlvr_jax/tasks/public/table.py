@@ -1,12 +1,12 @@
-r"""The published data sets that have a name here: one constant each.
+r"""The published data sets that are known by name, one constant each.
 
-Fields are those of the data sets' own pages on the Hugging Face hub, as of 2025, and of
-copies of them that are about as common.
+The fields are from the data sets' pages on the Hugging Face hub, as of 2025, and from
+copies that are about as common.
 """
 
 from rlvr_jax.tasks.public.layout import DataSet, FieldLayout
 
-# What DAPO's set writes around every question.
+# The text that DAPO's set has around every question.
 _DAPO_PROMPT = (
     "Solve the following math problem step by step. The last line of your response "
     "should be of the form Answer: $Answer (without quotes) where $Answer is the "
@@ -14,7 +14,7 @@ _DAPO_PROMPT = (
     'Remember to put your answer on its own line after "Answer:".',
 )
 
-# verl's, which many sets were written in: the last message asks.
+# verl's layout, which many sets use: the last message holds the question.
 _VERL_LAYOUT = FieldLayout(
     problem="prompt.-1.content",
     gold="reward_model.ground_truth",
@@ -22,7 +22,7 @@ _VERL_LAYOUT = FieldLayout(
     source="data_source",
     around=_DAPO_PROMPT,
 )
-# As many copies of evaluation sets have it, whatever the set's own fields are.
+# Many copies of evaluation sets have these fields, even if the original does not.
 _COPIES = (
     FieldLayout(problem="problem", gold="answer", id="id"),
     FieldLayout(problem="question", gold="answer", id="id"),
@@ -72,7 +72,7 @@ DEEPSCALER = DataSet(
             problem="problem",
             gold="answer",
             solution="solution",
-            level="level",  # of samples with measured levels
+            level="level",  # in samples with measured levels
             id="id",
         ),
     ),
@@ -103,13 +103,13 @@ ORZ = DataSet(
         FieldLayout(
             problem="0.value",
             gold="1.ground_truth.value",
-            difficulty="1.ground_truth.pass_at_n",  # of some
+            difficulty="1.ground_truth.pass_at_n",  # in some records
         ),
     ),
 )
 BIG_MATH = DataSet(
     title="Big-Math",
-    hub="SynthLabsAI/Big-Math-RL-Verified",  # asks for a login and its conditions
+    hub="SynthLabsAI/Big-Math-RL-Verified",  # needs a login and accepted terms
     license="Apache-2.0",
     train_split="train",
     layouts=(
@@ -195,7 +195,7 @@ AMC = DataSet(
     eval_split="train",
     size=83,
     verifier="numeric",
-    layouts=_COPIES,  # answers are floats; math-ai/amc23 has 40 `question`s
+    layouts=_COPIES,  # answers are floats; math-ai/amc23 (40) has `question`
 )
 MINERVA = DataSet(
     title="Minerva Math",
@@ -204,7 +204,7 @@ MINERVA = DataSet(
     size=272,
     layouts=(
         *_COPIES,
-        FieldLayout(  # as the Qwen2.5-Math evaluation has it
+        FieldLayout(  # the copy in the Qwen2.5-Math evaluation
             problem="problem", gold="solution", gold_form="boxed", type="type", id="idx"
         ),
     ),
@@ -229,7 +229,7 @@ OLYMPIADBENCH = DataSet(
     ),
 )
 
-# Names of several evaluation sets together.
+# Suites: a name for several evaluation sets.
 SUITES = {
     "math5": ("math500", "aime24", "amc", "minerva", "olympiadbench"),
     "aime": ("aime24", "aime25"),

@@ -1,1 +1,1 @@
-"""The task `reasoning_gym`: generators of the library reasoning-gym, by name."""
+"""The task `reasoning_gym`: generators from the library reasoning-gym, by name."""

@@ -31,16 +31,16 @@ _USAGE = """\
 usage: python -m rlvr_jax.tasks.reasoning_gym list [NAME ...]
        python -m rlvr_jax.tasks.reasoning_gym audit [--names=A,B] [--out=FILE] ...
 
-list     each generator with its levels and options, as task.generators takes them
+list     shows each generator with its levels and options, as task.generators takes them
 audit    measures each generator. Does it accept its own answers and reject others? How
          long do a problem and a score take? How often do problems repeat? The exit code
-         is 1 if a generator with a fault is not refused, or a refused one has none
+         is 1 if a faulty generator is not refused, or a refused one has no fault
 
 flags:"""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Returns 0 when done, 1 where a table is out of date, 2 on bad usage."""
+    """Returns 0 on success, 1 if a table is out of date, 2 on bad usage."""
     return run_command(lambda: _run_command(argv), (OSError, RuntimeError))
 
 
@@ -62,8 +62,8 @@ def _run_command(argv: Sequence[str]) -> None:
 
 def _flags() -> flags.FlagValues:
     values = flags.FlagValues()
-    flags.DEFINE_list("names", [], "generators; all by default", flag_values=values)
-    flags.DEFINE_integer("items", 200, "problems of each", 1, flag_values=values)
+    flags.DEFINE_list("names", [], "generators; default: all", flag_values=values)
+    flags.DEFINE_integer("items", 200, "problems per generator", 1, flag_values=values)
     flags.DEFINE_float(
         "limit_s", 8.0, "seconds for each part of a measurement", flag_values=values
     )

@@ -1,8 +1,8 @@
-"""Measures every generator of reasoning-gym, and says which cannot be trained on.
+"""Measures every generator of reasoning-gym, and reports which cannot be trained on.
 
-Another process measures them, and is replaced when a generator hangs. A second process
-with another hash seed makes the first problems again. They must be the same, since the
-verifier grades a problem by making it again.
+A worker process measures them, and is replaced if a generator hangs. A second process
+with another hash seed makes the first problems again. They must be the same, because
+the verifier remakes a problem to grade it.
 """
 
 import dataclasses
@@ -17,16 +17,16 @@ from typing import Any
 from rlvr_jax.tasks.reasoning_gym.audit_worker import Measured
 from rlvr_jax.tasks.reasoning_gym.refused import NOT_RUN, REFUSED
 
-_START_S = 120.0  # to import the library on a crowded machine
-_PATIENCE = 100  # times the limit of a part, before a generator counts as hanging
-_MAX_CONSTANT = 0.9  # share of the items that one answer may fit
-_MAX_COPIED = 0.5  # share of the items that accept a line of their question
-_MIN_ITEMS = 8  # in the time limit: fewer are too slow to train on
+_START_S = 120.0  # to import the library on a busy machine
+_PATIENCE = 100  # a generator hangs after this many times the limit of a part
+_MAX_CONSTANT = 0.9  # share of items that one answer may fit
+_MAX_COPIED = 0.5  # share of items that may accept a line of their question
+_MIN_ITEMS = 8  # within the time limit; a slower generator is too slow to train on
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Row:
-    """A generator's measurements, and why it cannot be trained on; () where it can."""
+    """A generator's measurements, and why it cannot be trained on; () if it can."""
 
     measured: Measured
     faults: tuple[str, ...]
@@ -44,7 +44,7 @@ def audit(
     limit_s: float,
     on_row: Callable[[Row], None],
 ) -> list[Row]:
-    """Returns a row for each name, and hands it to `on_row` once it is complete."""
+    """Returns a row for each name, and passes each to `on_row` when it is complete."""
     request = {"items": num_items, "limit_s": limit_s}
     measured = _measure_all(names, request, hash_seed=1)
     again = _measure_all(names, request | {"again": True}, hash_seed=2)
@@ -56,7 +56,7 @@ def audit(
 
 
 def find_faults(measured: Measured, again: Measured) -> tuple[str, ...]:
-    """Returns why a generator cannot be trained on, by both measurements of it."""
+    """Returns the reasons not to train on a generator, from both measurements of it."""
     if measured.error:
         return (measured.error,)
     faults = []
@@ -82,7 +82,7 @@ def find_faults(measured: Measured, again: Measured) -> tuple[str, ...]:
 
 
 def find_disagreements(rows: Sequence[Row]) -> list[str]:
-    """Returns a line for each generator that is refused without a fault, or used with.
+    """Returns a line for each generator that should be refused, or should not be.
 
     A generator that must not be run has no row.
     """
@@ -91,19 +91,19 @@ def find_disagreements(rows: Sequence[Row]) -> list[str]:
         if row.faults and row.name not in REFUSED:
             lines.append(f"{row.name} is not refused: {'; '.join(row.faults)}")
         if not row.faults and row.name in REFUSED:
-            lines.append(f"{row.name} is refused, and nothing is wrong with it")
+            lines.append(f"{row.name} is refused, but has no fault")
     return lines
 
 
 def auditable(names: Sequence[str]) -> list[str]:
-    """Returns the names without those that must not be run to be measured."""
+    """Returns the names without generators that must not be run."""
     return [name for name in names if name not in NOT_RUN]
 
 
 def _measure_all(
     names: Sequence[str], request: dict[str, Any], *, hash_seed: int
 ) -> Iterator[Measured]:
-    """Yields a measurement for each name; a worker that hangs is ended and replaced."""
+    """Yields a measurement for each name; kills and replaces a worker that hangs."""
     request = {"again": False} | request
     left = list(names)
     while left:
@@ -130,12 +130,12 @@ def _start_worker(request: dict[str, Any], hash_seed: int) -> subprocess.Popen[b
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         env=os.environ | {"PYTHONHASHSEED": str(hash_seed)},
-        bufsize=0,  # `select` sees every line that was not read yet
+        bufsize=0,  # so that `select` sees every unread line
     )
 
 
 def _read_line(worker: subprocess.Popen[bytes], limit_s: float) -> bytes:
-    """Returns the worker's next line, nothing where it is silent too long or gone."""
+    """Returns the worker's next line, b"" if it is silent for too long or has ended."""
     assert worker.stdout is not None
     ready, _, _ = select.select([worker.stdout], [], [], limit_s)
     return worker.stdout.readline() if ready else b""

@@ -15,7 +15,7 @@ _HEADER = """\
 
 
 def write_audit(path: Path, rows: Sequence[Row], *, version: str) -> None:
-    """Writes the rows, as JSON or as Markdown by the file's ending."""
+    """Writes the rows as JSON or Markdown, depending on the file's suffix."""
     if path.suffix == ".json":
         content = {
             "reasoning-gym": version,
@@ -29,7 +29,7 @@ def write_audit(path: Path, rows: Sequence[Row], *, version: str) -> None:
 
 
 def format_tables(rows: Sequence[Row]) -> str:
-    """Returns a table of the generators that work, and one of the refused ones."""
+    """Returns a table of working generators, and a table of refused ones."""
     works = [row for row in rows if not row.faults and row.name not in REFUSED]
     lines = [_HEADER, *map(_format_row, works), "", "| refused | why |", "|---|---|"]
     reasons = NOT_RUN | {

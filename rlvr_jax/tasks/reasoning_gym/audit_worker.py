@@ -1,7 +1,7 @@
-"""Measures generators one by one, each in a bounded time; a process of the audit.
+"""Measures generators one by one, each in bounded time; a worker process of the audit.
 
-It is run as a script by `audit`. Its arguments are a JSON object and it prints a JSON
-object a line. Generators that print themselves do so on stderr.
+`audit` runs it as a script. Its argument is a JSON object, and it prints one JSON
+object per line. If a generator prints something, that goes to stderr.
 """
 
 import collections
@@ -21,48 +21,48 @@ from rlvr_jax.tasks.reasoning_gym.library import Item, make_item, num_levels
 from rlvr_jax.tasks.reasoning_gym.verifier import ReasoningGymVerifier
 from rlvr_jax.types import Problem
 
-# A scorer that accepts one of these accepts text that it cannot read.
+# If a scorer accepts one of these, it accepts text that it cannot parse.
 NONSENSE = ("qzx", "I do not know.", "-", "?!", "[]", "{}", "null", "the answer")
-# Answers that a policy may come to give to everything.
+# Answers that a policy may learn to give to every question.
 CONSTANTS = ("0", "1", "yes", "no", "True", "False", "A", "[[]]", "24", "1 + 1")
-_HELD_OUT = 2**30  # places of the held-out side
-_NUM_SCORED = 20  # items whose golds are answers to all of them
-_NUM_REPEATED = 8  # items that another process makes again
+_HELD_OUT = 2**30  # first place of the held-out side
+_NUM_SCORED = 20  # items to score; each also gets the golds of the others as answers
+_NUM_REPEATED = 8  # items that a second process makes again
 _NUM_PER_LEVEL = 2
-_NUM_LINES = 8  # of a question, tried as answers
+_NUM_LINES = 8  # last lines of a question, tried as answers
 _LIST_NUMBER = re.compile(r"^[.\s]*\d+\.\s")
-_PATIENCE = 20  # seconds of the clock for one of the processor, before an interruption
+_PATIENCE = 20  # seconds of wall time allowed per second of processor time
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Measured:
-    """The measurements of one generator. A share of nothing is 0.
+    """The measurements of one generator. A share of no items is 0.
 
-    `error` says why the rest is missing. `best_constant` is the answer that is
-    correct for most items, and `constant` the share of these items.
+    `error` is the reason why the rest is missing. `best_constant` is the answer that is
+    correct for the most items, and `constant` is the share of these items.
     """
 
     name: str
     error: str = ""
     num_items: int = 0
-    first_s: float = 0.0  # to open it and make a first item
+    first_s: float = 0.0  # to open it and make the first item
     item_s: float = 0.0
     score_s: float = 0.0
     no_gold: float = 0.0  # share of items without a stated answer
-    own_gold: float = 0.0  # share of the stated answers that are correct
-    nonsense: tuple[str, ...] = ()  # that is accepted for some item
+    own_gold: float = 0.0  # share of stated answers that are scored as correct
+    nonsense: tuple[str, ...] = ()  # texts that are accepted for some item
     best_constant: str = ""
     constant: float = 0.0
-    hedged: float = 0.0  # share that accepts "gold or another"
-    copied: float = 0.0  # share that accepts a line of its own question
-    repeated: float = 0.0  # share of held-out questions that train places hold as well
+    hedged: float = 0.0  # share of items that accept "GOLD or OTHER"
+    copied: float = 0.0  # share of items that accept a line of their own question
+    repeated: float = 0.0  # share of held-out questions that train places also hold
     num_levels: int = 0
     bad_levels: tuple[int, ...] = ()
     digests: tuple[str, ...] = ()
 
 
 class _Clock:
-    """A time limit in seconds of the processor, since machines are crowded."""
+    """A time limit in processor seconds, because busy machines stretch wall time."""
 
     def __init__(self, seconds: float):
         self._end = time.process_time() + seconds
@@ -72,10 +72,10 @@ class _Clock:
 
 
 def measure(name: str, num_items: int, limit_s: float) -> Measured:
-    """Returns what a generator does with its default options.
+    """Returns the measurements of a generator with its default options.
 
-    Each of its parts stops after `limit_s` and keeps its results so far: held-out
-    items, train items, constant answers. The levels have `limit_s` each.
+    Each part (held-out items, train items, constant answers) stops after `limit_s` and
+    keeps its results so far. Each level has its own `limit_s`.
     """
     entry, start = Entry(name=name), time.process_time()
     make_item(entry, _HELD_OUT)
@@ -100,7 +100,7 @@ def measure(name: str, num_items: int, limit_s: float) -> Measured:
 
 
 def digests(name: str) -> tuple[str, ...]:
-    """Returns a digest of each of the first items, made with the last one first."""
+    """Returns digests of the first items, which are made in reverse order."""
     entry = Entry(name=name)
     made = {}
     for number in reversed(range(_NUM_REPEATED)):
@@ -118,7 +118,7 @@ def _make(entry: Entry, first: int, count: int, limit_s: float) -> list[Item]:
 
 
 class _Scores:
-    """Gives items answers of others, nonsense and constants, and counts what counts."""
+    """Scores nonsense, constants and other items' golds, and counts accepted ones."""
 
     def __init__(self, entry: Entry, items: Sequence[Item], limit_s: float):
         self._clock = _Clock(limit_s)
@@ -138,7 +138,7 @@ class _Scores:
         self._seconds: list[float] = []
 
     def measure(self) -> dict[str, Any]:
-        """Returns the fields of `Measured` that say how answers are scored."""
+        """Returns the fields of `Measured` about scoring."""
         golds = [(p, p.gold) for p in self._problems if p.gold]
         own = [self._accepts(problem, gold) for problem, gold in golds]
         nonsense = [
@@ -185,7 +185,7 @@ class _Scores:
 
 
 def _find_bad_levels(name: str, limit_s: float) -> tuple[int, ...]:
-    """Returns the levels that make no item in time, or none whose gold is correct."""
+    """Returns the levels that make no item in time, or reject their own golds."""
     limits = CallLimits(timeout_s=_PATIENCE * limit_s)
     bad = []
     for level in range(num_levels(name)):
@@ -205,7 +205,7 @@ def _is_sound(entry: Entry) -> bool:
 
 
 def _last_lines(question: str) -> list[str]:
-    """Returns the last lines of a question, without numbers of a list before them."""
+    """Returns the last lines of a question, without list numbers."""
     lines = [_LIST_NUMBER.sub("", line).strip() for line in question.splitlines()]
     return [line for line in lines if line][-_NUM_LINES:]
 
@@ -215,7 +215,7 @@ def _share(marks: Sequence[bool]) -> float:
 
 
 def main(request: dict[str, Any]) -> None:
-    """Prints a line of JSON for each name of the request, as soon as it is measured."""
+    """Prints a line of JSON for each requested name as soon as it is measured."""
     out = sys.stdout
     for name in request["names"]:
         with contextlib.redirect_stdout(sys.stderr):

@@ -1,12 +1,12 @@
-"""One generator with its options, as a line of text.
+"""A generator with its options, written as a line of text.
 
     chain_sum
     chain_sum levels=0;1;2 weight=2
     basic_arithmetic levels=3 operators=+;- allow_negation=false
 
 The first word is the generator, `levels` are levels of the library's curriculum,
-`weight` is the share in a mixture, and the rest are options of the generator. Lists are
-written with semicolons: a comma ends an entry on the command line.
+`weight` is the share in a mixture, and the rest are options of the generator. Lists use
+semicolons, because a comma ends an entry on the command line.
 """
 
 import dataclasses
@@ -19,10 +19,10 @@ _PLACE = " #"  # between an entry and the number of one of its problems
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A generator, its levels, its share and its options, the options still as text."""
+    """A generator, its levels, its share, and its options as unparsed text."""
 
     name: str
-    levels: tuple[int, ...] = ()  # of the curriculum; (): none, the options alone
+    levels: tuple[int, ...] = ()  # of the curriculum; (): only the options
     weight: float = 1.0
     options: tuple[tuple[str, str], ...] = ()  # by name, sorted
 
@@ -33,7 +33,7 @@ class Entry:
         return " ".join([self.name, *levels, *options])
 
     def split_levels(self) -> tuple["Entry", ...]:
-        """Returns an entry of one level for each level; one in all without levels."""
+        """Returns one entry per level, or this entry if it has no levels."""
         if not self.levels:
             return (self,)
         return tuple(
@@ -43,7 +43,7 @@ class Entry:
 
     @property
     def grade(self) -> int:
-        """Returns a problem's level: one more than the curriculum's, 0 without one."""
+        """Returns a problem's level: the curriculum's level plus 1, 0 without one."""
         return self.levels[0] + 1 if self.levels else 0
 
 
@@ -64,8 +64,8 @@ def parse_entry(text: str) -> Entry:
         key, equals, value = word.partition("=")
         check(
             bool(key and equals and value),
-            f"task.generators: {text!r} has {word!r}; write OPTION=VALUE, and no "
-            "spaces in it",
+            f"task.generators: {text!r} has {word!r}; write OPTION=VALUE without "
+            "spaces",
         )
         check(key not in values, f"task.generators: {text!r} gives {key!r} twice")
         values[key] = value
@@ -81,13 +81,13 @@ def _parse_levels(text: str, levels: str) -> tuple[int, ...]:
     words = levels.split(";") if levels else []
     check(
         all(word.isdecimal() for word in words),
-        f"task.generators: {text!r} has levels={levels}; write whole numbers from 0 on "
-        "with semicolons between them, levels=0;1;2",
+        f"task.generators: {text!r} has levels={levels}; write whole numbers from 0 "
+        "with semicolons between them, as in levels=0;1;2",
     )
     numbers = tuple(map(int, words))
     check(
         len(set(numbers)) == len(numbers),
-        f"task.generators: {text!r} names a level twice; leave one",
+        f"task.generators: {text!r} names a level twice; remove one",
     )
     return numbers
 
@@ -106,12 +106,12 @@ def _parse_weight(text: str, weight: str) -> float:
 
 
 def write_id(entry: Entry, place: int) -> str:
-    """Returns the id of a problem: the entry and its number, all it is made from."""
+    """Returns the id of a problem: the entry and place that determine it."""
     return f"{entry}{_PLACE}{place}"
 
 
 def parse_id(name: str) -> tuple[Entry, int]:
-    """Returns the entry and number of a problem's id. ValueError for another id."""
+    """Returns the entry and place in a problem's id. Raises ValueError."""
     entry, separator, place = name.rpartition(_PLACE)
     if not separator:
         raise ValueError(f"{name!r} is not the id of a reasoning_gym problem")

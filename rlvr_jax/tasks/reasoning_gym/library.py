@@ -1,8 +1,8 @@
-"""The library reasoning-gym: which generators it has, and the problems they make.
+"""The library reasoning-gym: its generators and the problems they make.
 
 Only this module imports it. The library draws problem i of seed s from the random
 stream s + i, so another seed only shifts the problems. Here the seed is always 0, and
-the place alone selects a problem.
+only the place selects a problem.
 """
 
 import contextlib
@@ -24,23 +24,23 @@ from job_jax.schema import ConfigError, check, did_you_mean
 from rlvr_jax.tasks.reasoning_gym.entries import Entry
 from rlvr_jax.tasks.reasoning_gym.refused import REFUSED
 
-# These draw all their problems when they are opened. So they are opened once for each
-# problem, with the place as the seed: that is the same random stream.
+# These draw all their problems when they are opened. So they are opened again for each
+# problem, with the place as the seed, which gives the same random stream.
 _OPENED_PER_ITEM = ("acre", "gsm_symbolic", "list_functions", "word_ladder")
 _OUR_OPTIONS = ("seed", "size")  # settings of the library that this task sets
 _SIZE = 2**31
-_MAX_CACHED = 2048  # items: the verifier grades recent problems
+_MAX_CACHED = 2048  # items; the verifier needs recent problems again
 
-# Generators share state (tables of words, the global random streams), and problems are
-# read by several threads.
+# Several threads read problems, and generators share state (word tables, the global
+# random streams).
 _making = threading.RLock()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Item:
-    """One problem of the library: its question, its answer, and all that it says of it.
+    """One problem of the library: question, answer, and the library's own entry.
 
-    `gold` is "" where the library states no answer, and only checks one.
+    `gold` is "" if the library states no answer but only checks one.
     """
 
     question: str
@@ -62,7 +62,7 @@ def _library() -> Any:
 
 
 def library_version() -> str:
-    """Returns the version of the library: another one may make other problems."""
+    """Returns the library's version; other versions may make other problems."""
     return importlib.metadata.version("reasoning-gym")
 
 
@@ -80,7 +80,7 @@ def num_levels(name: str) -> int:
 
 
 def describe_options(name: str) -> str:
-    """Returns a line with the generator's levels and its options at their defaults."""
+    """Returns a line with the generator's levels, and its options with defaults."""
     _, config_class = _library().DATASETS[name]
     config = config_class()
     words = [
@@ -94,7 +94,7 @@ def describe_options(name: str) -> str:
 
 
 def check_entry(entry: Entry) -> None:
-    """Raises ConfigError on a name, level or option that the library does not have."""
+    """Raises ConfigError for a name, level or option that the library does not have."""
     known = [name for name in generator_names() if name not in REFUSED]
     if reason := REFUSED.get(entry.name):
         raise ConfigError(f"task.generators: {entry.name} is refused: {reason}")
@@ -107,17 +107,17 @@ def check_entry(entry: Entry) -> None:
     check(
         max(entry.levels, default=-1) < count,
         f"task.generators: '{entry}' names levels that {entry.name} does not have; "
-        + (f"they are 0..{count - 1}" if count else "it has none, give options"),
+        + (f"use 0..{count - 1}" if count else "it has none, so give options"),
     )
     _parse_options(entry)
 
 
 @functools.lru_cache(maxsize=_MAX_CACHED)
 def make_item(entry: Entry, place: int) -> Item:
-    """Returns the problem at a place. Errors of the generator are passed on.
+    """Returns the problem at a place. Passes on errors of the generator.
 
-    It depends on the entry and the place alone: the global random streams, which some
-    generators draw from, are set by the place and put back afterwards.
+    The problem depends only on the entry and the place. Some generators draw from the
+    global random streams, so these are seeded with the place and restored afterwards.
     """
     with _making, _global_streams(place):
         if entry.name in _OPENED_PER_ITEM:
@@ -133,9 +133,9 @@ def make_item(entry: Entry, place: int) -> Item:
 
 
 def score_answer(entry: Entry, item: Item, answer: str) -> float:
-    """Returns the library's score of an answer, 1 where it is correct.
+    """Returns the library's score of an answer, 1 if it is correct.
 
-    The scorer gets a copy of the problem: some of them write into it.
+    The scorer gets a copy of the problem, because some scorers modify it.
     """
     with _making:
         dataset = open_dataset(entry)
@@ -146,7 +146,7 @@ def score_answer(entry: Entry, item: Item, answer: str) -> float:
 def open_dataset(entry: Entry) -> Any:
     """Returns the library's generator with the entry's level and options.
 
-    Raises ConfigError on settings that it refuses.
+    Raises ConfigError if it refuses these settings.
     """
     return _open(entry, seed=0, size=1 if entry.name in _OPENED_PER_ITEM else _SIZE)
 
@@ -165,14 +165,14 @@ def _open(entry: Entry, *, seed: int, size: int) -> Any:
         if hasattr(config, "validate"):
             config.validate()
         return dataset_class(config=config)
-    except Exception as error:  # assertions, mostly
+    except Exception as error:  # mostly assertions
         reason = " ".join(str(error).split()) or type(error).__name__
         raise ConfigError(f"task.generators: '{entry}': {reason}") from error
 
 
 @contextlib.contextmanager
 def _global_streams(seed: int) -> Iterator[None]:
-    """Seeds the random streams of Python and NumPy, and puts them back at the end."""
+    """Seeds the random streams of Python and NumPy, and restores them at the end."""
     ours, numpys = random.getstate(), np.random.get_state()
     random.seed(seed)
     np.random.seed(seed % 2**32)
@@ -184,7 +184,7 @@ def _global_streams(seed: int) -> Iterator[None]:
 
 
 def _write_value(value: Any) -> str:
-    """Returns an option's value as an entry states it."""
+    """Returns an option's value as text for an entry."""
     if isinstance(value, list | tuple):
         return ";".join(map(_write_value, value))
     if isinstance(value, enum.Enum):
@@ -206,8 +206,8 @@ def _parse_options(entry: Entry) -> dict[str, Any]:
     for key, text in entry.options:
         check(
             key not in _OUR_OPTIONS,
-            f"task.generators: '{entry}' sets {key}; leave it, the config's seed and "
-            "task.num_problems choose the problems",
+            f"task.generators: '{entry}' sets {key}; remove it, because the config's "
+            "seed and task.num_problems choose the problems",
         )
         check(
             key in names,
@@ -244,8 +244,8 @@ def _parse_value(entry: Entry, key: str, text: str, kind: Any) -> Any:
         read = {str(member.value): member for member in kind}.__getitem__
     if read is None:
         raise ConfigError(
-            f"task.generators: {entry.name} takes no text for {key}; leave it at its "
-            "default"
+            f"task.generators: {entry.name} takes no text for {key}; remove it to use "
+            "the default"
         )
     try:
         return read(text)

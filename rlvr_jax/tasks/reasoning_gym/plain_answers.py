@@ -1,16 +1,16 @@
-"""Which answers may reach a scorer of reasoning-gym.
+"""Decides which answers may reach a scorer of reasoning-gym.
 
 Some scorers pass the answer to Python's `eval`, or to sympy's `parse_expr`, which calls
-`eval`. Others repeat a move as often as the answer says. No text of a model is run
-here, so these answers are parsed first. A list of plain values and a formula of bounded
-size may pass; any other answer is incorrect.
+`eval`. Others repeat a move as often as the answer says. Text from a model must never
+be executed, so these answers are parsed first. Lists of plain values and formulas of
+bounded size pass; any other answer is incorrect.
 """
 
 import ast
 import re
 from fractions import Fraction
 
-# Scorers that evaluate the answer as Python (they give part of the credit to a list
+# Scorers that evaluate the answer as Python (they give partial credit for a list
 # instead of a grid), or as a formula.
 EVALUATED = frozenset(
     {"binary_matrix", "n_queens", "spiral_matrix", "string_insertion"}
@@ -21,7 +21,7 @@ FORMULAS = frozenset(
         *("puzzle24", "simple_integration"),
     }
 )
-# Scorers that repeat what the answer names a number of times, or raise 10 to it.
+# Scorers that repeat a move as often as the answer says, or raise 10 to its exponent.
 _COUNTED = frozenset({"rubiks_cube", "rush_hour"})
 _POWERS_OF_TEN = frozenset({"coin_flip"})
 
@@ -40,28 +40,28 @@ _FUNCTIONS = frozenset(
 _MAX_LENGTH = 4000  # characters of a formula
 _MAX_NUMBER = 10**12
 _MAX_EXPONENT = 100
-_MAX_DEPTH = 200  # a sum is as deep as it has terms
-_MAX_SIZE = 2000  # of a formula: numbers and names, powers multiplied out
+_MAX_DEPTH = 200  # the depth of a sum is its number of terms
+_MAX_SIZE = 2000  # numbers and names in a formula, with powers multiplied out
 _LONG_COUNT = re.compile(r"\d{4}")
 _LARGE_EXPONENT = re.compile(r"[eE][+-]?\d{3}")
 _GLUED_LETTER = re.compile(r"[0-9][A-Za-z_]|\.\.")  # 1e9, 0x1, 2j, 1_000
 
 
 def describe_unsafe_answer(name: str, answer: str) -> str:
-    """Returns why the answer must not reach the generator's scorer, "" if it may."""
+    """Returns why an answer must not reach the generator's scorer, "" if it may."""
     if name in EVALUATED and not _is_literal_or_no_python(answer):
         return "not a grid or a list of values"
     if name in FORMULAS and not is_bounded_formula(answer):
         return "not a formula of numbers, names and known functions, or too large"
     if name in _COUNTED and _LONG_COUNT.search(answer):
-        return "a count of more than three digits"
+        return "a count with more than three digits"
     if name in _POWERS_OF_TEN and _LARGE_EXPONENT.search(answer):
-        return "an exponent of more than two digits"
+        return "an exponent with more than two digits"
     return ""
 
 
 def _is_literal_or_no_python(text: str) -> bool:
-    """Returns whether evaluating the text as Python does nothing.
+    """Returns whether evaluating the text as Python has no effect.
 
     A grid is a syntax error, and names are only looked up.
     """
@@ -70,7 +70,7 @@ def _is_literal_or_no_python(text: str) -> bool:
 
 
 def is_bounded_formula(text: str) -> bool:
-    """Returns whether the text is a formula that is evaluated in a moment.
+    """Returns whether the text is a formula that can be evaluated quickly.
 
     >>> is_bounded_formula("(3 + x**2)/2 - exp(-x)"), is_bounded_formula("9**9**9")
     (True, False)
@@ -92,11 +92,11 @@ def _parse(text: str) -> ast.AST | None:
 
 
 def _formula_size(node: ast.AST, depth: int) -> int | None:
-    """Returns how many numbers and names a formula has, None for anything else.
+    """Returns how many numbers and names a formula has, None if it is not a formula.
 
-    A power counts its base as often as its exponent says, so that nested powers, which
-    are large numbers or long expansions, are large here too. Also None if the formula
-    is nested deeper than `depth`.
+    A power counts its base as often as its exponent says. So nested powers, which give
+    huge numbers or long expansions, count as large. Also returns None if the formula is
+    nested deeper than `depth`.
     """
     if depth == 0:
         return None
@@ -127,7 +127,10 @@ def _formula_size(node: ast.AST, depth: int) -> int | None:
 
 
 def _constant(node: ast.AST, depth: int) -> Fraction | None:
-    """Returns an exponent's value: a number, a quotient of two, or minus either."""
+    """Returns an exponent's value: a number, a quotient of two, or one of them negated.
+
+    Returns None for anything else.
+    """
     if depth == 0:
         return None
     match node:

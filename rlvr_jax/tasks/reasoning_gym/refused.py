@@ -1,6 +1,6 @@
-"""Generators that are refused, and why: docs/reasoning_gym.md has the measurements."""
+"""Refused generators with reasons; the measurements are in docs/reasoning_gym.md."""
 
-# Not even measured.
+# These are not even measured.
 NOT_RUN: dict[str, str] = {
     "codeio": "it runs programs that a language model wrote to make a problem",
     "composite": "it mixes other generators; name these in task.generators",

@@ -1,7 +1,7 @@
 """The problems of the task `reasoning_gym`: a mixture of generators, read by index.
 
-Every problem is a function of its id, which holds the generator, its level and options
-and a place. Which place an index reads depends on the seed and the side of the split.
+Every problem is a function of its id, which holds the generator, its level, its options
+and a place. The seed and the side of the split decide which place an index reads.
 """
 
 import dataclasses
@@ -24,16 +24,16 @@ from rlvr_jax.tasks.reasoning_gym.verifier import ReasoningGymVerifier
 from rlvr_jax.tasks.records.prompts import PromptFormatter
 from rlvr_jax.types import AnswerFormat, Problem
 
-_NUM_PLACES = 2**30  # of each side: train reads those below, held-out those above
-# To the next place where one lies on the other side: a golden section, so that many
-# problems' next places stay far apart.
+_NUM_PLACES = 2**30  # per side: train reads the places below, held-out those above
+# Step to the next place if the question there is on the other side. A golden section
+# keeps the next places of many problems far apart.
 _STRIDE = 663_608_941
 _HELDOUT_MODULUS = 4  # one question in 4 is held out
-# A side with any question has about 1 in 4: so many misses mean that it has none.
+# A side with any questions has at least about 1 in 4, so this many misses mean none.
 _MAX_DRAWS = 200
-_CHECK_LIMITS = CallLimits(timeout_s=60.0)  # a first problem; on a crowded machine, too
+_CHECK_LIMITS = CallLimits(timeout_s=60.0)  # for a first problem on a busy machine
 
-# What follows a question, by task.answer_format.
+# The request after each question, by task.answer_format.
 _REQUESTS: dict[AnswerFormat, str] = {
     "any": "",
     "boxed": "\n\nPut the final answer, and nothing else, in \\boxed{}.",
@@ -46,7 +46,7 @@ class GymSource:
     """Problems of several generators on one side of the split.
 
     A hash of the question's text decides the side. So no question is on both sides,
-    for any number of problems, even if two generators make the same question.
+    even if two generators make the same question.
     """
 
     def __init__(
@@ -59,9 +59,9 @@ class GymSource:
         stage: Stage,
         seed: int,
     ):
-        """Raises ConfigError where an entry makes no problem, or none on this side."""
+        """Raises ConfigError if an entry makes no problem, or none on this side."""
         self._entries = [each for entry in entries for each in entry.split_levels()]
-        # An entry's share is split among its levels.
+        # The levels of an entry share its weight.
         self._cum_weights = list(
             itertools.accumulate(
                 entry.weight / max(1, len(entry.levels))
@@ -75,7 +75,7 @@ class GymSource:
         self._held_out = stage == "eval"
         self._needs_solutions = stage == "sft"
         self._name = f"{'heldout' if self._held_out else 'train'}-{seed}"
-        # Seeds start at places far from each other.
+        # Different seeds start at distant places.
         digest = hashlib.blake2b(self._name.encode(), digest_size=8).digest()
         self._start = int.from_bytes(digest) % _NUM_PLACES
         for entry in self._entries:
@@ -83,7 +83,7 @@ class GymSource:
             self._check_first(entry)
 
     def __repr__(self) -> str:
-        """Returns what grain compares before it resumes from a saved position."""
+        """Returns the text that grain compares before it resumes from a position."""
         entries = ", ".join(map(str, self._entries))
         return (
             f"GymSource({self._name}, {entries}, weights={self._cum_weights}, "
@@ -91,7 +91,7 @@ class GymSource:
         )
 
     def __len__(self) -> int:
-        """Returns how many problems there are: more than any run reads, without end."""
+        """Returns the number of problems; unlimited means more than any run reads."""
         return self._num_problems or _NUM_PLACES
 
     def __getitem__(self, index: int) -> Problem:
@@ -124,7 +124,7 @@ class GymSource:
         return dataclasses.replace(problem, solution=solution)
 
     def _draw(self, entry: Entry, index: int) -> tuple[int, Item]:
-        """Returns the first item of this side among the index's places."""
+        """Returns the first item on this side at the places that the index tries."""
         offset = _NUM_PLACES if self._held_out else 0
         for draw in range(_MAX_DRAWS):
             place = offset + (self._start + index + draw * _STRIDE) % _NUM_PLACES
@@ -133,12 +133,12 @@ class GymSource:
                 return place, item
         side = "held-out" if self._held_out else "train"
         raise ConfigError(
-            f"task.generators: {entry} has no {side} problems: {_MAX_DRAWS} were "
-            "drawn, and too few of them differ; give options that make more"
+            f"task.generators: {entry} has no {side} problems: {_MAX_DRAWS} were drawn "
+            "and too few differ; give options that make more different problems"
         )
 
     def _check_first(self, entry: Entry) -> None:
-        """Raises ConfigError unless a problem is made whose own answer is correct."""
+        """Raises ConfigError unless the first problem accepts its own answer."""
         (outcome,) = call_each(self._make_problem, [(entry, 0)], _CHECK_LIMITS)
         if outcome.failure is not None:
             reason = outcome.reason.removeprefix("ConfigError: ")
@@ -149,8 +149,8 @@ class GymSource:
         if problem.solution is None:
             check(
                 not self._needs_solutions,
-                f"task.generators: {entry} states no answers that stage sft could "
-                "learn from; set sft.steps=0, or leave it out",
+                f"task.generators: {entry} states no answers for stage sft to learn "
+                "from; set sft.steps=0, or remove the generator",
             )
             return
         verdict = ReasoningGymVerifier().grade(problem, problem.solution)
@@ -162,6 +162,6 @@ class GymSource:
 
 
 def is_held_out(question: str) -> bool:
-    """Returns the side of the split on which a question lies, by its text alone."""
+    """Returns whether a question is held out, which only its text decides."""
     digest = hashlib.blake2b(question.strip().encode(), digest_size=1).digest()
     return digest[0] % _HELDOUT_MODULUS == 0

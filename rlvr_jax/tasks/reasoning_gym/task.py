@@ -1,4 +1,4 @@
-"""The task `reasoning_gym`: problems of the library's generators, in a mixture."""
+"""The task `reasoning_gym`: a mixture of problems from the library's generators."""
 
 import dataclasses
 from typing import Annotated, ClassVar
@@ -11,32 +11,32 @@ from rlvr_jax.tasks.reasoning_gym.entries import parse_entry
 from rlvr_jax.tasks.reasoning_gym.source import GymSource
 from rlvr_jax.types import AnswerFormat
 
-_EVAL_SEED = 0  # all runs are compared on the same held-out problems
+_EVAL_SEED = 0  # every run has the same held-out set, so runs can be compared
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReasoningGymTask(PromptedTask):
-    """Problems of the library reasoning-gym, by the names of its generators."""
+    """Problems from the library reasoning-gym, chosen by generator names."""
 
     checks_golds: ClassVar[bool] = False
 
-    # One a line: "NAME levels=0;1 weight=2 OPTION=VALUE" (docs/reasoning_gym.md)
+    # One entry each: "NAME levels=0;1 weight=2 OPTION=VALUE" (docs/reasoning_gym.md)
     generators: Annotated[tuple[str, ...], NON_EMPTY] = ("chain_sum",)
-    eval_generators: tuple[str, ...] = ()  # of held-out problems; (): as generators
-    num_problems: NonNegativeInt = 0  # that exist, repeated by epochs; 0: without end
-    answer_format: AnswerFormat = "tagged"  # a request for it follows each question
+    eval_generators: tuple[str, ...] = ()  # for held-out problems; (): generators
+    num_problems: NonNegativeInt = 0  # distinct ones, repeated in epochs; 0: unlimited
+    answer_format: AnswerFormat = "tagged"  # each question ends with a request for it
 
     def __post_init__(self) -> None:
-        """Refuses entries that cannot be read.
+        """Refuses entries that cannot be parsed.
 
-        Names and options are checked against the library once problems are read.
+        Names and options are checked against the library later, in `problems`.
         """
         super().__post_init__()
         for text in (*self.generators, *self.eval_generators):
             parse_entry(text)
 
     def problems(self, stage: Stage, *, seed: int) -> GymSource:
-        """Returns the stage's problems; held-out ones are the same for every seed."""
+        """Returns the stage's problems; in `eval` they are the same for every seed."""
         is_eval = stage == "eval"
         texts = self.eval_generators if is_eval else ()
         return GymSource(
@@ -49,6 +49,6 @@ class ReasoningGymTask(PromptedTask):
         )
 
     def describe(self) -> str:
-        """Returns a line with the names of the generators."""
+        """Returns a phrase that names the generators."""
         names = dict.fromkeys(parse_entry(text).name for text in self.generators)
         return f"problems of reasoning-gym: {', '.join(names)}"

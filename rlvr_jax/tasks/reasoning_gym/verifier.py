@@ -1,4 +1,4 @@
-"""The verifier `reasoning_gym`: the score of the library's own generator."""
+"""The verifier `reasoning_gym`: grades with the library's own scorer."""
 
 from typing import ClassVar
 
@@ -15,26 +15,26 @@ from rlvr_jax.types import Problem, Verdict
 from rlvr_jax.verifiers.answers import extract_answer
 from rlvr_jax.verifiers.base import Verifier
 
-_MAX_CHARACTERS = 16_384  # of a completion's end that are searched for an answer
-_LIMITS = CallLimits(timeout_s=5.0)  # of one score; all but a few take a millisecond
+_MAX_CHARACTERS = 16_384  # at the end of a completion, searched for the answer
+_LIMITS = CallLimits(timeout_s=5.0)  # per score; all but a few take a millisecond
 
 
 class ReasoningGymVerifier(Verifier):
-    """Makes the problem again from its id, and lets its generator score the answer.
+    """Remakes the problem from its id, and lets its generator score the answer.
 
-    Correct is a score of exactly 1: the library gives part of the credit if a longer
-    answer contains the gold. An answer on which the scorer raises, or takes over
-    five seconds, is incorrect: unverified it would earn its group's mean, and a policy
-    would learn to write it.
+    Only a score of exactly 1 is correct, because the library gives partial credit if a
+    longer answer contains the gold. If the scorer raises, or takes over five seconds,
+    the answer is incorrect. An unverified one would earn its group's mean, and a policy
+    would learn to write such answers.
     """
 
     is_bounded: ClassVar[bool] = False  # it bounds the score itself
 
     def grade(self, problem: Problem, completion: str) -> Verdict:
-        """Returns correct where the generator gives the answer its full score.
+        """Returns correct if the generator gives the answer its full score.
 
-        Unverified where the installed library makes another problem of the id. A gold
-        that is not the generator's own (a control reward) is compared as text.
+        Returns unverified if the installed library makes another problem from the id. A
+        gold that is not the generator's own (a control reward) is compared as text.
         """
         text = completion[-_MAX_CHARACTERS:]
         answer = extract_answer(text, problem.answer_format)
@@ -45,8 +45,8 @@ class ReasoningGymVerifier(Verifier):
         if item.question.strip() not in problem.prompt:
             return Verdict(
                 status="unverified",
-                reason=f"reasoning-gym {library_version()} makes another problem of "
-                "this id; install the version that the problem was made with",
+                reason=f"reasoning-gym {library_version()} makes another problem from "
+                "this id; install the version that made the problem",
             )
         if problem.gold != item.gold:
             is_equal = answer == problem.gold

@@ -1,1 +1,1 @@
-"""Problems read from records: files of one's own, data sets of a hub."""
+"""Problems read from records in your own files or in data sets on a hub."""

@@ -1,4 +1,4 @@
-"""Records from files: JSON lines, one object a line, a JSON array, and parquet."""
+"""Records from files: JSON lines (one object per line), a JSON array, or parquet."""
 
 import codecs
 import gzip
@@ -13,24 +13,25 @@ from rlvr_jax.tasks.records.layout import RecordConfig
 from rlvr_jax.tasks.records.records import RecordSource
 
 SUFFIXES = (".jsonl", ".json", ".parquet", ".jsonl.gz", ".json.gz")
-_ROWS_AT_A_TIME = 10_000  # of a parquet file
+_ROWS_AT_A_TIME = 10_000  # rows of a parquet file per batch
 
 
 def load_file_source(config: RecordConfig, path: str | Path) -> RecordSource:
-    """Returns the problems of a file. ConfigError where it cannot be used."""
+    """Returns the problems in a file. Raises ConfigError if it cannot be used."""
     path = Path(path)
     return RecordSource(config, read_records(path), source=path.name)
 
 
 def read_records(path: Path) -> list[tuple[str, Any]]:
-    """Returns (place, record) of all in a file, places as in "data/a.jsonl, line 3".
+    """Returns (place, record) for all records in a file.
 
-    Raises ConfigError where there is none.
+    A place looks like "data/a.jsonl, line 3". Raises ConfigError if the file is missing
+    or empty.
     """
     _check_path(path)
     placed_records = list(iterate_records(path))
     if not placed_records:
-        raise ConfigError(f"{path} is empty; give data with one problem a record")
+        raise ConfigError(f"{path} is empty; give a file with one problem per record")
     return placed_records
 
 
@@ -48,14 +49,14 @@ def _check_path(path: Path) -> None:
         )
     if not path.name.endswith(SUFFIXES):
         raise ConfigError(
-            f"data file {str(path)!r} is of an unknown kind; give one of {SUFFIXES}"
+            f"data file {str(path)!r} has an unknown suffix; give one of {SUFFIXES}"
         )
 
 
 def iterate_records(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yields (place, record) of a file: JSON lines, one JSON array or object, parquet.
+    """Yields (place, record) from a file: JSON lines, JSON array or object, parquet.
 
-    A name that ends in .gz is unpacked. Raises ConfigError where it cannot be read.
+    Unpacks a file whose name ends in .gz. Raises ConfigError if it cannot be read.
     """
     if path.suffix == ".parquet":
         yield from _read_parquet(path)
@@ -78,16 +79,16 @@ def _read_content(path: Path) -> bytes:
         if path.suffix == ".gz":
             content = gzip.decompress(content)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ConfigError(f"{path} is no whole gzip file ({error})") from error
+        raise ConfigError(f"{path} is not a complete gzip file ({error})") from error
     except OSError as error:
         raise ConfigError(
             f"cannot read the data file {str(path)!r} ({error.strerror})"
         ) from error
-    return content.removeprefix(codecs.BOM_UTF8)  # some editors begin a file so
+    return content.removeprefix(codecs.BOM_UTF8)  # some editors write it first
 
 
 def _parse_whole(content: bytes) -> Any:
-    """Returns what a file holds as one JSON value, None where it does not."""
+    """Returns the content as one JSON value, None if it is not one value."""
     try:
         return json.loads(content.decode())
     except (ValueError, RecursionError):
@@ -106,14 +107,14 @@ def _read_lines(content: bytes, path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _refuse_array(content: bytes, line: bytes, path: Path, number: int) -> None:
-    """Raises ConfigError where a file is one JSON array, or part of one."""
+    """Raises ConfigError if a file is one JSON array, or part of one."""
     try:
         records = json.loads(content.decode())
     except json.JSONDecodeError as error:
         if _parse_whole(line) is None:
             raise ConfigError(
                 f"{path}, line {error.lineno}: not JSON at column {error.colno} "
-                f"({error.msg}); the file is an array that is damaged or ends early: "
+                f"({error.msg}); the file is an array that is damaged or ends early; "
                 "get it again"
             ) from error
         return
@@ -121,7 +122,7 @@ def _refuse_array(content: bytes, line: bytes, path: Path, number: int) -> None:
         return
     raise ConfigError(
         f"{path}, line {number}: the file is one JSON array of {len(records)} records; "
-        f"name it {path.name.replace('.jsonl', '.json')}, or write one object a line"
+        f"name it {path.name.replace('.jsonl', '.json')}, or write one object per line"
     )
 
 
@@ -136,15 +137,15 @@ def _parse_json(line: bytes, place: str) -> Any:
     except json.JSONDecodeError as error:
         raise ConfigError(
             f"{place}: not JSON at column {error.colno} ({error.msg}); write one JSON "
-            "object a line"
+            "object per line"
         ) from error
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{place}: {error}") from error
 
 
 def _read_parquet(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yields (place, record) of a parquet file, batch by batch. Raises ConfigError."""
-    import pyarrow  # noqa: PLC0415 - only who has such a file pays for it
+    """Yields (place, record) from a parquet file in batches. Raises ConfigError."""
+    import pyarrow  # noqa: PLC0415 - slow to import, only needed here
     import pyarrow.parquet  # noqa: PLC0415
 
     number = 0
@@ -155,4 +156,4 @@ def _read_parquet(path: Path) -> Iterator[tuple[str, Any]]:
                     number += 1
                     yield f"{path}, row {number}", row
     except (OSError, pyarrow.ArrowException) as error:
-        raise ConfigError(f"{path} is no parquet file ({error})") from error
+        raise ConfigError(f"{path} is not a parquet file ({error})") from error

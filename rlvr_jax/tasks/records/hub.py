@@ -1,6 +1,6 @@
 """Records from Hugging Face `datasets`: a name on the hub, or a folder.
 
-The only module that imports the library, and only when such a source is opened.
+Only this module imports the library, and only when it opens a data set.
 """
 
 from pathlib import Path
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def load_hub_source(config: "HubTask", split: str) -> RecordSource:
-    """Returns the problems of a split. ConfigError where it cannot be had.
+    """Returns the problems of a split. Raises ConfigError if it cannot be loaded.
 
-    A folder is one that `save_to_disk` wrote, or one of data files.
+    A folder either holds data files or was written by `save_to_disk`.
     """
     name = f"{config.path}:{split}"
     rows_of_split = load_split(
@@ -27,7 +27,9 @@ def load_hub_source(config: "HubTask", split: str) -> RecordSource:
         for number, row in enumerate(rows_of_split, start=1)
     ]
     if not rows:
-        raise ConfigError(f"{name} is empty; check task.train_split, task.eval_split")
+        raise ConfigError(
+            f"{name} is empty; check task.train_split and task.eval_split"
+        )
     return RecordSource(config.record, rows, source=name)
 
 
@@ -39,10 +41,10 @@ def load_split(
     revision: str = "",
     mend: str = "check task.path, task.subset, task.train_split and task.eval_split",
 ) -> Any:
-    """Returns the rows of a split, as `datasets` holds them.
+    """Returns the rows of a split, as loaded by `datasets`.
 
-    `path` is a name on the hub or a folder. Raises ConfigError where they cannot be
-    had; `mend` is what it says to do.
+    `path` is a name on the hub or a folder. Raises ConfigError if the rows cannot be
+    loaded; `mend` is the advice in its message.
     """
     import datasets  # noqa: PLC0415 - it loads pandas and more
 

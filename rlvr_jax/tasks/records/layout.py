@@ -1,4 +1,4 @@
-"""How a record of a data set becomes a problem."""
+"""The options that turn a record of a data set into a problem."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -9,12 +9,12 @@ from rlvr_jax.config.task import AUTO
 from rlvr_jax.types import AnswerFormat
 from rlvr_jax.verifiers.base import get_verifier
 
-RECORD_CHAT_TEMPLATE = "task.record.chat_template"  # where a config has a record's
+RECORD_CHAT_TEMPLATE = "task.record.chat_template"  # its config field
 RECORD_PROMPT_TEMPLATE = "task.record.prompt_template"
 PLAIN_PROMPT = "Question: {prompt}\nAnswer:"  # a text for a model to continue
 
-# The request that follows the problem in a chat, so that the model writes its answer
-# where the verifier looks. The words are ours.
+# The request after the problem in a chat. It makes the model write its answer where the
+# verifier looks. The wording is ours.
 ANSWER_REQUESTS: Mapping[AnswerFormat, str] = {
     "any": "",
     "boxed": "Reason step by step, and put the final answer within \\boxed{}.",
@@ -27,7 +27,7 @@ _WHOLE_TEXT_REQUEST = "Reply with the answer alone."
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RecordConfig(ConfigSection):
-    """How a record of a data set becomes a problem (GSM8K's layout by default)."""
+    """The fields and templates that make problems of records (default: GSM8K's)."""
 
     earlier_values: ClassVar[Mapping[str, Any]] = {
         "chat_template": "",
@@ -37,30 +37,28 @@ class RecordConfig(ConfigSection):
     prompt_field: str = "question"
     answer_field: str = "answer"
     answer_prefix: str = "####"  # the gold follows its last occurrence; "": whole field
-    solution_field: str = ""  # worked solution; "": what stands before answer_prefix
-    level_field: str = ""  # a whole number, or text that ends in one; "": level 0
-    level_order: tuple[
-        str, ...
-    ] = ()  # names of levels, easiest first: they count from 1
-    type_field: str = ""  # what telemetry is cut by, such as the subject; "": none
+    solution_field: str = ""  # worked solution; "": the text before answer_prefix
+    level_field: str = ""  # an integer, or text that ends in one; "": level 0
+    level_order: tuple[str, ...] = ()  # names of levels, easiest (level 1) first
+    type_field: str = ""  # groups telemetry, for example the subject; "": none
     id_field: str = ""  # "": the record's number in its file or split
     parent_field: str = ""  # id of the problem that this one was made from; "": none
-    # The text that asks, with {prompt} where the question goes; auto: in a chat the
-    # question and the answer_format, else "Question: {prompt}\\nAnswer:"
+    # The prompt's text, with {prompt} where the question goes; auto: in a chat the
+    # question and a request for answer_format, else "Question: {prompt}\\nAnswer:"
     prompt_template: str = AUTO
-    # Jinja around the prompt; tokenizer: its own; "": none; auto: the tokenizer's if
-    # the run starts from weights and their tokenizer has one, else none
+    # Jinja text around the prompt; tokenizer: the tokenizer's own; "": none; auto: the
+    # tokenizer's if the run starts from weights and their tokenizer has one, else none
     chat_template: str = AUTO
-    system_prompt: str = ""  # first message of a chat_template; "": none
+    system_prompt: str = ""  # first message of a chat; "": none
     verifier: str = "math"  # numeric, exact, or your own: package.module:Class
     answer_format: AnswerFormat = "any"  # where completions must state their answer
-    # GSM8K's annotations <<48/2=24>> in worked solutions: calls of the environment
-    # `calculator`; false: left out
+    # Turns GSM8K's annotations <<48/2=24>> in worked solutions into calls of the
+    # environment `calculator`; false: removes them
     calculator_calls: bool = False
-    ask_confidence: bool = False  # prompts ask for <confidence>q</confidence> (RLCR)
+    ask_confidence: bool = False  # prompts want <confidence>q</confidence> too (RLCR)
 
     def __post_init__(self) -> None:
-        """Refuses an unknown verifier, and templates that leave a text out."""
+        """Refuses an unknown verifier, and templates that would drop a text."""
         super().__post_init__()
         get_verifier(self.verifier)
         check(
@@ -70,27 +68,27 @@ class RecordConfig(ConfigSection):
         )
         check(
             bool(self.level_field) or not self.level_order,
-            f"level_order={','.join(self.level_order)} orders nothing without a "
-            "level_field; name the field that holds the levels",
+            f"level_order={','.join(self.level_order)} needs a level_field; name the "
+            "field that holds the levels",
         )
         check(
             len(set(self.level_order)) == len(self.level_order),
-            f"level_order={','.join(self.level_order)} names a level twice; leave one",
+            f"level_order={','.join(self.level_order)} names a level twice; remove one",
         )
         check(
             bool(self.chat_template) or not self.system_prompt,
-            f"system_prompt={self.system_prompt!r} has no chat_template to stand in; "
-            "set one, or write it into prompt_template",
+            f"system_prompt={self.system_prompt!r} needs a chat_template; set one, or "
+            "put this text into prompt_template",
         )
 
     @property
     def is_chat(self) -> bool:
-        """Returns whether a chat template is filled in around each prompt."""
+        """Returns whether a chat template goes around each prompt."""
         return self.chat_template not in ("", AUTO)
 
     @property
     def default_prompt_template(self) -> str:
-        """Returns what `prompt_template` is where it is left at "auto"."""
+        """Returns the `prompt_template` that "auto" means."""
         if not self.is_chat:
             return PLAIN_PROMPT
         request = ANSWER_REQUESTS[self.answer_format]
@@ -99,7 +97,7 @@ class RecordConfig(ConfigSection):
         return f"{{prompt}}\n{request}" if request else "{prompt}"
 
 
-# What the records of MATH are, in the layout of MATH-500.
+# MATH's records, in the layout of MATH-500.
 MATH_RECORD = RecordConfig(
     prompt_field="problem",
     answer_prefix="",
@@ -110,7 +108,7 @@ MATH_RECORD = RecordConfig(
     answer_format="boxed",
 )
 
-# What `python -m rlvr_jax.data prepare` writes.
+# The records that `python -m rlvr_jax.data prepare` writes.
 PREPARED_RECORD = RecordConfig(
     prompt_field="problem",
     answer_field="answer",

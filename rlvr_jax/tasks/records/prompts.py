@@ -1,4 +1,4 @@
-"""From a question to the text that the policy reads."""
+"""Turns a question into the prompt that the policy reads."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from rlvr_jax.tasks.records.layout import RECORD_CHAT_TEMPLATE, RecordConfig
 from rlvr_jax.tokenizer import Spans, write_literal
 from rlvr_jax.tokenizer.chat import ChatTemplateError, render_chat
 
-# Ours: what a question is followed by where a confidence is asked for.
+# The request after a question if `ask_confidence` is set. The wording is ours.
 CONFIDENCE_REQUEST = (
     "After the answer, state the probability that it is correct, from 0 to 1, as "
     "<confidence>probability</confidence>."
@@ -18,24 +18,24 @@ CONFIDENCE_REQUEST = (
 def fill_chat_template(
     template: str, messages: Sequence[dict[str, str]], *, field: str
 ) -> str:
-    """Returns the messages as the template writes them, ready for an answer.
+    """Returns the messages in the template's format, ready for an answer.
 
-    Raises ConfigError, with the config's `field`, on a template that fails.
+    Raises ConfigError, which names the config's `field`, if the template fails.
     """
     try:
         return render_chat(template, messages)
     except ChatTemplateError as error:
         raise ConfigError(
-            f"{field}: {error}; give the Jinja text of a template that works, or '' "
-            "for none"
+            f"{field}: {error}; give the Jinja text of a working template, or '' for "
+            "none"
         ) from error
 
 
 class PromptFormatter:
     """Fills the prompt template, and the chat template around it if there is one.
 
-    With `ask_confidence` the question is followed by CONFIDENCE_REQUEST. A
-    chat_template that is still "auto" is none: which one it means depends on the run
+    With `ask_confidence`, CONFIDENCE_REQUEST follows the question. A chat_template that
+    is still "auto" counts as none, because its meaning depends on the run
     (`run.checkpoint_settings`).
     A chat template is the Jinja text that Hugging Face's tokenizers carry; transformers
     renders it, in its sandbox (`rlvr_jax.tokenizer.chat.render_chat`).
@@ -44,7 +44,7 @@ class PromptFormatter:
     def __init__(
         self, config: RecordConfig, *, chat_template_field: str = RECORD_CHAT_TEMPLATE
     ):
-        """Raises ConfigError, with the field's name, on a template that fails."""
+        """Raises ConfigError, which names the field, if the template fails."""
         self._config = config
         self._chat_template_field = chat_template_field
         is_open = config.prompt_template == AUTO
@@ -55,7 +55,7 @@ class PromptFormatter:
             self.format_prompt("?")
 
     def write_prompt(self, question: str) -> tuple[str, Spans]:
-        """Returns the prompt of a question, and where the question stands in it."""
+        """Returns the prompt of a question, and the question's spans in it."""
         return write_literal(lambda texts: self.format_prompt(texts[0]), [question])
 
     def format_prompt(self, question: str) -> str:

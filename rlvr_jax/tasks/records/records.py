@@ -1,7 +1,7 @@
-"""Word problems from records: which field holds what, and how a prompt is written.
+"""Word problems from records: reads the fields and writes the prompts.
 
-Files and Hugging Face data sets differ in where their records come from; what a record
-becomes is the same for all, and stands here.
+Files and Hugging Face data sets load their records elsewhere. This module turns the
+records of both into problems.
 """
 
 import dataclasses
@@ -18,8 +18,8 @@ from rlvr_jax.types import Problem
 from rlvr_jax.verifiers.base import get_verifier
 from rlvr_jax.verifiers.confidence import state_any_confidence
 
-# GSM8K interleaves its prose with "<<48/2=24>>24", meant for a calculator, which the
-# policy has in the environment of that name alone.
+# GSM8K's prose contains annotations like "<<48/2=24>>24" for a calculator. The policy
+# only has one in the environment `calculator`.
 _CALCULATOR_ANNOTATION = re.compile(r"<<[^<>]*>>")
 _CALCULATION = re.compile(r"<<([^<>=]+)=([^<>=]+)>>")
 _CALL = r"<calc>\1</calc> <result> \2 </result> "
@@ -29,10 +29,10 @@ _LAST_NUMBER = re.compile(r"([0-9]+)\s*$")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RecordFields:
-    """What a record says, before a prompt is written. Made by `parse_record`.
+    """The content of a record, before a prompt is written. Made by `parse_record`.
 
-    `solution` is the worked solution as the data has it, calculator annotations
-    included, "" where there is none.
+    `solution` is the worked solution from the data with its calculator annotations, or
+    "" without one.
     """
 
     question: str
@@ -45,10 +45,10 @@ class RecordFields:
 
 
 class RecordSource:
-    """The problems of one file or split, all read and checked at once, in its order.
+    """The problems of one file or split in order, all read and checked when opened.
 
-    `records` yields (place, record): the place begins a message about the record, and
-    its last word is the number that names a record without an id.
+    `records` yields (place, record). Messages about a record begin with its place, and
+    the last word of the place is a number that serves as id if the record has none.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class RecordSource:
         self._name = f"{source}, sha256 {hashlib.sha256(content).hexdigest()[:12]}"
 
     def __repr__(self) -> str:
-        """Returns what grain compares before it resumes from a saved position."""
+        """Returns the text that grain compares before it resumes from a position."""
         return f"RecordSource({self._name})"
 
     def __len__(self) -> int:
@@ -76,16 +76,16 @@ class RecordSource:
 
 
 class _NoTextError(ConfigError):
-    """A record without a field, or with null in it: `key` of task.record names it."""
+    """A record lacks a field, or it is null; the setting task.record.`key` names it."""
 
     def __init__(self, field: str, key: str, record: Mapping[str, Any]):
         self.field, self.key, self.record = field, key, record
         super().__init__(self.describe(have=0, total=0))
 
     def describe(self, *, have: int, total: int) -> str:
-        """Returns what to do, where `have` of `total` records have the field.
+        """Returns the problem and its fix, if `have` of `total` records have the field.
 
-        Where others have it, it is the record that is at fault, and not the setting.
+        If others have the field, the record is wrong and not the setting.
         """
         absent = self.field not in self.record
         what = f"no field {self.field!r}" if absent else f"{self.field!r} is null"
@@ -107,7 +107,7 @@ class _NoTextError(ConfigError):
 def parse_records(
     records: Iterable[tuple[str, Any]], config: RecordConfig, *, source: str
 ) -> list[RecordFields]:
-    """Returns what every record says. ConfigError names the place and the mend."""
+    """Returns the content of every record. ConfigError names the place and the fix."""
     parsed: list[RecordFields] = []
     places: dict[str, str] = {}
     records = list(records)
@@ -118,8 +118,8 @@ def parse_records(
             )
             if earlier := places.get(fields.id):
                 raise ConfigError(
-                    f"id {fields.id!r} was given before, by {earlier}; set "
-                    "task.record.id_field to a field that tells records apart, or to ''"
+                    f"id {fields.id!r} is already used by {earlier}; set "
+                    "task.record.id_field to a field with unique values, or to ''"
                 )
         except _NoTextError as error:
             have = sum(
@@ -136,13 +136,13 @@ def parse_records(
 
 
 def parse_record(record: Any, config: RecordConfig, *, name: str) -> RecordFields:
-    """Returns what a record says; `name` is its id where no field holds one.
+    """Returns the content of a record; `name` becomes its id if no field holds one.
 
-    The gold is what follows the last `answer_prefix`; what stands before it is the
-    worked solution, unless a field of its own holds that. Raises ConfigError.
+    The gold is the text after the last `answer_prefix`. The text before it is the
+    worked solution, unless `solution_field` is set. Raises ConfigError.
     """
     if not isinstance(record, Mapping):
-        raise ConfigError(f"{record!r:.40} is no JSON object")
+        raise ConfigError(f"{record!r:.40} is not a JSON object")
     question = _read_text(record, config.prompt_field, "prompt_field")
     answer = _read_text(record, config.answer_field, "answer_field")
     solution, marker, gold = "", "", answer
@@ -150,8 +150,8 @@ def parse_record(record: Any, config: RecordConfig, *, name: str) -> RecordField
         solution, marker, gold = answer.rpartition(config.answer_prefix)
     if marker != config.answer_prefix:
         raise ConfigError(
-            f"{config.answer_field!r} holds no {config.answer_prefix!r} before the "
-            "gold; set task.record.answer_prefix (empty: the whole field is the gold)"
+            f"{config.answer_field!r} has no {config.answer_prefix!r} before the gold; "
+            "set task.record.answer_prefix (empty: the whole field is the gold)"
         )
     if not gold.strip():
         raise ConfigError(
@@ -192,9 +192,9 @@ def _make_problem(
 
 
 def _make_solution(fields: RecordFields, config: RecordConfig) -> str | None:
-    """Returns the completion to learn from, None where the record works nothing out.
+    """Returns the completion to learn from, None if the record has no worked solution.
 
-    Where prompts ask for a confidence it ends in one, drawn by the record's id.
+    With `ask_confidence` it ends in a confidence, drawn from the record's id.
     """
     worked = _make_worked_answer(fields, config)
     if worked is None or not config.ask_confidence:
@@ -203,10 +203,10 @@ def _make_solution(fields: RecordFields, config: RecordConfig) -> str | None:
 
 
 def _make_worked_answer(fields: RecordFields, config: RecordConfig) -> str | None:
-    """Returns the worked solution with its answer, None where there is none.
+    """Returns the worked solution with its answer, None without one.
 
-    It states the gold where the verifier will look for it. To a verifier that reads
-    whole completions, such as `exact` with answer_format "any", it is the gold alone.
+    It states the gold where the verifier will look for it. For a verifier that reads
+    whole completions, such as `exact` with answer_format "any", it is only the gold.
     """
     is_whole_text = get_verifier(config.verifier).reads_whole_text
     stated_gold = {
@@ -223,7 +223,7 @@ def _make_worked_answer(fields: RecordFields, config: RecordConfig) -> str | Non
     if not worked:
         return None
     if config.solution_field and config.answer_format != "tagged":
-        return worked  # a solution written as such says its answer itself
+        return worked  # a separate solution field already states its answer
     return f"{worked}\n{stated_gold}"
 
 
@@ -236,27 +236,27 @@ def _read_text(record: Mapping[str, Any], field: str, key: str) -> str:
         value = str(value)
     if not isinstance(value, str):
         raise ConfigError(
-            f"{field!r} is {value!r:.40}, neither text nor a whole number; put it in "
-            "quotes"
+            f"{field!r} is {value!r:.40}, which is neither a text nor a whole number; "
+            "put it in quotes"
         )
     if not value.strip():
         raise ConfigError(f"{field!r} is empty; complete or remove the record")
     if half := _LONE_SURROGATE.search(value):
-        raise ConfigError(f"{field!r} holds half a character, {half[0]!r}; remove it")
+        raise ConfigError(f"{field!r} has half a character, {half[0]!r}; remove it")
     return value
 
 
 def _read_optional_text(record: Mapping[str, Any], field: str, key: str) -> str | None:
-    """Returns the text of a field, None where it is empty or `field` is ""."""
+    """Returns the text of a field, None if it is empty or `field` is ""."""
     if not field or (field in record and record[field] in (None, "")):
         return None
     return _read_text(record, field, key)
 
 
 def _read_level(record: Mapping[str, Any], config: RecordConfig) -> int:
-    """Returns the difficulty grade, 0 for none; MATH has a few "Level ?".
+    """Returns the difficulty level, 0 without one; MATH has a few "Level ?".
 
-    A name counts by its place in `level_order`, from 1.
+    The level of a name is its position in `level_order`, from 1.
     """
     field, order = config.level_field, config.level_order
     value = _read_optional_text(record, field, "level_field")
@@ -270,12 +270,12 @@ def _read_level(record: Mapping[str, Any], config: RecordConfig) -> int:
         raise ConfigError(
             f"{field!r} is {value!r:.40}, which is not in "
             f"task.record.level_order={','.join(order)}; add it there, easiest first, "
-            f"or mend the record{near}"
+            f"or fix the record{near}"
         )
     if number := _LAST_NUMBER.search(value):
         return int(number[1])
     raise ConfigError(
-        f"{field!r} is {value!r:.40} and ends in no number; name the levels in their "
-        "order, easiest first (task.record.level_order=easy,medium,hard), or set "
+        f"{field!r} is {value!r:.40}, which does not end in a number; list the levels, "
+        "easiest first (task.record.level_order=easy,medium,hard), or set "
         "task.record.level_field to ''"
     )

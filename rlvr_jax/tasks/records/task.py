@@ -17,7 +17,7 @@ from rlvr_jax.tasks.records.records import RecordSource
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RecordTask(Task):
-    """Base of the tasks whose problems are records of a data set."""
+    """Base of the tasks that read their problems from records of a data set."""
 
     chat_template_field: ClassVar[str] = RECORD_CHAT_TEMPLATE
 
@@ -25,28 +25,28 @@ class RecordTask(Task):
 
     @property
     def applies_chat_template(self) -> bool:
-        """Returns whether a chat template is filled in around each prompt."""
+        """Returns whether a chat template goes around each prompt."""
         return self.record.is_chat
 
     @property
     def template_text(self) -> str:
-        """Returns the chat template, or the word "tokenizer" for its own."""
+        """Returns the chat template, or "tokenizer" for the tokenizer's own."""
         return self.record.chat_template
 
     @property
     def needs_tokenizer_template(self) -> bool:
-        """Returns whether `record.chat_template` asks for the tokenizer's own."""
+        """Returns whether `record.chat_template` means the tokenizer's own."""
         return self.record.chat_template == "tokenizer"
 
     def with_chat_template(self, template: str) -> Self:
-        """Returns the task with the template in place of the word "tokenizer"."""
+        """Returns the task with the template instead of the word "tokenizer"."""
         if not self.needs_tokenizer_template:
             return self
         record = dataclasses.replace(self.record, chat_template=template)
         return dataclasses.replace(self, record=record)
 
     def automatic_values(self, *, tokenizer_has_template: bool) -> dict[str, str]:
-        """Returns which templates of `record` "auto" means."""
+        """Returns the templates that "auto" means in `record`."""
         record, values = self.record, {}
         if record.chat_template == AUTO:
             template = "tokenizer" if tokenizer_has_template else ""
@@ -73,7 +73,7 @@ class FilesTask(RecordTask):
         return load_file_source(self.record, path)
 
     def describe(self) -> str:
-        """Returns which file the train problems are from."""
+        """Returns a phrase that names the file of train problems."""
         return f"problems of {self.train_path}"
 
 
@@ -82,8 +82,8 @@ class HubTask(RecordTask):
     """Word problems from Hugging Face `datasets`, from the hub or a local folder."""
 
     path: str = ""  # name on the hub, or a folder
-    subset: str = ""  # the configuration of a data set that has several; "": its only
-    revision: str = ""  # commit or tag of the hub's repository; "": the newest
+    subset: str = ""  # configuration of a data set that has several; "": the only one
+    revision: str = ""  # commit or tag of the repository on the hub; "": the newest
     train_split: str = "train"  # also the source of worked solutions
     eval_split: str = "test"
 
@@ -93,5 +93,5 @@ class HubTask(RecordTask):
         return load_hub_source(self, split)
 
     def describe(self) -> str:
-        """Returns which data set it is."""
+        """Returns a phrase that names the data set."""
         return f"problems of {self.path}"

@@ -1,1 +1,1 @@
-"""Generated stories about numbers, whose arithmetic a policy may leave to a tool."""
+"""Generated stories about numbers; a policy may use a tool for the arithmetic."""

@@ -1,8 +1,8 @@
 """Stories about numbers: someone has some things, and they become more or fewer.
 
-A story is a start and steps; each step is an operation with its operand, told by one of
-several verbs. Every value lies within 0 .. the largest number, and divisions come out
-even. Grammar and examples: docs/environments.md.
+A story is a start and steps. Each step is an operation with an operand, expressed by
+one of several verbs. Every value lies within 0 .. the largest number, and divisions
+leave no remainder. Grammar and examples: docs/environments.md.
 """
 
 import dataclasses
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 NAMES = ("ann", "bob", "eve", "tom", "zoe")
 THINGS = ("apples", "books", "coins", "eggs", "pens")
-# The operand stands behind the verb; "triples" and its like would say it themselves.
+# The operand follows the verb. Verbs like "triples" are left out: they imply it.
 VERBS = {
     "+": ("buys", "finds", "gets"),
     "-": ("eats", "gives", "loses"),
@@ -20,7 +20,7 @@ VERBS = {
     "/": ("divides by", "shares by"),
 }
 _WORDS = ("has", ",", ".", "how", "many", "?")
-_MAX_FACTOR = 5  # of a multiplication or division
+_MAX_FACTOR = 5  # in a multiplication or division
 _MAX_DRAWS = 1000
 
 
@@ -34,7 +34,7 @@ class Step(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Story:
-    """What a prompt tells. `values` are the start and the value after each step."""
+    """The content of a prompt. `values` are the start and the value after each step."""
 
     name: str
     thing: str
@@ -52,7 +52,7 @@ def story_words(largest: int) -> tuple[str, ...]:
 def draw_story(
     rng: random.Random, *, num_steps: int, largest: int, ops: Sequence[str]
 ) -> Story:
-    """Returns a story of so many steps. Raises ValueError where none is found."""
+    """Returns a story with `num_steps` steps. Raises ValueError if none is found."""
     for _ in range(_MAX_DRAWS):
         values, steps = [rng.randint(2, largest)], []
         for op in rng.choices(ops, k=num_steps):
@@ -82,12 +82,12 @@ def write_question(story: Story) -> str:
 
 
 def write_answer(value: int) -> str:
-    """Returns the statement of an answer."""
+    """Returns an answer in its tags."""
     return f"<answer> {value} </answer>"
 
 
 def write_solution(story: Story) -> str:
-    """Returns the worked solution by calls of a calculator, with their results.
+    """Returns the worked solution as calculator calls with their results.
 
     For the example above: `<calc> 48 + 7 </calc> <result> 55 </result> <calc> 55 / 5
     </calc> <result> 11 </result> <answer> 11 </answer>`.
@@ -102,7 +102,7 @@ def write_solution(story: Story) -> str:
 
 
 def _draw_operand(rng: random.Random, op: str, value: int, largest: int) -> int | None:
-    """Returns an operand that keeps the value in range, None where there is none."""
+    """Returns an operand that keeps the value in range, None without one."""
     choices: Sequence[int] = ()
     if op == "+":
         choices = range(2, largest - value + 1)

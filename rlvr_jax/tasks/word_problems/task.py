@@ -1,4 +1,4 @@
-"""The task `word_problems`: generated stories, with and without a calculator."""
+"""The task `word_problems`: generated stories, solved with or without a calculator."""
 
 import dataclasses
 import hashlib
@@ -22,7 +22,7 @@ from rlvr_jax.tasks.word_problems.stories import (
 )
 from rlvr_jax.types import Problem
 
-_EVAL_SEED = 0  # one held-out set, whatever the run's seed: runs are compared on it
+_EVAL_SEED = 0  # every run has the same held-out set, so runs can be compared
 _HELDOUT_MODULUS = 8  # one story in 8 is held out
 _NUM_GENERATED = 2**31 - 1
 
@@ -37,11 +37,11 @@ NumSteps = Annotated[
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WordProblemsTask(ChatTask):
-    """Stories of a few steps of arithmetic, in a closed vocabulary.
+    """Stories with a few steps of arithmetic, in a closed vocabulary.
 
-    Numbers are words: to add two of them a policy must know the sum by heart, or ask
-    the calculator (`environment.name=calculator`). With a chat template the story is
-    followed by a request for the tags in which the answer is looked for.
+    Each number is one word. So to add two numbers, a policy must know the sum by heart
+    or call the calculator (`environment.name=calculator`). With a chat template, a
+    request follows the story: to put the answer in the tags where the verifier looks.
     """
 
     checks_golds: ClassVar[bool] = False
@@ -49,16 +49,16 @@ class WordProblemsTask(ChatTask):
 
     largest: Annotated[
         int, Constraint("lie within 20..999", lambda n: 20 <= n <= 999)
-    ] = 199  # no number is larger
+    ] = 199  # the largest number
     operations: Annotated[tuple[str, ...], NON_EMPTY] = ("+", "-", "*", "/")
-    sft_steps: NumSteps = (1, 2, 3)  # of stories, as often each
+    sft_steps: NumSteps = (1, 2, 3)  # steps per story, each equally often
     train_steps: NumSteps = (2, 3)
     eval_steps: NumSteps = (2, 3)
-    # Of the worked solutions; the others state the answer at once
+    # Share of worked solutions that call the calculator; others only state the answer
     tool_fraction: UnitInterval = 0.5
 
     def __post_init__(self) -> None:
-        """Refuses operations that no story tells."""
+        """Refuses operations that stories do not have."""
         super().__post_init__()
         check(
             set(self.operations) <= VERBS.keys(),
@@ -66,7 +66,7 @@ class WordProblemsTask(ChatTask):
         )
 
     def problems(self, stage: Stage, *, seed: int) -> "StorySource":
-        """Returns the stage's problems; those of `eval` are the same for every seed."""
+        """Returns the stage's problems; in `eval` they are the same for every seed."""
         steps = {
             "sft": self.sft_steps,
             "train": self.train_steps,
@@ -78,7 +78,7 @@ class WordProblemsTask(ChatTask):
         )
 
     def describe(self) -> str:
-        """Returns how large the numbers are."""
+        """Returns a phrase with the largest number."""
         return f"word problems with numbers up to {self.largest}"
 
     def vocabulary(self) -> tuple[str, ...]:
@@ -97,10 +97,10 @@ class WordProblemsTask(ChatTask):
 
 
 class StorySource:
-    """Stories of one side of the split; a grain random-access source.
+    """Stories on one side of the split; a grain random-access source.
 
-    Every problem is a function of the options, the seed and its index. The side is
-    decided by a hash of start and steps, whatever the words around them.
+    Every problem is a function of the options, the seed and its index. A hash of the
+    start and the operations decides the side; names, things and verbs do not matter.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class StorySource:
         self._id = f"words-{tag}-{split}-{seed}"
 
     def __repr__(self) -> str:
-        """Returns what grain compares before it resumes from a saved position."""
+        """Returns the text that grain compares before it resumes from a position."""
         return f"StorySource({self._id}, tool_fraction={self._task.tool_fraction})"
 
     def __len__(self) -> int:

@@ -1,6 +1,6 @@
-"""What a completion gives as its answer, and what number that is; no mathematics.
+"""Finds the answer that a completion gives, and reads it as a number; no mathematics.
 
-The standard library alone: a judging worker must start without JAX.
+Uses only the standard library, because a grading worker must start without JAX.
 """
 
 from rlvr_jax.verifiers.answers.cut import touches_end

@@ -1,9 +1,9 @@
-r"""What stands in \boxed{...}: the last box, or the list that a statement ends with.
+r"""Reads the contents of \boxed{...}: the last box, or a list of the last boxes.
 
-"\boxed{2} and \boxed{3}" states one answer in two boxes, 2 and 3. Boxes belong together
-where nothing but the joints of a list stands between them: a comma, a semicolon, "and"
-or "or", a few words before these ("papers and"), a name after them ("y ="). Where
-anything else does ("no, rather", a full stop, an empty line), the last box counts.
+"\boxed{2} and \boxed{3}" states one answer in two boxes, 2 and 3. Boxes form a list if
+only list joints are between them: a comma, a semicolon, "and" or "or", perhaps after a
+few words ("papers and") or before a name ("y ="). If anything else is between them
+("no, rather", a full stop, an empty line), only the last box counts.
 """
 
 import re
@@ -16,13 +16,13 @@ _NAME = re.compile(r"([A-Za-z]\w*(?:_\{\w+\})?(?:\([A-Za-z]\))?\s*=)\s*$", re.AS
 _JOINT = re.compile(
     r"((?:\s+(?:[A-Za-z]+|\([a-z]\))){0,3})\s*(?:[,;]|,?\s+(?:and|or))\s*"
 )
-# What takes back the box before it, or says something of it.
+# Words that revoke the previous box, or make a statement about it.
 _NO_LIST_WORDS = {"but", "incorrect", "instead", "is", "no", "not", "rather", "so"}
 _NO_LIST_WORDS |= {"then", "thus", "hence", "was", "were", "are", "wrong", "false"}
 
 
 class _Box(NamedTuple):
-    """A box and where it stands: from `start`, and up to `end`."""
+    """A box with its contents and its position, from `start` to `end`."""
 
     start: int
     contents: str
@@ -30,10 +30,10 @@ class _Box(NamedTuple):
 
 
 def extract_boxed(text: str) -> str | None:
-    r"""Returns what the last complete box holds, with the boxes that it is a list of.
+    r"""Returns the contents of the last complete box, or of the list that it ends.
 
-    A value boxed twice counts once. Where each box of a list has a name before it, "x =
-    \boxed{1}, y = \boxed{2}", the names are kept. None where no box is complete.
+    A value that is boxed twice counts once. If each box of a list has a name before it,
+    "x = \boxed{1}, y = \boxed{2}", the names are kept. None if no box is complete.
     """
     boxes = _find_boxes(text)
     if not boxes:
@@ -54,7 +54,7 @@ def extract_boxed(text: str) -> str | None:
 
 
 def _find_boxes(text: str) -> list[_Box]:
-    """Returns the complete boxes that hold no other complete box, in order."""
+    """Returns the complete boxes that contain no other complete box, in order."""
     opened: list[tuple[int, int] | None] = []  # None: a brace that opens no box
     boxes: list[_Box] = []
     for token in _TOKEN.finditer(text):
@@ -70,7 +70,7 @@ def _find_boxes(text: str) -> list[_Box]:
 
 
 def _joins(between: str) -> bool:
-    """Returns whether what stands between two boxes makes one list of them."""
+    """Returns whether the text between two boxes joins them into one list."""
     if not between:
         return True
     if len(between) > 80 or re.search(r"\n\s*\n", between):
@@ -80,5 +80,5 @@ def _joins(between: str) -> bool:
 
 
 def _strip_spacing(text: str) -> str:
-    r"""Returns a text without the signs of formulas, and what \text{...} holds bare."""
+    r"""Returns a text without math delimiters and spacing, and without \text{...}."""
     return _SPACING.sub(" ", _TEXT.sub(r" \1 ", text))

@@ -1,14 +1,14 @@
-r"""Whether the length limit may have cut an answer in two.
+r"""Decides whether the length limit may have cut an answer in two.
 
-"The answer is 12" may be the beginning of 125. An answer counts only where the text
-closes it: a complete box or tag, a closed formula ($12$, \(12\)) or emphasis (**12**),
-a line end, a full stop with a space after it, or more text ("12 apples"). A comma or
-"and" does not close it: a list may follow. A full stop at the very end does not either:
-it may be a decimal point.
+"The answer is 12" may be the beginning of 125. An answer only counts if the text ends
+it: with a complete box or tag, a closed formula ($12$, \(12\)) or emphasis (**12**), a
+line end, a full stop and a space, or more text ("12 apples"). A comma or "and" does not
+end it, because a list may follow. A full stop at the very end does not end it either,
+because it may be a decimal point.
 
-The test is to write on. Where the rule of `statements` reads another answer from the
-text with one more letter, or with a cut word written to its end ("5 mill" as "5
-million"), the answer touches the cut.
+The test continues the text: with one more letter, and with a cut word completed ("5
+mill" to "5 million"). If the rule of `statements` then reads a different answer, the
+answer touches the cut.
 """
 
 import re
@@ -34,7 +34,7 @@ _LETTER = "x"  # any letter: a word with one more letter is still a word
 def touches_end(text: str, answer_format: str = "any") -> bool:
     """Returns whether the answer in a text may continue after the end of the text.
 
-    Always False for the forms "boxed" and "tagged", which read complete marks only.
+    Always False for the formats "boxed" and "tagged", which only read complete marks.
 
     >>> touches_end("The answer is 12"), touches_end("The answer is 12 apples")
     (True, False)

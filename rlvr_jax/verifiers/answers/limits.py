@@ -1,9 +1,9 @@
-r"""Which expressions are not parsed, because reading them could cost too much.
+r"""Finds expressions that would cost too much to parse.
 
-What a degenerate policy writes costs the grammar or sympy seconds to minutes and then a
-new worker: "1+1+1+" to the end, deep brackets, towers of powers, numbers of a million
-digits. The golds of GSM8K, MATH-500 and DeepScaleR's sample have at most 145 characters
-and 2 levels of brackets.
+The text of a degenerate policy can cost the grammar or sympy seconds to minutes, and
+then a new worker: "1+1+1+" to the end, deep brackets, towers of powers, numbers with a
+million digits. The golds of GSM8K, MATH-500 and DeepScaleR's sample have at most 145
+characters and 2 levels of brackets.
 """
 
 import collections
@@ -12,14 +12,14 @@ import math
 import re
 
 _MAX_CHARACTERS = 500
-_MAX_DEPTH = 12  # a level of \frac doubles the grammar's time: 12 take half a second
-_MAX_DIGITS = 20_000  # of a number that is worked out, such as 2^{1000} or 50!
+_MAX_DEPTH = 12  # each level of \frac doubles the grammar's time: 12 take half a second
+_MAX_DIGITS = 20_000  # of a number that is computed, such as 2^{1000} or 50!
 _MAX_TERMS = 10_000  # of \sum and \prod
-_MAX_EXPONENT = 9.0  # log10; where it is that large, any base but 1 is over the limit
+_MAX_EXPONENT = 9.0  # log10; with this exponent, any base but 1 exceeds the limit
 
 _TOWER = re.compile(r"\^\s*\{[^{}]*\^\s*\{[^{}]*\^|\^\s*\{?\s*\d{6}", re.ASCII)
 _DETERMINANT = re.compile(r"\\det(?![A-Za-z])|\\begin\s*\{vmatrix\}")
-_MAX_COLUMN_BREAKS = 12  # "&" of a determinant: 4 by 4, where 5 by 5 takes seconds
+_MAX_COLUMN_BREAKS = 12  # "&" in a determinant: 4 by 4, because 5 by 5 takes seconds
 _TOKEN = re.compile(r"\\[A-Za-z]+|\\.|\d+|\S", re.ASCII | re.DOTALL)
 _OPENING, _CLOSING = frozenset("{[("), frozenset("}])")
 _JOINTS = frozenset("+-,;=<>&|") | {"\\\\"}
@@ -32,13 +32,13 @@ class _TooLargeError(Exception):
 
 
 def describe_cost(text: str) -> str:
-    """Returns why an expression costs too much to parse, "" where it does not."""
+    """Returns why an expression costs too much to parse, "" if it does not."""
     if len(text) > _MAX_CHARACTERS:
         return f"over {_MAX_CHARACTERS} characters"
     if _bracket_depth(text) > _MAX_DEPTH:
         return f"brackets over {_MAX_DEPTH} deep"
     if _TOWER.search(text):
-        return "a tower of powers, or an exponent of six digits"
+        return "a tower of powers, or an exponent with six digits"
     if _DETERMINANT.search(text) and text.count("&") > _MAX_COLUMN_BREAKS:
         return "a determinant over 4 by 4"
     tokens = collections.deque(_TOKEN.findall(text))
@@ -51,7 +51,7 @@ def describe_cost(text: str) -> str:
 
 
 def _bracket_depth(text: str) -> int:
-    """Returns how many brackets of any kind are open at once, at most."""
+    """Returns the largest number of brackets of any kind that are open at once."""
     steps = ((c in _OPENING) - (c in _CLOSING) for c in text)
     return max(itertools.accumulate(steps), default=0)
 
@@ -59,7 +59,8 @@ def _bracket_depth(text: str) -> int:
 def _bound_group(tokens: Tokens) -> float:
     """Takes the tokens up to a closing bracket; returns log10 of a bound on the value.
 
-    Letters and functions count as 1. Raises _TooLargeError where a number within is.
+    Letters and functions count as 1. Raises _TooLargeError if a number in it is too
+    large.
     """
     terms = [0.0]
     while tokens and tokens[0] not in _CLOSING:
@@ -85,7 +86,7 @@ def _bound_power(tokens: Tokens) -> float:
 
 
 def _bound_factor(tokens: Tokens) -> float:
-    """Takes a number, group, fraction or other sign; returns log10 of its bound."""
+    """Takes a number, group, fraction or other token; returns log10 of its bound."""
     token = tokens.popleft() if tokens else ""
     if token in _OPENING:
         return _bound_group(tokens)
@@ -104,10 +105,10 @@ def _bound_factor(tokens: Tokens) -> float:
 
 
 def _limit_digits(digits: float, exponent: float) -> float:
-    """Returns log10 of a power, of the base and exponent of which log10 is given."""
+    """Returns log10 of a power, given log10 of its base and of its exponent."""
     power = digits * 10 ** min(exponent, _MAX_EXPONENT)
     if power > _MAX_DIGITS:
-        raise _TooLargeError(f"a number of over {_MAX_DIGITS} digits")
+        raise _TooLargeError(f"a number with over {_MAX_DIGITS} digits")
     return power
 
 
@@ -118,4 +119,4 @@ def _limit_terms(tokens: Tokens) -> None:
             is_upper = tokens.popleft() == "^"
             bound = _bound_factor(tokens)
             if is_upper and bound > math.log10(_MAX_TERMS):
-                raise _TooLargeError(f"a sum of over {_MAX_TERMS} terms")
+                raise _TooLargeError(f"a sum with over {_MAX_TERMS} terms")

@@ -1,7 +1,7 @@
-r"""One way to write what may be written in many: Unicode and shorthand to LaTeX.
+r"""Normalizes notation: Unicode and shorthand become LaTeX.
 
-Golds and answers pass through `normalize_notation` alike before a verifier sees them.
-What it does not know stays as it is.
+Golds and answers both pass through `normalize_notation` before a verifier sees them. It
+leaves anything it does not know unchanged.
 """
 
 import re
@@ -38,7 +38,7 @@ _SYMBOLS = {
     "\u2248": r"\approx ",
 }
 _TABLE = str.maketrans(_SYMBOLS)
-# Before NFKC, which would turn a half after 1 into 11/2 and a squared x into x2.
+# Applied before NFKC, which would turn a half after 1 into 11/2 and x squared into x2.
 _FRACTIONS = str.maketrans(
     {
         sign: "\\frac{{{}}}{{{}}}".format(
@@ -47,7 +47,7 @@ _FRACTIONS = str.maketrans(
         for sign in map(chr, (*range(0xBC, 0xBF), *range(0x2150, 0x215F)))
     }
 )
-# A number of m\u00b2, and not of a variable m squared, which is written in LaTeX.
+# A number of m\u00b2 is an area; a variable m squared would be written in LaTeX.
 _RAISED_UNIT = re.compile("(?<=\\d)\\s?(mm|cm|dm|m|km|in|ft|yd|mi)([\u00b2\u00b3])")
 _CONSTANT = re.compile(r"(?<![A-Za-z])\\mathrm\s*\{\s*([ei])\s*\}")
 _RAISED = re.compile("[\u2070\u00b9\u00b2\u00b3\u2074-\u207f]+")
@@ -71,7 +71,7 @@ _REPEATING = re.compile(
 
 
 def normalize_notation(text: str) -> str:
-    r"""Returns the text with ASCII and LaTeX in place of what stands for them.
+    r"""Returns the text in ASCII and LaTeX, with Unicode and shorthand replaced.
 
     Worked examples: "x\u00b2" x^{2}, "1\u00bd" and "1 1/2" 1\frac{1}{2}, "1.5e3"
     1.5\times 10^{3}, "0.\overline{3}" \frac{3}{9}, "5m\u00b2" 5\text{ m}^2, \mathrm{e}
@@ -106,7 +106,7 @@ def _write_scientific(found: re.Match[str]) -> str:
 
 
 def _write_repeating(found: re.Match[str]) -> str:
-    """Returns the fraction: all digits less those before the period, over 99..900..0.
+    """Returns the fraction: all digits minus those before the period, over 99..900..0.
 
     0.1666..: (16 - 1) / 90.
     """

@@ -1,4 +1,4 @@
-"""The one number that a text states, exactly."""
+"""Reads the one number that a text states, exactly."""
 
 import re
 from decimal import Decimal
@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from rlvr_jax.verifiers.answers.statements import VALUE_CHANGING_WORDS
 
-_MAX_DIGITS = 20_000  # more than the end of a completion that is read
+_MAX_DIGITS = 20_000  # longer than the part of a completion that is read
 
 _PLAIN = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)", re.ASCII)
 _THOUSANDS = re.compile(r"(?<=\d)(?:,|\{,\}|,\\!)(?=\d{3}(?!\d))")
@@ -37,12 +37,12 @@ _POWER_OF_TEN = re.compile(
     r"10\s*\^\s*(?:\{\s*([-+]?\d{1,3})\s*\}|(-?\d{1,3}))(?![\d^]|\.\d)",
     re.ASCII,
 )
-# What may stand around a number: a unit, a currency, "x =" before it; no mathematics.
+# Allowed around a number: a unit, a currency, "x =" before it; but no mathematics.
 _UNIT = re.compile(
     r"\s*(?:[A-Za-z]\s*=)?"
     r"(?:[^\W\d_]|[\s.,:;()\u00b0\ufffc'$-]|\^\\circ|\\text\{|\}|\\ )*"
 )
-# No units: letters before the number, an unknown or "k" after it, "5 and a half".
+# Not units: letters before the number, an unknown or "k" after it, "5 and a half".
 _NO_UNIT = re.compile(
     rf"\b(?i:{'|'.join(sorted(VALUE_CHANGING_WORDS))})\b"
     r"|[A-Za-z]\ufffc|\ufffc(?:[nxyz]|\s?[kKMB])\b"
@@ -50,7 +50,7 @@ _NO_UNIT = re.compile(
 
 
 def parse_decimal(text: str) -> Fraction | None:
-    """Returns the value of a decimal numeral, None where `text` is anything else."""
+    """Returns the value of a decimal numeral, None if `text` is anything else."""
     numeral = _THOUSANDS.sub("", text.replace("\\$", "").replace("$", ""))
     numeral = numeral.replace("\u2212", "-").strip()
     if len(numeral) > _MAX_DIGITS or not _PLAIN.fullmatch(numeral):
@@ -59,15 +59,15 @@ def parse_decimal(text: str) -> Fraction | None:
 
 
 def join_digit_groups(text: str) -> str:
-    r"""Returns a text without the spaces within numbers: "1 000", "12\,345"."""
+    r"""Returns a text without the spaces inside numbers: "1 000", "12\,345"."""
     return _SPACED_GROUPS.sub(lambda run: re.sub(r"\D", "", run[0]), text)
 
 
 def read_decimal_comma(text: str, *, beside: str, min_digits: int = 1) -> str:
-    """Returns "1,5" with a point for its comma, if `beside` is a number with a point.
+    """Returns "1,5" as "1.5" if `beside` is a number with a decimal point.
 
-    Anything else as it is: a list ("1, 5"), groups of thousands ("1,500"), and what has
-    fewer digits after the comma.
+    Other texts do not change: a list ("1, 5"), groups of thousands ("1,500"), and
+    numbers with fewer than `min_digits` digits after the comma.
     """
     comma = _DECIMAL_COMMA.fullmatch(text)
     if comma is None or len(comma[2]) < min_digits or _GROUPED.fullmatch(text):
@@ -76,16 +76,16 @@ def read_decimal_comma(text: str, *, beside: str, min_digits: int = 1) -> str:
 
 
 def have_different_bases(text: str, other: str) -> bool:
-    """Returns whether both are numerals of stated bases, such as 52_8, not of the same.
+    """Returns whether both are numerals with stated, different bases, such as 52_8.
 
-    42_{10} is the value of 52_8 and no answer to what it is in base 8.
+    42_{10} has the value of 52_8, but does not answer a question for it in base 8.
     """
     base, other_base = (_BASE.fullmatch(side.strip()) for side in (text, other))
     return bool(base and other_base and int(base[1]) != int(other_base[1]))
 
 
 def parse_single_number(text: str) -> Fraction | None:
-    r"""Returns the value of the one number in `text`, None for none and for several.
+    r"""Returns the value of the only number in `text`, None for none or several.
 
     Worked examples: "$1,234.50", "18 dollars", "3/4", "\frac34", "75\%" (3/4),
     "1\frac{1}{2}" (3/2), "1.5\times 10^{3}", "5 million".
@@ -102,7 +102,7 @@ def parse_single_number(text: str) -> Fraction | None:
     if len(numbers) != 1:
         return None
     [number] = numbers
-    # The object replacement character holds the number's place among what is left.
+    # The object replacement character marks the number's place in the rest of the text.
     rest = f"{text[: number.start()]}\ufffc{text[number.end() :]}"
     if not _UNIT.fullmatch(rest) or _NO_UNIT.search(rest):
         return None

@@ -1,8 +1,8 @@
-r"""Golds that are sentences: equal to themselves as text, and to no answer besides.
+r"""Finds golds that are sentences: they equal themselves as text, but no other answer.
 
-A verifier of mathematics takes equal texts for equal answers, so that "even" and "(A)"
-may be golds. "twelve apples because 3 * 4 = 12" is equal to itself as well, and no
-policy will ever write it.
+A mathematics verifier treats equal texts as equal answers, so "even" and "(A)" can be
+golds. "twelve apples because 3 * 4 = 12" also equals itself, but no policy will ever
+write it.
 """
 
 import re
@@ -24,7 +24,7 @@ _WORD = re.compile(r"(?<![A-Za-z_^])[^\W\d_]{2,}")
 
 
 def describe_prose(gold: str) -> str:
-    r"""Returns why no answer would equal a gold that is a sentence, "" for others.
+    r"""Returns why no answer would equal a gold that is a sentence, "" for other golds.
 
     >>> describe_prose("twelve apples because 3 * 4 = 12")
     "gold explains its answer ('because'); give the answer alone"

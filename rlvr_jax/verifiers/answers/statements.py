@@ -1,18 +1,20 @@
-r"""Where a completion states its answer; also where a gold does that carries a mark.
+r"""Finds the answer that a completion (or a marked gold) states.
 
-  1. what stands in the last complete <answer>...</answer>, and there in its last
-     complete box if it has one;
-  2. else what stands in the last complete \boxed{...}, or the list that the last boxes
-     make ("\boxed{2} and \boxed{3}": `boxes`);
-  3. else what follows the last "####" or "answer is", up to the end of the line or
-     sentence; where prose stands there too ("18 dollars"), its first formula;
-  4. else the last formula, or all of a text that is one and no prose.
-A formula is all that stands between words of prose: 3/4, $18, x = 5, \sqrt{7}; of a
-calculation, 3 + 4 = 7 eggs, the number that it comes to. "5 or 6" is one formula, so
-that a list is not right through one of its items, and one that words belong to
-("apples + 7") is no answer. Of several statements the last complete one counts,
-whatever the others say. The form "tagged" stops after 1, the form "boxed" knows 2
-alone.
+The answer is, in this order of preference:
+
+  1. the contents of the last complete <answer>...</answer>, or of the last complete box
+     in it;
+  2. the contents of the last complete \boxed{...}, or of the last boxes if they form a
+     list ("\boxed{2} and \boxed{3}": `boxes`);
+  3. the text after the last "####" or "answer is", up to the end of the line or
+     sentence; if it contains prose ("18 dollars"), its first formula;
+  4. the last formula, or the whole text if it is one formula without prose.
+
+A formula is the text between words of prose: 3/4, $18, x = 5, \sqrt{7}. If it is a
+calculation, 3 + 4 = 7 eggs, the answer is its result. "5 or 6" is one formula, so that
+a list is not correct because of one item. A formula with words as operands ("apples +
+7") is not an answer. If there are several statements, only the last complete one
+counts. The format "tagged" only uses 1, and the format "boxed" only uses 2.
 """
 
 import re
@@ -21,10 +23,10 @@ from typing import Literal
 
 from rlvr_jax.verifiers.answers.boxes import extract_boxed
 
-# How a text marks its answer: by the rule above <answer>, a box, "####", "answer is".
+# How a text marks its answer, as above: <answer>, a box, "####" or "answer is".
 Mark = Literal["tagged", "boxed", "hashes", "statement"]
 
-# Words that change the value of what stands beside them.
+# Words that change the value of the number next to them.
 VALUE_CHANGING_WORDS = {
     "hundred",
     "thousand",
@@ -66,10 +68,10 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _MATHEMATICS = re.compile(r"[0-9]|\\[A-Za-z]|\$.+\$", re.DOTALL)
-_LEADING_PROSE = re.compile(  # what ties a formula to the prose before it
+_LEADING_PROSE = re.compile(  # joins a formula to the prose before it
     r"(?:[\s,;:!?=\"'`]|and\b|or\b|[aAI]\s+(?=[$\d.]))+"
 )
-# It begins where a run does: from each dot of a thousand, it would read on to the last.
+# Matches only where a run starts; else each of a thousand dots would scan to the end.
 _TRAILING_PROSE = re.compile(
     r"(?<![\s,;:!?.\"'`])(?<!(?<!\*)\*\*)"
     r"(?:[\s,;:!?.\"'`]|(?<!\*)(?:\*\*)++|\band|\bor)++$"
@@ -77,7 +79,7 @@ _TRAILING_PROSE = re.compile(
 _OPERATOR = r"\\(?:times|cdot|div|pm|cup|cap|le|ge|ne|in)(?![A-Za-z])"
 _LEADING_OPERATOR = re.compile(rf"[*/^_&<>]|{_OPERATOR}")
 _TRAILING_OPERATOR = re.compile(rf"(?:[-+*/^_=<>&]|{_OPERATOR}\s*)$")
-# The left side of a sum done, perhaps with "x =" before it.
+# The left side of a calculation, perhaps with "x =" before it.
 _SUM = re.compile(
     r"(?:[A-Za-z]\s*=)?(?:[^A-Za-z\\<>!,]|\\[$%!,]|,(?=\d{3})"
     r"|\\(?:[dt]?frac|times|cdot|div|left|right)(?![A-Za-z]))*",
@@ -97,7 +99,7 @@ _BRACKET = re.compile(r"\\left\s*\(|\\right\s*\)|\\.|[{}()]", re.DOTALL)
 
 
 def extract_answer(text: str, answer_format: str = "any") -> str:
-    """Returns the answer that the rule above finds in `text`, "" for none."""
+    """Returns the answer that `text` states by the rule above, "" for none."""
     stated = extract_marked_answer(text, answer_format)
     if stated is not None or answer_format != "any":
         return stated or ""
@@ -110,7 +112,7 @@ def extract_answer(text: str, answer_format: str = "any") -> str:
 
 
 def extract_marked_answer(text: str, answer_format: str = "any") -> str | None:
-    """Returns what `text` marks as its answer, None where it marks nothing."""
+    """Returns the part of `text` that is marked as its answer, None without a mark."""
     if answer_format != "boxed" and (tagged := _last_tagged(text)) is not None:
         inner = extract_boxed(tagged)
         return (tagged if inner is None else inner).strip()
@@ -132,10 +134,10 @@ def extract_marked_answer(text: str, answer_format: str = "any") -> str | None:
 
 
 def find_mark(text: str, answer_format: str = "any") -> Mark | None:
-    """Returns the mark that the rule above takes first, None where there is none.
+    """Returns the mark that the rule above uses first, None without one.
 
-    Any mark counts, whatever form is asked for and even around nothing; but where a
-    box is asked for, a box comes before a tag.
+    Any mark counts, for any answer format and even around an empty text. But for the
+    format "boxed", a box comes before a tag.
     """
     has_box = extract_boxed(text) is not None
     if _last_tagged(text) is not None and not (has_box and answer_format == "boxed"):
@@ -149,9 +151,9 @@ def find_mark(text: str, answer_format: str = "any") -> Mark | None:
 
 
 def strip_delimiters(text: str) -> str:
-    r"""Returns a formula without what means nothing: $..$, \(..\), {{..}}, ((..)).
+    r"""Returns a formula without meaningless delimiters: $..$, \(..\), {{..}}, ((..)).
 
-    Equal texts are equal answers, whatever a parser makes of them.
+    If two texts are then equal, the answers are equal, and no parser is needed.
     """
     text = re.sub(r"(?<!\\)(?:\$|\\[()\[\]])", "", text)
     text = " ".join(text.split()).rstrip(" .,").lstrip(" ,")
@@ -176,7 +178,7 @@ def strip_delimiters(text: str) -> str:
 
 
 def _match_brackets(tokens: list[re.Match[str]]) -> dict[int, int]:
-    """Returns the place of each opening bracket that is closed -> where it is."""
+    """Returns opening -> closing token number for each matched pair of brackets."""
     opened: list[int] = []
     closing = {}
     for place, token in enumerate(tokens):
@@ -192,7 +194,7 @@ def _match_brackets(tokens: list[re.Match[str]]) -> dict[int, int]:
 
 
 def _split_formulas(text: str) -> Iterator[tuple[str, bool]]:
-    """Yields what stands between prose, and whether a word of it stands before."""
+    """Yields each text between prose, and whether a word of prose precedes it."""
     start, after_word = 0, False
     for found in _TOKEN.finditer(text):
         kind = found.lastgroup
@@ -206,7 +208,7 @@ def _split_formulas(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def _trim_formula(piece: str, after_word: bool) -> str:
-    """Returns a formula without what ties it to the prose; "" for part of a formula."""
+    """Returns a formula without its joints to prose; "" for part of a formula."""
     if result := _calculation_result(piece):
         return result
     found = _LEADING_PROSE.match(piece)
@@ -233,7 +235,7 @@ def _trim_formula(piece: str, after_word: bool) -> str:
 
 
 def _calculation_result(piece: str) -> str:
-    """Returns the number that a calculation ends in, "" where it ends in none."""
+    """Returns the number that a calculation ends in, "" if it does not."""
     left, _, right = piece.rpartition("=")
     number = _RESULT.fullmatch(right)
     if number is None or not _is_calculation(left):
@@ -243,9 +245,9 @@ def _calculation_result(piece: str) -> str:
 
 
 def _is_calculation(left: str) -> bool:
-    """Returns whether what stands before "=" is numbers, or the name of the result.
+    """Returns whether the text before "=" is a calculation or the name of its result.
 
-    Of an equation with unknowns, 2x + 3y = 7, the right side is no answer.
+    In an equation with unknowns, 2x + 3y = 7, the right side is not an answer.
     """
     plain = _UNITS.sub("", _TIMES.sub("*", left.strip()))
     return not _SEVERAL.search(left) and bool(
@@ -254,9 +256,9 @@ def _is_calculation(left: str) -> bool:
 
 
 def _bracket_imbalance(text: str) -> int:
-    """Returns how many brackets, or else braces, open and do not close.
+    """Returns how many more brackets (if none, braces) open than close.
 
-    [1, 2) is an interval, so brackets may close one another.
+    [1, 2) is an interval, so a bracket may close one of another kind.
     """
     opened, closed = (sum(map(text.count, kinds)) for kinds in ("([", ")]"))
     return opened - closed or text.count("{") - text.count("}")

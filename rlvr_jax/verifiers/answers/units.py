@@ -1,8 +1,7 @@
-r"""The unit or currency that stands with a number: "5 cm^2", "\$5", "5\text{ km/h}".
+r"""Reads the unit or currency of a number: "5 cm^2", "\$5", "5\text{ km/h}".
 
-A unit says what is measured and not how much, so one that is left out makes no answer
-wrong; another one does, where both are known here: 5 cm is not 5 m, and not 5 cm^2.
-Quantities are not converted.
+A missing unit does not make an answer wrong. A different unit does, if both units are
+known here: 5 cm is not 5 m, and not 5 cm^2. Quantities are not converted.
 """
 
 import re
@@ -20,7 +19,7 @@ _NAMES = {
     "mg": "milligram",
     "g": "gram",
     "kg": "kilogram",
-    "lb": "pound lbs",  # also the currency: a word does not tell them apart
+    "lb": "pound lbs",  # also the currency: the word is the same
     "oz": "ounce",
     "ml": "milliliter millilitre",
     "l": "liter litre",
@@ -59,11 +58,11 @@ _TRAILING = re.compile(
 _DEGREES = re.compile(r"\^\s*\{?\s*\\circ\s*\}?[\s.]*$")
 _PART = re.compile(r"([a-z]+)\.?(?:\^?([1-9]))?")
 
-Unit = tuple[tuple[str, int], ...]  # (name, power) of what is above and below a "/"
+Unit = tuple[tuple[str, int], ...]  # (name, power) above and below a "/"
 
 
 def read_unit(text: str) -> Unit | None:
-    """Returns the unit at an expression's end, or its currency; None for others."""
+    """Returns the unit at the end of an expression, or its currency, else None."""
     if currency := _CURRENCY.search(text):
         return ((_CURRENCIES[currency[0]], 1),)
     if _DEGREES.search(text):
@@ -82,13 +81,13 @@ def read_unit(text: str) -> Unit | None:
 
 
 def have_different_units(text: str, other: str) -> bool:
-    """Returns whether both expressions end in units that are known and not the same."""
+    """Returns whether both expressions end in known units, and these differ."""
     unit, other_unit = read_unit(text), read_unit(other)
     return None not in (unit, other_unit) and unit != other_unit
 
 
 def drop_currency(text: str) -> str:
-    r"""Returns a text without signs of currencies; `\$` is the grammar's to drop."""
+    r"""Returns a text without currency signs, except `\$`, which the grammar drops."""
     return re.sub("[\u20ac\u00a3\u00a5]", "", text).strip()
 
 

@@ -114,7 +114,7 @@ def test_the_chat_template_stands_around_the_question():
         ({"prompt_template": "Go."}, "no place for the question"),
         (
             {"system_prompt": "Be brief.", "chat_template": ""},
-            "no chat_template to stand in",
+            "needs a chat_template; set one",
         ),
     ],
 )

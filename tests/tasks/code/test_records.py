@@ -149,27 +149,30 @@ def test_solutions_that_fail_their_own_tests_are_listed(tmp_path):
     ("record", "message"),
     [
         ("{", "line 2: not JSON at column 2"),
-        ("[1]", r"line 2: \[1\] is no JSON object"),
-        ({"text": "?"}, "line 2: no tests: neither 'test_list' .* fields 'text'"),
+        ("[1]", r"line 2: \[1\] is not a JSON object"),
+        ({"text": "?"}, "line 2: no tests: expected .*'test_list' .* has 'text'"),
         (
             MBPP | {"test_list": ["assert sum(1"]},
-            r"line 2: 'test_list'\[0\] is no Python at its line 1 \('\(' was never",
+            r"line 2: 'test_list'\[0\] is not valid Python at its line 1 \('\(' was ",
         ),
         (
             HUMAN_EVAL | {"test": "def check(candidate):\n    assert ="},
-            "line 2: 'test' is no Python at its line 2 .* mend or remove the record",
+            "line 2: 'test' is not valid Python at its line 2 .* fix or remove the",
         ),
         (
             HUMAN_EVAL | {"canonical_solution": "  return )"},
             "'canonical_solution' is no",
         ),
-        (MBPP | {"code": "def f(:"}, "line 2: 'code' is no Python at its line 1"),
+        (
+            MBPP | {"code": "def f(:"},
+            "line 2: 'code' is not valid Python at its line 1",
+        ),
         (MBPP | {"code": "x = 1"}, "line 2: the tests use nothing that 'code' defines"),
         (MBPP | {"test_list": []}, "line 2: 'test_list' is empty"),
         (MBPP | {"test_list": "assert"}, "'test_list' is 'assert'; give a list of"),
         (MBPP | {"code": None}, "line 2: 'code' is None; give a text"),
         ({"test_list": [], "cod": ""}, "no field 'code'; did you mean 'cod'?"),
-        (MBPP | {"task_id": "HumanEval/0"}, "was given before, by .*line 1"),
+        (MBPP | {"task_id": "HumanEval/0"}, "is already used by .*line 1"),
     ],
 )
 def test_a_record_that_cannot_be_used_is_one_line_with_its_place(
@@ -191,6 +194,6 @@ def test_a_file_that_is_not_named_or_not_there_is_refused(tmp_path):
 def test_templates_that_leave_the_question_out_are_refused():
     with pytest.raises(ConfigError, match="has no place for the question"):
         CodeTask(prompt_template="Go!")
-    with pytest.raises(ConfigError, match="no chat_template to stand in"):
+    with pytest.raises(ConfigError, match="needs a chat_template; set one"):
         CodeTask(system_prompt="Code.", chat_template="")
     assert CodeTask(system_prompt="Code.").chat_template == "auto"

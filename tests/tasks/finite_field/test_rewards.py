@@ -50,6 +50,6 @@ def test_a_problem_of_another_task_is_refused_and_the_name_is_a_reward():
     other = Problem(
         id="q", prompt="1 + 1 = ?", gold="2", verifier="math", source="records/x.jsonl"
     )
-    with pytest.raises(ValueError, match=r"problem q is of records/x\.jsonl"):
+    with pytest.raises(ValueError, match=r"problem q is from records/x\.jsonl"):
         worked_answer(other, "answer e2")
     assert RewardConfig(names=(NAME,), weights=(1.0,)).names == (NAME,)

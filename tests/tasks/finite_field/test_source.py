@@ -170,14 +170,14 @@ def test_a_composition_of_two_to_five_chains_is_answered_by_brute_force():
 
 def test_a_composition_needs_a_step_for_each_of_its_chains():
     mix = {"types": ("composition",), "composition_parts": (5, 3)}
-    refusal = r"over 3 chains or more, give lengths within 3\.\.20"
+    refusal = r"into at least 3 chains; give lengths within 3\.\.20"
     with pytest.raises(ConfigError, match=refusal):
         ChainMix(chain_lengths=(2, 4), **mix)
     problems = source(chain_lengths=(3, 4, 5), **mix)
     assert {(p.level, count_chains(p)) for p in (problems[i] for i in range(200))} == {
         *((3, 3), (4, 3), (5, 3), (5, 5))
     }
-    with pytest.raises(ConfigError, match=r"over 5 chains or more"):
+    with pytest.raises(ConfigError, match=r"into at least 5 chains"):
         ChainMix(chain_lengths=(4,), composition_part_weights=(1.0, 0.0), **mix)
     with pytest.raises(ConfigError, match=r"composition_parts=\(6,\); it must hold"):
         ChainMix(composition_parts=(6,))

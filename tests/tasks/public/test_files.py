@@ -56,7 +56,7 @@ def test_of_a_folder_the_split_is_read(tmp_path):
     assert found(tmp_path, "gsm8k", "test") == ["test.jsonl"]
     with pytest.raises(ConfigError, match="splits test, train; name one"):
         found(tmp_path, "gsm8k")
-    with pytest.raises(ConfigError, match="and none of 'dev'"):
+    with pytest.raises(ConfigError, match="but none for 'dev'"):
         found(tmp_path, "gsm8k", "dev")
 
 
@@ -82,7 +82,7 @@ def test_files_that_name_no_split_are_all_read(tmp_path):
 def test_a_folder_of_another_split_alone_is_not_taken_for_the_one_asked(tmp_path):
     make(tmp_path, "test.jsonl")
     assert found(tmp_path, "gsm8k") == ["test.jsonl"]
-    with pytest.raises(ConfigError, match="splits test, and none of 'train'"):
+    with pytest.raises(ConfigError, match="splits test, but none for 'train'"):
         found(tmp_path, "gsm8k", "train")
 
 
@@ -111,7 +111,7 @@ def test_one_file_in_two_forms_is_not_read_twice(tmp_path):
 def test_files_without_records_are_refused(tmp_path):
     with pytest.raises(ConfigError, match="there is no "):
         found(tmp_path / "nowhere", "gsm8k")
-    with pytest.raises(ConfigError, match="holds no file of records"):
+    with pytest.raises(ConfigError, match="has no file of records"):
         found(tmp_path, "gsm8k")
     make(tmp_path, "gsm8k/a.csv")
     with pytest.raises(ConfigError, match=r"did you mean '.*/gsm8k'\?"):
@@ -119,8 +119,8 @@ def test_files_without_records_are_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"there is no '.*/nowhere'$"):
         found(tmp_path / "nowhere", "gsm8k")
     make(tmp_path, "a.csv")
-    with pytest.raises(ConfigError, match="of an unknown kind"):
+    with pytest.raises(ConfigError, match="has an unknown suffix"):
         find_files(tmp_path / "a.csv", find_data_set("gsm8k"))
     (tmp_path / "a.parquet").write_text("no")
-    with pytest.raises(ConfigError, match="is no parquet file"):
+    with pytest.raises(ConfigError, match="is not a parquet file"):
         [*iterate_records(tmp_path / "a.parquet")]

@@ -105,7 +105,7 @@ def test_another_layout_is_refused_with_the_fields_of_both():
         find_data_set("gsm8k").choose_layout({"task": "2?", "result": 1}, "a.json, 1")
     assert str(error.value).startswith(
         "a.json, 1: not the layout of GSM8K: expected 'question', 'answer', found "
-        "'task', 'result'. Another layout"
+        "'task', 'result'. You can describe another layout"
     )
     with pytest.raises(ConfigError, match="it has the fields of deepscaler, big-math"):
         find_data_set("gsm8k").choose_layout({"problem": "2?", "answer": 1}, "here")
@@ -116,7 +116,7 @@ def test_another_layout_is_refused_with_the_fields_of_both():
 def test_an_unknown_name_says_the_nearest():
     with pytest.raises(ConfigError, match="unknown data set 'gsmk8'; did you mean 'gs"):
         find_data_set("gsmk8")
-    with pytest.raises(ConfigError, match=r"is no rlvr_jax\S+DataSet: <class 'frac"):
+    with pytest.raises(ConfigError, match=r"is not a rlvr_jax\S+DataSet: <class 'frac"):
         find_data_set("fractions:Fraction")
 
 
@@ -126,5 +126,7 @@ def test_sets_that_could_not_be_read_are_refused():
         DataSet(title="Mine", hub="", layouts=())
     with pytest.raises(ConfigError, match="unknown verifier 'nummeric'"):
         DataSet(title="Mine", hub="", layouts=(layout,), verifier="nummeric")
-    with pytest.raises(ConfigError, match="gold_form='box'; it is one of whole, boxed"):
+    with pytest.raises(
+        ConfigError, match="gold_form='box' must be one of whole, boxed"
+    ):
         dataclasses.replace(layout, gold_form="box")

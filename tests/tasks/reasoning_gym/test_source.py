@@ -177,7 +177,7 @@ def test_a_chat_template_stands_around_question_and_request():
         ({"prompt_template": "Q:"}, "has no place for the question"),
         (
             {"system_prompt": "Add.", "chat_template": ""},
-            "no chat_template to stand in",
+            "needs a chat_template; set one",
         ),
         ({"generators": ()}, "generators"),
     ],
@@ -198,9 +198,9 @@ def test_templates_that_leave_a_text_out_are_refused(fields, fault):
         ("sums limit=low", "limit=low; it must be a number"),
         ("sums table=3", "takes no text for table"),
         ("sums max_value=0", "max_value must be positive"),
-        ("sums levels=3", "they are 0..2"),
-        ("differences levels=0", "it has none, give options"),
-        ("sums seed=3", "sets seed; leave it"),
+        ("sums levels=3", "use 0..2"),
+        ("differences levels=0", "it has none, so give options"),
+        ("sums seed=3", "sets seed; remove it"),
         ("codeio", "codeio is refused: it runs programs"),
         ("broken", "broken makes no problem: RuntimeError: no problem"),
         ("strict", "rejects its own answer"),
@@ -225,7 +225,7 @@ def test_a_generator_with_one_question_is_refused_on_the_side_that_lacks_it():
         except ConfigError as error:
             faults.append(str(error))
     (fault,) = faults
-    assert "too few of them differ" in fault
+    assert "too few differ" in fault
 
 
 @pytest.mark.usefixtures("stand_in")

@@ -167,13 +167,13 @@ def test_parquet_and_json_lines_of_the_same_records_are_the_same_problems(tmp_pa
 
 def test_a_parquet_file_that_is_none_is_refused(tmp_path):
     (tmp_path / "a.parquet").write_bytes(b"PAR1")
-    with pytest.raises(ConfigError, match=r"a\.parquet is no parquet file"):
+    with pytest.raises(ConfigError, match=r"a\.parquet is not a parquet file"):
         load_file_source(RecordConfig(), tmp_path / "a.parquet")
 
 
 def test_a_file_of_another_kind_is_refused(tmp_path):
     (tmp_path / "a.csv").write_text("a,b")
-    with pytest.raises(ConfigError, match=r"a\.csv' is of an unknown kind; give one"):
+    with pytest.raises(ConfigError, match=r"a\.csv' has an unknown suffix; give one"):
         load_file_source(RecordConfig(), tmp_path / "a.csv")
 
 
@@ -193,8 +193,8 @@ def test_grain_distinguishes_files_by_their_contents(tmp_path):
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
-        ("{", "not JSON at column 2 .*; write one JSON object a line"),
-        ("[1]", r"\[1\] is no JSON object"),
+        ("{", "not JSON at column 2 .*; write one JSON object per line"),
+        ("[1]", r"\[1\] is not a JSON object"),
         (
             {"Question": "q", "answer": "#### 1"},
             "no field 'question', which 3 of 4 records have; complete or remove the",
@@ -209,12 +209,12 @@ def test_grain_distinguishes_files_by_their_contents(tmp_path):
         ),
         (
             CLIPS | {"answer": 7.5},
-            "'answer' is 7.5, neither text nor a whole number; put",
+            "'answer' is 7.5, which is neither a text nor a whole number; put",
         ),
         (CLIPS | {"question": " "}, "'question' is empty"),
         (CLIPS | {"answer": "#### "}, "no gold in 'answer'"),
-        (CLIPS | {"answer": "72"}, "'answer' holds no '####' before the gold; set"),
-        (CLIPS | {"question": "\ud800"}, "holds half a character"),
+        (CLIPS | {"answer": "72"}, "'answer' has no '####' before the gold; set"),
+        (CLIPS | {"question": "\ud800"}, "has half a character"),
         ("[" * 100_000, "recursion"),
     ],
 )
@@ -270,12 +270,12 @@ def test_a_json_file_may_be_one_array(tmp_path, indent):
     lines.write_text(text)
     assert _refusal(RecordConfig(), lines) == (
         f"{lines}, line 2: the file is one JSON array of 2 records; name it "
-        "problems.json, or write one object a line"
+        "problems.json, or write one object per line"
     )
     path.write_text(text[: text.index("?")])  # cut short
     assert re.fullmatch(
         rf"{path}, line \d: not JSON at column \d+ \(Unterminated string starting "
-        r"at\); the file is an array that is damaged or ends early: get it again",
+        r"at\); the file is an array that is damaged or ends early; get it again",
         _refusal(RecordConfig(), path),
     )
 
@@ -288,11 +288,11 @@ def test_a_packed_file_is_unpacked(tmp_path):
     assert (problem.id, problem.gold) == ("problems.jsonl.gz:1", "72")
     for damaged in (packed[:-9], b"{}"):
         path.write_bytes(damaged)
-        assert f"{path} is no whole gzip file" in _refusal(RecordConfig(), path)
+        assert f"{path} is not a complete gzip file" in _refusal(RecordConfig(), path)
 
 
 def test_lines_that_are_arrays_are_not_an_array_of_records(tmp_path):
-    assert "line 1: [1] is no JSON object" in _refusal(
+    assert "line 1: [1] is not a JSON object" in _refusal(
         RecordConfig(), _file(tmp_path, [1], [2])
     )
 
@@ -335,20 +335,20 @@ def test_levels_in_words_count_by_their_order(tmp_path, written, level):
             "eazy",
             "line 2: 'level' is 'eazy', which is not in "
             "task.record.level_order=easy,so-so,hard; add it there, easiest first, or "
-            "mend the record; did you mean 'easy'?",
+            "fix the record; did you mean 'easy'?",
         ),
         (
             LEVELED,
             "3",
             "line 2: 'level' is '3', which is not in "
             "task.record.level_order=easy,so-so,hard; add it there, easiest first, or "
-            "mend the record",
+            "fix the record",
         ),
         (
             RecordConfig(level_field="level"),
             "easy",
-            "line 2: 'level' is 'easy' and ends in no number; name the levels in their "
-            "order, easiest first (task.record.level_order=easy,medium,hard), or set "
+            "line 2: 'level' is 'easy', which does not end in a number; list the "
+            "levels, easiest first (task.record.level_order=easy,medium,hard), or set "
             "task.record.level_field to ''",
         ),
     ],
@@ -361,7 +361,7 @@ def test_a_level_without_a_place_is_refused(tmp_path, config, written, message):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"level_order": ("a", "b")}, "level_order=a,b orders nothing without a level"),
+        ({"level_order": ("a", "b")}, "level_order=a,b needs a level"),
         (
             {"level_order": ("a", "b", "a"), "level_field": "x"},
             "level_order=a,b,a names a level twice",
