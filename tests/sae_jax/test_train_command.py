@@ -357,7 +357,7 @@ def test_sigterm_saves_and_exits_75(shards, tmp_path):
     args = (f"--config={file}", f"--workdir={tmp_path}", "--config.train.steps=9000")
     ended = process.cut("tsae  3/9000", signal.SIGTERM, *args, module="sae_jax.train")
     assert ended.code == 75, ended.err
-    assert ended.err.endswith("\nstopped; run the same command again to go on\n")
+    assert ended.err.endswith("\nstopped; run the same command again to continue\n")
     saved = latest_step(tmp_path / "checkpoints" / "tsae")
     # Every report but those that a resumed run writes.
     reported = [row["step"] + 1 for row in lines(tmp_path)]
