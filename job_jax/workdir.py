@@ -47,10 +47,10 @@ class Workdir:
 
     Opening it fails if the directory cannot be written or holds a job with another
     config. A job is recorded in it only after all other checks, so a refused job leaves
-    nothing behind that would block the corrected one. `mutable_sections` determine how
-    a job runs and is watched, not what it computes ("mesh.", "log."), so they may
-    change when it resumes. Only process 0 writes. All processes must see the same
-    directory, unless it belongs to a bucket.
+    nothing behind that would block the corrected one. `mutable_sections` ("mesh.",
+    "log.") determine how a job runs and is watched, not its results, so they may change
+    when it resumes. Only process 0 writes. All processes must see the same directory,
+    unless it belongs to a bucket.
     """
 
     def __init__(

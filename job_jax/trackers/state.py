@@ -32,7 +32,7 @@ class TrackingState:
     def open(
         cls, workdir: Path, *, parent: Mapping[str, Any] | None
     ) -> "TrackingState":
-        """Returns the recorded state, or that of a new run that continues `parent`.
+        """Returns the recorded state, or a new run's, which continues `parent`.
 
         It writes nothing yet.
         """

@@ -2,7 +2,7 @@
 
 Each line of metrics.jsonl is the step of the same number in the tracked run. Online,
 the server reports how many steps it has, and a resumed run continues after them.
-Offline there is no server to ask, and a killed process leaves up to 15 s of its lines
+Offline, nothing reports that, and a killed process leaves up to 15 s of its lines
 unwritten. So a resumed run rewrites its one folder `wandb/offline-run-*` from the first
 line on.
 """

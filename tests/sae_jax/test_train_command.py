@@ -332,7 +332,7 @@ def test_shards_without_a_response_are_one_line(command, tmp_path):
 def test_a_missing_workdir_is_one_line(capsys):
     assert main(["--config=configs/tsae_quickstart.py"]) == 2
     assert capsys.readouterr().err == (
-        "error: --workdir=DIR is missing; say where the run shall live\n"
+        "error: --workdir=DIR is missing; name the directory of the run\n"
     )
 
 
