@@ -19,7 +19,7 @@ from job_jax.schema import ConfigError
 Tree = TypeVar("Tree")
 
 _MAX_CPU_DEVICES = 8
-_THREADS_PER_CPU_DEVICE = 4  # so many collectives of one program can wait at a time
+_THREADS_PER_CPU_DEVICE = 4  # collectives of one program that can wait at a time
 
 AXES = ("data", "fsdp", "tensor")
 

@@ -350,7 +350,7 @@ def _exit_on_peer_failure() -> None:
         text = _store().blocking_key_value_get(_FAILURE_KEY, _NO_TIMEOUT_MS)
     except Exception:  # the store is gone: JAX ends this process by itself
         return
-    failure = json.loads(text)  # None where all have ended well
+    failure = json.loads(text)  # None if all have ended well
     if failure is None or not _exit_lock.acquire(blocking=False):
         return
     cause = failure["cause"].removeprefix("error: ")

@@ -201,7 +201,7 @@ def _define_flags() -> flags.FlagValues:
         "context_size": "tokens in a window; longer documents are split; 0: the "
         "model's maximum, but at most 1,024",
         "batch_size": "windows in a forward pass",
-        "max_documents": "read only the first so many; 0: all",
+        "max_documents": "read only this many, from the first on; 0: all",
     }.items():
         flags.DEFINE_integer(name, vars(default)[name], text, flag_values=values)
     for name, choices, text in (

@@ -169,7 +169,7 @@ class CaptureConfig(ConfigSection):
     context_size: NonNegativeInt = 0  # tokens; 0: the model's, but at most 1,024
     batch_size: PositiveInt = 8  # windows per forward pass
     compute_dtype: Dtype = "float32"  # of the model's weights and activations
-    max_documents: NonNegativeInt = 0  # read only the first so many; 0: all
+    max_documents: NonNegativeInt = 0  # read only this many; 0: all
     text_field: str = "text"  # .jsonl and hub: the key that holds the document
     subset: str = ""  # hub: subset of the data set
     split: str = "train"  # hub: split of the data set

@@ -224,7 +224,7 @@ def define_corpus_flags(values: flags.FlagValues, *, activations: str) -> None:
     flags.DEFINE_integer(
         "documents",
         None,
-        "use only the first so many documents; by default all",
+        "use only this many documents, from the first on; by default all",
         lower_bound=1,
         flag_values=values,
     )
@@ -262,7 +262,7 @@ def _define_flags() -> flags.FlagValues:
     flags.DEFINE_list(
         "sparse_probes",
         [],
-        "numbers of latents, such as 1,4,16: probe the factors with so many latents, "
+        "numbers of latents, such as 1,4,16: probe the factors with these, "
         "and with the activations themselves",
         flag_values=values,
     )

@@ -68,8 +68,8 @@ def tsae_loss(
     not used. Raises ValueError if autoencoder, configs and pairs do not fit.
 
     With `found` (the result of `find_sparse` for this batch, if it fits) the products
-    are sparse. With `max_dead`, AuxK computes only so many latents instead of all; the
-    caller must know that no more are dead.
+    are sparse. With `max_dead`, AuxK computes only that many latents instead of all, so
+    the caller must know that no more are dead.
 
     >>> tsae = TSAE.init(0, width=8, latents=32, group_sizes=(6, 26))
     >>> x = jax.random.normal(jax.random.key(1), (5, 8))  # activations of five tokens

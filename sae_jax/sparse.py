@@ -23,7 +23,7 @@ from sae_jax.sae import matmul_float32
 _WORD_BITS = 32
 _BLOCK_ROWS = 16  # rows whose decoder rows are gathered together, to stay in the cache
 ENTRIES_PER_K = 3  # room of a row, in multiples of the mean number of kept latents
-_ROWS_PER_CROWDED = 32  # one row of so many may be crowded
+_ROWS_PER_CROWDED = 32  # at most one row in this many may be crowded
 # A gathered entry costs more than an entry of a dense product. So with fewer latents
 # per entry of room than this, the dense loss is faster.
 MIN_LATENTS_PER_ENTRY = 16

@@ -38,8 +38,8 @@ def batch_threshold(
     """Returns the threshold that keeps the `count` largest, and how many it keeps.
 
     The threshold is positive. All ties at it are kept; if there are fewer positive
-    entries than `count`, all of them are kept. `max_excess` allows so many more entries
-    to be kept, which saves passes. Nothing here has a gradient.
+    entries than `count`, all of them are kept. `max_excess` allows keeping up to that
+    many more, which saves passes. Nothing here has a gradient.
 
     >>> threshold, kept = batch_threshold([jnp.array([[3.0, 1.0], [2.0, -1.0]])], 2)
     >>> bool(1.0 < threshold <= 2.0), int(kept)

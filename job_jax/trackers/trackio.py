@@ -96,7 +96,7 @@ def _has_token() -> bool:
 
 
 def _import_trackio() -> Any:
-    """Returns the library. Raises ConfigError where it is not installed."""
+    """Returns the library. Raises ConfigError if it is not installed."""
     try:
         import trackio  # noqa: PLC0415 (an extra)
     except ImportError as error:

@@ -109,7 +109,7 @@ def _is_logged_in(wandb: Any) -> bool:
 
 
 def _import_wandb() -> Any:
-    """Returns the library. Raises ConfigError where it is not installed."""
+    """Returns the library. Raises ConfigError if it is not installed."""
     try:
         import wandb  # noqa: PLC0415 (an extra)
     except ImportError as error:
