@@ -243,7 +243,7 @@ def test_a_data_set_that_could_not_be_read_is_not_begun(tmp_path, change, messag
 def test_a_truncated_shard_is_refused_on_opening(shards):
     path = shards / "shard_00001.bin"
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(ConfigError, match=r"00001\.bin has 119 bytes where 4 tokens"):
+    with pytest.raises(ConfigError, match=r"00001\.bin has 119 bytes, but 4 tokens"):
         ActivationShards(shards)
 
 
