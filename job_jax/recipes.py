@@ -1,4 +1,4 @@
-"""Finds recipes: --config=quickstart names one, in a checkout or an installed package.
+"""Where recipes are: --config=quickstart names one, wherever the package is installed.
 
 A checkout has them in configs/. setup.py puts copies next to this file in the wheel.
 """
@@ -19,7 +19,7 @@ def recipe_folder() -> Path:
 
 
 def recipe_names() -> list[str]:
-    """Returns the names for --config=, such as quickstart and paper/inverted_u."""
+    """Returns what can follow --config=, such as quickstart and paper/inverted_u."""
     folder = recipe_folder()
     files = sorted(folder.rglob("*.py"))
     return [path.relative_to(folder).with_suffix("").as_posix() for path in files]
@@ -28,16 +28,15 @@ def recipe_names() -> list[str]:
 def find_config(text: str) -> Path:
     """Returns the file that --config names: a recipe by its name, or a path or URL.
 
-    A file comes before a recipe: quickstart is the recipe unless the working directory
-    has a file of that name. The returned path may not exist.
+    Whether a path leads to a file is not checked.
     """
-    if not Path(text).is_file() and text in recipe_names():
+    if text in recipe_names():
         return recipe_folder() / f"{text}.py"
     return local_record(text)
 
 
 def suggest_config(path: Path) -> str:
-    """Returns the end of the error message for a path without a config."""
+    """Returns the end of the error about a path where no config is."""
     names = recipe_names()
     name = path.with_suffix("")
     if name.is_relative_to(_CHECKOUT):
