@@ -1,4 +1,4 @@
-"""What every long job needs: config, command line, mesh, checkpoints, metrics.
+"""Shared parts of every long job: config, command line, mesh, checkpoints, metrics.
 
-It knows neither reinforcement learning nor autoencoders; both are built on it.
+It contains no reinforcement learning and no autoencoders; both are built on it.
 """

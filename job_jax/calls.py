@@ -1,11 +1,13 @@
-"""Calls of functions that a user brings: bounded in time, each failure counted.
+"""Calls functions that a user supplies, with a time limit, and counts their failures.
 
 A plain function is called for one item after the other. In the main thread a timer
-interrupts what runs over its time, within a regular expression or a blocking read, too;
-in any other thread the call gets a thread of its own, which is left behind. A coroutine
-function runs for many items at a time, in one event loop that lives in a thread of its
-own; what an item waits for is canceled when its time is over. No thread of this module
-keeps the process from ending.
+interrupts a call that exceeds its limit, even inside a regular expression or a blocking
+read. In any other thread each call gets its own thread, which is abandoned at the
+limit.
+
+A coroutine function runs for many items at a time, in an event loop with its own
+thread; a call that exceeds its limit is canceled. No thread of this module keeps the
+process from ending.
 """
 
 import asyncio
@@ -23,18 +25,18 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 Failure = Literal["time_limit", "error"]
 ValueT = TypeVar("ValueT")
 
-_REPEAT_S = 1.0  # seconds after which who has swallowed an interruption gets another
-_POLL_S = 0.5  # how often a caller looks whether the event loop still turns
+_REPEAT_S = 1.0  # until the next interruption, for a call that swallowed the first
+_POLL_S = 0.5  # how often a caller checks that the event loop still turns
 _LOOP_GRACE_S = 10.0  # beyond an item's time, before the loop counts as blocked
 _MAX_REASON = 200  # characters
 
 
 class CallError(RuntimeError):
-    """A function of a user's that cannot be gone on with, in one line."""
+    """A user's function failed, and the run must stop. The message is one line."""
 
 
 class Outcome(NamedTuple):
-    """What one call returned, or why it did not, and the seconds that it took."""
+    """The value of one call or the reason for its failure, and its seconds."""
 
     value: Any = None
     failure: Failure | None = None
@@ -44,26 +46,26 @@ class Outcome(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CallLimits:
-    """Bounds of a function's calls: seconds each, and coroutines at a time."""
+    """Limits on calls: seconds for each, and how many coroutines run at a time."""
 
     timeout_s: float
     concurrency: int = 1
 
 
 class Settled(Protocol):
-    """What has failed, and why, or has not: an `Outcome`, or what was made of one."""
+    """An object with `failure` and `reason`: an `Outcome`, or one derived from it."""
 
     @property
     def failure(self) -> Failure | None:
-        """Returns how it failed, None where it did not."""
+        """Returns how it failed, or None if it succeeded."""
 
     @property
     def reason(self) -> str:
-        """Returns what is to be said of it."""
+        """Returns why it failed, for messages."""
 
 
 class _Overrun(BaseException):
-    """Raised within a call whose time is over; `except Exception` lets it pass."""
+    """Raised inside a call at its time limit; `except Exception` does not catch it."""
 
 
 def call_each(
@@ -73,8 +75,9 @@ def call_each(
 ) -> list[Outcome]:
     """Returns the outcome of `function(*arguments[i])` for each i, in order.
 
-    What a call raises is its outcome; KeyboardInterrupt alone is passed on. Raises
-    CallError where a coroutine blocks the event loop: nobody else could go on.
+    An exception becomes the call's outcome, except KeyboardInterrupt, which is raised.
+    Raises CallError if a coroutine blocks the event loop, because no other call could
+    continue.
 
     Example:
         >>> limits = CallLimits(timeout_s=5.0)
@@ -92,24 +95,25 @@ def call_each(
 
 
 def is_coroutine_function(function: Callable[..., Any]) -> bool:
-    """Returns whether a call is to be awaited: `async def`, or an object with one."""
+    """Returns whether a call must be awaited: `async def`, or an async `__call__`."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         type(function).__call__
     )
 
 
 def start_aside(function: Callable[[], ValueT]) -> Callable[[], ValueT]:
-    """Starts a call in a thread of its own; returns what waits for its value.
+    """Starts a call in a new thread; returns a function that waits for its value.
 
-    What it raises is raised there. The thread keeps no process from ending.
+    That function also raises the call's exception. The thread does not keep the process
+    from ending.
     """
     return _DaemonThreads().submit(function).result
 
 
 def check_any_succeeded(name: str, outcomes: Sequence[Settled]) -> None:
-    """Raises CallError where each of several calls of `name` has failed.
+    """Raises CallError if all of several calls of `name` failed.
 
-    One failure may lie with its item; so many lie with the function.
+    One failure may be the item's fault; if all fail, it is the function's.
     """
     if len(outcomes) > 1 and all(outcome.failure for outcome in outcomes):
         raise CallError(
@@ -131,9 +135,9 @@ def call_metrics(outcomes: Sequence[Outcome]) -> dict[str, float]:
 
 
 def run_on_loop(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """Returns what the coroutine returns, run in the event loop of `call_each`.
+    """Runs a coroutine in the event loop of `call_each` and returns its value.
 
-    Raises TimeoutError where that takes many seconds.
+    Raises TimeoutError if it takes more than 10 seconds.
     """
     future = asyncio.run_coroutine_threadsafe(coroutine, _open_loop().loop)
     return future.result(_LOOP_GRACE_S)
@@ -143,13 +147,13 @@ def run_on_loop(coroutine: Coroutine[Any, Any, Any]) -> Any:
 
 
 class _Alarm:
-    """Whether SIGALRM interrupts; at other times it comes too late and does nothing."""
+    """Handles SIGALRM: interrupts while armed, and ignores a signal that comes late."""
 
     def __init__(self) -> None:
         self.is_armed = False
 
     def ring(self, *_: Any) -> None:
-        """Interrupts what runs in the main thread."""
+        """Interrupts the call in the main thread."""
         if self.is_armed:
             raise _Overrun
 
@@ -213,7 +217,7 @@ def _raised(error: BaseException) -> Outcome:
 
 
 class _DaemonThreads(concurrent.futures.ThreadPoolExecutor):
-    """Runs each call in a new thread, which no process waits for at its end."""
+    """Runs each call in a new thread that the process does not wait for at exit."""
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Returns the future of the call."""
@@ -236,7 +240,7 @@ class _DaemonThreads(concurrent.futures.ThreadPoolExecutor):
 
 
 class _Loop:
-    """An event loop in a daemon thread. Its own threads are daemons as well."""
+    """An event loop in a daemon thread. The threads it starts are daemons too."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -249,7 +253,7 @@ class _Loop:
         self.loop.close()
 
     def turn(self) -> None:
-        """Asks the loop to write down that it turns."""
+        """Asks the loop to record that it still turns."""
         self.loop.call_soon_threadsafe(self._note_turn)
 
     def _note_turn(self) -> None:
@@ -281,13 +285,13 @@ def _call_together(
         loop.turn()
         if time.monotonic() - loop.turned > limits.timeout_s + _LOOP_GRACE_S:
             with _opening:
-                _open_loops.remove(loop)  # whoever comes next gets another
+                _open_loops.remove(loop)  # later calls get a new loop
             loop.loop.call_soon_threadsafe(loop.loop.stop)
             name = function.__qualname__ if inspect.isroutine(function) else function
             raise CallError(
                 f"{name} is an async def that blocks: it neither returns nor awaits; "
-                "await what takes long (with asyncio.to_thread, if it is a plain "
-                "call), or make it a plain def"
+                "await its slow parts (a plain call through asyncio.to_thread), or "
+                "make it a plain def"
             )
     return gathered.result()
 
@@ -311,7 +315,7 @@ async def _gather(
 async def _await_call(
     function: Callable[..., Any], args: tuple[Any, ...], timeout_s: float
 ) -> Outcome:
-    """Returns the outcome in time, even of a coroutine that will not be canceled."""
+    """Returns the outcome in time, even if a coroutine refuses to be canceled."""
 
     async def run() -> Outcome:
         try:

@@ -1,11 +1,12 @@
 """Orbax checkpoints of a stage: device state and host state, all or nothing.
 
-Saving is asynchronous; a checkpoint counts once orbax has renamed its directory into
-place, so a process killed at any moment leaves the previous one. What is not saved is
-a pure function of (config, step): data order, sampling keys.
+Saving is asynchronous. A checkpoint counts once orbax has renamed its directory into
+place, so a process killed at any moment leaves the previous one intact. Everything else
+(data order, sampling keys) is a pure function of (config, step), so it is not saved.
 
-A run of several processes in a bucket writes past the disk (`job_jax.buckets.joint`):
-there a checkpoint counts once a commit names it, and is read from the disk afterwards.
+A run of several processes in a bucket writes checkpoints straight to the bucket
+(`job_jax.buckets.joint`). There a checkpoint counts once a commit names it; afterwards
+it is read from the disk.
 """
 
 import contextlib
@@ -32,18 +33,18 @@ from job_jax.schema import ConfigError
 
 
 class CheckpointMismatchError(ConfigError):
-    """A checkpoint that does not hold what the config describes."""
+    """A checkpoint does not match the config."""
 
 
 class CheckpointReadError(RuntimeError):
-    """A checkpoint whose files are damaged. The message says how to go on."""
+    """A checkpoint's files are damaged. The message says how to continue."""
 
 
 class StageCheckpoints(Closing):
     """The checkpoints of one stage, in `workdir/checkpoints/STAGE/STEP`.
 
-    A step's checkpoint is the state *after* that many steps. Without a config they are
-    only read, and a run that writes beside it is not disturbed.
+    A step's checkpoint is the state *after* that many steps. Without a config,
+    checkpoints are only read, so a run that writes there is not disturbed.
     """
 
     def __init__(self, directory: pathlib.Path, config: CheckpointConfig | None = None):
@@ -53,8 +54,8 @@ class StageCheckpoints(Closing):
             read_only=True, create=False, save_interval_steps=0
         )
         self._bucket = _Bucket.of(directory, config) if config else None
-        self._digests: DigestRecorder | None = None  # a bucket has its own
-        self._intact: set[int] = set()  # steps whose digests have been compared
+        self._digests: DigestRecorder | None = None  # a bucket keeps its own digests
+        self._intact: set[int] = set()  # steps whose digests matched
         if config and not self._bucket:
             self._intact |= set_aside_damaged(directory)
             self._digests = DigestRecorder(directory)
@@ -65,17 +66,17 @@ class StageCheckpoints(Closing):
 
     @property
     def latest_step(self) -> int | None:
-        """Returns the step of the newest complete checkpoint, None without one."""
+        """Returns the step of the newest complete checkpoint, or None."""
         return latest_step(self._directory)
 
     @property
     def is_saving(self) -> bool:
-        """Returns whether a save is under way; its directory is not complete yet."""
+        """Returns whether a save is running; its directory is then incomplete."""
         manager = self._bucket.manager if self._bucket else self._manager
         return manager.is_saving_in_progress()
 
     def record_digests(self) -> None:
-        """Begins to take digests of what has been saved, if no save is under way."""
+        """Starts taking digests of saved checkpoints, if no save is running."""
         if self._digests and not self.is_saving:
             self._digests.record()
 
@@ -92,16 +93,17 @@ class StageCheckpoints(Closing):
                 self._manager.save(step, args=args)
 
     def restore(self, step: int, target: Any) -> tuple[Any, dict[str, Any]]:
-        """Returns state and host state of a step, a tree like `target` and laid out so.
+        """Returns a step's state and host state.
 
-        The leaves of `target` may be abstract. Raises CheckpointMismatchError, naming
-        the first array that differs, and CheckpointReadError.
+        The state has the structure and the shardings of `target`, whose leaves may be
+        abstract. Raises CheckpointMismatchError, which names the first array that
+        differs, and CheckpointReadError.
         """
         restored = self._read(step, target, host=ocp.args.JsonRestore())
         return _from_nested_dict(target, restored.state), restored.host
 
     def restore_params(self, step: int, target: Any) -> Any:
-        """Returns only the parameters of a step, else as `restore`."""
+        """Returns only the parameters of a step, otherwise as `restore`."""
         wanted = {"params": target}
         return _from_nested_dict(wanted, self._read(step, wanted).state)["params"]
 
@@ -117,7 +119,7 @@ class StageCheckpoints(Closing):
     def _read(
         self, step: int, target: Any, **extra_args: ocp.args.CheckpointArgs
     ) -> Any:
-        """Returns what orbax reads: the arrays of `target` laid out so, and extras."""
+        """Returns the arrays of `target`, sharded like it, and the extra items."""
         self._check_digests(step)
         try:
             saved = self._manager.item_metadata(step).state
@@ -131,24 +133,26 @@ class StageCheckpoints(Closing):
             return self._manager.restore(step, args=args)
         except CheckpointMismatchError:
             raise
-        except Exception as error:  # orbax raises nothing narrower for damaged arrays
+        except Exception as error:  # orbax has no narrower class for damaged arrays
             raise self._read_error(step, error) from error
 
     def _check_digests(self, step: int) -> None:
-        """Raises CheckpointReadError where a file is not what was written."""
+        """Raises CheckpointReadError if a file has changed since it was written."""
         if step not in self._intact and (path := find_damage(self._directory, step)):
-            raise self._read_error(step, ValueError(f"{path} is not what was written"))
+            raise self._read_error(
+                step, ValueError(f"{path} has changed since it was written")
+            )
         self._intact.add(step)
 
     def _read_error(self, step: int, error: Exception) -> CheckpointReadError:
         cause = str(error.__cause__ or error).splitlines()[0]
         return CheckpointReadError(
             f"checkpoint {self._directory}/{step} cannot be read ({cause:.200}); "
-            "remove it, and the run goes on from the one before"
+            "remove it, and the run continues from the previous one"
         )
 
     def wait(self) -> None:
-        """Returns when every save is on disk, or in the bucket."""
+        """Waits until every save is on disk, or in the bucket."""
         if self._bucket:
             self._bucket.wait()
         with name_file(self._directory):
@@ -158,7 +162,7 @@ class StageCheckpoints(Closing):
             self._digests.wait()
 
     def close(self) -> None:
-        """Waits for saves under way, then closes."""
+        """Waits for running saves, then closes."""
         self.wait()
         if self._bucket:
             self._bucket.manager.close()
@@ -173,28 +177,27 @@ class StageCheckpoints(Closing):
             if there is None:
                 raise CheckpointMismatchError(
                     f"{where} has no {name}; it was written by another model or "
-                    "optimizer"
+                    "optimizer, so use the config it was made with, or another workdir"
                 )
             if here is None and name.split("/")[0] in sections:
                 raise CheckpointMismatchError(
-                    f"{where} holds {name}, of which the config knows nothing; it was "
-                    "written by another model or optimizer"
+                    f"{where} holds {name}, which the config does not have; it was "
+                    "written by another model or optimizer, so use the config it was "
+                    "made with, or another workdir"
                 )
             if here is not None and _dtype_and_shape(there) != _dtype_and_shape(here):
                 raise CheckpointMismatchError(
-                    f"{where} holds {name} as {_dtype_and_shape(there)} where the "
-                    "config asks for "
-                    f"{_dtype_and_shape(here)}; use the config it was made with, or "
-                    "another "
-                    "workdir"
+                    f"{where} holds {name} as {_dtype_and_shape(there)}, but the "
+                    f"config needs {_dtype_and_shape(here)}; use the config it was "
+                    "made with, or another workdir"
                 )
 
 
 class _Bucket:
-    """Where several processes save a stage's checkpoints together, past their disks.
+    """Saves a stage's checkpoints from several processes straight to a bucket.
 
-    Its methods raise BucketError. Which checkpoints are removed decides the mirror: one
-    that a commit names must stay there.
+    Its methods raise BucketError. The mirror decides which checkpoints to remove, since
+    one that a commit names must stay.
     """
 
     def __init__(self, mirror: JointMirror, stage: str, config: CheckpointConfig):
@@ -206,7 +209,7 @@ class _Bucket:
 
     @classmethod
     def of(cls, directory: pathlib.Path, config: CheckpointConfig) -> "_Bucket | None":
-        """Returns that of a stage; None: it is saved to the directory."""
+        """Returns the bucket of a stage, or None if it is saved to the directory."""
         mirror = mirror_of(directory.parent.parent)
         if not isinstance(mirror, JointMirror):
             return None
@@ -219,7 +222,7 @@ class _Bucket:
             self.manager.save(step, args=args)
 
     def wait(self) -> None:
-        """Returns when every save is in the bucket."""
+        """Waits until every save is in the bucket."""
         with self._told():
             self.manager.wait_until_finished()
 
@@ -227,7 +230,7 @@ class _Bucket:
     def _told(self) -> Iterator[None]:
         try:
             yield
-        except Exception as error:  # the libraries share no class narrower than that
+        except Exception as error:  # the libraries share no narrower class
             raise BucketError(
                 f"checkpoints cannot be written to {self._url} "
                 f"({describe_error(error.__cause__ or error)})"
@@ -236,9 +239,9 @@ class _Bucket:
 
 @functools.cache
 def _hush_libraries() -> None:
-    """Keeps orbax and TensorStore from saying what they do; a failure they raise.
+    """Silences the logs of orbax and TensorStore; their failures are still raised.
 
-    Of a save that fails each write under way would show a traceback of its own.
+    Otherwise, after a failed save, every pending write would print its own traceback.
     """
     for name in ("absl", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -265,7 +268,7 @@ def _open_manager(
 
 
 def params_sha256(params: Any) -> str:
-    """Returns the SHA-256 of all parameters: names, types, shapes and bytes."""
+    """Returns the SHA-256 of all parameters: names, dtypes, shapes and bytes."""
     sha = hashlib.sha256()
     for name, leaf in sorted(_named_leaves(params)):
         array = np.asarray(device_get(leaf))
@@ -275,7 +278,7 @@ def params_sha256(params: Any) -> str:
 
 
 def _to_nested_dict(tree: Any) -> dict[str, Any]:
-    """Returns the tree as nested dicts: what a reader of the checkpoint will see."""
+    """Returns the tree as nested dicts, as a reader of the checkpoint will see it."""
     root: dict[str, Any] = {}
     for name, leaf in _named_leaves(tree):
         *parents, last = name.split("/")
@@ -287,7 +290,7 @@ def _to_nested_dict(tree: Any) -> dict[str, Any]:
 
 
 def _from_nested_dict(tree: Any, nested: dict[str, Any]) -> Any:
-    """Returns the arrays of `_to_nested_dict`'s form in the form of `tree`."""
+    """Returns the arrays of `nested` in the structure of `tree`."""
     arrays = dict(_named_leaves(nested))
     leaves = [arrays[name] for name, _ in _named_leaves(tree)]
     return jax.tree.unflatten(jax.tree.structure(tree), leaves)

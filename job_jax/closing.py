@@ -1,15 +1,15 @@
-"""What a `with` closes."""
+"""A base class for objects that a `with` block closes."""
 
 import abc
 from typing import Self
 
 
 class Closing(abc.ABC):
-    """Base of what is opened by making it: a `with` closes it, whatever happened."""
+    """Base of objects that are open once made; `with` closes them, even on errors."""
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Ends what was opened."""
+        """Closes what the object holds open."""
 
     def __enter__(self) -> Self:
         """Returns itself."""

@@ -1,9 +1,9 @@
-"""The command line: from argv, through a config file and overrides, to a config.
+"""Parses the command line: argv, a config file and overrides give a config.
 
-absl.flags parses a command's plain flags. `--config.a.b=v` is read here, because
-ml_collections' config_flags assigns overrides one by one to the config object, and ours
-is frozen and lets fields that belong together (batch and minibatches) be checked only
-once all of them are known.
+absl.flags parses a command's plain flags. `--config.a.b=v` is parsed here, because
+ml_collections' config_flags assigns overrides to the config object one by one. Our
+config is frozen, and fields that belong together (batch and minibatches) can be checked
+only once all of them are known.
 """
 
 import dataclasses
@@ -43,25 +43,22 @@ T = TypeVar("T")
 
 DONE, FAILED, BAD_USAGE, STOPPED = 0, 1, 2, 75
 
-# "    steps: Whole = 200  # rollout batches": a field's name and what is said of it.
+# "    steps: Whole = 200  # rollout batches": a field's name and its comment.
 _COMMENT = re.compile(r"^    (\w+): .*?  # (.*)$", re.MULTILINE)
 
 
 class UsageError(Exception):
-    """A command line or config file that cannot be used: a line for each error.
-
-    For exit code 2.
-    """
+    """A command line or config file cannot be used: one line per error; exit code 2."""
 
 
 class StoppedError(Exception):
-    """The run was asked to stop and has saved what it needs to go on."""
+    """The run got a stop signal and has saved everything it needs to resume."""
 
 
 def check_output_file(path: Path, endings: Sequence[str]) -> Path:
-    """Returns the file that --out names. Raises UsageError where it cannot be written.
+    """Returns the file that --out names. Raises UsageError if it cannot be written.
 
-    Its name must have one of the endings, and its directory be there.
+    Its name must have one of the endings, and its directory must exist.
     """
     if path.suffix not in endings:
         raise UsageError(
@@ -70,7 +67,7 @@ def check_output_file(path: Path, endings: Sequence[str]) -> Path:
         )
     if not path.parent.is_dir():
         raise UsageError(
-            f"--out={path}: there is no directory {str(path.parent)!r}; make it"
+            f"--out={path}: the directory {str(path.parent)!r} does not exist; make it"
         )
     return path
 
@@ -78,11 +75,12 @@ def check_output_file(path: Path, endings: Sequence[str]) -> Path:
 def run_command(
     action: Callable[[], None], expected_errors: tuple[type[Exception], ...]
 ) -> int:
-    """Returns the exit code of a command whose work is `action`.
+    """Runs `action`, the work of a command, and returns the exit code.
 
-    `expected_errors` are those that a user can mend; each becomes one line. Anything
-    else is our bug and shows its traceback. Of several processes all end: one that
-    fails tells the others why. A reader of the output that goes away ends nothing.
+    `expected_errors` are errors that a user can fix; each becomes one line. Anything
+    else is our bug and shows its traceback. If one of several processes fails, it tells
+    the others why, and all end. The command keeps running if the reader of its output
+    goes away.
     """
     keep_output_going()
     code, said = _run_action(action, expected_errors)
@@ -97,7 +95,7 @@ def run_command(
 def _run_action(
     action: Callable[[], None], expected_errors: tuple[type[Exception], ...]
 ) -> tuple[int, str]:
-    """Returns the exit code, and what there is to say."""
+    """Returns the exit code and the text to print."""
     try:
         action()
     except (UsageError, ConfigError) as error:
@@ -107,7 +105,7 @@ def _run_action(
         text = describe_failure(error) if isinstance(error, OSError) else error
         return FAILED, f"error: {text}"
     except StoppedError:
-        return STOPPED, "stopped; run the same command again to go on"
+        return STOPPED, "stopped; run the same command again to continue"
     except (Exception, KeyboardInterrupt) as error:
         if processes.process_count() == 1:
             raise
@@ -125,10 +123,11 @@ def parse_flags(
     arguments: Sequence[str] = (),
     at_least: bool = False,
 ) -> list[str]:
-    """Returns the arguments that are no flags, and fills `values` from the flags.
+    """Returns the arguments that are not flags, and fills `values` from the flags.
 
-    There must be as many as `arguments` names, or `at_least` so many. Raises UsageError
-    on anything else, naming the nearest flag. Prints the help and exits 0 on --help.
+    There must be exactly as many as `arguments` names, or with `at_least` no fewer.
+    Raises UsageError otherwise, and on an unknown flag, naming the nearest one. Prints
+    the help and exits 0 on --help.
     """
     values.set_gnu_getopt(True)
     if "help" not in values:
@@ -165,7 +164,7 @@ def parse_flags(
 
 
 def define_config_flags() -> flags.FlagValues:
-    """Returns the flags of every command that takes a config, ready for more."""
+    """Returns the flags shared by every command with a config; callers may add more."""
     values = flags.FlagValues()
     values.set_gnu_getopt(True)
     flags.DEFINE_string(
@@ -189,10 +188,10 @@ def parse_command(
 ) -> tuple[Path, SectionT]:
     """Returns the config's file and the config with its overrides; fills `values`.
 
-    `default` is a config of the class that the file must hold; `find_faults` returns
-    what is wrong with the plain flags, each in a line. Unless the command
-    `needs_config`, `default` is returned where no file is named. Raises one UsageError
-    with all that is wrong. Prints the help and exits 0 on --help.
+    `default` is a config of the class that the file must hold. `find_faults` returns a
+    line for each error in the plain flags. Without `needs_config`, a missing file means
+    `default`. Raises one UsageError that lists all errors. Prints the help and exits 0
+    on --help.
     """
     rest, faults = _parse_plain_flags(argv, values)
     if values.help:
@@ -225,14 +224,14 @@ def parse_command(
 def _parse_plain_flags(
     argv: Sequence[str], values: flags.FlagValues
 ) -> tuple[list[str], list[str]]:
-    """Fills `values`; returns the arguments that are left, and a line for each fault.
+    """Fills `values`; returns the remaining arguments, and a line for each fault.
 
-    absl stops at the first fault: each that it names is taken out, and the rest read.
+    absl stops at the first fault, so we remove the argument at fault and parse again.
     """
     argv, faults = list(argv), []
     while (fault := _first_fault(argv, values)) is not None:
         faults.append(fault)
-        # The shortest beginning with the same fault ends in the argument at fault.
+        # The shortest prefix with the same fault ends in the argument at fault.
         last = next(
             n
             for n in range(1, len(argv) + 1)
@@ -245,9 +244,9 @@ def _parse_plain_flags(
 
 
 def _first_fault(argv: Sequence[str], values: flags.FlagValues) -> str | None:
-    """Returns what absl says of the arguments; `values` hold what it read of them."""
+    """Returns absl's first error or None; `values` hold the flags parsed until then."""
     for name in values:
-        values[name].unparse()  # else a flag that may be repeated keeps former values
+        values[name].unparse()  # else a repeatable flag keeps the last try's values
     try:
         values(["", *argv], known_only=True)
     except (flags.Error, ValueError) as error:
@@ -256,7 +255,7 @@ def _first_fault(argv: Sequence[str], values: flags.FlagValues) -> str | None:
 
 
 def load_config(path: Path, config_class: type[SectionT]) -> SectionT:
-    """Returns the config that a recipe or a workdir's config.json holds."""
+    """Returns the config in a recipe or in a workdir's config.json."""
     if path.is_dir():
         recipes = (
             f for f in sorted(path.glob("*.py")) if "get_config" in f.read_text()
@@ -279,7 +278,7 @@ def help_text(values: flags.FlagValues, *, usage: str, config: ConfigSection) ->
     """Returns every flag and every config field: path, default, type and comment."""
     lines = [usage, "flags:"]
     lines += [f"  {f'--{name}':<14} {values[name].help}" for name in values]
-    lines += ["", "config fields, with the value that they have unless FILE sets them:"]
+    lines += ["", "config fields, with their values unless FILE sets others:"]
     for path, section in iter_sections(config):
         lines += _section_help(path, section, path.rstrip(".") or "config")
     for path, section in iter_alternatives(config):
@@ -321,7 +320,7 @@ def _format_value(value: Any) -> str:
 def _parse_overrides(
     args: Iterable[str], values: flags.FlagValues, config: ConfigSection
 ) -> tuple[dict[str, str], list[str]]:
-    """Returns key -> text of every `--config.key=text`, and why others are refused."""
+    """Returns key -> text of every `--config.key=text`, and errors of the others."""
     overrides, faults = {}, []
     remaining = iter(args)
     for arg in remaining:
@@ -341,14 +340,15 @@ def _parse_overrides(
 
 
 def call_recipe(path: Path, function: str, returned: type[T]) -> T:
-    """Returns what a function of the file returns, such as get_config().
+    """Calls a function of the file, such as get_config(), and returns its value.
 
-    Raises UsageError, which names file and line, where it is of another class.
+    Raises UsageError, which names file and line, if that fails or the value has another
+    class than `returned`.
     """
     if path.suffix != ".py":
-        raise UsageError(f"{path} is no Python file; {function}() is a recipe's")
+        raise UsageError(f"{path} must be a Python file (.py) with {function}()")
     if (folder := str(path.parent.resolve())) not in sys.path:
-        sys.path.append(folder)  # what a recipe brings may lie beside it
+        sys.path.append(folder)  # a recipe may import modules from its own folder
     try:
         namespace = runpy.run_path(str(path))
         if function not in namespace:
@@ -369,7 +369,7 @@ def call_recipe(path: Path, function: str, returned: type[T]) -> T:
 
 
 def _error_location(error: Exception, path: Path) -> str:
-    """Returns ":12", where line 12 of the file is the last of its lines to have run."""
+    """Returns ":12" if line 12 of the file was the last of its lines to run."""
     lines = [
         frame.lineno
         for frame in traceback.extract_tb(error.__traceback__)
@@ -388,7 +388,7 @@ def _error_message(error: Exception) -> str:
 
 
 def _load_json(path: Path, config_class: type[SectionT]) -> SectionT:
-    """Returns the config of a config.json, where it stands under the key "config"."""
+    """Returns the config in a config.json, under its key "config"."""
     try:
         return from_record(config_class, path)
     except (OSError, ValueError) as error:

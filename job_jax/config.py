@@ -1,4 +1,4 @@
-"""The sections that every job's config has, and the kinds of value they share."""
+"""Config sections that every job has, and the value types they share."""
 
 import dataclasses
 from typing import Annotated
@@ -18,7 +18,7 @@ Seed = Annotated[int, Constraint("lie within 0..2**32-1", lambda n: 0 <= n < 2**
 class MeshConfig(ConfigSection):
     """Devices per mesh axis."""
 
-    data: PositiveIntOrAll = -1  # -1: all devices that the other axes leave
+    data: PositiveIntOrAll = -1  # -1: all devices that the other axes do not use
     fsdp: PositiveInt = 1
     tensor: PositiveInt = 1
     cpu_devices: PositiveIntOrAll = (
@@ -28,7 +28,7 @@ class MeshConfig(ConfigSection):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CheckpointConfig(ConfigSection):
-    """What is kept so that a run can be cut anywhere and go on unchanged."""
+    """Checkpoints, from which an interrupted run resumes with unchanged results."""
 
     every: PositiveInt = 50  # steps between checkpoints
     max_to_keep: PositiveInt = 2  # newest N of each stage

@@ -1,4 +1,4 @@
-"""A config as text: JSON and back, overrides by dotted key, digest, difference."""
+"""Configs as text: to and from JSON, overrides by dotted key, differences."""
 
 import copy
 import dataclasses
@@ -43,21 +43,21 @@ def _value_to_json(value: Any) -> Any:
 def from_json(config_class: type[SectionT], data: Any) -> SectionT:
     """Returns the config that `to_json` wrote, in this version or an earlier one.
 
-    A field that is missing came later, and has its default: what was done before there
-    was a choice. Where today's default does something else, it has the value in
-    `earlier_values`. Raises ConfigError on unknown keys, on data without any, and where
-    a field without a default is missing.
+    A missing field was added after the config was written. It gets its default, which
+    is what the code did before the field existed, or its value in `earlier_values` if
+    the default has changed since. Raises ConfigError on unknown keys, on empty data,
+    and on a missing field without a default.
     """
     if data == {}:
-        raise ConfigError("config holds nothing")
+        raise ConfigError("config is empty")
     return _section_from_json(config_class, data, "")
 
 
 def from_record(config_class: type[SectionT], path: pathlib.Path) -> SectionT:
-    """Returns the config that stands under "config" in a config.json.
+    """Returns the config under the key "config" of a config.json.
 
-    Says on stderr which fields are at their defaults because they came later. Raises
-    OSError, and ValueError where the file holds no such config.
+    Prints to stderr which fields get defaults because they were added later. Raises
+    OSError, and ValueError if the file holds no such config.
     """
     record = json.loads(path.read_text())
     if not isinstance(record, dict) or "config" not in record:
@@ -66,15 +66,15 @@ def from_record(config_class: type[SectionT], path: pathlib.Path) -> SectionT:
     lines = diff_json(record["config"], to_json(config))
     if later := [line.split(":")[0] for line in lines if ": absent -> " in line]:
         _tell_once(
-            f"{path} is of an earlier version, without {', '.join(later)}: read as "
-            "that version ran"
+            f"{path} was written by an earlier version without {', '.join(later)}; "
+            "these get the values that version used"
         )
     return config
 
 
 @functools.cache
 def _tell_once(line: str) -> None:
-    """Prints a line on stderr, the first time that it is asked to."""
+    """Prints a line to stderr, but only on the first call with that line."""
     print(line, file=sys.stderr)
 
 
@@ -92,8 +92,8 @@ def diff(old: ConfigSection, new: ConfigSection) -> list[str]:
 def keep_earlier_values(saved: SectionT, config: SectionT) -> SectionT:
     """Returns the config with `earlier_values` where `saved` has them.
 
-    A run that began before a field existed goes on as it began, unless the config gives
-    the field another value than its default.
+    A run that began before a field existed continues as it began, unless the config
+    sets the field to a value other than its default.
     """
     if type(saved) is not type(config):
         return config
@@ -113,9 +113,9 @@ def keep_earlier_values(saved: SectionT, config: SectionT) -> SectionT:
 def diff_json(
     old: Mapping[str, Any], new: Mapping[str, Any], path: str = ""
 ) -> list[str]:
-    """Returns `diff` of two configs as JSON, which may be of different versions.
+    """Returns `diff` of two configs as JSON, which may come from different versions.
 
-    A section that only one of them has is one line.
+    A section that only one of them has becomes one line.
     """
     lines = []
     for name in {**old, **new}:
@@ -138,10 +138,9 @@ def diff_json(
 def override(config: SectionT, overrides: Mapping[str, str]) -> SectionT:
     """Returns `config` with the text of each dotted key read as its field's type.
 
-    All fields change at once: a section is made, and so checked, with every override
-    of it in place. Where the class of an open choice is overridden, the fields that all
-    its classes share keep their values and the others begin at their defaults. Raises
-    ConfigError.
+    All fields change at once, so a section is checked with all its overrides in place.
+    If the class of an open choice is overridden, fields that all its classes share keep
+    their values, and the others start at their defaults. Raises ConfigError.
     """
     config = _choose_classes(config, overrides, "")
     known = {path for path, _, _ in iter_fields(config)}
@@ -153,10 +152,10 @@ def override(config: SectionT, overrides: Mapping[str, str]) -> SectionT:
 
 
 def override_faults(config: ConfigSection, overrides: Mapping[str, str]) -> list[str]:
-    """Returns what is wrong with each override by itself, a line each.
+    """Returns a line for each override that is wrong by itself.
 
-    A key that is unknown, a value of another type or out of bounds. What several fields
-    together forbid, `override` raises.
+    That is an unknown key, or a value of the wrong type or out of bounds. `override`
+    raises for fields that do not fit together.
     """
     try:
         config = _choose_classes(config, overrides, "")
@@ -188,19 +187,19 @@ def iter_alternatives(config: ConfigSection) -> Iterator[tuple[str, ConfigSectio
 
 
 def _section_shorthands(config: ConfigSection) -> dict[str, list[str]]:
-    """Returns the words that may stand for a section, by its path."""
+    """Returns the words that can replace a section, by its path."""
     sections = iter_sections(config)
     return {path.rstrip("."): list(section.shorthands) for path, section in sections}
 
 
 def _other_classes(declared: Any, held: OpenSection) -> Iterator[type[OpenSection]]:
-    """Returns the classes of ours that could stand in the place of `held`."""
+    """Returns our classes that could be chosen instead of `held`."""
     classes = [declared.choose(name) for name in declared.registry.names]
     return (each for each in classes if type(held) is not each)
 
 
 def _choose_classes(section: Any, overrides: Mapping[str, str], path: str) -> Any:
-    """Returns the section with open choices of the classes that the overrides name."""
+    """Returns the section with the classes that the overrides choose."""
     changed = {}
     for field in dataclasses.fields(section):
         key, value = f"{path}{field.name}", vars(section)[field.name]
@@ -217,7 +216,7 @@ def _choose_classes(section: Any, overrides: Mapping[str, str], path: str) -> An
                     chosen, {name: vars(value)[name] for name in shared}, f"{key}."
                 )
         changed[field.name] = _choose_classes(value, overrides, f"{key}.")
-    # Not made anew, which would check it: the overrides are not in place yet.
+    # A copy, because constructing it would check it before the overrides are in place.
     copied = copy.copy(section)
     for name, value in changed.items():
         object.__setattr__(copied, name, value)
@@ -260,7 +259,7 @@ def _apply_overrides(
 
 
 def _section_from_json(declared: type[ConfigSection], data: Any, path: str) -> Any:
-    """Returns the section that `data` holds, an open choice by the name in it."""
+    """Returns the section in `data`; for an open choice, of the class named there."""
     if not isinstance(data, dict):
         raise ConfigError(
             f"{path.rstrip('.') or 'config'} expects an object, got {data!r}"
@@ -293,12 +292,12 @@ def _section_from_json(declared: type[ConfigSection], data: Any, path: str) -> A
 
 
 def _construct(config_class: Any, values: dict[str, Any], path: str) -> Any:
-    """Returns the section; a value that it refuses is named by its whole path."""
+    """Returns the section; an error names the value by its full path."""
     try:
         return config_class(**values)
     except ConfigError as error:
         names = tuple(field.name for field in dataclasses.fields(config_class))
-        if path and not str(error).startswith(names):  # says nothing of a field
+        if path and not str(error).startswith(names):  # does not start with a field
             raise ConfigError(f"{path.removesuffix('.')}: {error}") from error
         raise ConfigError(f"{path}{error}") from error
 
@@ -306,7 +305,7 @@ def _construct(config_class: Any, values: dict[str, Any], path: str) -> Any:
 def _parse_value(text: str, kind: Any) -> Any:
     """Returns `text` as a value of a field's type.
 
-    Text that is no such value is returned as it is: the section that is made of it
+    Text that cannot be read as that type is returned unchanged. The section then
     refuses it, as it refuses every value of another type.
     """
     kind, _ = split_annotation(kind)

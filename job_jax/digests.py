@@ -1,11 +1,11 @@
-"""Digests of a checkpoint's files: taken once it is complete, compared on reading.
+"""Digests of a checkpoint's files: taken once it is complete, checked on reading.
 
     checkpoints/train/digests/100/0.json     {"state/manifest.ocdbt": "sha256:9f2c..."}
 
-Arrays on a disk carry no digest of their own: a flipped bit would be another weight. Of
-several processes each takes the digests of a share of the files, and compares a share.
-A checkpoint without digests, such as one whose process was killed right behind it, is
-read as it is.
+Arrays on disk carry no digest, so a flipped bit would silently change a weight. Each of
+several processes computes, and later checks, the digests of a share of the files. A
+checkpoint without digests is read unchecked; it lacks them if the process was killed
+right after saving.
 """
 
 import json
@@ -25,34 +25,34 @@ DIGESTS = "digests"
 
 
 class DigestRecorder:
-    """Takes digests of a stage's new checkpoints while the job goes on."""
+    """Computes digests of a stage's new checkpoints while the job continues."""
 
     def __init__(self, directory: pathlib.Path):
         if processes.is_primary():
-            _forget_removed(directory)  # a step that is made again has other digests
+            _forget_removed(directory)  # a step saved again will have other digests
         self._directory = directory
         self._known: set[int] = set()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="digests")
         self._under_way: list[Future[None]] = []
 
     def record(self) -> None:
-        """Begins with the checkpoints that are complete and have no digests yet."""
+        """Starts on complete checkpoints that have no digests yet."""
         steps = set(checkpoint_steps(self._directory))
         for step in sorted(steps - self._known):
             self._under_way.append(self._thread.submit(_record, self._directory, step))
         self._known = steps
 
     def wait(self) -> None:
-        """Returns when all are written. Raises OSError where one could not be."""
+        """Waits until all digests are written. Raises OSError if one could not be."""
         under_way, self._under_way = self._under_way, []
         for each in under_way:
             each.result()
 
 
 def find_damage(directory: pathlib.Path, step: int) -> str | None:
-    """Returns a file of this process's share that is not as it was written, or None.
+    """Returns a file of this process's share that has changed since saving, or None.
 
-    Digests that cannot be read are such a file too.
+    A digest file that cannot be read counts as changed, too.
     """
     folder = directory / DIGESTS / str(step)
     recorded: dict[str, str] = {}
@@ -69,9 +69,10 @@ def find_damage(directory: pathlib.Path, step: int) -> str | None:
 
 
 def set_aside_damaged(directory: pathlib.Path) -> set[int]:
-    """Renames the newest checkpoints while they are damaged, with a line for each.
+    """Renames damaged checkpoints, newest first, until one is intact.
 
-    Returns the newest one that is left, if any. All processes call it together.
+    Prints a line for each. Returns the newest one that is left, if any. All processes
+    call it together.
     """
     steps = processes.broadcast(lambda: checkpoint_steps(directory))
     while steps:
@@ -85,10 +86,11 @@ def set_aside_damaged(directory: pathlib.Path) -> set[int]:
             shutil.rmtree(aside, ignore_errors=True)
             (directory / str(step)).rename(aside)
             shutil.rmtree(directory / DIGESTS / str(step))
-            before = f"from {steps[-1]}" if steps else "anew"
+            before = f"from {steps[-1]}" if steps else "from the beginning"
             print(
-                f"checkpoint {directory}/{step} is damaged: {damaged[0]} is not what "
-                f"was written; it is {aside.name} now, and the run goes on {before}",
+                f"checkpoint {directory}/{step} is damaged: {damaged[0]} has changed "
+                f"since it was written; it is now {aside.name}, and the run continues "
+                f"{before}",
                 file=sys.stderr,
             )
         processes.barrier()
@@ -96,7 +98,7 @@ def set_aside_damaged(directory: pathlib.Path) -> set[int]:
 
 
 def _record(directory: pathlib.Path, step: int) -> None:
-    """Writes the digests of this process's share; nothing if the step is removed."""
+    """Writes the digests of this process's share, unless the step was removed."""
     folder = directory / str(step)
     target = directory / DIGESTS / str(step) / f"{processes.process_index()}.json"
     if target.is_file():
@@ -120,5 +122,5 @@ def _forget_removed(directory: pathlib.Path) -> None:
 
 
 def _share(paths: Sequence[Item]) -> Sequence[Item]:
-    """Returns those that this process reads."""
+    """Returns the share of the paths that this process reads."""
     return paths[processes.process_index() :: processes.process_count()]

@@ -1,4 +1,4 @@
-"""Disks that are full or fail: asked for room before, named in one line after."""
+"""Full or failing disks: checks for space, and errors as one line with a fix."""
 
 import contextlib
 import errno
@@ -7,13 +7,13 @@ import pathlib
 import shutil
 from collections.abc import Iterator
 
-# What the system says of a disk, and what the user can do.
+# Error of the system -> what the user can do.
 _MENDS = {
     errno.ENOSPC: "make room",
     errno.EDQUOT: "make room in your quota",
     errno.EFBIG: "allow larger files (ulimit -f)",
     errno.EROFS: "make its file system writable",
-    errno.EIO: "see to its disk or its connection",
+    errno.EIO: "check its disk or its connection",
     errno.EMFILE: "allow more open files (ulimit -n)",
 }
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -21,10 +21,10 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 @contextlib.contextmanager
 def name_file(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Names `path` in the OSError of a block that fails at it, however it says so.
+    """Adds `path` to a disk error raised in the block, as an OSError.
 
-    A write to an open file names none, and other libraries wrap the system's words in
-    exceptions of their own. What is no trouble of a disk passes as it is.
+    A write to an open file raises an error without a file name, and other libraries
+    wrap the system's message in their own exceptions. Other errors pass unchanged.
     """
     try:
         yield
@@ -37,7 +37,7 @@ def name_file(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def describe_failure(error: OSError) -> str:
-    """Returns what could not be done, where, how much is free, and what to do."""
+    """Returns the file, the error, the free space if it is full, and a fix."""
     if error.errno not in _MENDS or error.filename is None:
         return str(error)
     free = f" ({_size(free_bytes(error.filename))} free)"
@@ -48,7 +48,7 @@ def describe_failure(error: OSError) -> str:
 
 
 def free_bytes(path: str | os.PathLike[str]) -> int:
-    """Returns the bytes free on the disk of a file that may not be there yet."""
+    """Returns the free bytes on the disk of a file that may not exist yet."""
     there = pathlib.Path(path).absolute()
     while not there.exists():
         there = there.parent
@@ -65,14 +65,14 @@ def used_bytes(path: pathlib.Path) -> int:
 
 
 def describe_lack(path: pathlib.Path, needed: int) -> str | None:
-    """Returns why `needed` more bytes do not fit beside `path`; None: they do."""
+    """Returns None if `needed` more bytes fit on the disk of `path`, else a message."""
     if (free := free_bytes(path)) >= needed:
         return None
     return f"the disk of {path} has {_size(free)} free, and {_size(needed)} are needed"
 
 
 def _find_errno(error: BaseException | None) -> int | None:
-    """Returns the errno of _MENDS that an exception tells of, or what caused it."""
+    """Returns the errno in _MENDS of an exception or of one of its causes, or None."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in _MENDS:
             return error.errno

@@ -1,4 +1,4 @@
-"""The command `python -m job_jax.download ADDRESS DIR`: a workdir out of a bucket."""
+"""Downloads a workdir from a bucket: `python -m job_jax.download ADDRESS DIR`."""
 
 import pathlib
 import sys
@@ -13,12 +13,12 @@ _USAGE = """\
 usage: python -m job_jax.download ADDRESS DIR
 
 Writes the newest commit of gs://bucket/run or s3://bucket/run to DIR, as an ordinary
-workdir. DIR must not exist, or be empty.
+workdir. DIR must be empty or not exist.
 """
 
 
 def main(argv: Sequence[str]) -> int:
-    """Returns 0 when done, 1 where objects are damaged, 2 on bad usage."""
+    """Returns 0 when done, 1 if objects are damaged, 2 on bad usage."""
     return run_command(lambda: _run_command(argv), (BucketError, OSError))
 
 

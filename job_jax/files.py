@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and what their names tell."""
+"""Files written atomically, their digests, and the steps that file names carry."""
 
 import contextlib
 import hashlib
@@ -10,16 +10,16 @@ from typing import Any
 
 from job_jax.disk import name_file
 
-_SAMPLE_BYTES, _NUM_SAMPLES = 1 << 16, 64  # of `fingerprint`
+_SAMPLE_BYTES, _NUM_SAMPLES = 1 << 16, 64  # for `fingerprint`
 
 
 @contextlib.contextmanager
 def write_atomically(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
-    """Yields a path beside `path` to write to; on leaving, it replaces `path`.
+    """Yields a temporary path to write to, which replaces `path` at the end.
 
     A reader sees the old file or the new one, and a process killed meanwhile leaves the
-    old one. If the block raises, `path` stays as it is and what was written is removed;
-    an OSError of a full disk names `path`.
+    old one. If the block raises, `path` stays as it is and the temporary file is
+    removed. An OSError of a full disk names `path`.
 
     Example:
         with write_atomically("summary.json") as partial:
@@ -37,15 +37,15 @@ def write_atomically(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
 
 
 class DamagedFileError(OSError):
-    """A file that is not what was written. The message names it and the mend."""
+    """A file has changed since it was written. The message names it and the fix."""
 
 
 @contextlib.contextmanager
 def write_with_digest(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
-    """Writes as `write_atomically`, and the file's SHA-256 beside it.
+    """Writes as `write_atomically`, and then the file's SHA-256 to PATH.sha256.
 
-    PATH.sha256 is what `sha256sum --check` reads. A process killed between the two
-    leaves the file alone, which is then read as it is.
+    `sha256sum --check` can read PATH.sha256. A process killed between the two writes
+    leaves a file without a digest, which is then read unchecked.
     """
     target = pathlib.Path(path)
     _digest_file(target).unlink(missing_ok=True)
@@ -57,20 +57,20 @@ def write_with_digest(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
 
 
 def check_digest(path: str | os.PathLike[str]) -> None:
-    """Raises DamagedFileError where a file is not what `write_with_digest` wrote."""
+    """Raises DamagedFileError if a file differs from what `write_with_digest` wrote."""
     target = pathlib.Path(path)
     recorded = _digest_file(target)
     if recorded.is_file() and recorded.read_bytes().split()[:1] != [
         digest_of(target).partition(":")[2].encode()
     ]:
         raise DamagedFileError(
-            f"{target} is damaged: {recorded.name} tells of another file. Put a copy "
-            f"in its place; if you have changed it yourself, remove {recorded.name}"
+            f"{target} is damaged: it does not match {recorded.name}; replace it with "
+            f"a copy, or, if you changed it yourself, remove {recorded.name}"
         )
 
 
 def remove_with_digest(path: pathlib.Path) -> None:
-    """Removes a file and its digest, if they are there."""
+    """Removes a file and its digest, if they exist."""
     _digest_file(path).unlink(missing_ok=True)
     path.unlink(missing_ok=True)
 
@@ -80,36 +80,36 @@ def _digest_file(path: pathlib.Path) -> pathlib.Path:
 
 
 def write_json(path: str | os.PathLike[str], value: Any) -> None:
-    """Writes `value` as JSON over what `path` held, whole or not at all."""
+    """Writes `value` as JSON to `path`, atomically."""
     with write_atomically(path) as partial:
         partial.write_text(json.dumps(value, indent=2) + "\n")
 
 
 def latest_step(directory: pathlib.Path) -> int | None:
-    """Returns the step of the newest complete checkpoint, None where there is none.
+    """Returns the step of the newest complete checkpoint, or None.
 
-    Orbax names a checkpoint by its step once it is complete, and not before.
+    Orbax names a checkpoint's folder by its step only once it is complete.
     """
     return max(checkpoint_steps(directory), default=None)
 
 
 def checkpoint_steps(directory: pathlib.Path) -> list[int]:
-    """Returns the steps of all complete checkpoints, in their order."""
+    """Returns the steps of all complete checkpoints, sorted."""
     return sorted(int(p.name) for p in directory.glob("*") if p.name.isdigit())
 
 
 def digest_of(path: pathlib.Path, kind: str = "sha256") -> str:
-    """Returns a file's digest behind its kind, such as "sha256:9f2c..."."""
+    """Returns a file's digest with its kind in front, such as "sha256:9f2c..."."""
     with path.open("rb") as file:
         return f"{kind}:{hashlib.file_digest(file, kind).hexdigest()}"
 
 
 def fingerprint(path: str | os.PathLike[str]) -> str:
-    """Returns a hash of a file's size and of samples of it: 64 times 64 KiB.
+    """Returns a hash of a file's size and of 64 samples of 64 KiB.
 
-    It reads little of files of many gigabytes, and tells weights that were trained on
-    from those they came from, since training moves most of them. A smaller file is
-    hashed whole.
+    It reads only a little of a file of many gigabytes, and yet trained weights differ
+    from the weights they started from, since training changes most of them. A smaller
+    file is hashed whole.
     """
     size = os.path.getsize(path)
     digest = hashlib.sha256(str(size).encode())

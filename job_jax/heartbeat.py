@@ -1,9 +1,10 @@
-"""Names the process that all others wait for.
+"""Reports which process the others are waiting for.
 
-Every process tells the store of JAX's coordinator every few seconds that it lives, and
-how many exchanges it has begun. Process 0 says who tells nothing new, or has fallen
-behind; the others say where process 0, which holds the store, does not answer. Time is
-counted in checks, so that a process that was itself stopped accuses nobody.
+Every few seconds each process writes to the store of JAX's coordinator that it is
+alive, and how many exchanges it has begun. Process 0 reports a process that writes
+nothing new or has fallen behind. The others report when process 0, which holds the
+store, does not answer. Time is counted in checks, so that a process that was itself
+suspended blames no other.
 """
 
 import collections
@@ -13,13 +14,13 @@ from collections.abc import Mapping
 from typing import Any
 
 BEAT_S = 3.0
-SILENT_BEATS = 4  # after which a process is named
+SILENT_BEATS = 4  # after which a process is reported
 BEHIND_BEATS = 20
 _PREFIX = "rlvr/alive/"
 
 
 class Watch:
-    """What the other processes tell, and what is to be said of it."""
+    """Keeps the last signs of life of the processes, and turns them into reports."""
 
     def __init__(self) -> None:
         self._told: dict[int, tuple[int, int]] = {}
@@ -27,10 +28,10 @@ class Watch:
         self._behind: collections.Counter[int] = collections.Counter()
 
     def check(self, told: Mapping[int, tuple[int, int]]) -> list[str]:
-        """Returns lines on who is silent, behind, or there again.
+        """Returns a line for each process that is silent, behind, or back again.
 
-        `told` holds each process's last (beat, number of exchanges). Call it once in
-        BEAT_S.
+        `told` holds each process's last (beat, number of exchanges). Call it once every
+        BEAT_S seconds.
         """
         newest = max((exchanges for _, exchanges in told.values()), default=0)
         lines = []
@@ -74,7 +75,7 @@ class Watch:
 
 
 class Heartbeat:
-    """Two threads: one tells that this process lives, one watches the others."""
+    """Two threads: one reports that this process is alive, one watches the others."""
 
     def __init__(self) -> None:
         self._beats = self._exchanges = 0
@@ -87,20 +88,23 @@ class Heartbeat:
         return self._exchanges - 1
 
     def start(self, store: Any, index: int) -> None:
-        """Begins to tell JAX's key-value store, and to watch what it holds."""
+        """Starts writing to JAX's key-value store, and watching what others write."""
         for target in (self._tell, self._watch):
             thread = threading.Thread(target=target, args=(store, index), daemon=True)
             self._threads.append(thread)
             thread.start()
 
     def stop(self, *, wait: bool) -> None:
-        """Ends both; `wait` until they have, while the store is still there."""
+        """Stops both threads; with `wait`, returns once they have ended.
+
+        Use `wait` only while the store still answers.
+        """
         self._over.set()
         for thread in self._threads if wait else ():
             thread.join()
 
     def _tell(self, store: Any, index: int) -> None:
-        """Tells the store; waits where it does not answer, until JAX ends us."""
+        """Writes to the store. If it does not answer, waits until JAX ends us."""
         while not self._over.is_set():
             value = f"{self._beats} {self._exchanges}"
             try:
@@ -113,7 +117,7 @@ class Heartbeat:
     def _watch(self, store: Any, index: int) -> None:
         watch = Watch()
         while not self._over.wait(BEAT_S):
-            # Of process 0 the others know how often it has answered.
+            # Other processes judge process 0 by how often its store has answered.
             told = _read_all(store) if index == 0 else {0: (self._beats, 0)}
             for line in watch.check(told):
                 print(line, file=sys.stderr)

@@ -1,4 +1,4 @@
-"""The device mesh, and the one table that maps logical axes to its axes."""
+"""The device mesh, and the table that maps logical axes to its axes."""
 
 import math
 import os
@@ -19,11 +19,11 @@ from job_jax.schema import ConfigError
 Tree = TypeVar("Tree")
 
 _MAX_CPU_DEVICES = 8
-_THREADS_PER_CPU_DEVICE = 4  # so many collectives of one program may wait
+_THREADS_PER_CPU_DEVICE = 4  # collectives of one program that can wait at a time
 
 AXES = ("data", "fsdp", "tensor")
 
-# Logical axis -> mesh axes. Parameters name their logical axes where they are born.
+# Logical axis -> mesh axes. Parameters name their logical axes where they are created.
 LOGICAL_AXIS_RULES: dict[str | None, tuple[str, ...]] = {
     None: (),
     "batch": ("data", "fsdp"),
@@ -42,9 +42,9 @@ LOGICAL_AXIS_RULES: dict[str | None, tuple[str, ...]] = {
 def start_jax(config: MeshConfig, *, multi_process: bool = False) -> None:
     """Sets up processes, devices and compilation cache; call before JAX starts.
 
-    Compiled programs are kept in JAX_COMPILATION_CACHE_DIR, or without it under the
-    user's cache directory. Raises ConfigError where the environment asks for several
-    processes and the command is not `multi_process`.
+    Compiled programs are kept in JAX_COMPILATION_CACHE_DIR, by default under the user's
+    cache directory. Raises ConfigError if the environment requests several processes
+    but the command is not `multi_process`.
     """
     processes.initialize() if multi_process else processes.require_single_process()
     configure_cpu(config)
@@ -57,16 +57,16 @@ def start_jax(config: MeshConfig, *, multi_process: bool = False) -> None:
 def configure_cpu(config: MeshConfig) -> None:
     """Gives JAX one virtual CPU device per core (or as many as the config says).
 
-    Call before JAX starts. Data-parallel virtual devices keep every core busy through
+    Call before JAX starts. Data-parallel virtual devices keep every core busy even with
     small matrix products, which one device's thread pool does not. Their number is a
-    power of two and at most 8, so that a recipe whose batches are multiples of 8 runs
-    on every machine. Processes on one machine share its cores.
+    power of two and at most 8, so a recipe whose batches are multiples of 8 runs on
+    every machine. Processes on one machine share its cores.
 
-    XLA runs several collectives of one program at a time, each device's on a thread
-    that waits for the other devices'. Of fewer threads than devices two collectives can
-    hold all, and wait for good (seen with JAX 0.10.2: 8 devices on 2 cores, one in 30
-    new programs). Where there are cores enough more threads are not made: they cost 6 %
-    of a step.
+    XLA runs several collectives of one program at a time. In each, every device has a
+    thread that waits for the other devices. If there are fewer threads than devices,
+    two collectives can take them all and deadlock (seen with JAX 0.10.2: 8 devices on 2
+    cores, one in 30 new programs). With enough cores we add no threads, because extra
+    threads cost 6 % of a step.
     """
     count = num_cpu_devices(config)
     jax.config.update("jax_num_cpu_devices", count)
@@ -75,7 +75,7 @@ def configure_cpu(config: MeshConfig) -> None:
 
 
 def num_cpu_devices(config: MeshConfig) -> int:
-    """Returns the CPU devices of this process: as configured, else one per core."""
+    """Returns this process's number of CPU devices: as configured, or one per core."""
     if config.cpu_devices != -1:
         return config.cpu_devices
     cores = max(1, _num_cores() // processes.local_process_count())
@@ -90,9 +90,9 @@ def _num_cores() -> int:
 
 
 def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -> Mesh:
-    """Returns the mesh (data, fsdp, tensor) over all devices, or over those given.
+    """Returns the mesh (data, fsdp, tensor) over all devices or the given ones.
 
-    Raises ConfigError where the axes do not multiply to the number of devices.
+    Raises ConfigError if the axes do not multiply to the number of devices.
     """
     count = jax.device_count() if devices is None else len(devices)
     others = config.fsdp * config.tensor
@@ -100,12 +100,13 @@ def make_mesh(config: MeshConfig, devices: Sequence[jax.Device] | None = None) -
     if data * others != count:
         raise ConfigError(
             f"mesh data={config.data} x fsdp={config.fsdp} x tensor={config.tensor} "
-            f"does not use the {count} devices at hand exactly; change an axis, or "
-            "set mesh.data=-1 to take what the others leave"
+            f"does not use the {count} devices exactly; change an axis, or set "
+            "mesh.data=-1 to use all that the other axes do not"
         )
     shape = (data, config.fsdp, config.tensor)
     types = (AxisType.Auto,) * len(AXES)
-    # jax.make_mesh would split no axis of a torus but a v5e's: 64 x 4 of 16 x 16.
+    # Unlike jax.make_mesh, this also splits axes of a torus that is not a v5e's,
+    # such as 16 x 16 into 64 x 4.
     grid = mesh_utils.create_device_mesh(shape, devices, allow_split_physical_axes=True)
     return Mesh(grid, AXES, axis_types=types)
 
@@ -139,7 +140,7 @@ def partition_spec(
 ) -> Spec:
     """Returns how an array of this shape with these logical axes is split on the mesh.
 
-    An axis whose size its devices do not divide is replicated: two key/value heads on
+    An axis is replicated if its devices do not divide its size: two key/value heads on
     four tensor-parallel devices, say. Raises ValueError on an axis that is not in
     LOGICAL_AXIS_RULES, and if two axes would be split over one mesh axis.
     """
@@ -162,7 +163,7 @@ def partition_spec(
 def unsharded_axes(
     shape: Sequence[int], logical_axes: Sequence[str | None], mesh: Mesh | AbstractMesh
 ) -> list[str]:
-    """Returns the axes that `partition_spec` replicates as they do not divide."""
+    """Returns the axes that `partition_spec` replicates because of their size."""
     return [
         f"{name} ({size} over {parts})"
         for size, name in zip(shape, logical_axes, strict=True)
@@ -182,7 +183,7 @@ def mesh_platform() -> str:
 
 
 def num_batch_devices() -> int:
-    """Returns over how many devices the current mesh splits a batch; 1 without one."""
+    """Returns how many devices of the current mesh split a batch; 1 without a mesh."""
     mesh = jax.sharding.get_abstract_mesh()
     return 1 if mesh.empty else _num_shards("batch", mesh)
 
@@ -190,7 +191,7 @@ def num_batch_devices() -> int:
 def with_logical_constraint(x: jax.Array, *logical_axes: str | None) -> jax.Array:
     """Returns x split by its logical axes on the current mesh, if there is one.
 
-    Without axes x is replicated.
+    Without axes, x is replicated.
     """
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty:
@@ -200,7 +201,7 @@ def with_logical_constraint(x: jax.Array, *logical_axes: str | None) -> jax.Arra
 
 
 def num_batch_shards(rows: int) -> int:
-    """Returns over how many shards of the current mesh an axis of rows is split."""
+    """Returns how many shards an axis of rows has on the current mesh."""
     parts = num_batch_devices()
     return parts if rows % parts == 0 else 1
 
@@ -216,13 +217,13 @@ def replicated_sharding(mesh: Mesh) -> NamedSharding:
 
 
 def await_on_cpu(tree: Tree) -> Tree:
-    """Waits for the arrays where a mesh is of several CPU devices; returns them.
+    """Waits for the arrays if there are several CPU devices; returns them.
 
-    Devices of one process share threads: of many programs in flight the later ones can
-    hold those that an earlier one needs for its collectives, and all wait for good
+    Devices of one process share threads. With many programs in flight, later ones can
+    hold the threads that an earlier one needs for its collectives, and all deadlock
     (seen with JAX 0.10.2, with hundreds in flight within seconds). Devices of several
-    processes could meet in collectives of different programs, for on a CPU these need
-    not run in the order of their calls. Elsewhere it does nothing.
+    processes could also meet in collectives of different programs, because on a CPU
+    programs need not run in the order of their calls. On other devices it does nothing.
     """
     if jax.default_backend() == "cpu" and jax.device_count() > 1:
         jax.block_until_ready(tree)
@@ -232,7 +233,7 @@ def await_on_cpu(tree: Tree) -> Tree:
 def output_shapes(program: Any, *args: Any, **static: Any) -> Any:
     """Returns the shapes, dtypes and shardings of a jitted program's results.
 
-    It is compiled and not run; nothing is allocated. Arguments may be
+    It compiles the program but does not run it or allocate anything. Arguments may be
     ShapeDtypeStructs.
     """
     lowered = program.lower(*args, **static)
@@ -255,7 +256,7 @@ def check_batch(rows: int, mesh: Mesh, field_name: str) -> None:
 
 
 def describe_devices() -> str:
-    """Returns what JAX runs on: "8 x TPU v5 lite", "2 x cpu on 2 cores"."""
+    """Returns JAX's devices as text: "8 x TPU v5 lite", "2 x cpu on 2 cores"."""
     devices = jax.devices()
     kind = devices[0].device_kind
     cores = f" on {os.cpu_count()} cores" if devices[0].platform == "cpu" else ""

@@ -1,7 +1,7 @@
 """Scalars of a run: metrics.jsonl, progress line, compile count.
 
-metrics.jsonl is the record; every line is on its way to disk before the next step
-starts. TensorBoard and other trackers repeat it (`job_jax.trackers`).
+metrics.jsonl is the record; every line is handed to the system before the next step
+starts. TensorBoard and other trackers show the same lines (`job_jax.trackers`).
 """
 
 import collections
@@ -28,7 +28,7 @@ from job_jax.trackers.base import TrackedLine, Tracker
 from job_jax.trackers.tensorboard import TensorBoard
 from job_jax.working import NARRATOR, Narrator, format_duration
 
-# Steps whose duration says nothing of the next one: they compile.
+# First steps, which also compile, so their duration does not predict the next ones.
 _COMPILING_STEPS = 2
 _ETA_WINDOW = 20
 _COMPILE_EVENT = "/jax/core/compile/backend_compile_duration"
@@ -41,10 +41,10 @@ class NonFiniteMetricError(ArithmeticError):
 class MetricsWriter(Closing):
     """Appends to a workdir's metrics.jsonl and hands each line to its trackers.
 
-    One per run. TensorBoard is always among the trackers; the others are closed by who
-    opened them. `time_s` counts the seconds the run has been at work: it goes on from
-    the last line kept, so time between an interruption and the restart is left out. Of
-    several processes the first one writes; the others check what it writes.
+    There is one per run. TensorBoard is always among the trackers; the caller that
+    opened the others closes them. `time_s` counts the seconds the run has worked. It
+    continues from the last line kept, so the time between an interruption and the
+    restart is not counted. Process 0 writes; the other processes only check the values.
     """
 
     def __init__(
@@ -65,11 +65,11 @@ class MetricsWriter(Closing):
             self._origin -= self._drop_stale_lines(lambda record: False)
 
     def rewind(self, stage: str, step: int) -> None:
-        """Drops what a resumed run writes again: `stage` from `step` on.
+        """Drops the lines that a resumed run writes again: `stage` from `step` on.
 
-        The file is cut before the first such line, so whatever was written after it,
-        later stages included, goes too; earlier stages stay. A cut is one system call:
-        a process killed beside it leaves the old file or the new one.
+        The file is cut before the first such line, so everything after it goes too,
+        including later stages. Earlier stages stay. A cut is one system call, so a
+        process killed at that moment leaves the old file or the new one.
         """
         if is_primary():
             self._drop_stale_lines(lambda r: r["stage"] == stage and r["step"] >= step)
@@ -84,9 +84,9 @@ class MetricsWriter(Closing):
     ) -> None:
         """Appends one line.
 
-        A non-finite value raises `NonFiniteMetricError` and nothing is written, except
-        under the names in `nullable`, which become null: a skipped optimizer step has
-        no gradient norm to report, and says so that way.
+        A non-finite value raises `NonFiniteMetricError`, and nothing is written. A
+        metric in `nullable` becomes null instead: a skipped optimizer step, for
+        example, has no gradient norm to report.
         """
         scalars: dict[str, float | None] = {}
         for name, value in values.items():
@@ -125,7 +125,7 @@ class MetricsWriter(Closing):
                 self._file.close()
 
     def _drop_stale_lines(self, is_stale: Callable[[dict[str, Any]], bool]) -> float:
-        """Cuts the file before its first stale line; drops a torn last one anyway.
+        """Cuts the file before its first stale line; always drops a torn last line.
 
         Returns the `time_s` of the last line kept.
         """
@@ -155,9 +155,9 @@ class MetricsWriter(Closing):
         texts: Mapping[str, str],
         histograms: Mapping[str, np.ndarray],
     ) -> None:
-        """Hands texts and histograms to the trackers alone. Call it before `write`.
+        """Hands texts and histograms to the trackers only. Call it before `write`.
 
-        TensorBoard shows them, without a histogram's non-finite values.
+        TensorBoard shows them, leaving out a histogram's non-finite values.
         """
         for tracker in self._trackers:
             tracker.log_samples(stage, step, texts=texts, histograms=histograms)
@@ -168,8 +168,8 @@ class Progress:
 
     On a terminal the line is redrawn in place at every step; elsewhere a line is
     printed every `every` steps and at the last one. Speed and ETA are means over the
-    latest steps, without the first ones, which compile. Of several processes the first
-    one shows it. While a step takes long, `job_jax.working` repeats the line.
+    latest steps, without the first ones, which compile. Only process 0 shows the line.
+    While a step takes long, `job_jax.working` repeats it.
     """
 
     def __init__(
@@ -196,7 +196,7 @@ class Progress:
         self._last = clock()
         self._done = start
         self._timed_from = start + _COMPILING_STEPS
-        # Of the latest updates: seconds, steps, tokens.
+        # Seconds, steps and tokens of the latest updates.
         self._recent: collections.deque[tuple[float, int, int]] = collections.deque(
             maxlen=_ETA_WINDOW
         )
@@ -206,9 +206,9 @@ class Progress:
     def update(
         self, step: int, values: Mapping[str, SupportsFloat], *, tokens: int = 0
     ) -> None:
-        """Says that `step` of the stage's steps are done.
+        """Reports that `step` steps of the stage are done.
 
-        Those since the last update, usually one, went through `tokens` tokens.
+        `tokens` counts the tokens since the last update, which is usually one step ago.
         """
         now = self._clock()
         if self._done >= self._timed_from:
@@ -222,7 +222,7 @@ class Progress:
                 self._print(self._describe(now))
 
     def remind(self, activity: str) -> None:
-        """Prints the line with what is being done at the moment."""
+        """Prints the line together with the current activity."""
         line = self._describe(self._clock())
         if self._in_place:
             self._draw(f"{line}  ({activity})")
@@ -230,7 +230,7 @@ class Progress:
             self._print(f"... {activity} ({line})")
 
     def log(self, text: str) -> None:
-        """Prints `text` on a line of its own, above the progress line."""
+        """Prints `text` on a separate line above the progress line."""
         with self._narrator.lock:
             if self._in_place:
                 self._stream.write(f"\r{text}\x1b[K\n{self._line}")
@@ -239,14 +239,14 @@ class Progress:
                 self._print(text)
 
     def close(self) -> None:
-        """Leaves the last line standing."""
+        """Ends the progress line, which stays visible."""
         self._narrator.close_line(self)
         if self._in_place and self._line:
             self._stream.write("\n")
             self._stream.flush()
 
     def _describe(self, now: float) -> str:
-        """Returns the line; its time left shrinks between two updates."""
+        """Returns the line; the time left also shrinks between two updates."""
         parts = [f"{self._stage}  {self._done}/{self._total}"]
         parts += [f"{name} {value}" for name, value in self._values.items()]
         seconds, steps, count = (
@@ -274,7 +274,7 @@ class Progress:
 
 
 class CompileCounter:
-    """Counts compilations of this process from its creation on."""
+    """Counts this process's compilations since the counter was created."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -288,7 +288,7 @@ class CompileCounter:
 
 
 def format_number(value: float) -> str:
-    """Returns three digits or so: 0.62, 38.2, 512, 1.4k, 612k, 2.1M."""
+    """Returns a number with about three digits: 0.62, 38.2, 512, 1.4k, 612k, 2.1M."""
     unit = ""
     for next_unit in ("k", "M"):
         if abs(value) >= 999.5:

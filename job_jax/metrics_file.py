@@ -1,4 +1,4 @@
-"""metrics.jsonl, read: by line, or by stage with a column for each metric."""
+"""Reads metrics.jsonl by line, or by stage with a column for each metric."""
 
 import array
 import itertools
@@ -15,7 +15,7 @@ METRICS_FILE = "metrics.jsonl"
 
 
 def read_lines(path: str | os.PathLike[str]) -> list[TrackedLine]:
-    """Returns the lines of a metrics.jsonl as trackers are handed them."""
+    """Returns the lines of a metrics.jsonl in the form that trackers receive."""
     return [
         TrackedLine(
             number=number,
@@ -29,10 +29,10 @@ def read_lines(path: str | os.PathLike[str]) -> list[TrackedLine]:
 
 
 class StageMetrics:
-    """The lines that one stage wrote, a column of numbers for each metric.
+    """The lines of one stage, as a column of numbers for each metric.
 
-    A million lines of a hundred metrics take 0.8 GB, where dicts would take 11. None,
-    and a metric that a line does not have, are not there.
+    A million lines of a hundred metrics take 0.8 GB; as dicts they would take 11 GB. A
+    value of None is treated like a metric that the line does not have.
     """
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class StageMetrics:
         self._steps.append(step)
 
     def series(self, name: str) -> tuple[Sequence[int], Sequence[float]]:
-        """Returns the steps whose lines have a metric, and its values there."""
+        """Returns the steps whose lines have this metric, and its values there."""
         steps, values = array.array("q"), array.array("d")
         for step, value in zip(self._steps, self._columns.get(name, ()), strict=False):
             if not math.isnan(value):
@@ -75,7 +75,7 @@ class StageMetrics:
     def rows(
         self, is_read: Callable[[str], bool]
     ) -> Iterator[tuple[int, dict[str, float]]]:
-        """Yields each line's step, and those of its metrics whose name `is_read`."""
+        """Yields each line's step, and its metrics for whose name `is_read` is true."""
         columns = {name: c for name, c in self._columns.items() if is_read(name)}
         for at, step in enumerate(self._steps):
             values = ((name, column[at]) for name, column in columns.items())
@@ -83,7 +83,7 @@ class StageMetrics:
 
 
 def read_stages(path: str | os.PathLike[str]) -> dict[str, StageMetrics]:
-    """Returns the lines of a metrics.jsonl by stage, line by line read."""
+    """Returns the lines of a metrics.jsonl by stage; holds one raw line at a time."""
     stages: dict[str, StageMetrics] = {}
     for _, record in read_records(pathlib.Path(path)):
         stage, step = record.pop("stage"), record.pop("step")
@@ -92,17 +92,17 @@ def read_stages(path: str | os.PathLike[str]) -> dict[str, StageMetrics]:
 
 
 def count_lines(path: str | os.PathLike[str]) -> int:
-    """Returns the number of lines of a metrics.jsonl, less one that was cut short."""
+    """Returns the number of lines of a metrics.jsonl, without a torn last line."""
     return sum(1 for _ in read_records(pathlib.Path(path)))
 
 
 def read_metrics(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """Returns the lines of a metrics.jsonl, less a last line that was cut short."""
+    """Returns the lines of a metrics.jsonl, without a torn last line."""
     return [record for _, record in read_records(pathlib.Path(path))]
 
 
 def read_records(path: pathlib.Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yields each line that ends in a newline, after the offset of its end."""
+    """Yields (offset of the end, record) for each line that ends in a newline."""
     end = 0
     with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):

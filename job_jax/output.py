@@ -1,4 +1,4 @@
-"""Standard output and error that outlive whoever reads them."""
+"""Keeps standard output and error usable after their reader has gone."""
 
 import io
 import os
@@ -10,13 +10,13 @@ from typing import Self
 class _LastingStream(io.TextIOWrapper):
     """Standard output or error whose terminal or reader may go away.
 
-    From then on what is said is lost, and the work goes on. A file that cannot be
-    written, on a full disk say, is an error as ever.
+    After that, output is dropped and the work continues. Failing to write to a file, on
+    a full disk say, is still an error.
     """
 
     @classmethod
     def of(cls, stream: io.TextIOWrapper) -> Self:
-        """Returns one that writes where `stream` does, as it does, and behind it."""
+        """Flushes `stream` and returns a stream with its target and settings."""
         lasting = cls(
             stream.buffer,
             encoding=stream.encoding,
@@ -33,7 +33,7 @@ class _LastingStream(io.TextIOWrapper):
         return lasting
 
     def write(self, text: str, /) -> int:
-        """Writes text, or drops it."""
+        """Writes text, or drops it if the reader has gone."""
         try:
             return super().write(text)
         except OSError:
@@ -43,7 +43,7 @@ class _LastingStream(io.TextIOWrapper):
             return len(text)
 
     def flush(self) -> None:
-        """Hands on what was written, or drops it."""
+        """Flushes written text, or drops it if the reader has gone."""
         try:
             super().flush()
         except OSError:
@@ -55,16 +55,16 @@ class _LastingStream(io.TextIOWrapper):
         return stat.S_ISREG(os.fstat(self.fileno()).st_mode)
 
     def _drop(self) -> None:
-        """Sends all that follows nowhere."""
+        """Redirects all further output to /dev/null."""
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, self.fileno())
         os.close(nowhere)
 
 
 def keep_output_going() -> None:
-    """Makes standard output and error outlive who reads them, a closed terminal too.
+    """Keeps the process running when the reader of its output or its terminal closes.
 
-    Streams that somebody else has put in their place, such as a notebook, stay.
+    Streams that something else, such as a notebook, has replaced are left alone.
     """
     if sys.stdout is sys.__stdout__ and isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout = _LastingStream.of(sys.stdout)

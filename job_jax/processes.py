@@ -1,9 +1,9 @@
 """One run as several processes: how they start, agree, and end together.
 
 Every process runs the same program on the same host values; a compiled program spans
-the devices of all processes. What only one process knows (its share of the verdicts, a
-signal, a file that process 0 reads) is exchanged as JSON before any of them goes on.
-With one process every function here returns at once.
+the devices of all processes. Facts that only one process knows (its share of the
+verdicts, a signal, a file that process 0 reads) are exchanged as JSON before any
+process continues. With one process every function here returns at once.
 """
 
 import contextlib
@@ -36,11 +36,11 @@ Tree = TypeVar("Tree")
 
 ENV_VARS = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 
-# Seconds without a sign of life after which a process counts as dead; noticed by the
-# others some seconds later.
+# Seconds without a sign of life after which a process counts as dead. The others notice
+# it some seconds later.
 _HEARTBEAT_S = 30
 _NO_TIMEOUT_MS = 1_000_000_000
-_EXIT_GRACE_S = 15.0  # for the others to read the cause, on a crowded machine too
+_EXIT_GRACE_S = 15.0  # for the others to read the cause, even on a busy machine
 _FAILURE_KEY, _EXITED_KEY = "rlvr/cause", "rlvr/left/"
 
 _heartbeat = Heartbeat()
@@ -49,7 +49,7 @@ _exit_lock = threading.Lock()
 
 @dataclasses.dataclass(frozen=True)
 class _ProcessSpec:
-    coordinator: str | None = None  # JAX detects what is None
+    coordinator: str | None = None  # JAX detects values that are None
     num_processes: int | None = None
     process_id: int | None = None
 
@@ -57,8 +57,8 @@ class _ProcessSpec:
 def initialize() -> None:
     """Joins the other processes, if there are any; call before JAX starts.
 
-    They are found by the environment variables ENV_VARS, all three, or else by what JAX
-    detects of a cluster. Raises ConfigError.
+    The environment variables ENV_VARS, all three, describe them; otherwise JAX detects
+    a cluster. Raises ConfigError.
     """
     spec = _spec_from_env() or (_ProcessSpec() if _find_cluster() else None)
     if spec is None or jax.distributed.is_initialized():
@@ -86,9 +86,9 @@ def initialize() -> None:
 
 
 def _own_address(coordinator: str | None) -> str | None:
-    """Returns the coordinator's address where this machine has it, or None.
+    """Returns the coordinator's address if this machine has it, otherwise None.
 
-    It is then listened on alone; JAX listens on all interfaces where it is not told.
+    JAX then listens on that address only; by default it listens on all interfaces.
     """
     host, _, _ = (coordinator or "").rpartition(":")
     with contextlib.suppress(OSError):
@@ -100,12 +100,12 @@ def _own_address(coordinator: str | None) -> str | None:
 
 
 def asks_for_several() -> bool:
-    """Returns whether the environment asks for more than one process."""
+    """Returns whether the environment requests more than one process."""
     return _spec_from_env() is not None or _find_cluster() is not None
 
 
 def expected_index() -> int:
-    """Returns this process's number as the environment has it, before JAX starts."""
+    """Returns this process's number from the environment, before JAX starts."""
     spec, cluster = _spec_from_env(), _find_cluster()
     if spec is not None:
         assert spec.process_id is not None
@@ -114,7 +114,7 @@ def expected_index() -> int:
 
 
 def require_single_process() -> None:
-    """Raises ConfigError where the environment asks for more than one process."""
+    """Raises ConfigError if the environment requests more than one process."""
     if asks_for_several():
         raise ConfigError(
             f"this command runs as one process; unset {', '.join(ENV_VARS)}, or "
@@ -133,7 +133,7 @@ def process_index() -> int:
 
 
 def is_primary() -> bool:
-    """Returns whether this is process 0, which alone writes files and prints."""
+    """Returns whether this is process 0, the only one that writes files and prints."""
     return process_index() == 0
 
 
@@ -157,7 +157,7 @@ def all_gather_json(value: Value) -> list[Value]:
         parts = [store.blocking_key_value_get_bytes(k, _NO_TIMEOUT_MS) for k in keys]
         values = [_decompress(part) for part in parts]
         store.key_value_set_bytes(f"{prefix}/all", _compress(values))
-        # A process that calls this again has read the exchange before.
+        # All processes took part in this exchange, so all have read the previous one.
         store.key_value_delete(f"rlvr/exchange/{turn - 1}/")
         return values
     return _decompress(
@@ -166,7 +166,7 @@ def all_gather_json(value: Value) -> list[Value]:
 
 
 def broadcast(read: Callable[[], Value]) -> Value:
-    """Returns what process 0 reads, so that all processes see a file alike."""
+    """Returns the value that process 0 reads, so that all processes see the same."""
     return all_gather_json(read() if is_primary() else None)[0]  # type: ignore[return-value]
 
 
@@ -184,10 +184,11 @@ def start_across_processes(
     items: Sequence[Item],
     start: Callable[[Sequence[Item]], Callable[[], list[Value]]],
 ) -> Callable[[], list[Value]]:
-    """Starts work on each process's part of the items; returns what waits for all.
+    """Starts work on each process's part; returns a function that waits for all values.
 
-    As `map_across_processes`, in two steps: `start(part)` begins, and returns what
-    waits for the part's values. All processes wait in the same order.
+    It is `map_across_processes` in two steps: `start(part)` begins the work and returns
+    a function that waits for the part's values. All processes must wait in the same
+    order.
     """
     if process_count() == 1:
         return start(items)
@@ -205,12 +206,12 @@ def barrier() -> None:
 
 
 def assert_equal_across(request: Mapping[str, Any]) -> None:
-    """Raises ConfigError where the processes were asked for different things."""
+    """Raises ConfigError if the processes were started with different requests."""
     first = all_gather_json(request)[0]
     for number, lines in enumerate(all_gather_json(diff_json(first, request))):
         if lines:
             raise ConfigError(
-                f"process {number} was not asked for what process 0 was: "
+                f"process {number} was started differently from process 0: "
                 f"{'; '.join(lines)}; start all with the same command"
             )
 
@@ -218,8 +219,8 @@ def assert_equal_across(request: Mapping[str, Any]) -> None:
 def device_put(tree: Any, sharding: Sharding) -> Any:
     """Returns the arrays on the devices of all processes.
 
-    Each process transfers the shards of its own devices only; the rest of its values is
-    ignored.
+    Each process transfers only the shards of its own devices and ignores the rest of
+    its values.
     """
     if process_count() == 1:
         return jax.device_put(tree, sharding)
@@ -257,8 +258,8 @@ def device_get(tree: Tree) -> Tree:
 def shutdown(code: int, cause: str, *, failed: bool) -> int:
     """Returns the exit code `code` once all processes have called it.
 
-    A process that has failed waits for none: it tells the others the cause, and they
-    exit with its code.
+    A process that has failed does not wait: it sends the others the cause and exits,
+    and they exit with its code.
     """
     if not jax.distributed.is_initialized():
         return code
@@ -281,7 +282,7 @@ def shutdown(code: int, cause: str, *, failed: bool) -> int:
 
 
 def peer_failure(error: BaseException) -> str | None:
-    """Returns an error line if another process's death caused this error, else None."""
+    """Returns an error line if another process's death caused `error`, else None."""
     if process_count() == 1:
         return None
     text = str(error).splitlines()[0][:200] if str(error) else ""
@@ -309,7 +310,7 @@ def _decompress(data: bytes) -> Any:
 
 
 def _spec_from_env() -> _ProcessSpec | None:
-    """Returns what ENV_VARS say of this process; None if it is the only one."""
+    """Returns this process's entry in ENV_VARS, or None if it is the only process."""
     given = {name: os.environ[name] for name in ENV_VARS if name in os.environ}
     if not given:
         return None
@@ -344,12 +345,12 @@ def _find_cluster() -> type[ClusterEnv] | None:
 
 
 def _exit_on_peer_failure() -> None:
-    """Ends this process when another one reports that it has failed, and why."""
+    """Ends this process, with the cause, when another one reports that it failed."""
     try:
         text = _store().blocking_key_value_get(_FAILURE_KEY, _NO_TIMEOUT_MS)
     except Exception:  # the store is gone: JAX ends this process by itself
         return
-    failure = json.loads(text)  # None where all have ended well
+    failure = json.loads(text)  # None if all have ended well
     if failure is None or not _exit_lock.acquire(blocking=False):
         return
     cause = failure["cause"].removeprefix("error: ")
@@ -360,9 +361,9 @@ def _exit_on_peer_failure() -> None:
 def _exit(code: int) -> Any:
     """Ends the process without JAX's shutdown, which would wait for the others.
 
-    Process 0, which holds the store, stays until the others have read the cause.
+    Process 0 holds the store, so it stays until the others have read the cause.
     """
-    _heartbeat.stop(wait=False)  # that some are silent by now is no news
+    _heartbeat.stop(wait=False)  # silent processes need no report any more
     with contextlib.suppress(Exception):
         store, deadline = _store(), time.monotonic() + _EXIT_GRACE_S
         store.key_value_set(f"{_EXITED_KEY}{process_index()}", "")
@@ -380,17 +381,18 @@ def _on_abort(number: int) -> None:
     os.write(
         2,
         b"error: another process of this run has died, or cannot be reached (JAX's own "
-        b"words are above); see the log of the process that failed first\n",
+        b"message is above); see the log of the process that failed first\n",
     )
     os._exit(1)
 
 
 def _handle_aborts(enabled: bool = True) -> None:
-    """Turns JAX's abort into an exit with one clear line, or leaves it alone again.
+    """Turns JAX's abort into an exit with one clear line, or restores the default.
 
-    Where the coordinator or a process dies, JAX aborts all others from a thread of its
-    own, and its hook for that cannot be given a Python function (0.10). Python's own
-    signal handlers run in the main thread, which may be waiting for the dead one.
+    If the coordinator or a process dies, JAX aborts all others from one of its
+    threads, and its hook for that cannot take a Python function (0.10). A handler of
+    Python's `signal` would not do: it runs in the main thread, which may be waiting for
+    the dead process.
     """
     ctypes.CDLL(None).signal(signal.SIGABRT, _on_abort if enabled else None)
 

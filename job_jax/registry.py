@@ -1,8 +1,8 @@
-"""Names for what a config can choose: ours, and what a user brings.
+"""Names for the classes and functions that a config can choose, ours and users'.
 
-A registry maps our names to the places of classes or functions and imports one only
-when it is asked for. Whatever has no name here is given by its place,
-"package.module:name", from any module that Python can import.
+A registry maps our names to the places of classes or functions, and imports one only
+when it is needed. Anything else is named by its place, "package.module:name", in any
+module that Python can import.
 """
 
 import dataclasses
@@ -15,10 +15,10 @@ from job_jax.schema import ConfigError, ConfigSection, did_you_mean
 
 
 def describe_import_failure(error: Exception) -> str:
-    """Returns what a module raised while it was imported, and where, in one line."""
+    """Returns in one line which error a module's import raised, and where."""
     text = " ".join(f"{type(error).__name__}: {error}".split())
     if isinstance(error, SyntaxError):
-        return text  # says its place
+        return text  # already contains file and line
     last = traceback.extract_tb(error.__traceback__)[-1]
     return f"{text} ({last.filename.rpartition('/')[2]}, line {last.lineno})"
 
@@ -27,7 +27,7 @@ class Registry:
     """Finds a class or function by our name for it, or by its place.
 
     Args:
-        what: what is registered, as messages call it ("curriculum").
+        what: the kind of thing that is registered, for messages ("curriculum").
         places: our names, each with its place, "package.module:name".
 
     Example:
@@ -51,7 +51,7 @@ One of your own is named by its place: package.module:name
         return tuple(self._places)
 
     def load(self, name: str) -> Any:
-        """Returns what has this name. Raises ConfigError if there is no such thing."""
+        """Returns the class or function of this name. Raises ConfigError if missing."""
         place = self._places.get(name, name)
         module_name, colon, attribute = place.partition(":")
         if not (colon and module_name and attribute):
@@ -63,10 +63,9 @@ One of your own is named by its place: package.module:name
             module = importlib.import_module(module_name)
         except ImportError as error:
             raise ConfigError(
-                f"{self.what} {name!r}: cannot import {module_name}: {error}; the "
-                "module "
-                "must be installed, in the current folder, beside the recipe, or on "
-                "PYTHONPATH"
+                f"{self.what} {name!r}: cannot import {module_name}: {error}; install "
+                "the module, or put it in the current folder, next to the recipe, or "
+                "on PYTHONPATH"
             ) from error
         except Exception as error:  # a user's code
             raise ConfigError(
@@ -83,7 +82,7 @@ One of your own is named by its place: package.module:name
     def name_of(self, thing: Any) -> str:
         """Returns the name by which `load` finds a class or function.
 
-        Raises ConfigError for what no other process could import: something local, or
+        Raises ConfigError if no other process could import it, because it is local or
         defined in the recipe itself.
         """
         place = f"{thing.__module__}:{thing.__qualname__}"
@@ -92,20 +91,19 @@ One of your own is named by its place: package.module:name
                 return name
         if thing.__module__ in ("__main__", "<run_path>") or "." in thing.__qualname__:
             raise ConfigError(
-                f"{self.what} {thing.__qualname__} stands where config.json cannot "
-                "name "
-                "it; define it at the top of a module of its own, beside the recipe"
+                f"{self.what} {thing.__qualname__} is defined where config.json cannot "
+                "name it; define it at the top of a separate module, next to the recipe"
             )
         return place
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OpenSection(ConfigSection):
-    """A config section whose class is chosen by name: one of ours, or a user's own.
+    """A config section whose class is chosen by name: one of ours, or a user's.
 
-    The base class of a choice sets `registry`; a config field is annotated with that
+    The base class of a choice sets `registry`. A config field is annotated with that
     base and holds one of its subclasses, whose fields are the options of that choice.
-    On the command line and in config.json the class stands under the key `tag`:
+    On the command line and in config.json the key `tag` names the class:
     `--config.curriculum.name=target --config.curriculum.target=0.3`. Every field needs
     a default. Fields of the base class keep their values when the class is changed.
     """
@@ -119,16 +117,16 @@ class OpenSection(ConfigSection):
         self.registry.name_of(type(self))
 
     def tags(self) -> dict[str, str]:
-        """Returns the name of the section's class, by the key it stands under."""
+        """Returns {key: name of the section's class}."""
         return {self.tag: self.registry.name_of(type(self))}
 
     @classmethod
     def choose(cls, name: str) -> type["OpenSection"]:
-        """Returns the class of that name. Raises ConfigError for any other thing."""
+        """Returns the class of that name. Raises ConfigError if it is no subclass."""
         chosen = cls.registry.load(name)
         if not (isinstance(chosen, type) and issubclass(chosen, cls)):
             raise ConfigError(
-                f"{cls.registry.what} {name!r} is no subclass of "
+                f"{cls.registry.what} {name!r} is not a subclass of "
                 f"{cls.__module__}.{cls.__name__}; derive it from that class"
             )
         return chosen

@@ -1,7 +1,7 @@
-"""Intervals of a statistic, and the resamples behind them. NumPy only.
+"""Intervals of a statistic, and the resamples they are computed from. NumPy only.
 
-A unit is what is drawn whole: a problem, a prompt. Its samples or tokens resemble each
-other, so they are never drawn apart. References:
+A unit, such as a problem or a prompt, is drawn as a whole: its samples or tokens
+resemble each other, so they are never drawn separately. References:
   the bootstrap           https://doi.org/10.1214/aos/1176344552
   the Bayesian bootstrap  https://doi.org/10.1214/aos/1176345338
 """
@@ -16,7 +16,7 @@ import numpy.typing as npt
 class Interval(NamedTuple):
     """A statistic with the lower and upper end of its interval, numbers or arrays.
 
-    Ends are NaN where the data tell none, as those of a single unit.
+    Ends are NaN if the data determine none, as with a single unit.
     """
 
     value: Any
@@ -44,8 +44,8 @@ def resample_counts(
 ) -> npt.NDArray[np.int64]:
     """Returns how often each resample contains each of `size` units, [R, N].
 
-    Sums over a resample are `counts @ values`: one set of counts serves every
-    statistic, which pairs them.
+    Sums over a resample are `counts @ values`. Using one set of counts for every
+    statistic pairs them.
 
     >>> resample_counts(3, resamples=2, seed=0).sum(axis=1).tolist()
     [3, 3]
@@ -59,8 +59,8 @@ def resample_weights(
 ) -> npt.NDArray[np.float64]:
     """Returns a weight for each of `size` units in each resample, [R, N].
 
-    Those of the Bayesian bootstrap: uniform over all weights that sum to 1. No unit is
-    ever left out, which `resample_counts` does.
+    These are the weights of the Bayesian bootstrap: uniform over all weights that sum
+    to 1. Unlike with `resample_counts`, no unit is ever left out.
 
     >>> resample_weights(3, resamples=2, seed=0).sum(axis=1).tolist()
     [1.0, 1.0]

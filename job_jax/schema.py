@@ -1,9 +1,9 @@
-"""What a config section is: frozen, typed, bounded, and checked when it is made.
+"""Config sections: frozen, typed, bounded, and checked when they are constructed.
 
-A package's `config` declares its sections and every default; this module says what a
-section is. A field's annotation holds all there is to check about its value alone: a
-type, and for some fields a constraint (`PositiveInt`). What concerns several fields at
-once stands in the section's own `__post_init__`.
+A package's `config` declares its sections and every default; this module defines what a
+section is. A field's annotation holds every check of its value alone: a type, and for
+some fields a constraint (`PositiveInt`). Checks of several fields together are in the
+section's own `__post_init__`.
 """
 
 import dataclasses
@@ -14,16 +14,16 @@ from typing import Annotated, Any, ClassVar, Literal, Self, get_args, get_origin
 
 
 class ConfigError(ValueError):
-    """A configuration that cannot run. The message names the value and the mend.
+    """A configuration that cannot run. The message names the value and the fix.
 
-    It begins with the field's name within its section ("learning_rate=-1.0; ..."), so
-    that a caller who knows the section's path ("train.optimizer.") can put it in front.
+    It begins with the field's name within its section ("learning_rate=-1.0; ..."), so a
+    caller who knows the section's path ("train.optimizer.") can put it in front.
     """
 
 
 @dataclasses.dataclass(frozen=True)
 class Constraint:
-    """Which values of its type a field accepts; `requirement` ends "it must ..."."""
+    """Which values a field accepts; `requirement` completes "it must ..."."""
 
     requirement: str
     accepts: Callable[[Any], bool]
@@ -41,10 +41,10 @@ class ConfigSection:
     """Base of every config dataclass.
 
     Values are converted to the type of their field, so that equal configs have equal
-    JSON: a list becomes a tuple, and a whole number a float. `shorthands` may stand
-    for a section, each for the fields that it gives: `Config(model="pretrained")`.
-    `earlier_values` has the fields whose default has changed since there were records
-    of them: a record without the field means this value, not today's default.
+    JSON: a list becomes a tuple, and a whole number a float. A word in `shorthands` can
+    replace a section and sets the given fields: `Config(model="pretrained")`.
+    `earlier_values` has the fields whose default has changed. If a config.json lacks
+    one, it means this value, not today's default.
     """
 
     __slots__ = ("_stated",)
@@ -53,7 +53,7 @@ class ConfigSection:
     earlier_values: ClassVar[Mapping[str, Any]] = {}
 
     def __new__(cls, **values: Any) -> Self:
-        """Raises ConfigError on a key that is no field; it names the nearest one."""
+        """Raises ConfigError on a key that is not a field; it names the nearest one."""
         names = [field.name for field in dataclasses.fields(cls)]
         for key in values:
             if key not in names:
@@ -65,11 +65,11 @@ class ConfigSection:
         return section
 
     def __getstate__(self) -> tuple[dict[str, Any], frozenset[str]]:
-        """Returns what a copy of the section is made of."""
+        """Returns the state from which a copy of the section is made."""
         return vars(self), self.stated
 
     def __setstate__(self, state: tuple[dict[str, Any], frozenset[str]]) -> None:
-        """Makes the section a copy."""
+        """Fills the section from that state."""
         vars(self).update(state[0])
         object.__setattr__(self, "_stated", state[1])
 
@@ -77,25 +77,25 @@ class ConfigSection:
     def stated(self) -> frozenset[str]:
         """Returns the fields that were given when the section was made.
 
-        The others are at their defaults. What `dataclasses.replace` makes has all.
+        The others have their defaults. After `dataclasses.replace`, all count as given.
         """
         return object.__getattribute__(self, "_stated")
 
     def __post_init__(self) -> None:
-        """Raises ConfigError on values of another type or out of bounds."""
+        """Raises ConfigError on values of the wrong type or out of bounds."""
         for field in dataclasses.fields(self):
             value = check_value(field.name, vars(self)[field.name], field.type)
             object.__setattr__(self, field.name, value)
 
     def tags(self) -> dict[str, str]:
-        """Returns what JSON holds beside the fields: the name that a user chose by."""
+        """Returns JSON keys besides the fields, such as the chosen class's name."""
         return {}
 
 
 def check_value(name: str, value: Any, kind: Any) -> Any:
-    """Returns the value in the type of the field that `kind` annotates.
+    """Returns the value, converted to the type in the annotation `kind`.
 
-    Raises ConfigError, which calls the field by `name`, on a value of another type or
+    Raises ConfigError, which calls the field by `name`, on a value of the wrong type or
     out of bounds.
     """
     kind, constraint = split_annotation(kind)
@@ -122,7 +122,7 @@ def split_annotation(kind: Any) -> tuple[Any, Constraint | None]:
 
 
 def section_class(kind: Any) -> type[ConfigSection] | None:
-    """Returns the section class of a field of this type, None for a plain value."""
+    """Returns the type itself if it is a section class, None for a plain value."""
     return kind if isinstance(kind, type) and issubclass(kind, ConfigSection) else None
 
 
@@ -132,7 +132,7 @@ def has_default(field: "dataclasses.Field[Any]") -> bool:
 
 
 def type_name(kind: Any) -> str:
-    """Returns the name by which messages and --help call the type of a field."""
+    """Returns the name of a field's type for messages and --help."""
     if get_origin(kind) is Literal:
         choices = ", ".join(map(str, get_args(kind)))
         return f"one of {choices}" if len(get_args(kind)) > 1 else choices
@@ -150,7 +150,7 @@ def type_with_article(kind: Any) -> str:
 
 
 def did_you_mean(word: str, words: Iterable[str]) -> str:
-    """Returns the end of a sentence that names the nearest of `words`."""
+    """Returns "; did you mean ...?" with the nearest of `words`."""
     nearest = difflib.get_close_matches(word, list(words), n=1, cutoff=0.0)
     return f"; did you mean {nearest[0]!r}?" if nearest else ""
 
@@ -168,9 +168,9 @@ def iter_sections(
 def iter_fields(
     section: ConfigSection, path: str = ""
 ) -> Iterator[tuple[str, Any, Any]]:
-    """Returns (dotted path, type, value) of every field that holds no section.
+    """Returns (dotted path, type, value) of every field that is not a section.
 
-    The names of open choices are among them.
+    The class names of open choices are included.
     """
     for prefix, owner in iter_sections(section, path):
         for name, value in owner.tags().items():
@@ -205,6 +205,6 @@ def _is_instance(value: Any, kind: Any) -> bool:
         )
     if kind is float:
         return isinstance(value, float) and math.isfinite(value)
-    if kind is int:  # bool is a subclass of int, and no number of anything
+    if kind is int:  # bool is a subclass of int, but True is not a number here
         return isinstance(value, int) and not isinstance(value, bool)
     return isinstance(value, kind)

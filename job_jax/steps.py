@@ -1,7 +1,7 @@
 """The bookkeeping of a stage's steps: resume, metrics, progress, checkpoints, stop.
 
-A stage ends with the same parameters and metrics however often it was interrupted: what
-it needs beside the checkpoint is a function of (config, step).
+A stage ends with the same parameters and metrics however often it was interrupted:
+everything that is not in the checkpoint is a function of (config, step).
 """
 
 import pathlib
@@ -26,7 +26,7 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class StopSignal:
-    """Remembers that one of STOP_SIGNALS came, so that a step can end first."""
+    """Remembers that one of STOP_SIGNALS came, so that the current step can finish."""
 
     def __init__(self) -> None:
         self._requested = threading.Event()
@@ -34,8 +34,8 @@ class StopSignal:
     def install(self) -> None:
         """Takes over the signals. A SIGINT after one of them ends the process at once.
 
-        SIGHUP, by which a terminal says that it is gone, only where it is not ignored:
-        nohup wants the run to go on.
+        A closing terminal sends SIGHUP. It stays ignored if it was, because nohup wants
+        the run to continue.
         """
         for number in STOP_SIGNALS:
             is_ignored = signal.getsignal(number) is signal.SIG_IGN
@@ -43,7 +43,7 @@ class StopSignal:
                 signal.signal(number, self._on_signal)
 
     def requested(self) -> bool:
-        """Returns whether a signal came, to any process; all ask together."""
+        """Returns whether a signal came to any process; all call it together."""
         return any(processes.all_gather_json(self._requested.is_set()))
 
     def check(self) -> None:
@@ -57,11 +57,11 @@ class StopSignal:
 
 
 class StageSteps:
-    """Iterates over the steps of a stage that are still to do.
+    """Iterates over the remaining steps of a stage.
 
-    It keeps the stage's checkpoints in `directory/name`, its lines of metrics and its
-    progress line; the state itself belongs to the loop. Use as a context manager: take
-    the state from `resume_or_init`, and hand it to `commit` after every step.
+    It manages the stage's checkpoints in `directory/name`, its metrics and its progress
+    line; the caller's loop owns the state. Use it as a context manager: take the state
+    from `resume_or_init`, and hand it to `commit` after every step.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class StageSteps:
         return state, saved["host"]
 
     def __iter__(self) -> Iterator[int]:
-        """Yields the steps that are still to do."""
+        """Yields the remaining steps."""
         yield from range(self.start_step, self.num_steps)
 
     def commit(
@@ -125,13 +125,13 @@ class StageSteps:
         tokens: int,
         skipped: bool = False,
     ) -> None:
-        """Reports a finished step, and saves a checkpoint where one is due.
+        """Reports a finished step, and saves a checkpoint if one is due.
 
-        `state` is on the devices; `host_state` returns what belongs to it on the host,
-        as JSON, and is called only for a checkpoint. Without metrics the step goes
-        unreported; `tokens` are those since the last report. Metrics of a `skipped`
-        optimizer step may be non-finite. If a signal came meanwhile, a checkpoint is
-        saved and StoppedError raised.
+        `state` is on the devices; `host_state` returns the matching host state as JSON,
+        and is called only for a checkpoint. Without metrics the step is not reported;
+        `tokens` counts the tokens since the last report. Metrics of a `skipped`
+        optimizer step may be non-finite. If a signal came meanwhile, it saves a
+        checkpoint and raises StoppedError.
         """
         done = step + 1
         if metrics is not None:
@@ -157,7 +157,7 @@ class StageSteps:
 
     @property
     def seconds(self) -> float:
-        """Returns the stage's seconds of work, all attempts together."""
+        """Returns the stage's seconds of work, over all attempts."""
         return self._seconds_before + time.monotonic() - self._start_time
 
     def __enter__(self) -> Self:
@@ -170,7 +170,7 @@ class StageSteps:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Waits for saves under way and leaves the progress line standing."""
+        """Waits for running saves and ends the progress line."""
         with working("waiting for the last checkpoint"):
             self._checkpoints.close()
         self._progress.close()

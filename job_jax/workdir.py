@@ -28,7 +28,7 @@ from job_jax.processes import (
 from job_jax.schema import ConfigError, ConfigSection
 
 SUMMARY_FILE = "summary.json"
-LOCK_FILE = ".lock"  # held by the process at work there, with its name in it
+LOCK_FILE = ".lock"  # held by the process that uses the workdir; contains its name
 
 _SHARED_FILE_TRIES, _SHARED_FILE_WAIT_S = 20, 0.25
 
@@ -39,18 +39,18 @@ _locks: dict[pathlib.Path, int] = {}  # open files of this process, by directory
 
 
 class WorkdirError(ConfigError):
-    """A workdir that cannot be used. The message names it and the mend."""
+    """A workdir that cannot be used. The message names it and the fix."""
 
 
 class Workdir:
     """One job's directory.
 
-    Opening it refuses a directory that cannot be written or that holds a job of another
-    config. A job is recorded in it once everything else has been checked, so that a
-    refused one leaves no trace that the mended one would trip over. `mutable_sections`
-    say how a job is executed and watched, not what it computes ("mesh.", "log."): they
-    may differ when it goes on. Of several processes the first one writes; all must see
-    the same directory, unless it is of a bucket.
+    Opening it fails if the directory cannot be written or holds a job with another
+    config. A job is recorded in it only after all other checks, so a refused job leaves
+    nothing behind that would block the corrected one. `mutable_sections` ("mesh.",
+    "log.") determine how a job runs and is watched, not its results, so they may change
+    when it resumes. Only process 0 writes. All processes must see the same directory,
+    unless it belongs to a bucket.
     """
 
     def __init__(
@@ -97,12 +97,12 @@ class Workdir:
         return keep_earlier_values(_read_config(self.config_path, type(config)), config)
 
     def _find_changes(self, saved: ConfigSection, config: ConfigSection) -> list[str]:
-        """Returns what differs between the two of what may not change."""
+        """Returns the differences in fields that must not change."""
         lines = diff(saved, config)
         return [line for line in lines if not line.startswith(self._mutable_sections)]
 
     def _check_config(self, saved: ConfigSection, config: ConfigSection) -> None:
-        """Raises WorkdirError unless the job that is here may go on with `config`."""
+        """Raises WorkdirError unless the job here may continue with `config`."""
         if changed := self._find_changes(saved, config):
             raise WorkdirError(
                 f"workdir {self.name} holds a run of another config "
@@ -110,19 +110,19 @@ class Workdir:
             )
 
     def mend_of_other_config(self) -> str:
-        """Returns what to do where the directory holds a job of another config."""
+        """Returns the fix for a directory that holds a job with another config."""
         return "use another --workdir, or the config it was made with"
 
     @property
     def name(self) -> str:
-        """Returns what the user calls it: the directory, or the bucket's address."""
+        """Returns the name that the user gave: a directory, or a bucket's address."""
         return self._mirror.url if self._mirror else str(self.path)
 
     @contextlib.contextmanager
     def mirrored(self) -> Iterator[None]:
-        """Carries the directory to its bucket, if it is of one; on leaving, all of it.
+        """Uploads the directory to its bucket, if it has one; completes that on exit.
 
-        The directory is then another process's to work in. Raises BucketError.
+        Afterwards another process may work in the directory. Raises BucketError.
         """
         try:
             with self._mirror or contextlib.nullcontext():
@@ -139,10 +139,10 @@ class Workdir:
             self._mirror.claim()
 
     def share(self) -> None:
-        """Returns once every process sees what the first one has written so far.
+        """Returns once every process sees the files that process 0 has written so far.
 
-        All call it together. What has changed is then on its way to the bucket, if
-        there is one. Raises BucketError.
+        All processes call it together. If there is a bucket, the changes are then being
+        uploaded. Raises BucketError.
         """
         if self._mirror:
             self._mirror.share()
@@ -157,9 +157,9 @@ class Workdir:
 
     @property
     def after_step(self) -> Callable[[], None] | None:
-        """Returns what uploads a checkpoint once it is complete; None: nothing to do.
+        """Returns the function that uploads a new checkpoint, or None without a bucket.
 
-        It raises BucketError.
+        That function raises BucketError.
         """
         return self._mirror.publish_checkpoint if self._mirror else None
 
@@ -175,22 +175,22 @@ class Workdir:
         device: str,
         more: Mapping[str, Any] | None = None,
     ) -> None:
-        """Writes config.json, with `more` in it, unless an earlier attempt has."""
+        """Writes config.json, including `more`, unless an earlier attempt has."""
         if is_primary() and not self.has_config:
             write_json(self.config_path, {**provenance(config, device), **(more or {})})
 
     @property
     def config_path(self) -> pathlib.Path:
-        """Returns where the job is recorded."""
+        """Returns the path of the job's config.json."""
         return self.path / "config.json"
 
     @property
     def checkpoints(self) -> pathlib.Path:
-        """Returns the directory that holds one directory of checkpoints a stage."""
+        """Returns the directory with a directory of checkpoints for each stage."""
         return self.path / "checkpoints"
 
     def read_summary(self) -> dict[str, Any]:
-        """Returns summary.json as it stands, {} before the first stage has ended."""
+        """Returns the current summary.json, {} before the first stage has ended."""
         path = self.path / SUMMARY_FILE
         return json.loads(path.read_text()) if path.exists() else {}
 
@@ -202,10 +202,10 @@ class Workdir:
 
 
 def _lock(path: pathlib.Path) -> None:
-    """Holds the directory until this process ends or lets it go.
+    """Locks the directory until this process ends or releases it.
 
-    The system lets go of what a killed process held. Raises WorkdirError where another
-    one is at work there. Where a file system knows no locks, a line says so.
+    The system releases the lock of a killed process. Raises WorkdirError if another
+    process works there. If the file system has no locks, it prints a warning.
     """
     if path.resolve() in _locks:
         return
@@ -224,7 +224,7 @@ def _lock(path: pathlib.Path) -> None:
         except OSError as error:
             os.close(lock)
             print(
-                f"workdir {path} cannot be locked ({error.strerror}): see to it that "
+                f"workdir {path} cannot be locked ({error.strerror}); make sure that "
                 "no other run uses it",
                 file=sys.stderr,
             )
@@ -232,7 +232,7 @@ def _lock(path: pathlib.Path) -> None:
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(lock), file.stat()):
                 break
-        os.close(lock)  # its owner was just removing it
+        os.close(lock)  # its owner was just removing the file: try again
     os.ftruncate(lock, 0)
     os.write(lock, f"{describe_owner()}\n".encode())
     _locks[path.resolve()] = lock
@@ -240,14 +240,14 @@ def _lock(path: pathlib.Path) -> None:
 
 
 def _unlock(path: pathlib.Path) -> None:
-    """Lets the directory go and removes the file that said so."""
+    """Releases the directory and removes the lock file."""
     if (lock := _locks.pop(path.resolve(), None)) is not None:
         (path / LOCK_FILE).unlink(missing_ok=True)
         os.close(lock)
 
 
 def _check_same_bucket(url: str | None) -> None:
-    """Raises WorkdirError where not every process was given process 0's address."""
+    """Raises WorkdirError unless every process was given the same address."""
     first, *others = all_gather_json(url)
     for number, other in enumerate(others, start=1):
         if other != first:
@@ -258,7 +258,7 @@ def _check_same_bucket(url: str | None) -> None:
 
 
 def check_shared(path: pathlib.Path) -> None:
-    """Raises WorkdirError where not every process sees the first one's directory."""
+    """Raises WorkdirError unless every process sees process 0's directory."""
     if process_count() == 1:
         return
     mark = path / broadcast(lambda: f".seen-by-all-{os.getpid()}-{time.time_ns()}")
@@ -277,13 +277,13 @@ def check_shared(path: pathlib.Path) -> None:
     if blind:
         raise WorkdirError(
             f"workdir {path} is not the same directory in all processes: "
-            f"process {', '.join(blind)} sees nothing of what process 0 writes; use "
+            f"process {', '.join(blind)} does not see the files of process 0; use "
             "one on a shared file system"
         )
 
 
 def _deep_merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns `old` with `new` on top; sections found in both are merged likewise."""
+    """Returns `old` updated with `new`; sections in both are merged recursively."""
     both = {**old, **new}
     for name in old.keys() & new.keys():
         if isinstance(old[name], Mapping) and isinstance(new[name], Mapping):
@@ -296,13 +296,13 @@ def _read_config(record: pathlib.Path, config_class: type[SectionT]) -> SectionT
         return from_record(config_class, record)
     except ValueError as error:
         raise WorkdirError(
-            f"{record} is not the record of a run of this version ({error}); use "
+            f"{record} is not a config that this version can read ({error}); use "
             "another --workdir"
         ) from error
 
 
 def provenance(config: ConfigSection, device: str) -> dict[str, Any]:
-    """Returns what config.json holds of every job: config, device, versions, commit."""
+    """Returns every job's part of config.json: config, device, versions, commit."""
     return {
         "config": to_json(config),
         "seed": vars(config)["seed"],
@@ -316,7 +316,7 @@ def provenance(config: ConfigSection, device: str) -> dict[str, Any]:
 
 
 def _git_commit() -> str | None:
-    """Returns the commit of the source tree, None where it is not under git."""
+    """Returns the commit of the source tree, or None if it is not under git."""
     source = pathlib.Path(__file__).parent
     found = subprocess.run(
         ["git", "-C", str(source), "rev-parse", "HEAD"],

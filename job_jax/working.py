@@ -1,13 +1,13 @@
-"""Says what a command is doing whenever it would be silent for more than ten seconds.
+"""Prints what a command is doing whenever it would be silent for over ten seconds.
 
     with working("stage eval"):
         with working("sampling"):
             ...
 
 prints "... stage eval: sampling, 10s so far" to standard error ten seconds after the
-last line, and again every ten seconds. A progress line counts as a line, and where one
-is open the reminder repeats it: how far the work is, and how long it will still take.
-Work that ends sooner prints nothing, and nothing is printed after the work has ended.
+last line, and again every ten seconds. A progress line counts as a line; if one is
+open, the reminder repeats it, with the progress and the time left. Work that ends
+sooner prints nothing, and nothing is printed after the work has ended.
 """
 
 import contextlib
@@ -26,10 +26,10 @@ Stop = Callable[[], None]
 
 
 class ProgressLine(Protocol):
-    """A line that says how far the work is (`metrics.Progress`)."""
+    """A line that shows how far the work is (`metrics.Progress`)."""
 
     def remind(self, activity: str) -> None:
-        """Prints the line once more, with what is being done at the moment."""
+        """Prints the line again, together with the current activity."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -61,10 +61,10 @@ def start_timer(check: Callable[[], float], *, first_s: float = QUIET_S) -> Stop
 
 
 class Narrator:
-    """Knows the work under way and when a line was last printed; breaks the silence.
+    """Tracks the current work and the last printed line; prints reminders.
 
-    One for each process (`NARRATOR`). The timer runs while there is work. Of several
-    processes the first one prints.
+    Each process has one (`NARRATOR`). The timer runs while there is work. Only process
+    0 prints.
     """
 
     def __init__(
@@ -80,14 +80,14 @@ class Narrator:
         # Held while a line is printed, so that two never mix.
         self.lock = threading.RLock()
         self._works: list[_Work] = []
-        # Open progress lines, each with how much work was under way when it was opened.
+        # Open progress lines, each with the depth of nested work when it was opened.
         self._lines: list[tuple[int, ProgressLine]] = []
         self._last_line = 0.0
         self._stop: Stop | None = None
 
     @contextlib.contextmanager
     def work(self, activity: str) -> Iterator[None]:
-        """Counts as work under way until the `with` block ends."""
+        """Registers an activity until the `with` block ends."""
         work = _Work(activity, self._clock())
         with self.lock:
             self._works.append(work)
@@ -107,7 +107,7 @@ class Narrator:
             self._lines = [each for each in self._lines if each[0] <= depth]
             if not self._works:
                 stop, self._stop = self._stop, None
-        if stop is not None:  # without the lock, which the timer's thread may wait for
+        if stop is not None:  # after releasing the lock: the timer's thread may want it
             stop()
 
     def check(self) -> float:
@@ -127,7 +127,7 @@ class Narrator:
             return
         work = self._works[-1]
         elapsed = f"{format_duration(now - work.start)} so far"
-        if self._lines:  # it says itself of which stage it is
+        if self._lines:  # the progress line names its stage itself
             self._lines[-1][1].remind(f"{work.activity}, {elapsed}")
             return
         activity = ": ".join(each.activity for each in self._works)
@@ -136,17 +136,17 @@ class Narrator:
         stream.flush()
 
     def note_line(self) -> None:
-        """Says that a line was printed just now."""
+        """Records that a line was just printed."""
         self._last_line = self._clock()
 
     def open_line(self, line: ProgressLine) -> None:
-        """Makes reminders go through a progress line, while the present work lasts."""
+        """Makes reminders repeat a progress line while the current work lasts."""
         with self.lock:
             if self._works:
                 self._lines.append((len(self._works), line))
 
     def close_line(self, line: ProgressLine) -> None:
-        """Ends what `open_line` began."""
+        """Undoes `open_line`."""
         with self.lock:
             self._lines = [each for each in self._lines if each[1] is not line]
 
@@ -155,7 +155,7 @@ NARRATOR = Narrator()
 
 
 def working(activity: str) -> contextlib.AbstractContextManager[None]:
-    """Says that this is being done, should the `with` block take more than 10 s."""
+    """Reports this activity if the `with` block takes more than 10 s."""
     return NARRATOR.work(activity)
 
 

@@ -1,6 +1,6 @@
-"""Temporal sparse autoencoders: trained, measured, exchanged with the torch world.
+"""Temporal sparse autoencoders: training, measuring, and exchange with torch libraries.
 
-`import sae_jax` costs nothing; each name below is imported when it is first used. Axes:
+`import sae_jax` is cheap; each name below is imported when it is first used. Axes:
 B pairs in a batch, D width of an activation, Z latents, G nested groups, C replicas
 trained at once, S documents, T tokens.
 """
@@ -20,7 +20,7 @@ _MODULES = {"TSAE": "sae", "load": "io", "save": "io", "tsae_loss": "losses"}
 
 
 def __getattr__(name: str) -> Any:
-    """Returns a name of the table or the module `config`, imported now."""
+    """Imports and returns a name in `__all__`."""
     if name not in __all__:
         raise AttributeError(f"module 'sae_jax' has no attribute {name!r}")
     if name == "config":

@@ -1,4 +1,4 @@
-"""Calibrates the inference threshold: k active latents a token on eval documents."""
+"""Calibrates the inference threshold to k active latents a token on documents."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -11,16 +11,16 @@ from sae_jax.data.tokens import Documents
 from sae_jax.sae import TSAE
 from sae_jax.sparsity import just_below, search_thresholds
 
-_TOLERANCE = 0.001  # of the active latents
-_MAX_COUNT = 2**31 - 2  # larger counts are clipped: int32
+_TOLERANCE = 0.001  # relative, in the number of active latents
+_MAX_COUNT = 2**31 - 2  # larger counts are clipped, because they are int32
 
 
 def calibrate_threshold(tsae: TSAE, documents: Sequence[Documents], *, k: int) -> TSAE:
-    """Returns the autoencoder with the threshold at which k latents a token are active.
+    """Returns the autoencoder with a threshold at which k latents a token are active.
 
-    On average over all tokens of the documents, to 0.1 %, by a few passes over them.
-    Where fewer than k latents a token are positive, all positive ones stay active.
-    Raises ValueError where no token is in a mask.
+    That holds on average over all tokens of the documents, to 0.1 %, and takes a few
+    passes over them. If fewer than k latents a token are positive, all positive ones
+    stay active. Raises ValueError if no token is in a mask.
 
     >>> import numpy as np
     >>> tsae = TSAE.init(0, width=8, latents=32)
@@ -51,7 +51,7 @@ def calibrate_threshold(tsae: TSAE, documents: Sequence[Documents], *, k: int) -
         max_excess=int(_TOLERANCE * wanted),
         while_loop=_host_loop,
     )
-    # `encode` keeps what exceeds the threshold; the search counts what reaches it.
+    # `encode` keeps latents above the threshold; the search also counts those at it.
     threshold = jnp.full(tsae.latents, just_below(threshold_R)[0], jnp.float32)
     return dataclasses.replace(tsae, threshold=threshold)
 

@@ -1,14 +1,15 @@
 """`python -m sae_jax.collect --model=DIR --text=FILE --layers=8,16 --out=OUT`.
 
-Writes a model's activations on a text: a folder a layer, OUT/layer_8 and so on, each a
-data set as `sae_jax.data.shard_index` describes it, which `sae_jax.train` reads without
-further flags. One forward pass serves all layers.
+Writes a model's activations on a text. Each layer has a folder, such as OUT/layer_8,
+with a data set in the format of `sae_jax.data.shard_index`, which `sae_jax.train` reads
+without further flags. One forward pass serves all layers.
 
-This command knows no model. What reads one is a `ModelReader`, found by name; why, and
-how to bring one, is told in `sae_jax.capture.reader`.
+The command itself contains no model; a `ModelReader`, found by name, reads it. See
+`sae_jax.capture.reader` for the reason, and for how to add one.
 
-Exit code 0: done; 1: failed; 2: bad usage; 75: stopped by a signal. Run again, it goes
-on behind the last complete shard, and leaves the files that one run would have left.
+Exit code 0: done; 1: failed; 2: bad usage; 75: stopped by a signal. The same command
+then continues after the last complete shard, and writes the same files as a run without
+interruption.
 """
 
 import dataclasses
@@ -31,15 +32,16 @@ from sae_jax.capture.source import CaptureSource
 from sae_jax.config import CaptureConfig, Dtype
 from sae_jax.data.shard_index import DTYPES, ShardIndex
 
-# Values in a shard of one layer, tokens times width: 256 MiB in bfloat16.
+# Values (tokens times width) in one layer's shard: 256 MiB in bfloat16.
 _SHARD_VALUES = 1 << 27
-_PROGRESS_LINES = 200  # at most, of a whole collection
+_PROGRESS_LINES = 200  # at most, for a whole collection
 
 _USAGE = """\
 usage: python -m sae_jax.collect --model=DIR --text=FILE --layers=8,16 --out=DIR
 
-Writes what a model computes on a text, several layers in one pass: a folder a layer,
-from which `python -m sae_jax.train` learns. Run again after it was killed, it goes on.
+Writes a model's activations on a text, several layers in one pass. Each layer gets a
+folder that `python -m sae_jax.train` can train on. To resume after an interruption, run
+the same command again.
 
 flags:"""
 
@@ -83,9 +85,9 @@ def _run_command(argv: Sequence[str]) -> None:
 def open_collection(
     source: CaptureSource, out: Path, *, dtype: str, shard_tokens: int
 ) -> Collection:
-    """Returns the collection in a directory: a new one, or as far as it has come.
+    """Returns the collection in a directory: a new one, or one to resume.
 
-    Raises ShardError where the directory holds anything else.
+    Raises ShardError if the directory holds anything else.
     """
     indexes = {
         layer: ShardIndex(
@@ -96,7 +98,7 @@ def open_collection(
             model=source.reader.name,
             roles=ROLES,
             factors=(),
-            num_problems=1,  # documents: more are counted once all are read
+            num_problems=1,  # set to the number of documents once all are read
             vocabulary=tuple(source.reader.vocabulary),
         )
         for layer in source.layers
@@ -113,7 +115,7 @@ def collect(
     part_tokens: int,
     stop: StopSignal,
 ) -> None:
-    """Reads and writes what the collection still lacks, a shard of each layer a part.
+    """Reads and writes the rest of the collection; each part is a shard of each layer.
 
     Raises StoppedError between two passes if a signal came.
     """
@@ -143,7 +145,7 @@ def collect(
 
 
 class _CollectProgress:
-    """Shows documents, tokens a second and the time left, in 200 lines at most."""
+    """Shows documents, tokens per second and the time left, in at most 200 lines."""
 
     def __init__(self, total: int, start: int):
         self._progress = Progress("collect", total, every=1, start=start)
@@ -152,9 +154,10 @@ class _CollectProgress:
         self._new_tokens = self._of_part = 0
 
     def update(self, part: Part, tokens: int) -> None:
-        """Says that so many tokens of a part are read, the same part's or the next's.
+        """Reports how many tokens of a part are read; a part may be the next one.
 
-        Its documents are read by length, so they count by their tokens.
+        A part's windows are not read in order, so its finished documents are estimated
+        from its tokens.
         """
         self._new_tokens += tokens - self._of_part
         self._of_part = tokens % part.tokens
@@ -165,7 +168,7 @@ class _CollectProgress:
             self._shown, self._new_tokens = documents, 0
 
     def close(self) -> None:
-        """Leaves the last line standing."""
+        """Ends the progress line, which stays visible."""
         self._progress.close()
 
 
@@ -182,37 +185,37 @@ def _parse_layers(texts: Sequence[str]) -> tuple[int, ...]:
 
 
 def _define_flags() -> flags.FlagValues:
-    """Returns the flags: those of a CaptureConfig, with its defaults, and our own."""
+    """Returns the flags: the fields of CaptureConfig, with its defaults, and more."""
     values, default = flags.FlagValues(), CaptureConfig()
     for name, text in {
         "model": "a Hugging Face directory, or what --reader takes",
         "text": "a file of text (a document a paragraph), a .jsonl (one a line), or "
         "hub:NAME",
-        "reader": "huggingface, or package.module:Class of your own",
-        "text_field": "of .jsonl and hub: which key holds the document",
-        "subset": "hub: of the data set",
-        "split": "hub",
+        "reader": "huggingface, or your package.module:Class",
+        "text_field": ".jsonl and hub: the key that holds the document",
+        "subset": "hub: subset of the data set",
+        "split": "hub: split of the data set",
     }.items():
         flags.DEFINE_string(name, vars(default)[name], text, flag_values=values)
     for name, text in {
-        "context_size": "tokens of a window; longer documents are read in several; 0: "
-        "as many as the model takes, 1,024 at most",
-        "batch_size": "windows a forward pass",
-        "max_documents": "from the first on; 0: all",
+        "context_size": "tokens in a window; longer documents are split; 0: the "
+        "model's maximum, but at most 1,024",
+        "batch_size": "windows in a forward pass",
+        "max_documents": "read only this many, from the first on; 0: all",
     }.items():
         flags.DEFINE_integer(name, vars(default)[name], text, flag_values=values)
     for name, choices, text in (
         (
             "hook",
             HOOKS,
-            "the stream after or before a layer, or what a part of it adds",
+            "the stream after or before a layer, or the output of its MLP or attention",
         ),
         ("compute_dtype", get_args(Dtype), "of the model's weights and activations"),
     ):
         flags.DEFINE_enum(name, vars(default)[name], choices, text, flag_values=values)
     flags.DEFINE_list("layers", [], "counted from 0, such as 8,16", flag_values=values)
     flags.DEFINE_string(
-        "out", None, "the directory to write, or to go on with", flag_values=values
+        "out", None, "the directory to write or to resume", flag_values=values
     )
     flags.DEFINE_enum(
         "dtype", "bfloat16", tuple(DTYPES), "of the rows on disk", flag_values=values
@@ -220,7 +223,7 @@ def _define_flags() -> flags.FlagValues:
     flags.DEFINE_integer(
         "shard_tokens",
         0,
-        "tokens of a file, lost at most where it is killed; 0: 256 MiB of a layer",
+        "tokens per file, the most that a kill can lose; 0: 256 MiB of a layer",
         0,
         flag_values=values,
     )

@@ -2,7 +2,7 @@
 
 A recipe in `configs/` is a function `get_config()` that returns a `Config`; its
 docstring is the lab record. Constructing a config that cannot run raises
-`ConfigError`, which names the value and the mend.
+`ConfigError`, which names the value and the fix.
 """
 
 import dataclasses
@@ -22,11 +22,11 @@ from job_jax.schema import (
 )
 
 Dtype = Literal["float32", "bfloat16"]
-# Of a layer: the stream before and after it, and what its two parts add.
+# The stream after and before a layer, and the outputs of its MLP and attention.
 Hook = Literal["resid_post", "resid_pre", "mlp_out", "attn_out"]
 
-# ReasonScore's, as published: a lower-case word stands for four variants, a capital one
-# for itself. https://arxiv.org/abs/2503.18878
+# ReasonScore's words, as published: a lower-case word counts in four variants, a
+# capitalized one only as it is. https://arxiv.org/abs/2503.18878
 REASONING_WORDS = (
     "alternatively",
     "hmm",
@@ -50,18 +50,18 @@ class SAEConfig(ConfigSection):
     | TopK         | activation=topk, group_fractions=(1.0,), loss.alpha=0 |
     | BatchTopK    | group_fractions=(1.0,), loss.alpha=0                  |
     | Matryoshka   | loss.alpha=0                                          |
-    | JumpReLU     | what every trained TSAE is at inference               |
+    | JumpReLU     | every trained TSAE at inference                       |
     """
 
-    latents: PositiveInt = 4096  # Z; 16 times the width of the activations is usual
-    k: PositiveInt = 32  # active latents a token; batch_topk: on average
-    group_fractions: tuple[float, ...] = (0.2, 0.8)  # of Z; the first: high-level
+    latents: PositiveInt = 4096  # Z; usually 16 times the width of the activations
+    k: PositiveInt = 32  # active latents a token; on average for batch_topk
+    group_fractions: tuple[float, ...] = (0.2, 0.8)  # of Z; the first is high-level
     activation: Literal["batch_topk", "topk"] = "batch_topk"
-    topk_tolerance: UnitInterval = 0.002  # of k*B that may be active beyond k*B
+    topk_tolerance: UnitInterval = 0.002  # share of k*B that may be active beyond k*B
     normalize: bool = True  # train on x / rms(x) of the first batch; folded on export
 
     def __post_init__(self) -> None:
-        """Refuses more active latents than there are, and groups that do not tile Z."""
+        """Raises ConfigError if k exceeds Z, or if the groups do not add up to Z."""
         super().__post_init__()
         check(
             self.k <= self.latents,
@@ -72,7 +72,7 @@ class SAEConfig(ConfigSection):
             math.isclose(sum(self.group_fractions), 1.0, abs_tol=1e-6),
             f"group_fractions={self.group_fractions} add up to "
             f"{sum(self.group_fractions):g}; they are shares of "
-            "all latents, make them add up to 1",
+            "all latents, so make them add up to 1",
         )
         check(
             min(self.group_sizes) > 0,
@@ -83,7 +83,7 @@ class SAEConfig(ConfigSection):
 
     @property
     def group_sizes(self) -> tuple[int, ...]:
-        """Returns the latents of each group; the last takes what rounding leaves."""
+        """Returns the latents of each group; the last group takes the remainder."""
         firsts = [int(share * self.latents) for share in self.group_fractions[:-1]]
         return (*firsts, self.latents - sum(firsts))
 
@@ -92,26 +92,26 @@ class SAEConfig(ConfigSection):
 class LossConfig(ConfigSection):
     """Nested reconstructions + auxk_coef * AuxK + alpha * temporal contrast."""
 
-    alpha: NonNegativeFloat = 0.1  # weight of the contrast; 0 in the baseline
+    alpha: NonNegativeFloat = 0.1  # weight of the contrast; the baseline has 0
     contrast: Literal["infonce", "l1_cosine"] = "infonce"
     similarity: Literal["cosine", "dot"] = "cosine"  # infonce only
     temperature: PositiveFloat = 0.1  # infonce only: similarities are divided by it
-    infonce_reduction: Literal["mean", "sum"] = "mean"  # of both cross-entropies
-    contrast_block_size: NonNegativeInt = 512  # pairs a block (infonce); 0: the batch
-    positive_sparsity: Literal["own", "shared"] = "shared"  # threshold of positives
+    infonce_reduction: Literal["mean", "sum"] = "mean"  # over the two cross-entropies
+    contrast_block_size: NonNegativeInt = 512  # pairs per block (infonce); 0: the batch
+    positive_sparsity: Literal["own", "shared"] = "shared"  # threshold for positives
     group_weights: tuple[float, ...] = (1.0, 1.0)  # of each nested reconstruction
     mse_reduction: Literal["sum", "mean"] = "mean"  # over the width D
     auxk_coef: NonNegativeFloat = 1 / 32  # 0: dead latents stay dead
-    dead_after_tokens: PositiveInt = 10_000_000  # without firing
+    dead_after_tokens: PositiveInt = 10_000_000  # tokens without firing
 
     def __post_init__(self) -> None:
-        """Refuses weights that no reconstruction could have."""
+        """Raises ConfigError on negative weights, or a last weight of 0."""
         super().__post_init__()
         weights = self.group_weights
         check(
             min(weights, default=-1) >= 0 and weights[-1] > 0,
-            f"group_weights={weights}; weights are >= 0, and the last, that of the "
-            "full reconstruction, is positive",
+            f"group_weights={weights}; weights must be >= 0, and the last, for the "
+            "full reconstruction, must be positive",
         )
 
 
@@ -124,7 +124,7 @@ class OptimizerConfig(ConfigSection):
     b2: DecayRate = 0.999
     eps: PositiveFloat = 1e-8
     warmup_steps: NonNegativeInt = 1000
-    lr_decay_fraction: UnitInterval = 0.2  # of all steps, at the end; 0: none
+    lr_decay_fraction: UnitInterval = 0.2  # share of the steps, at the end; 0: none
     clip_norm: PositiveFloat = 1.0
 
 
@@ -133,58 +133,58 @@ class PairsConfig(ConfigSection):
     """Where the pairs (x, positive) come from, and which tokens are skipped."""
 
     path: str = ""  # a directory of activation shards; "": synthetic data
-    beside: tuple[str, ...] = ()  # the same texts at other checkpoints: a crosscoder
+    beside: tuple[str, ...] = ()  # same texts at other checkpoints, for a crosscoder
     verify: bool = True  # read every shard and check its SHA-256 before training
-    buffer_tokens: NonNegativeInt = 0  # shuffled at a time, of data of any size; 0: all
-    batch_size: PositiveInt = 4096  # pairs a step, over all devices
-    positive: Literal["previous", "random"] = "previous"  # random: an earlier token
-    roles: tuple[str, ...] = ()  # whose tokens pair; (): response, where data have it
-    max_norm_ratio: PositiveFloat = 10.0  # times the median norm; skips those above
+    buffer_tokens: NonNegativeInt = 0  # shuffled at a time, for large data; 0: all
+    batch_size: PositiveInt = 4096  # pairs per step, over all devices
+    positive: Literal["previous", "random"] = "previous"  # random: any earlier token
+    roles: tuple[str, ...] = ()  # whose tokens pair; (): response, or all without it
+    max_norm_ratio: PositiveFloat = 10.0  # times the median; tokens above are skipped
     eval_fraction: Annotated[
         float, Constraint("lie in (0, 1)", lambda x: 0 < x < 1)
-    ] = 0.05  # of the problems; half calibrate the threshold, half measure
+    ] = 0.05  # share of problems; half calibrate the threshold, half measure
 
     def __post_init__(self) -> None:
-        """Refuses other checkpoints beside none."""
+        """Raises ConfigError on fields that need a `path`, if there is none."""
         super().__post_init__()
         check(
             bool(self.path) or not self.beside,
-            f"pairs.beside={self.beside} without a pairs.path; name the activations of "
-            "the first checkpoint there",
+            f"pairs.beside={self.beside} without a pairs.path; set pairs.path to the "
+            "activations of the first checkpoint",
         )
         check(
             bool(self.path) or not self.buffer_tokens,
-            f"pairs.buffer_tokens={self.buffer_tokens} without a pairs.path; what a "
-            "model makes is shuffled by stream.buffer_tokens",
+            f"pairs.buffer_tokens={self.buffer_tokens} without a pairs.path; for "
+            "activations straight from a model, set stream.buffer_tokens",
         )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CaptureConfig(ConfigSection):
-    """Which model reads which text, and what is taken from it."""
+    """Which model reads which text, and which activations are captured."""
 
     model: str = ""  # a Hugging Face directory, or what the reader takes
     text: str = ""  # a file of text, a .jsonl, or hub:NAME of a data set
     hook: Hook = "resid_post"
-    context_size: NonNegativeInt = 0  # tokens a window; 0: the model's, 1,024 at most
-    batch_size: PositiveInt = 8  # windows a forward pass
+    context_size: NonNegativeInt = 0  # tokens; 0: the model's, but at most 1,024
+    batch_size: PositiveInt = 8  # windows per forward pass
     compute_dtype: Dtype = "float32"  # of the model's weights and activations
-    max_documents: NonNegativeInt = 0  # from the first on; 0: all
-    text_field: str = "text"  # of .jsonl and hub: which key holds the document
-    subset: str = ""  # hub: of the data set
-    split: str = "train"  # hub
+    max_documents: NonNegativeInt = 0  # read only this many; 0: all
+    text_field: str = "text"  # .jsonl and hub: the key that holds the document
+    subset: str = ""  # hub: subset of the data set
+    split: str = "train"  # hub: split of the data set
     reader: str = "huggingface"  # or package.module:Class, a ModelReader
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StreamConfig(CaptureConfig):
-    """Training straight from a model, without a disk; model="": from pairs.path."""
+    """Training straight from a model; with model="", from pairs.path instead."""
 
     layer: NonNegativeInt = 0  # counted from 0
-    buffer_tokens: PositiveInt = 65_536  # read at a time, and shuffled
+    buffer_tokens: PositiveInt = 65_536  # read and shuffled at a time
 
     def __post_init__(self) -> None:
-        """Refuses a model without a text, and a text without a model."""
+        """Raises ConfigError on a model without a text, or a text without a model."""
         super().__post_init__()
         check(
             bool(self.model) == bool(self.text),
@@ -194,18 +194,21 @@ class StreamConfig(CaptureConfig):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainConfig(ConfigSection):
-    """How long, how many replicas in one program, and how the threshold follows."""
+    """How long to train, how many replicas, and how the threshold is averaged."""
 
     steps: PositiveInt = 10_000
     num_seeds: PositiveInt = 1  # trained together, from different initial weights
-    no_contrast_baseline: bool = True  # beside each seed one with alpha = 0
+    no_contrast_baseline: bool = True  # for each seed, also train one with alpha = 0
     compute_dtype: Dtype = "float32"  # of the matmuls' operands; sums are float32
-    products: Literal["auto", "dense", "sparse"] = "auto"  # with what rows keep
-    threshold_decay: DecayRate = 0.999  # per step, of the inference threshold's average
-    threshold_start_step: NonNegativeInt = 1000  # before it the threshold is unset
+    products: Literal["auto", "dense", "sparse"] = "auto"  # sparse: with kept latents
+    threshold_decay: DecayRate = 0.999  # per step, for the inference threshold's mean
+    threshold_start_step: NonNegativeInt = 1000  # the threshold is unset before it
 
     def __post_init__(self) -> None:
-        """Refuses a run so short that its threshold would never be set."""
+        """Raises ConfigError if the threshold would never be set, and on bad products.
+
+        Sparse products are implemented in float32 only.
+        """
         super().__post_init__()
         check(
             self.threshold_start_step + 1 < self.steps,
@@ -215,13 +218,13 @@ class TrainConfig(ConfigSection):
         check(
             self.products != "sparse" or self.compute_dtype == "float32",
             f"products=sparse and compute_dtype={self.compute_dtype}: sparse products "
-            "are of float32; take products=dense, or compute_dtype=float32",
+            "need float32; set products=dense, or compute_dtype=float32",
         )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LogConfig(ConfigSection):
-    """What the user sees while it runs."""
+    """What the user sees during a run."""
 
     every: PositiveInt = 50  # steps between metrics and progress lines
 
@@ -243,7 +246,7 @@ class Config(ConfigSection):
     log: LogConfig = LogConfig()
 
     def __post_init__(self) -> None:
-        """Refuses combinations that could not train."""
+        """Raises ConfigError on combinations that cannot train."""
         super().__post_init__()
         groups, weights = self.sae.group_fractions, self.loss.group_weights
         check(
@@ -255,7 +258,7 @@ class Config(ConfigSection):
         check(
             not (self.stream.model and self.pairs.path),
             f"stream.model={self.stream.model} and pairs.path={self.pairs.path}: "
-            "activations come from a model or from a disk; leave one empty",
+            "activations come from a model or from disk, not both; leave one empty",
         )
         check(
             not self.stream.model or self.stream.buffer_tokens > self.pairs.batch_size,

@@ -2,15 +2,15 @@
 
     x + scale * (f' - f) decoder     f' = latent_scale * f + latent_shift
 
-Only the difference is added, so what the autoencoder does not reconstruct stays in x,
-and where f' = f, x keeps every bit. Only the chosen latents are encoded. Modes:
+Only the difference is added. So the part of x that the autoencoder does not reconstruct
+stays, and where f' = f, x keeps every bit. Only the chosen latents are encoded. Modes:
 
     ablate   f' = (1 - strength) f     1 removes the latent
-    clamp    f' = strength * mean      whatever x is
+    clamp    f' = strength * mean      for every x
     scale    f' = strength * f         0 removes it, 1 changes nothing
     add      f' = f + strength * mean
 
-where `mean` is the latent's mean activation on the tokens on which it fires. The
+where `mean` is the latent's mean activation on the tokens where it fires. There are two
 controls: random latents that fire as often, scaled to move x as far, and a random
 direction that moves each token exactly as far.
 """
@@ -31,8 +31,8 @@ Mode = Literal["ablate", "clamp", "scale", "add"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 
 _BLOCK = 1024  # tokens whose latents exist at once
-_NUM_CANDIDATES = 16  # nearest in firing rate, from which few controls are drawn
-_MAX_TRIES = 100  # to draw a set that was not drawn before
+_NUM_CANDIDATES = 16  # controls are drawn from this many latents of nearest rate
+_MAX_TRIES = 100  # per set, to draw one that was not drawn before
 
 
 @jax.tree_util.register_dataclass
@@ -40,10 +40,9 @@ _MAX_TRIES = 100  # to draw a set that was not drawn before
 class LatentEdit:
     """An edit of R latents in the residual stream after `layer`: call it on the stream.
 
-    Made by `make_latent_edit`. `columns` is the autoencoder of these latents alone.
-    With `use_direction`, x moves along the unit vector `direction` as far as it would
-    have moved. All but `layer` are arrays, so edits of equally many latents share a
-    program.
+    Made by `make_latent_edit`. `columns` is the autoencoder reduced to these latents.
+    With `use_direction`, x moves equally far, but along the unit vector `direction`.
+    All fields but `layer` are arrays, so edits of equally many latents share a program.
     """
 
     columns: TSAE
@@ -59,7 +58,7 @@ class LatentEdit:
         return x + self.delta(x).astype(x.dtype)
 
     def delta(self, x: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
-        """Returns what the edit adds to x, in float32."""
+        """Returns the change that the edit adds to x, in float32."""
         lead = tuple(range(x.ndim - 1))
         scale, shift, direction = (
             jnp.expand_dims(array, lead)
@@ -89,7 +88,7 @@ class LatentEdit:
 class FiringStats:
     """Each latent's firing rate, and its mean where it fires (0 if it never does).
 
-    Written by `measure_firing`, on tokens of the unedited model.
+    Made by `measure_firing`, on tokens of the unedited model.
     """
 
     rate: Float[np.ndarray, " Z"]
@@ -101,7 +100,7 @@ class FiringStats:
 
 
 def check_latents(tsae: TSAE, latents: Sequence[int]) -> None:
-    """Raises ConfigError unless the latents are some of the autoencoder's, each once.
+    """Raises ConfigError unless these are latents of the autoencoder, each named once.
 
     >>> check_latents(TSAE.init(0, width=2, latents=4), [5])
     Traceback (most recent call last):
@@ -117,8 +116,8 @@ def check_latents(tsae: TSAE, latents: Sequence[int]) -> None:
         raise ConfigError(f"latents {list(latents)} name one of them twice")
     if tsae.top_k is not None:
         raise ConfigError(
-            f"a dictionary that keeps the {tsae.top_k} largest latents must be encoded "
-            "whole; give one with a threshold"
+            f"a dictionary that keeps the {tsae.top_k} largest latents needs all of "
+            "them to encode; give one with a threshold"
         )
 
 
@@ -133,9 +132,9 @@ def make_latent_edit(
 ) -> LatentEdit:
     """Returns the edit that changes these latents in one of the four modes.
 
-    One `strength` holds for all, or there is one for each. `mean_when_active` comes
-    from `measure_firing`. Raises ConfigError where a latent is not the autoencoder's
-    (`check_latents`).
+    `strength` is one number for all latents, or one for each. `mean_when_active` comes
+    from `measure_firing`. Raises ConfigError on latents that the autoencoder does not
+    have (`check_latents`).
 
     >>> tsae = TSAE.init(0, width=2, latents=4)
     >>> x = jnp.array([[1.0, 2.0]])
@@ -212,7 +211,7 @@ def match_shift(
 ) -> LatentEdit:
     """Returns the edit, scaled to move N tokens as far on average as the target.
 
-    An edit that moves nothing cannot be matched: its scale becomes 0.
+    An edit that moves nothing cannot be matched, so its scale becomes 0.
 
     >>> tsae = TSAE.init(0, width=2, latents=4)
     >>> x = np.random.default_rng(0).normal(size=(100, 2)).astype(np.float32)
@@ -237,8 +236,9 @@ def rate_matched_latents(
     """Returns `num_draws` different random sets of latents that fire as often as these.
 
     Each set holds one latent per target, drawn from the latents nearest to it in log
-    firing rate (16, or `num_draws` if that is more): no target, no latent that never
-    fires, and none twice. Raises ConfigError where there are not so many such sets.
+    firing rate (16, or `num_draws` if that is more). A set contains no target, no
+    latent that never fires, and no latent twice. Raises ConfigError if there are not
+    enough of these sets.
 
     >>> rate = np.array([0.5, 0.5, 0.1, 0.0])
     >>> rate_matched_latents(rate, [0], num_draws=2, seed=0)
@@ -248,7 +248,8 @@ def rate_matched_latents(
     alive = alive[~np.isin(alive, latents)]
     if len(alive) < len(latents):
         raise ConfigError(
-            f"{len(alive)} other latents fire: too few to match {len(latents)}"
+            f"{len(alive)} other latents fire: too few to match {len(latents)}; edit "
+            "fewer latents"
         )
     rng = np.random.default_rng(seed)
     log_rate = np.log(np.maximum(rate, rate[alive].min()))
@@ -270,6 +271,6 @@ def rate_matched_latents(
         if len(sets) == num_draws:
             return list(sets.values())
     raise ConfigError(
-        f"{len(sets)} sets of latents match {list(latents)}, not {num_draws}; ask for "
+        f"{len(sets)} sets of latents match {list(latents)}, not {num_draws}; request "
         "fewer draws"
     )

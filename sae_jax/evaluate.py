@@ -1,4 +1,4 @@
-"""The command that measures an autoencoder on activations: JSON on stdout.
+"""The command that measures an autoencoder on activations; prints JSON to stdout.
 
 python -m sae_jax.evaluate --sae=DIR --activations=DIR
 """
@@ -35,20 +35,26 @@ from sae_jax.stats.sparse_probing import sparse_probe_report
 _USAGE = """\
 usage: python -m sae_jax.evaluate --sae=DIR --activations=DIR [--flag=value ...]
 
-Prints one JSON object: what the autoencoder is; how well it describes the activations
-(FVE, cosine, L0, alive share, firing densities, smoothness and variation of high-level,
-low-level and all latents); how well its latents tell the factors that the activations
-are labeled with (MCC, AUROC, linear probes); with --model, which the activations are
-of, what it loses by reading reconstructions, beside the mean (cross entropy, KL); and,
-beside autoencoders of other seeds or of a later policy, how many of its latents they
-share, and how each latent correlates with its partner there; of a crosscoder, with
---beside, whose each latent is; with --directions, which known directions it holds.
+Prints one JSON object with
+  sae          the autoencoder's format and sizes
+  quality      how well it describes the activations: FVE, cosine, L0, alive share,
+               firing densities, smoothness and variation of high-level, low-level and
+               all latents
+  factors      how well its latents predict the factors that label the activations:
+               MCC, AUROC, linear probes
+  splice       with --model: what that model loses when it reads reconstructions,
+               compared with the mean (cross entropy, KL)
+  seed_cosine  with --others, autoencoders of other seeds or of a later policy: how
+               many of its latents they share
+  partners     with --others: how each latent correlates with its partner there
+  crosscoder   with --beside: which checkpoint each latent of a crosscoder belongs to
+  recovery     with --directions: which known directions it contains
 
 flags:"""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Returns 0; 1 where the work failed; 2 where flags or files cannot be used."""
+    """Returns 0; 1 if the work failed; 2 if flags or files cannot be used."""
     return run_command(lambda: _run_command(argv), (OSError, ValueError))
 
 
@@ -61,8 +67,8 @@ def evaluate(
 ) -> dict[str, Any]:
     """Returns the figures of an autoencoder on a corpus.
 
-    `sparse_probes` are the numbers of latents that probes of the factors read. A factor
-    that is no label there has `error`, the reason, in place of figures.
+    `sparse_probes` are the numbers of latents that probes of the factors read. If a
+    factor cannot be used as a label, it has the key `error` with the reason.
     """
     total: QualitySums | None = None
     for block in corpus.blocks():
@@ -155,16 +161,19 @@ def _read_directions(path: str, *, width: int) -> np.ndarray:
             "with numpy.save"
         )
     if not len(rows) or not np.isfinite(rows).all():
-        raise UsageError(f"--directions={path} holds no rows, or numbers not finite")
+        raise UsageError(
+            f"--directions={path} has no rows, or numbers that are not finite; save "
+            "finite directions"
+        )
     return rows.astype(np.float32)
 
 
 def _parse_counts(values: Sequence[str], *, latents: int) -> list[int]:
-    """Returns how many latents probes read. Raises UsageError."""
+    """Returns the numbers of latents for the probes. Raises UsageError."""
     for value in values:
         if not value.isdigit() or not 1 <= int(value) <= latents:
             raise UsageError(
-                f"--sparse_probes={','.join(values)}: {value} is no number of latents; "
+                f"--sparse_probes={','.join(values)}: {value} is out of range; "
                 f"give numbers from 1 to {latents}, such as 1,4,16"
             )
     return [int(value) for value in values]
@@ -197,25 +206,25 @@ def _partner_report(partners: PartnerCorrelation) -> dict[str, Any]:
 def define_corpus_flags(values: flags.FlagValues, *, activations: str) -> None:
     """Defines the flags that choose an autoencoder and the tokens it reads."""
     flags.DEFINE_string(
-        "sae", None, "the autoencoder, of any format that is read", flag_values=values
+        "sae", None, "the autoencoder, in any readable format", flag_values=values
     )
     flags.DEFINE_string("activations", None, activations, flag_values=values)
     flags.DEFINE_list(
         "beside",
         [],
-        "the same texts at other checkpoints, in their order: for a crosscoder",
+        "for a crosscoder: the same texts at its other checkpoints, in order",
         flag_values=values,
     )
     flags.DEFINE_list(
         "roles",
         [],
-        "roles whose tokens count; by default those it was trained on, else all",
+        "roles whose tokens count; by default the roles it was trained on, or all",
         flag_values=values,
     )
     flags.DEFINE_integer(
         "documents",
         None,
-        "the first so many documents; all by default",
+        "use only this many documents, from the first on; by default all",
         lower_bound=1,
         flag_values=values,
     )
@@ -241,32 +250,32 @@ def _define_flags() -> flags.FlagValues:
     flags.DEFINE_list(
         "factors",
         None,
-        "labels to score latents against; all that the data have by default",
+        "labels to score latents against; by default all labels of the data",
         flag_values=values,
     )
     flags.DEFINE_list(
         "others",
         [],
-        "autoencoders of other seeds, or a refit: their latents are matched with these",
+        "autoencoders of other seeds, or a refit, whose latents are matched with these",
         flag_values=values,
     )
     flags.DEFINE_list(
         "sparse_probes",
         [],
-        "numbers of latents, such as 1,4,16: probes of the factors on so many, beside "
-        "the activations themselves",
+        "numbers of latents, such as 1,4,16: probe the factors with these, "
+        "and with the activations themselves",
         flag_values=values,
     )
     flags.DEFINE_string(
         "directions",
         None,
-        "a .npy file of known directions, a row each, which latents are compared with",
+        "a .npy file of known directions, one per row, to compare latents with",
         flag_values=values,
     )
     default = CaptureConfig()
     for name, text in (
-        ("model", "the model that the activations are of: a Hugging Face directory"),
-        ("reader", "what opens --model: huggingface, or package.module:Class"),
+        ("model", "the model of the activations: a Hugging Face directory"),
+        ("reader", "the reader of --model: huggingface, or package.module:Class"),
     ):
         flags.DEFINE_string(name, vars(default)[name], text, flag_values=values)
     flags.DEFINE_enum(

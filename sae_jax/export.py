@@ -29,15 +29,15 @@ FORMAT is one of
   saelens      the layout of SAELens: cfg.json and sae_weights.safetensors
 and, with --activations=DIR,
   neuronpedia  features and activations, JSON lines
-  delphi       the cache of latents that it explains
-  mechreward   a pack of the latents that tell right from wrong rollouts; takes the data
-               to be labeled with the factor --outcome: 1 right, 0 wrong, -1 unverified
+  delphi       its cache of latents, for automatic explanation
+  mechreward   a pack of the latents that tell right from wrong rollouts; the data must
+               have the factor --outcome: 1 right, 0 wrong, -1 unverified
 
 flags:"""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Returns 0; 1 where the work failed; 2 where flags or files cannot be used."""
+    """Returns 0; 1 if the work failed; 2 if flags or files cannot be used."""
     return run_command(lambda: _run_command(argv), (ValueError, OSError))
 
 
@@ -82,7 +82,7 @@ def _run_command(argv: Sequence[str]) -> None:
 
 
 def _stated_hook(hook_name: str | None, record: SAERecord) -> dict[str, str]:
-    """Returns what --hook_name says. Raises UsageError where the files say another."""
+    """Returns --hook_name as metadata. Raises UsageError if the files say another."""
     if not hook_name:
         return {}
     said = record.metadata.get("hook_name") or record.metadata.get("hf_hook_name")
@@ -94,13 +94,16 @@ def _stated_hook(hook_name: str | None, record: SAERecord) -> dict[str, str]:
 
 
 def _outcome_moments(tsae: TSAE, corpus: Corpus, outcome: str) -> OutcomeMoments:
-    """Returns the moments of rollouts, a rollout being a document.
+    """Returns the moments of rollouts; each document is a rollout.
 
-    Rollouts of a problem share a prompt; a factor `prompt`, where there is one, tells.
+    The factor `prompt`, if the data have it, says which rollouts share a prompt;
+    otherwise rollouts of the same problem do.
     """
     factors = corpus.shards.index.factors
     if outcome not in factors:
-        raise UsageError(f"--outcome={outcome}: the data have {list(factors)}")
+        raise UsageError(
+            f"--outcome={outcome}: no such factor; the data have {list(factors)}"
+        )
     means, judgments, prompts = [], [], []
     for block, f in corpus.encode_blocks(tsae):
         counts = block.mask.sum(axis=1)
@@ -132,14 +135,14 @@ def _define_flags() -> flags.FlagValues:
     flags.DEFINE_string(
         "hook_name",
         None,
-        "saelens: what it reads, where its files do not say, such as "
+        "saelens: the hook it reads, if its files do not say, such as "
         "blocks.2.hook_resid_post",
         flag_values=values,
     )
     flags.DEFINE_string(
         "vocabulary",
         None,
-        "neuronpedia: JSON of tokens and ids, or tokenizer.json; else the data's own "
+        "neuronpedia: JSON of tokens and ids, or tokenizer.json; by default the data's "
         "texts, or ids",
         flag_values=values,
     )

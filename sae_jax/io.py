@@ -1,4 +1,4 @@
-"""Autoencoders on disk: written in one format, read in five, recognized by files."""
+"""Autoencoders on disk: written in one format, read in five, known by file name."""
 
 import os
 from collections.abc import Mapping
@@ -32,9 +32,9 @@ def save(
 ) -> None:
     """Writes the autoencoder into the directory `path`, in SAELens' format.
 
-    SAELens opens it as it is, and `load` returns it bit for bit. `metadata` goes into
-    cfg.json (see `formats.saelens.write`); `firing_rate` [Z] is the share of tokens on
-    which each latent fires. Raises TypeError where the two come in another order.
+    SAELens can open it directly, and `load` returns it bit for bit. `metadata` goes
+    into cfg.json (see `formats.saelens.write`); `firing_rate` [Z] is the share of
+    tokens on which each latent fires. Raises TypeError if the arguments are swapped.
 
     >>> import tempfile
     >>> tsae = TSAE.init(0, width=8, latents=32)
@@ -52,11 +52,11 @@ def save(
 
 
 def load(path: str | os.PathLike[str]) -> TSAE:
-    """Returns the autoencoder of a file or directory, in any of the formats below.
+    """Returns the autoencoder in a file or directory.
 
-    SAELens, dictionary_learning (and the T-SAE authors'), Gemma Scope, Qwen-Scope and
-    sparsify.
-    Raises FormatError, naming the files that are there, where there is none of them.
+    It reads the formats of SAELens, dictionary_learning (and the T-SAE authors), Gemma
+    Scope, Qwen-Scope and sparsify. Raises FormatError if there is none of these, and
+    names the files that are there.
     """
     return load_record(path).tsae
 
@@ -64,8 +64,8 @@ def load(path: str | os.PathLike[str]) -> TSAE:
 def load_record(path: str | os.PathLike[str]) -> SAERecord:
     """Returns the autoencoder with its metadata and the name of its format.
 
-    Raises FormatError as `load` does and where files are damaged, and DamagedFileError
-    where the weights are not what `save` wrote.
+    Raises FormatError as `load` does and if files are damaged, and DamagedFileError if
+    the weights differ from what `save` wrote.
     """
     path = Path(path)
     try:
@@ -74,7 +74,7 @@ def load_record(path: str | os.PathLike[str]) -> SAERecord:
         raise
     except Exception as error:  # a damaged file raises nearly anything
         raise FormatError(
-            f"{path} is damaged, or of a kind that is not read "
+            f"{path} is damaged, or of a kind that we cannot read "
             f"({type(error).__name__}: {error!s:.200})"
         ) from error
 
@@ -113,6 +113,6 @@ def _read_file(path: Path) -> SAERecord:
     if path.suffix == ".npz" or path.name == gemma_scope.SAFETENSORS_FILE:
         return gemma_scope.read(path)
     raise FormatError(
-        f"{path} is no autoencoder that is known; give the directory of one of "
+        f"{path} is not an autoencoder that we can read; give the directory of one of "
         f"{_READABLE_FORMATS}"
     )

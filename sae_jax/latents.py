@@ -1,8 +1,8 @@
-"""The latents of a batch as the loss reads them: dense, or the few that rows keep.
+"""The latents of a batch for the loss: dense, or only the few that each row keeps.
 
-Both have the same values and gradients. `keep_dense` encodes with a gradient; the
-sparse latents are found first without one (`find_sparse`), so that a batch that does
-not fit can be told, and `keep_sparse` gives what was found its gradient.
+Both have the same values and gradients. `keep_dense` encodes with a gradient. The
+sparse latents are first found without one (`find_sparse`), which shows whether the
+batch fits; then `keep_sparse` gives them their gradient.
 """
 
 import dataclasses
@@ -37,11 +37,11 @@ Matmul = Callable[[Array, Array], Array]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KeptLatents:
-    """What the loss reads of a batch's latents. Made by `keep_dense`, `keep_sparse`.
+    """A batch's latents as the loss needs them. Made by `keep_dense`, `keep_sparse`.
 
-    `parts` is what each group adds to the reconstruction, `high` the first group's
-    latents, `min_kept` each latent's smallest kept value (infinity: none), `active` how
-    many are kept.
+    `parts` holds each group's contribution to the reconstruction, and `high` the first
+    group's latents. `min_kept` is each latent's smallest kept value (infinity if none
+    is kept), and `active` the number of kept values.
     """
 
     parts: list[Float[Array, " B D"]]
@@ -54,9 +54,9 @@ class KeptLatents:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SparseBatch:
-    """What a batch and its positives keep. Found by `find_sparse`; without gradient.
+    """The kept latents of a batch and its positives. Made by `find_sparse`.
 
-    Where it does not `fits`, the loss takes dense products.
+    It has no gradient. If `fits` is false, the loss uses dense products.
     """
 
     tokens: SparseLatents
@@ -92,7 +92,7 @@ def find_sparse(
     entries: int,
     dot: Matmul,
 ) -> SparseBatch:
-    """Returns what the rows keep in at most `entries` places each."""
+    """Returns the latents that rows keep, with room for `entries` in each row."""
     tsae = jax.lax.stop_gradient(tsae)
     rows, valid_B1 = count_rows(pairs.valid), pairs.valid[:, None]
     x_BD = jnp.where(valid_B1, pairs.x, 0.0)
@@ -119,7 +119,7 @@ def find_sparse(
 def keep_sparse(
     tsae: TSAE, x_BD: Float[Array, " B D"], found: SparseBatch, *, dot: Matmul
 ) -> KeptLatents:
-    """Returns the latents that were found, with their gradient."""
+    """Returns the latents that `find_sparse` found, with their gradient."""
     tokens, high = found.tokens, tsae.num_high
     value_BK = encode_kept(
         tsae.encoder, tsae.encoder_bias, tsae.decoder_bias, x_BD, tokens
@@ -162,7 +162,7 @@ def keep_positives(
 ) -> Float[Array, " B _"]:
     """Returns the positives' high-level latents, by their own threshold or the tokens'.
 
-    Their low-level latents matter only for a threshold of their own and have no
+    Their low-level latents matter only for finding their own threshold and have no
     gradient.
     """
     if found is None or found.positives is None:
@@ -191,8 +191,8 @@ def encode(
     """Returns the preactivations of some latents, with a cheap gradient of the bias.
 
     The plain formula would send a [B, Z] gradient through the encoder to every row of
-    x, only to add the rows up for decoder_bias. Here x is centered by a constant, and
-    the bias enters once more as a difference of 0 that takes the whole gradient.
+    x, only to sum the rows for decoder_bias. Here x is centered by a constant. The bias
+    enters again as a difference that is 0 but carries the whole gradient.
     """
     constant_1D = jax.lax.stop_gradient(tsae.decoder_bias)[None]
     difference_1D = tsae.decoder_bias[None] - constant_1D
@@ -204,7 +204,7 @@ def encode(
 def find_threshold(
     parts: list[Float[Array, " B _"]], rows: Int[Array, ""], sae: SAEConfig
 ) -> tuple[Float[Array, " M 1"], Int[Array, ""]]:
-    """Returns the threshold of the batch (M = 1) or each row, and how many it keeps."""
+    """Returns the threshold of the batch (M = 1) or each row, and the number kept."""
     if sae.activation == "topk":
         threshold_B, kept_B = row_thresholds(jnp.concatenate(parts, axis=1), sae.k)
         return threshold_B[:, None], kept_B.sum()
@@ -220,8 +220,8 @@ def matmul(
 ) -> Float[Array, "*N B Z"]:
     """Returns the product a b in float32; its operands are cast to `dtype`.
 
-    So are the operands of the gradient's products. Float32 operands are not rounded any
-    further on any device.
+    The operands of the gradient's products are cast, too. Float32 operands are not
+    rounded any further on any device.
 
     >>> a = jnp.array([[1.0 + 2**-10]])  # bfloat16 rounds it to 1
     >>> matmul(a, a, "bfloat16").dtype, float(matmul(a, a, "bfloat16")[0, 0])
@@ -247,22 +247,25 @@ matmul.defvjp(_matmul_forward, _matmul_backward)
 
 
 def _fenced_product(dot: Matmul, a: Array, b: Array) -> Array:
-    """Returns a b, written once: its readers add the bias and compare as they read."""
+    """Returns a b behind a barrier, so that it is materialized once.
+
+    The operations that read it fuse the bias and the comparison into their own loops.
+    """
     return jax.lax.optimization_barrier(dot(a, b))
 
 
 def count_rows(valid_B: Bool[Array, " B"]) -> Int[Array, ""]:
-    """Returns the number of valid rows, at least 1: sums are divided by it."""
+    """Returns the number of valid rows, at least 1 because sums are divided by it."""
     return jnp.maximum(valid_B.sum(dtype=jnp.int32), 1)
 
 
 def _find_tokens(
     pre_BZ: Float[Array, " B Z"], rows: Int[Array, ""], *, sae: SAEConfig, entries: int
 ) -> tuple[SparseLatents, Float[Array, " M 1"], Int[Array, ""]]:
-    """Returns what the rows keep, the threshold, and how many it keeps.
+    """Returns the kept latents of the rows, the threshold, and the number kept.
 
-    Of a large batch the candidates are found first, above a bound that most likely lies
-    below the threshold; the threshold is searched among them alone.
+    In a large batch it first finds candidates above a bound that is most likely below
+    the threshold, and then searches for the threshold only among these.
     """
     if sae.activation == "topk" or not is_large(pre_BZ.size):
         threshold_M1, active = find_threshold([pre_BZ], rows, sae)
@@ -286,7 +289,7 @@ def _encode_crowded(
     *,
     dot: Matmul,
 ) -> Float[Array, " M Z"]:
-    """Returns the latents of the crowded rows, zeros where there are fewer."""
+    """Returns the latents of the crowded rows; unused places hold zeros."""
     if len(threshold_M1) > 1:
         threshold_M1 = take_rows(threshold_M1, kept.crowded)
     used_M1 = (kept.crowded < len(x_BD))[:, None]
@@ -303,7 +306,7 @@ def _positive_preactivations(
     config: LossConfig,
     dot: Matmul,
 ) -> tuple[Float[Array, " B _"], Float[Array, " M 1"]]:
-    """Returns those of the positives' high-level latents, and their threshold."""
+    """Returns the positives' high-level preactivations, and their threshold."""
     valid_B1 = pairs.valid[:, None]
     p_BD = jnp.where(valid_B1, pairs.positive, 0.0)
     high, low = slice(tsae.num_high), slice(tsae.num_high, None)
@@ -318,7 +321,7 @@ def _positive_preactivations(
 def _decode_groups(
     tsae: TSAE, f_BZ: Float[Array, " B Z"], *, dot: Matmul
 ) -> list[Float[Array, " B D"]]:
-    """Returns what each group adds to the reconstruction."""
+    """Returns each group's contribution to the reconstruction."""
     parts, start = [], 0
     for size in tsae.group_sizes:
         group = slice(start, start + size)

@@ -3,20 +3,21 @@
     f = the k B largest preactivations of the batch,  xhat_g = groups 0..g of f, decoded
     L = sum_g w_g |x - xhat_g|^2  +  auxk_coef AuxK  +  alpha contrast(f_high, p_high)
 
-p are the positives' latents; the contrast (InfoNCE) makes the high-level latents of a
-token identify its own positive among those of other tokens. AuxK lets dead latents
-explain what the others left over. References:
+p are the positives' latents. The contrast (InfoNCE) makes the high-level latents of a
+token identify its own positive among the positives of other tokens. AuxK trains dead
+latents on the error that the other latents leave. References:
   T-SAE      https://arxiv.org/abs/2511.05541
   Matryoshka https://arxiv.org/abs/2503.17547
   AuxK       https://arxiv.org/abs/2406.04093 (appendix A.2)
 
 Where this differs from the T-SAE authors' code:
-1. Padding rows reach no term.
-2. InfoNCE may run over blocks of `contrast_block_size` pairs: over a whole large batch
-   it costs more than all the rest. configs/tsae_reference.py takes the whole batch.
-3. Positives may share the tokens' threshold (`positive_sparsity`): then only their
+1. Padding rows do not affect any term.
+2. InfoNCE may run over blocks of `contrast_block_size` pairs, because over a whole
+   large batch it costs more than everything else. configs/tsae_reference.py uses the
+   whole batch.
+3. Positives may share the tokens' threshold (`positive_sparsity`); then only their
    high-level latents are computed. In configs/tsae_reference.py they have their own.
-4. Nested errors are added up, not averaged: a weight is half of theirs for two groups.
+4. Nested errors are summed, not averaged, so for two groups a weight is half of theirs.
 """
 
 import functools
@@ -42,9 +43,9 @@ from sae_jax.sae import TSAE
 from sae_jax.sparsity import apply_threshold, row_thresholds
 from sae_jax.types import LossAux, Pairs
 
-# A row without an active high-level latent has length 0: it is similar to nothing.
+# A row without an active high-level latent has length 0 and similarity 0 to every row.
 _MIN_SQUARED_NORM = 1e-12
-_MAX_TOKENS_SINCE_FIRED = 1 << 30  # tokens; a counter that stops there cannot overflow
+_MAX_TOKENS_SINCE_FIRED = 1 << 30  # counters stop here, so they cannot overflow
 
 
 def tsae_loss(
@@ -62,13 +63,13 @@ def tsae_loss(
     """Returns the training loss of a batch, and its parts with the updated counters.
 
     `tokens_since_fired` counts the tokens since each latent fired. `alpha` is traced,
-    so that replicas can differ in it; where `config.alpha` is 0 the contrast is left
-    out of the program, and AuxK where `config.auxk_coef` is 0. The inference threshold
-    is not read. Raises ValueError where autoencoder, configs and pairs do not fit.
+    so that replicas can differ in it. The contrast is left out of the program if
+    `config.alpha` is 0, and AuxK if `config.auxk_coef` is 0. The inference threshold is
+    not used. Raises ValueError if autoencoder, configs and pairs do not fit.
 
-    With `found` (what `find_sparse` says of this batch, and that fits) the products are
-    sparse. With `max_dead` AuxK reads so many latents instead of all: the caller knows
-    that no more can be dead.
+    With `found` (the result of `find_sparse` for this batch, if it fits) the products
+    are sparse. With `max_dead`, AuxK computes only that many latents instead of all, so
+    the caller must know that no more are dead.
 
     >>> tsae = TSAE.init(0, width=8, latents=32, group_sizes=(6, 26))
     >>> x = jax.random.normal(jax.random.key(1), (5, 8))  # activations of five tokens
@@ -111,7 +112,7 @@ def _sum_terms(
     max_dead: int | None,
     dot: Matmul,
 ) -> tuple[Float[Array, ""], LossAux]:
-    """Returns the sum of the loss's terms, and its parts: see `tsae_loss`."""
+    """Returns the sum of the loss's terms, and the terms (see `tsae_loss`)."""
     valid_B, valid_B1 = pairs.valid, pairs.valid[:, None]
     rows = count_rows(valid_B)
     x_BD = jnp.where(valid_B1, pairs.x, 0.0)
@@ -159,7 +160,7 @@ def _sum_terms(
 def _weight_of_row(
     rows: Int[Array, ""], *, width: int, reduction: str
 ) -> Float[Array, ""]:
-    """Returns what a row's squared error counts: 1 / rows, over D too for the mean."""
+    """Returns the weight of a row's squared error: 1 / rows, or 1 / (rows D)."""
     unit = 1.0 / (width if reduction == "mean" else 1)
     return unit / rows.astype(jnp.float32)
 
@@ -169,13 +170,13 @@ def _advance_counters(
     min_kept_Z: Float[Array, " Z"],
     rows: Int[Array, ""],
 ) -> Int[Array, " Z"]:
-    """Returns the counters after the batch: 0 where an activation was kept."""
+    """Returns the counters after the batch: 0 for latents that were kept."""
     grown_Z = jnp.minimum(tokens_since_fired, _MAX_TOKENS_SINCE_FIRED) + rows
     return jnp.where(jnp.isfinite(min_kept_Z), 0, grown_Z)
 
 
 def _as_arrays(pairs: Pairs, width: int) -> Pairs:
-    """Returns the pairs as JAX arrays. Raises ValueError on shapes that do not fit."""
+    """Returns the pairs as JAX arrays. Raises ValueError if shapes do not fit."""
     x_BD, positive_BD = jnp.asarray(pairs.x), jnp.asarray(pairs.positive)
     valid_B = jnp.asarray(pairs.valid, bool)
     if (
@@ -192,7 +193,7 @@ def _as_arrays(pairs: Pairs, width: int) -> Pairs:
 
 
 def _check_configs_fit(tsae: TSAE, sae: SAEConfig, config: LossConfig) -> None:
-    """Raises ValueError where the configs describe another autoencoder."""
+    """Raises ValueError if the configs describe another autoencoder."""
     if sae.group_sizes != tsae.group_sizes:
         raise ValueError(
             f"sae of latents={sae.latents}, "
@@ -216,8 +217,8 @@ def info_nce(
 ) -> Float[Array, ""]:
     """Returns InfoNCE in nats, the mean over the valid rows of N blocks of R pairs.
 
-    Per row: the cross-entropy of its own positive among its block's valid positives,
-    and of the positive's own row among the valid rows; their mean, or sum
+    A row has two cross-entropies: of its positive among its block's valid positives,
+    and of the row among the valid rows, given its positive. They are averaged or added
     (`infonce_reduction`). Guessing costs log R.
 
     >>> z = jnp.zeros((1, 4, 3))  # four rows that nothing tells apart
@@ -250,7 +251,7 @@ def _auxk(
 ) -> Float[Array, ""]:
     """Returns the share of the residual's variance that dead latents do not explain.
 
-    Each row uses its D/2 largest dead latents; without dead latents the term is 0.
+    Each row uses its D/2 largest dead latents. Without dead latents the term is 0.
     """
     columns: slice | Array = slice(None)
     taken_Z, decoder_ZD = dead_Z, tsae.decoder
@@ -278,7 +279,7 @@ def _contrast(
     config: LossConfig,
     dot: Matmul,
 ) -> Float[Array, ""]:
-    """Returns InfoNCE in blocks, or |z - p|_1 weighted by the pair's cosine."""
+    """Returns InfoNCE over blocks, or |z - p|_1 weighted by the pair's cosine."""
     if config.contrast == "l1_cosine":
         x_BD, p_BD = (
             jnp.where(pairs.valid[:, None], a, 0.0) for a in (pairs.x, pairs.positive)

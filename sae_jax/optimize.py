@@ -1,9 +1,10 @@
 """Optimizer steps over replicas: one program trains C autoencoders on the same pairs.
 
-A step: gradient, its part along decoder rows removed, clip, Adam, decoder rows back to
-length 1; then the inference threshold follows the smallest activation kept, and the
-counters of tokens since each latent fired advance. Training runs on s x, of mean square
-1; `inference_dictionaries` folds s into the weights, so that they read raw activations.
+A step takes the gradient, removes its part along decoder rows, clips it, applies Adam,
+and scales decoder rows back to length 1. Then it updates the inference threshold, a
+moving average of the smallest kept activation, and the counters of tokens since each
+latent fired. Training runs on s x, which has mean square 1. `inference_dictionaries`
+folds s into the weights, so that these read raw activations.
 """
 
 import dataclasses
@@ -24,14 +25,14 @@ from sae_jax.sae import TSAE, matmul_float32, normalize_rows
 from sae_jax.sparse import ENTRIES_PER_K, MIN_LATENTS_PER_ENTRY
 from sae_jax.types import LossAux, Pairs, StepMetrics
 
-_LATENTS_PER_DEAD = 16  # up to one dead latent of so many AuxK gathers what it needs
+_LATENTS_PER_DEAD = 16  # if at most one latent in 16 is dead, AuxK gathers only these
 _MEDIAN_STEPS = 100
 _MEDIAN_TOLERANCE = 1e-5
 
 
 @dataclasses.dataclass(frozen=True)
 class Replica:
-    """One of the autoencoders trained together: its seed and weight of the contrast."""
+    """One of the autoencoders trained together: its seed and its contrast weight."""
 
     seed: int
     alpha: float
@@ -45,9 +46,9 @@ class Replica:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainState:
-    """The state of training, which `train_step` advances and a checkpoint holds.
+    """The state of training, which `train_step` advances and checkpoints store.
 
-    `tsae` and `opt_state` have a leading replica axis and belong to the normalized
+    `tsae` and `opt_state` have a leading replica axis and apply to the normalized
     activations `scale` x. The threshold passes through the optimizer with a gradient of
     0.
     """
@@ -78,7 +79,7 @@ def init_state(first_batch: Pairs, *, config: Config) -> TrainState:
     """Returns the training state before the first step, made from the first batch.
 
     The batch sets the scale and, by its geometric median, the decoder bias. A seed and
-    its baseline start from the same weights, whatever other replicas there are.
+    its baseline start from the same weights, independent of other replicas.
 
     >>> from sae_jax.config import SAEConfig
     >>> config = Config(sae=SAEConfig(latents=32, k=4))
@@ -195,7 +196,7 @@ def learning_rate_schedule(
 def geometric_median(x_BD: Float[Array, " B D"], valid_B: Array) -> Float[Array, " D"]:
     """Returns the point with the least summed distance to the valid rows (Weiszfeld).
 
-    At most 100 iterations, fewer once one moves the point by less than 1e-5.
+    It stops after 100 iterations, or once one moves the point by less than 1e-5.
 
     >>> x = jnp.array([[0.0, 0.0], [0.0, 2.0], [0.0, 90.0]])
     >>> geometric_median(x, jnp.ones(3, bool)).round(2).tolist()
@@ -230,10 +231,11 @@ def _make_optimizer(config: Config) -> optax.GradientTransformation:
 def _projected_gradients(
     state: TrainState, pairs: Pairs, config: Config
 ) -> tuple[TSAE, LossAux]:
-    """Returns gradients less their part along decoder rows, and the loss's parts.
+    """Returns gradients without their part along decoder rows, and the loss's parts.
 
-    AuxK over all latents costs as much as all else together: while no latent of any
-    replica can be dead it is not computed, and of few dead ones it gathers the columns.
+    AuxK over all latents costs as much as everything else together. So it is skipped
+    while no latent of any replica can be dead, and with few dead latents it gathers
+    only their columns.
     """
     found, fits = None, jnp.bool(True)
     if (entries := _count_entries(config)) is not None:
@@ -266,7 +268,7 @@ def _gradients(
     loss: LossConfig,
     max_dead: int | None,
 ) -> tuple[TSAE, LossAux]:
-    """Returns the gradients of every replica: dense side by side, sparse in turn."""
+    """Returns every replica's gradients: vectorized if dense, one by one if sparse."""
 
     def objective(
         tsae: TSAE, silence_Z: Array, alpha: Array, found: SparseBatch | None
@@ -293,7 +295,7 @@ def _gradients(
 def _find_sparse(
     tsae: TSAE, pairs: Pairs, config: Config, *, entries: int
 ) -> SparseBatch:
-    """Returns what the rows keep in every replica, along the replica axis."""
+    """Returns the kept latents of the rows for every replica, along its axis."""
     dot = functools.partial(matmul, dtype=config.train.compute_dtype)
     return jax.lax.map(
         lambda each: find_sparse(
@@ -304,10 +306,10 @@ def _find_sparse(
 
 
 def _count_entries(config: Config) -> int | None:
-    """Returns the room of a row in sparse products, or None where they are dense.
+    """Returns the number of entries per row in sparse products, or None for dense ones.
 
-    Left to itself it is sparse on one CPU device alone: elsewhere nobody has measured
-    that gathering and scattering rows is faster.
+    With products=auto, only a single CPU device uses sparse products, because elsewhere
+    we have not measured whether gathering and scattering rows is faster.
     """
     entries = ENTRIES_PER_K * config.sae.k
     mesh = jax.sharding.get_abstract_mesh()
@@ -332,7 +334,7 @@ def _remove_parallel_gradient(
 def _update_threshold(
     state: TrainState, min_kept_C: Float[Array, " C"], train: TrainConfig
 ) -> Float[Array, " C Z"]:
-    """Returns the thresholds: a moving average of the smallest activations kept."""
+    """Returns the thresholds, moving averages of the smallest kept activations."""
     old_CZ, min_kept_C1 = state.tsae.threshold, min_kept_C[:, None]
     mixed_CZ = (
         train.threshold_decay * old_CZ + (1.0 - train.threshold_decay) * min_kept_C1

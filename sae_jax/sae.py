@@ -1,4 +1,4 @@
-"""The temporal sparse autoencoder as used at inference: a JumpReLU autoencoder.
+"""The temporal sparse autoencoder at inference, which is a JumpReLU autoencoder.
 
     pre = (x - decoder_bias) encoder + encoder_bias
     f = relu(pre) where pre > threshold, else 0
@@ -26,10 +26,11 @@ NO_THRESHOLD = -1.0  # before calibration: every positive latent is active
 class TSAE:
     """A sparse autoencoder of activations of width D: Z latents in nested groups.
 
-    It takes raw activations: the normalization used in training is already folded into
-    its arrays (`fold_scale`). All arrays are float32. Several of them trained together
-    have a leading replica axis C; `replica` takes one out. `top_k` is for autoencoders
-    of other libraries that keep each token's k largest latents and have no threshold.
+    It takes raw activations, because the normalization used in training is already
+    folded into its arrays (`fold_scale`). All arrays are float32. Autoencoders trained
+    together share one TSAE with a leading replica axis C; `replica` takes one out.
+    `top_k` is for autoencoders of other libraries that keep each token's k largest
+    latents and have no threshold.
 
     >>> tsae = TSAE.init(0, width=8, latents=32, group_sizes=(6, 26))
     >>> x = jax.random.normal(jax.random.key(1), (5, 8))
@@ -60,15 +61,15 @@ class TSAE:
         """Returns an untrained autoencoder: random unit decoder rows, tied encoder.
 
         `key` is a JAX key or a seed. Without `group_sizes` there is one group of all.
-        The rows of a crosscoder start with one direction for all its checkpoints, so
-        that what differs in the end differs in the data. Raises ValueError where the
-        group sizes do not add up to the latents.
+        A crosscoder's rows start with the same direction for all checkpoints, so final
+        differences come from the data. Raises ValueError if the group sizes do not add
+        up to the latents.
         """
         group_sizes = tuple(group_sizes) or (latents,)
         if sum(group_sizes) != latents or min(group_sizes) < 1:
             raise ValueError(
                 f"group_sizes={group_sizes} do not add up to latents={latents}; make "
-                "them positive and add up"
+                f"them positive, with the sum {latents}"
             )
         if isinstance(key, int | np.integer):
             key = jax.random.key(int(key))
@@ -104,7 +105,7 @@ class TSAE:
     def preactivations(self, x: Float[Array, "*B D"]) -> Float[Array, "*B Z"]:
         """Returns (x - decoder_bias) encoder + encoder_bias, in float32.
 
-        Raises ValueError where x is not D wide.
+        Raises ValueError if the width of x is not D.
         """
         x = jnp.asarray(x)
         if x.shape[-1] != self.width:
@@ -119,7 +120,7 @@ class TSAE:
         return matmul_float32(x.astype(jnp.float32) - bias, self.encoder) + encoder_bias
 
     def encode(self, x: Float[Array, "*B D"]) -> Float[Array, "*B Z"]:
-        """Returns the latents of raw activations, sparse by threshold (or by top k)."""
+        """Returns the latents of raw activations above the threshold (or the top k)."""
         pre = self.preactivations(x)
         threshold = jnp.expand_dims(self.threshold, tuple(range(pre.ndim - 1)))
         f = jnp.where(pre > threshold, jax.nn.relu(pre), 0.0)
@@ -129,24 +130,24 @@ class TSAE:
         return jnp.where(f >= min_kept, f, 0.0)
 
     def decode(self, f: Float[Array, "*B Z"]) -> Float[Array, "*B D"]:
-        """Returns f decoder + decoder_bias: raw activations again.
+        """Returns f decoder + decoder_bias, which are raw activations.
 
-        Raises ValueError where f is not as wide as the decoder has rows.
+        Raises ValueError if the width of f is not the decoder's number of rows.
         """
         f, rows = jnp.asarray(f), self.decoder.shape[-2]
         if f.ndim == 0 or f.shape[-1] != rows:
             raise ValueError(
                 f"latents {f.shape} do not fit a decoder of {rows} rows; the last axis "
-                "must hold one latent a row"
+                "must hold one latent for each row"
             )
         bias = jnp.expand_dims(self.decoder_bias, tuple(range(f.ndim - 1)))
         return matmul_float32(f, self.decoder) + bias
 
     def fold_scale(self, scale: Float[Array, ""] | float) -> Self:
-        """Returns the autoencoder that reads x where this one reads scale * x.
+        """Returns the autoencoder for x, given that this one is for scale * x.
 
         Its latents and reconstructions are this one's divided by `scale`, so decoder
-        rows keep their length. A threshold not set yet (negative) stays as it is.
+        rows keep their length. A threshold that is not set yet (negative) is unchanged.
 
         >>> tsae = TSAE.init(0, width=2, latents=4)
         >>> x = jnp.array([[1.0, -2.0]])
@@ -175,10 +176,9 @@ class TSAE:
 def matmul_float32(
     a: Float[Array, "*B D"], b: Float[Array, "*N D Z"]
 ) -> Float[Array, "*B Z"]:
-    """Returns a b of float32 arrays, in full float32 on every device.
+    """Returns the product a b of float32 arrays, in full float32 on every device.
 
-    A product would otherwise round its operands to bfloat16 on a TPU and to TF32 on a
-    GPU.
+    By default a TPU would round the operands to bfloat16, and a GPU to TF32.
     """
     return jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)
 

@@ -1,10 +1,11 @@
-"""Products with latents of which a row keeps few: gathered and scattered, not dense.
+"""Products with sparse latents, by gathering and scattering instead of dense matmuls.
 
-Only the encoder's forward product is dense. What it keeps is found in one pass: bits of
-32 latents to a word, then the j-th set bit of a row is its j-th entry. Decoding gathers
-decoder rows, gradients of both matrices are added up row by row. A row that keeps more
-than its K entries is crowded; a few such rows take dense products, and a batch of more
-takes the dense loss (`SparseLatents.fits`). So values and gradients are the dense ones.
+Only the encoder's forward product is dense. The kept latents are found in one pass:
+bits of 32 latents are packed into a word, and the j-th set bit of a row is its j-th
+entry. Decoding gathers decoder rows, and the gradients of both matrices are added up
+row by row. A row that keeps more than K entries is crowded. A few crowded rows use
+dense products; a batch with more uses the dense loss (`SparseLatents.fits`). So values
+and gradients equal the dense ones.
 """
 
 import dataclasses
@@ -20,21 +21,21 @@ from jaxtyping import Array, Bool, Float, Int
 from sae_jax.sae import matmul_float32
 
 _WORD_BITS = 32
-_BLOCK_ROWS = 16  # whose decoder rows are gathered at a time: they stay in the cache
-ENTRIES_PER_K = 3  # a row's room, in means of what a row keeps
-_ROWS_PER_CROWDED = 32  # one row of so many may be crowded
-# An entry gathered costs more than one of a dense product: with fewer latents an entry
-# of room the dense loss is the faster one.
+_BLOCK_ROWS = 16  # rows whose decoder rows are gathered together, to stay in the cache
+ENTRIES_PER_K = 3  # room of a row, in multiples of the mean number of kept latents
+_ROWS_PER_CROWDED = 32  # at most one row in this many may be crowded
+# A gathered entry costs more than an entry of a dense product. So with fewer latents
+# per entry of room than this, the dense loss is faster.
 MIN_LATENTS_PER_ENTRY = 16
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SparseLatents:
-    """The latents that each row keeps. Found by `find_kept`; nothing has a gradient.
+    """The latents that each row keeps. Made by `find_kept`, without any gradient.
 
-    `index` is ascending in a row; `value` is 0 where a place is empty, and in all of a
-    crowded row. `crowded` are the numbers of such rows, B where there are fewer.
+    `index` ascends within a row. `value` is 0 in empty places and in all of a crowded
+    row. `crowded` holds the numbers of crowded rows, padded with B.
     """
 
     index: Int[Array, " B K"]
@@ -46,7 +47,7 @@ class SparseLatents:
 def find_kept(
     pre_BZ: Float[Array, " B Z"], threshold_M1: Float[Array, " M 1"], *, entries: int
 ) -> SparseLatents:
-    """Returns what is at least the positive threshold (one, or one a row).
+    """Returns the entries at or above the positive threshold (one, or one per row).
 
     >>> kept = find_kept(jnp.eye(2, 32), jnp.ones((1, 1)), entries=1)
     >>> kept.index.tolist(), kept.value.tolist(), bool(kept.fits)
@@ -55,7 +56,7 @@ def find_kept(
     rows, latents = pre_BZ.shape
     word_BW = _pack_bits(pre_BZ >= threshold_M1)
     set_BW = jax.lax.population_count(word_BW).astype(jnp.int32)
-    last_BW = jnp.cumsum(set_BW, axis=1)  # entries up to a word, that word's included
+    last_BW = jnp.cumsum(set_BW, axis=1)  # entries up to and including each word
     place_1K = jnp.arange(entries, dtype=jnp.int32)[None]
     at_BK = jnp.minimum(_count_at_most(last_BW, place_1K), word_BW.shape[1] - 1)
     before_BK = jnp.take_along_axis(last_BW - set_BW, at_BK, axis=1)
@@ -77,7 +78,7 @@ def find_kept(
 
 
 def take_rows(x: Float[Array, " B X"], rows: Int[Array, " M"]) -> Float[Array, " M X"]:
-    """Returns rows by number, zeros for the number B."""
+    """Returns rows by number; the number B gives zeros."""
     return x.at[rows].get(mode="fill", fill_value=0)
 
 
@@ -91,7 +92,7 @@ def encode_kept(
 ) -> Float[Array, " B K"]:
     """Returns the kept values, with the gradient of the encoder and both biases.
 
-    x gets none.
+    x gets no gradient.
     """
     del encoder_DZ, encoder_bias_Z, decoder_bias_D, x_BD
     return kept.value
@@ -123,7 +124,7 @@ def decode_kept(
     *,
     group_sizes: tuple[int, ...],
 ) -> Float[Array, " B G D"]:
-    """Returns what each group of latents adds to a row's reconstruction.
+    """Returns the contribution of each group of latents to a row's reconstruction.
 
     >>> decoder = jnp.arange(8.0).reshape(4, 2)
     >>> value, index = jnp.array([[2.0, 3.0]]), jnp.array([[0, 3]])
@@ -141,7 +142,7 @@ def decode_kept(
 def _decode(
     decoder_ZD: Array, value_BK: Array, index_BK: Array, group_BK: Array, groups: int
 ) -> Array:
-    """Returns the sum over a group's entries of value times decoder row, [B, G, D]."""
+    """Sums value times decoder row over the entries of each group: [B, G, D]."""
 
     def decode(_: None, block: tuple[Array, ...]) -> tuple[None, Array]:
         value_RK, index_RK, group_RK = block
@@ -185,7 +186,7 @@ _decode.defvjp(_decode_forward, _decode_backward)
 def spread_kept(
     value_BK: Float[Array, " B K"], index_BK: Int[Array, " B K"], *, latents: int
 ) -> Float[Array, " B Z"]:
-    """Returns the first latents as dense rows.
+    """Returns the first `latents` latents as dense rows.
 
     >>> value, index = jnp.array([[2.0, 3.0]]), jnp.array([[0, 3]])
     >>> spread_kept(value, index, latents=2).tolist()
@@ -199,7 +200,7 @@ def spread_kept(
 def _add_outer(
     value_BK: Array, index_BK: Array, group_BK: Array, row_BGD: Array, latents: int
 ) -> Float[Array, " Z D"]:
-    """Returns the sum of value times its group's row, added up by index: [Z, D]."""
+    """Adds up value times the row of its group, by index: [Z, D]."""
 
     def add(sum_ZD: Array, block: tuple[Array, ...]) -> tuple[Array, None]:
         value_RK, index_RK, group_RK, row_RGD = block
@@ -222,7 +223,7 @@ _einsum = functools.partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)
 
 
 def _pack_bits(bit_BZ: Bool[Array, " B Z"]) -> Array:
-    """Returns 32 latents to a word of uint32, the first in its lowest bit, [B, W]."""
+    """Packs 32 latents into a uint32 word, the first in its lowest bit: [B, W]."""
     bit_BZ = jnp.pad(bit_BZ, ((0, 0), (0, -bit_BZ.shape[1] % _WORD_BITS)))
     shift_11X = jnp.arange(_WORD_BITS, dtype=jnp.uint32)[None, None]
     bit_BWX = bit_BZ.reshape(len(bit_BZ), -1, _WORD_BITS).astype(jnp.uint32)
@@ -232,7 +233,7 @@ def _pack_bits(bit_BZ: Bool[Array, " B Z"]) -> Array:
 def _count_at_most(
     sorted_BW: Int[Array, " B W"], bound_1K: Int[Array, " 1 K"]
 ) -> Int[Array, " B K"]:
-    """Returns how many of each ascending row are at most the bound."""
+    """Returns how many entries of each ascending row are at most the bound."""
     rows, words = sorted_BW.shape
     count_BK = jnp.zeros((rows, bound_1K.shape[1]), jnp.int32)
     for step in (1 << power for power in reversed(range(words.bit_length()))):
@@ -246,7 +247,7 @@ def _count_at_most(
 
 
 def _find_set_bit(word_BK: Array, rank_BK: Int[Array, " B K"]) -> Int[Array, " B K"]:
-    """Returns the position of each word's set bit of that rank, by halving."""
+    """Returns the position of the set bit with this rank in each word, by halving."""
     position_BK = jnp.zeros_like(rank_BK)
     for width in (16, 8, 4, 2, 1):
         low_BK = (word_BK >> position_BK.astype(jnp.uint32)) & jnp.uint32(

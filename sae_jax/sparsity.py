@@ -1,10 +1,11 @@
-"""The k B largest activations of a batch, by a threshold and with static shapes.
+"""Keeps the k B largest activations of a batch by a threshold, with static shapes.
 
-Every activation that is at least the threshold is kept. The threshold is searched by
-counting, a few passes over the activations, because sorting them would cost more than
-the matmul that made them. Positive float32 values are ordered as their bit patterns
-are, so the search runs on integers and ends, exact up to ties. A strided sample tells
-where to begin; interpolation makes a handful of passes of what halving would do in 31.
+Every activation at or above the threshold is kept. We search for the threshold by
+counting, in a few passes over the activations, because sorting them would cost more
+than the matmul that made them. Positive float32 values have the same order as their bit
+patterns, so the search runs on integers and ends with a result that is exact up to
+ties. A strided sample gives the starting point, and interpolation needs a handful of
+passes where halving would need 31.
 """
 
 import functools
@@ -14,14 +15,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-# Below the smallest normal number a device may flush to 0, and 0 is never kept.
+# A device may flush smaller numbers than the smallest normal one to 0, which is never
+# kept.
 _MIN_NORMAL_BITS = 0x00800000
 _INFINITY_BITS = 0x7F800000
-_OCTAVE_BITS = 1 << 23  # in bit patterns; wider brackets are halved
-_SAMPLE_SIZE = 1 << 18  # entries that show well enough where it lies
-_SAMPLE_SLICES = 8  # slices that the sample is taken in
-_BISECT_BELOW = 16  # entries: too few to interpolate between
-_SAMPLE_MARGIN_STDS = 4.0  # within which a sampled count is trusted
+_OCTAVE_BITS = 1 << 23  # an octave in bit patterns; wider brackets are halved
+_SAMPLE_SIZE = 1 << 18  # entries, enough to locate the threshold
+_SAMPLE_SLICES = 8  # slices in which the sample is taken
+_BISECT_BELOW = 16  # with fewer entries between the ends, we halve
+_SAMPLE_MARGIN_STDS = 4.0  # margin around a count that is estimated from the sample
 
 # Thresholds [R] -> the number of entries at or above each; R searches run together.
 Counter = Callable[[Float[Array, " R"]], Int[Array, " R"]]
@@ -35,9 +37,9 @@ def batch_threshold(
 ) -> tuple[Float[Array, ""], Int[Array, ""]]:
     """Returns the threshold that keeps the `count` largest, and how many it keeps.
 
-    The threshold is positive. Ties at it are all kept; with fewer positive entries than
-    `count`, all of them are. With `max_excess`, up to so many more may be kept, which
-    takes fewer passes. Nothing here has a gradient.
+    The threshold is positive. All ties at it are kept; if there are fewer positive
+    entries than `count`, all of them are kept. `max_excess` allows keeping up to that
+    many more, which saves passes. Nothing here has a gradient.
 
     >>> threshold, kept = batch_threshold([jnp.array([[3.0, 1.0], [2.0, -1.0]])], 2)
     >>> bool(1.0 < threshold <= 2.0), int(kept)
@@ -59,7 +61,7 @@ def batch_threshold(
 
 
 def is_large(size: int) -> bool:
-    """Returns whether a sample shows well enough where a batch's threshold lies."""
+    """Returns whether a batch is large enough to locate its threshold by a sample."""
     return size > 4 * _SAMPLE_SIZE
 
 
@@ -68,7 +70,7 @@ def estimate_bounds(
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """Returns two numbers that most likely enclose the threshold, from a sample.
 
-    Every column is sampled, by few rows: latents differ more than tokens do.
+    The sample has every column but few rows, because latents differ more than tokens.
     """
     size = sum(part.size for part in parts)
     stride = max(size // _SAMPLE_SIZE, 1)
@@ -118,10 +120,10 @@ def row_thresholds(
 def apply_threshold(
     pre: Float[Array, " B N"], threshold: Float[Array, " M 1"]
 ) -> Float[Array, " B N"]:
-    """Returns the entries that are at least the positive threshold; the others are 0.
+    """Returns the entries at or above the positive threshold, and 0 for the others.
 
     The threshold has one row for the whole batch, or one for each row. Gradients pass
-    where an entry is kept.
+    only through kept entries.
 
     >>> apply_threshold(jnp.array([[3.0, 1.0]]), jnp.array([[2.0]])).tolist()
     [[3.0, 0.0]]
@@ -137,12 +139,12 @@ def search_thresholds(
     max_excess: Int[Array, ""] | int = 0,
     while_loop: Callable = jax.lax.while_loop,
 ) -> tuple[Float[Array, " R"], Int[Array, " R"]]:
-    """Returns thresholds at or above which `count_R` entries lie, and exact numbers.
+    """Returns thresholds that keep `count_R` entries, and the exact numbers they keep.
 
-    These are `count_R`; or up to `max_excess` more; or more because of ties; or less
-    where there are no more positive entries. `initial_probes` are bit patterns to count
-    at first; they need not be good guesses. The bracket low < high with above >= count
-    > below is kept throughout, so every pass narrows it.
+    The numbers can be up to `max_excess` larger, larger because of ties, or smaller if
+    there are fewer positive entries. `initial_probes` are the first bit patterns to
+    count at; they need not be good guesses. The bracket low < high with above >= count
+    > below holds throughout, so every pass narrows it.
 
     >>> values = jnp.array([5.0, 4.0, 3.0, 2.0, 1.0])
     >>> threshold_R, number_R = search_thresholds(
@@ -159,7 +161,7 @@ def search_thresholds(
         low_R, high_R, above_R, *_ = bracket
         return jnp.any((above_R - count_R > max_excess) & (high_R - low_R > 1))
 
-    # The lowest pattern is never counted at; if it stays, all positive ones are kept.
+    # We never count at the lowest pattern; if it stays, all positive entries are kept.
     bracket = (
         jnp.full_like(count_R, _MIN_NORMAL_BITS - 1),
         jnp.full_like(count_R, _INFINITY_BITS),
@@ -173,7 +175,7 @@ def search_thresholds(
         is_unfinished, lambda b: narrow(b, _next_probe(b, count_R, max_excess)), bracket
     )
     low_R, _, above_R, below_R, _ = bracket
-    # If low_R stayed, high_R is the smallest normal number: no number lies below it.
+    # If low_R stayed, high_R is the smallest normal number, and no entry is below it.
     all_kept_R = low_R < _MIN_NORMAL_BITS
     kept_R = jnp.where(all_kept_R, below_R, above_R)
     return _as_float(jnp.maximum(low_R, _MIN_NORMAL_BITS)), kept_R
@@ -203,12 +205,13 @@ def _next_probe(
 ) -> Int[Array, " R"]:
     """Returns where to count next: near the straight line between the bracket's ends.
 
-    n entries spread evenly over a bracket stray from the line by sqrt(n) / 2 of them,
-    one standard deviation. Aiming two of those to the side where more entries lie
-    leaves the threshold on the other side most of the time, so that both ends come
-    close in turn. Few entries, or a wide bracket, are halved; every sixth pass halves
-    too, which bounds the number of passes whatever the spread. Next to an end that the
-    first probes did not enclose, the first steps are an eighth of an octave, 9 %.
+    If n entries are spread evenly over a bracket, counts deviate from the line by
+    sqrt(n) / 2 (one standard deviation). We aim two standard deviations to the side
+    with more entries. Most of the time this leaves the threshold on the other side, so
+    both ends move in turn. With few entries or a wide bracket we halve. Every sixth
+    pass also halves, which bounds the number of passes for any distribution. Near an
+    end that the first probes did not enclose, the first steps are an eighth of an
+    octave, 9 %.
     """
     low_R, high_R, above_R, below_R, passes = bracket
     gap_R = (high_R - low_R).astype(jnp.float32)
@@ -231,9 +234,10 @@ def _next_probe(
 def _count_at_least(
     parts: Sequence[Float[Array, " B _"]], threshold_R: Float[Array, " 1"]
 ) -> Int[Array, " 1"]:
-    """Returns how many entries of all parts are at least the threshold.
+    """Returns how many entries of all parts are at or above the threshold.
 
-    Rows first, and a barrier before they are added: one long sum would run on one core.
+    It counts each row first and adds the rows behind a barrier, because one long sum
+    would run on one core.
     """
     rows = [jnp.sum(part >= threshold_R[0], axis=1, dtype=jnp.int32) for part in parts]
     return sum(row_B.sum() for row_B in jax.lax.optimization_barrier(rows))[None]
@@ -242,7 +246,7 @@ def _count_at_least(
 def just_below(threshold: Float[Array, "*R"]) -> Float[Array, "*R"]:
     """Returns the largest number below a positive threshold, or 0 below the smallest.
 
-    `encode` keeps what exceeds its threshold, the search what reaches it.
+    `encode` keeps latents above its threshold; the search also keeps those at it.
 
     >>> just_below(jnp.array([1.0]))[0] < 1.0
     Array(True, dtype=bool)

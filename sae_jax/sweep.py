@@ -1,13 +1,13 @@
 """`python -m sae_jax.sweep --config=FILE --workdir=DIR --k=16,32 [--latents=... ...]`.
 
-Trains a dictionary of every combination on the same batches, each read once for all,
-calibrates and measures each as `sae_jax.train` does, and writes
+Trains a dictionary for every combination on the same batches, reading each batch once,
+calibrates and measures each dictionary as `sae_jax.train` does, and writes
 
-    DIR/saes/NAME/       each, in SAELens' layout; of several seeds the first
-    DIR/summary.json     under "sweep": a row for each, and which lie on the frontier
+    DIR/saes/NAME/       each dictionary (its first seed), in SAELens' layout
+    DIR/summary.json     under "sweep": a row for each, with `on_frontier`
 
-On the frontier no other dictionary explains as much variance with fewer latents a
-token. Exit codes are those of `sae_jax.train`.
+A dictionary is on the frontier if no other explains as much variance with fewer latents
+a token. The exit codes are the same as for `sae_jax.train`.
 """
 
 import dataclasses
@@ -47,9 +47,10 @@ _USAGE = """\
 usage: python -m sae_jax.sweep --config=FILE --workdir=DIR [--k=16,32] [--latents=...]
            [--alpha=...] [--learning_rate=...] [--config.a.b=v ...]
 
-Trains a dictionary of every combination of the numbers given on the same batches of
-activations (pairs.path), each read once for all; train.num_seeds of each. Prints a
-table and which lie on the frontier of L0 and variance explained. Run again, it goes on.
+Trains a dictionary for every combination of the given numbers, with train.num_seeds
+seeds each, on the same batches of activations (pairs.path). Each batch is read only
+once. Prints a table that marks the frontier of L0 and variance explained. To resume an
+interrupted sweep, run the same command again.
 """
 _HELP = {
     "k": "active latents a token",
@@ -61,7 +62,7 @@ _HELP = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SweepConfig(Config):
-    """A recipe, and the numbers that are tried in its place; (): the recipe's own."""
+    """A recipe, and numbers to try for some fields; (): only the recipe's number."""
 
     k: tuple[int, ...] = ()
     latents: tuple[int, ...] = ()
@@ -105,17 +106,17 @@ def main(argv: Sequence[str]) -> int:
 def _run_command(argv: Sequence[str]) -> None:
     values = define_config_flags()
     flags.DEFINE_string(
-        "workdir", None, "where the sweep lives; made if missing", flag_values=values
+        "workdir", None, "directory of the sweep; made if missing", flag_values=values
     )
     for name, text in _HELP.items():
         flags.DEFINE_list(name, [], f"{text}, such as 1,2", flag_values=values)
     _, base = parse_command(argv, values, usage=_USAGE, default=Config())
     if not values.workdir:
-        raise UsageError("--workdir=DIR is missing; say where the sweep shall live")
+        raise UsageError("--workdir=DIR is missing; name the directory of the sweep")
     if base.stream.model:
         raise UsageError(
-            f"stream.model={base.stream.model}: a sweep reads from a disk; collect the "
-            "activations first, and give pairs.path"
+            f"stream.model={base.stream.model}: a sweep reads from disk; collect the "
+            "activations first, and set pairs.path"
         )
     config = SweepConfig(
         **vars(base),
@@ -177,7 +178,7 @@ def _save_all(
     *,
     metadata: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Returns a row for each variant: means over its seeds, and each seed's figures."""
+    """Saves all variants; returns a row each, with means over its seeds and figures."""
     held_out = HeldOut.read(job.source)
     rows: dict[str, dict[str, Any]] = {}
     for name, config in variants.items():
@@ -205,7 +206,7 @@ def _save_all(
 def is_on_frontier(
     row: Mapping[str, float], rows: Sequence[Mapping[str, float]]
 ) -> bool:
-    """Returns whether no other row has as much variance explained with fewer latents.
+    """Returns whether no other row explains as much variance with fewer latents.
 
     >>> rows = [{"l0": 8, "fve": 0.7}, {"l0": 16, "fve": 0.9}, {"l0": 17, "fve": 0.8}]
     >>> [is_on_frontier(row, rows) for row in rows]
@@ -220,7 +221,7 @@ def is_on_frontier(
 
 
 def format_sweep(rows: Mapping[str, Mapping[str, Any]]) -> str:
-    """Returns the rows as a table by L0; a star is on the frontier."""
+    """Returns the rows as a table sorted by L0; a star marks the frontier."""
     lines = [f"{'L0':>8} {'FVE':>7} {'over seeds':>15} {'alive':>6}  dictionary"]
     for name, row in sorted(rows.items(), key=lambda item: item[1]["l0"]):
         each = [seed["fve"] for seed in row["seeds"]]

@@ -1,7 +1,8 @@
 """`python -m sae_jax.synthesize --out=DIR`: a world whose factors are known.
 
 Writes DIR/activations, a data set that `sae_jax.train` reads, with a label for each
-factor, and DIR/directions.npy, what each factor adds: [F, D], in the labels' order.
+factor, and DIR/directions.npy, the direction that each factor adds: [F, D], in the
+labels' order.
 
     python -m sae_jax.train --workdir=runs/w --config.pairs.path=DIR/activations
     python -m sae_jax.evaluate --sae=runs/w/sae --activations=DIR/activations
@@ -26,17 +27,17 @@ _USAGE = """\
 usage: python -m sae_jax.synthesize --out=DIR [--seed=0] [--flag=value ...]
 
 Writes synthetic activations (DIR/activations) with known factors, and the direction of
-each (DIR/directions.npy): what a dictionary trained on them should find.
+each factor (DIR/directions.npy), which a dictionary trained on them should find.
 
 flags:"""
 _ABOUT = {
-    "seed": "which world",
-    "width": "of an activation",
+    "seed": "seed of the random factors and documents",
+    "width": "width of an activation",
     "num_sequences": "documents",
     "length": "tokens of a document",
-    "num_persistent": "factors that stay on over tokens",
-    "num_momentary": "factors that are drawn anew at every token",
-    "mean_duration": "tokens that a persistent factor stays on, on average",
+    "num_persistent": "factors that stay on over several tokens",
+    "num_momentary": "factors that are drawn again at every token",
+    "mean_duration": "mean number of tokens for which a persistent factor stays on",
     "momentary_scale": "size of momentary factors, relative to persistent ones",
 }
 
@@ -54,7 +55,7 @@ def _run_command(argv: Sequence[str]) -> None:
     parse_flags(argv, values, usage=_USAGE, required=("out",))
     out = Path(values.out)
     if out.exists():
-        raise UsageError(f"--out={out} is there already; give a new directory")
+        raise UsageError(f"--out={out} exists already; give a new directory")
     settings: dict[str, Any] = {name: values[name].value for name in _ABOUT}
     data, directions = make_synthetic_world(**settings)
     kinds = (PERSISTENT, MOMENTARY)
@@ -70,7 +71,7 @@ def _run_command(argv: Sequence[str]) -> None:
         factors=names,
         dtype="float32",
     ) as writer:
-        token_ids = np.arange(len(data.activations))  # no document is another's copy
+        token_ids = np.arange(len(data.activations))  # so that no document is a copy
         for start in range(0, len(data.activations), values.length):
             at = slice(start, start + values.length)
             writer.add(

@@ -1,15 +1,15 @@
 """`python -m sae_jax.train --config=FILE --workdir=DIR [--config.a.b=v]`.
 
-Trains every replica (seeds, and beside each the baseline without contrast) on the same
-stream of pairs, calibrates its inference threshold on the documents of half of the
-held-out problems, measures it on those of the other half, and writes
+Trains every replica (each seed, and its baseline without contrast) on the same stream
+of pairs. Then it calibrates each inference threshold on documents of half of the
+held-out problems, measures each replica on documents of the other half, and writes
 
     DIR/sae/                 the first replica, in SAELens' layout
     DIR/sae_replicas/NAME/   the others
-    DIR/summary.json         under "tsae": the data, the skipped tokens, a row a replica
+    DIR/summary.json         under "tsae": the data, skipped tokens, a row per replica
 
 Exit code 0: done; 1: failed; 2: bad usage or config; 75: stopped by a signal after a
-checkpoint, run again to go on.
+checkpoint (run the same command again to continue).
 """
 
 import sys
@@ -44,17 +44,17 @@ from sae_jax.training import HeldOut, Job, make_program, run_steps, save_replica
 STAGE = "tsae"
 SAE_DIR, REPLICAS_DIR = "sae", "sae_replicas"
 
-# What a user can mend.
+# Errors that a user can fix.
 USER_ERRORS = (CheckpointReadError, NonFiniteMetricError, OSError)
-# Sections that say how a run is executed and watched, not what it computes.
+# Sections that determine how a run is executed and watched, not its results.
 MUTABLE_SECTIONS = ("mesh.", "log.", "checkpoint.")
 
 _USAGE = """\
 usage: python -m sae_jax.train --config=FILE --workdir=DIR [--config.a.b=v ...]
 
-Trains temporal sparse autoencoders on pairs of activations: from a disk (pairs.path) or
-straight from a model and a text (stream.model, stream.text). Run again, it goes on
-where it stopped.
+Trains temporal sparse autoencoders on pairs of activations, from disk (pairs.path) or
+straight from a model and a text (stream.model, stream.text). To resume an interrupted
+run, run the same command again.
 """
 
 
@@ -66,11 +66,11 @@ def main(argv: Sequence[str]) -> int:
 def _run_command(argv: Sequence[str]) -> None:
     values = define_config_flags()
     flags.DEFINE_string(
-        "workdir", None, "where the run lives; made if missing", flag_values=values
+        "workdir", None, "directory of the run; made if missing", flag_values=values
     )
     _, config = parse_command(argv, values, usage=_USAGE, default=Config())
     if not values.workdir:
-        raise UsageError("--workdir=DIR is missing; say where the run shall live")
+        raise UsageError("--workdir=DIR is missing; name the directory of the run")
     start_jax(config.mesh, multi_process=True)
     assert_equal_across({"config": to_json(config)})
     workdir = Workdir(Path(values.workdir), config, mutable_sections=MUTABLE_SECTIONS)
@@ -87,7 +87,7 @@ def _run_command(argv: Sequence[str]) -> None:
 
 
 def _train_in(workdir: Workdir, config: Config, stop: StopSignal) -> dict[str, Any]:
-    """Opens the data and trains; returns what it writes to summary.json."""
+    """Opens the data and trains; returns the results that go to summary.json."""
     mesh = make_mesh(config.mesh)
     check_batch(config.pairs.batch_size, mesh, "pairs.batch_size")
     with working("opening the activations"):
@@ -121,9 +121,9 @@ def open_source(
 ) -> tuple[PairSource, dict[str, Any]]:
     """Opens the config's activation shards, or makes synthetic data if it names none.
 
-    `mesh` is where the batches will be used. Returns the pairs and the metadata (model,
-    hook, context size) that is saved with every autoencoder trained on them. Raises
-    ConfigError where they cannot be read.
+    The batches will be used on `mesh`. Returns the pairs and the metadata (model, hook,
+    context size) to save with every autoencoder trained on them. Raises ConfigError if
+    they cannot be read.
     """
     if not config.path:
         world = synthetic.make_synthetic_data(seed=seed)
@@ -155,9 +155,9 @@ def train(
 ) -> dict[str, Any]:
     """Trains, calibrates, measures and saves all replicas, resuming from a checkpoint.
 
-    `mesh` must be the current mesh. `metadata` says where the activations are from
-    (`model_name`, `hook_name`, ...). Returns what it writes to summary.json under
-    "tsae". Raises StoppedError after a checkpoint if a signal came.
+    `mesh` must be the current mesh. `metadata` describes the origin of the activations
+    (`model_name`, `hook_name`, ...). Returns the results, which it also writes to
+    summary.json under "tsae". Raises StoppedError after a checkpoint if a signal came.
     """
     job = Job(
         config=config,
@@ -199,7 +199,7 @@ def is_finished(config: Config, workdir: Workdir) -> bool:
 
 
 def _format_table(rows: Mapping[str, Mapping[str, Any]]) -> str:
-    """Returns one line of text a replica, under a header."""
+    """Returns a header and one line of text per replica."""
     lines = [
         f"{'replica':<18} {'alpha':>6} {'FVE':>6} {'L0':>6} {'alive':>6} "
         f"{'relative smoothness':<30} autocorrelation"

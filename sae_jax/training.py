@@ -1,6 +1,6 @@
-"""What every training of autoencoders does: steps over batches, then figures and files.
+"""Shared parts of all autoencoder training: steps over batches, figures, and files.
 
-A `Program` is one training, or several side by side on the same batches.
+A `Program` is one training, or several trainings side by side on the same batches.
 """
 
 import dataclasses
@@ -43,10 +43,10 @@ State = TypeVar("State")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
-    """Where a training runs, and on what. `mesh` must be the current mesh.
+    """Immutable context of a training. `mesh` must be the current mesh.
 
-    Of `config` the sections count that all programs of the job share: how many steps,
-    which pairs, what is logged and saved.
+    Only those sections of `config` are used that all programs of the job share: the
+    number of steps, the pairs, logging and checkpoints.
     """
 
     config: Config
@@ -59,10 +59,11 @@ class Job:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Program(Generic[State]):
-    """What is done with every batch. Made by `make_program` or `side_by_side`.
+    """The functions of a training. Made by `make_program` or `side_by_side`.
 
-    `abstract` returns the shapes of what `init` does; `step` returns the next state and
-    what `name_metrics` makes metrics of; `shown` are those of the progress line.
+    `abstract` returns the shapes of the result of `init`. `step` returns the next state
+    and a report, which `name_metrics` turns into metrics; `shown` names the metrics in
+    the progress line.
     """
 
     init: Callable[[Pairs], State]
@@ -73,14 +74,14 @@ class Program(Generic[State]):
 
 
 class HeldOut(NamedTuple):
-    """The documents that no step reads: for the threshold, and to measure on."""
+    """The documents that no step reads, for calibrating the threshold and measuring."""
 
     calibration: Sequence[Documents]
     evaluation: Sequence[Documents]
 
     @classmethod
     def read(cls, source: PairSource) -> "HeldOut":
-        """Returns them, read into memory."""
+        """Reads the documents into memory."""
         return cls(list(source.calibration_documents()), list(source.eval_documents()))
 
 
@@ -99,7 +100,7 @@ def make_program(config: Config) -> Program[TrainState]:
 def side_by_side(
     programs: Mapping[str, Program[TrainState]],
 ) -> Program[dict[str, TrainState]]:
-    """Returns several trainings by name as one, each on every batch in turn."""
+    """Combines several named trainings into one, which runs each on every batch."""
     first, *_ = programs
 
     def step(
@@ -133,10 +134,10 @@ def side_by_side(
 def run_steps(
     job: Job, program: Program[State], *, stage: str
 ) -> tuple[State, dict[str, float], float]:
-    """Returns the last state, its throughput, and the seconds of work.
+    """Runs all steps; returns the last state, its throughput, and the seconds of work.
 
-    Goes on from the newest checkpoint. Raises ConfigError where that was trained on
-    other activations, and StoppedError after a checkpoint if a signal came.
+    It continues from the newest checkpoint. Raises ConfigError if the checkpoint was
+    trained on other activations, and StoppedError after a checkpoint if a signal came.
     """
     config, source = job.config, job.source
     to_mesh = functools.partial(processes.device_put, sharding=batch_sharding(job.mesh))
@@ -164,10 +165,10 @@ def run_steps(
         batches = source.iter_batches(steps.start_step, steps.num_steps)
         report = None
         for step, pairs in zip(steps, batches, strict=True):
-            batch = to_mesh(pairs)  # while the step before is still at work
-            jax.block_until_ready(report)  # one step in flight
-            # On several CPU devices neither: a transfer still under way held the thread
-            # that a step's all-reduce needed, and the run hung.
+            batch = to_mesh(pairs)  # while the previous step is still running
+            jax.block_until_ready(report)  # keep only one step in flight
+            # With several CPU devices, wait for both: a running transfer held the
+            # thread that a step's all-reduce needed, and the run hung.
             state, report = await_on_cpu(program.step(state, await_on_cpu(batch)))
             metrics, new_pairs = None, 0
             if _is_report_step(step + 1, config):
@@ -195,8 +196,8 @@ def save_replicas(
 ) -> dict[str, dict[str, Any]]:
     """Calibrates, measures and saves the replicas of a config; returns their figures.
 
-    `directories` says by name where a replica is saved; one that is not named is not.
-    Raises StoppedError between two replicas if a signal came.
+    `directories` maps a replica's name to where it is saved; other replicas are not
+    saved. Raises StoppedError between two replicas if a signal came.
     """
     trained, rows = inference_dictionaries(state), {}
     for index, replica in enumerate(replicas(config)):
@@ -226,9 +227,10 @@ def _check_same_data(job: Job, data_hash: str) -> None:
 
 
 def _is_report_step(steps_done: int, config: Config) -> bool:
-    """Returns whether metrics are written after so many steps.
+    """Returns whether metrics are written after this many steps.
 
-    Every checkpoint is reported, so that none is written of values that are not finite.
+    They are written before every checkpoint, so that no checkpoint holds non-finite
+    values.
     """
     due = (
         steps_done % config.log.every == 0 or steps_done % config.checkpoint.every == 0
@@ -237,7 +239,7 @@ def _is_report_step(steps_done: int, config: Config) -> bool:
 
 
 class _ThroughputTimer:
-    """Adds up pairs and seconds between reports, without the first, which compiles."""
+    """Adds up pairs and seconds between reports, except the first, which compiles."""
 
     def __init__(
         self, speed: dict[str, float], start_step: int, config: Config
@@ -274,7 +276,7 @@ def _calibrate_and_measure(
     """Returns the calibrated autoencoder, its quality sums and its figures.
 
     `l0` holds the active latents a token at the training's moving-average threshold
-    (`ema`) and at the calibrated one; all else is measured with the calibrated one.
+    (`ema`) and at the calibrated one. All other figures use the calibrated one.
     """
     calibration, evaluation = held_out
     before = quality_report(_quality_sums(tsae, evaluation), num_high=tsae.num_high)
@@ -306,7 +308,7 @@ def _quality_sums(tsae: TSAE, documents: Sequence[Documents]) -> QualitySums:
 def _describe_training(
     config: Config, replica: Replica, source: PairSource, figures: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns what an autoencoder is saved with of its training."""
+    """Returns the metadata about its training that is saved with an autoencoder."""
     return {
         "seed": replica.seed,
         "alpha": replica.alpha,

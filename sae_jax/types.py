@@ -1,4 +1,4 @@
-"""The records that flow between stages. Axes are spelled in docs/notation.md."""
+"""Records that pass between stages. docs/notation.md explains the axes."""
 
 import dataclasses
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import jax
 from jaxtyping import Bool, Float, Int
 
-Array = Any  # JAX's on a device, NumPy's on the host: a record travels between both
+Array = Any  # JAX on a device or NumPy on the host; records move between both
 
 
 @jax.tree_util.register_dataclass
@@ -14,10 +14,9 @@ Array = Any  # JAX's on a device, NumPy's on the host: a record travels between 
 class Pairs:
     """A batch of token activations `x`, each with a positive of the same document.
 
-    The positive is an earlier token of the same document and role. Written by `pairs`,
-    read by `optimize`. Both are raw activations: the trainer normalizes them. Rows
-    where `valid` is false are padding: they reach neither loss, gradient nor
-    statistics.
+    The positive is an earlier token of the same document and role. Made by `pairs`,
+    used by `optimize`. Both are raw activations; the trainer normalizes them. Rows
+    where `valid` is false are padding and affect no loss, gradient or statistic.
     """
 
     x: Float[Array, " B D"]
@@ -28,14 +27,14 @@ class Pairs:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LossAux:
-    """The parts of a batch's loss. Written by `losses`, read by `optimize`.
+    """The parts of a batch's loss. Made by `losses`, used by `optimize`.
 
     `reconstruction` holds the squared error of each nested reconstruction, in the unit
-    of `variance`, the mean squared distance of the valid rows from their mean; neither
-    they nor `contrast` and `auxk` are weighted yet. `tokens_since_fired` counts tokens
-    since each latent fired, this batch included, and `num_dead` the latents silent for
-    too long; `num_active` counts the activations kept, `min_kept` is the smallest (or
-    0).
+    of `variance`, which is the mean squared distance of the valid rows from their mean.
+    These, `contrast` and `auxk` are not weighted yet. `tokens_since_fired` counts the
+    tokens since each latent fired, including this batch, and `num_dead` the latents
+    that have been silent too long. `num_active` counts the kept activations, and
+    `min_kept` is the smallest of them (or 0).
     """
 
     loss: Float[Array, ""]
@@ -55,9 +54,10 @@ class LossAux:
 class StepMetrics:
     """The metrics of a training step per replica, from `optimize` to `train`.
 
-    `fve` is the share of the batch's variance that all groups explain, `fve_high` what
-    the first group explains alone; `l0` the active latents a token; `threshold` the
-    moving average that inference would use now, on normalized activations.
+    `fve` is the share of the batch's variance that all groups explain, and `fve_high`
+    the share that the first group explains alone. `l0` is the number of active latents
+    a token, and `threshold` the moving average that inference would use now, on
+    normalized activations.
     """
 
     loss: Float[Array, " C"]

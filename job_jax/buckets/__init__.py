@@ -1,7 +1,7 @@
-"""Workdirs on gs:// and s3://, which know neither renaming nor appending.
+"""Workdirs on gs:// and s3://, which cannot rename or append.
 
-A job works in a staging directory on its own disk; a `Mirror` carries it to the bucket,
-for several processes a `JointMirror`.
+A job works in a staging directory on its own disk. A `Mirror` uploads that directory to
+the bucket; a run of several processes uses a `JointMirror`.
 """
 
 from job_jax.buckets.commits import TakenOverError, describe_owner

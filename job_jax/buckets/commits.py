@@ -1,11 +1,12 @@
-"""Commits: which objects are the files of a workdir, decided by one small object.
+"""Commits: one small object says which objects are the files of a workdir.
 
-    objects/00000007-3fa9c1/metrics.jsonl     made once, never written again
+    objects/00000007-3fa9c1/metrics.jsonl     written once, never changed
     commits/00000007.json                     names the objects of all files
 
-A bucket cannot rename, so nothing is written over. The files that changed go to new
-objects; then the next number's commit is made, which fails if there is one. Whoever
-reads takes the highest number: the commit before, or the new one, whole.
+A bucket cannot rename, so no object is ever overwritten. Changed files go to new
+objects; then the commit with the next number is created, which fails if that number
+exists. A reader takes the highest number, so it sees either the previous commit or the
+new one, each complete.
 """
 
 import dataclasses
@@ -22,25 +23,25 @@ COMMITS, OBJECTS = "commits", "objects"
 
 
 class TakenOverError(BucketError):
-    """Another run works in the bucket since: this one can commit no more."""
+    """Another run has taken over the bucket, so this one can no longer commit."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StoredFile:
-    """A file of a commit: where its bytes are, and how to know them."""
+    """A file of a commit: where its bytes are, and how to verify them."""
 
     object: str
     size: int  # bytes
     digest: str  # "sha256:" or "md5:", and the digest in hex
-    mtime_ns: int  # of the file on the disk it came from
+    mtime_ns: int  # of the original file on disk
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Commit:
-    """All files of a workdir at one moment. Number 0: none was made yet."""
+    """All files of a workdir at one moment. Number 0 means: no commit exists yet."""
 
     number: int
-    owner: str  # who made it, for people
+    owner: str  # which process made it, for people to read
     files: Mapping[str, StoredFile]  # by path in the workdir
 
     def to_json(self) -> dict[str, Any]:
@@ -55,13 +56,13 @@ class Commit:
 
 
 def describe_owner() -> str:
-    """Returns this process for people: host, process and time."""
+    """Returns a readable name of this process: process id, host and time."""
     now = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
     return f"process {os.getpid()} on {socket.gethostname()}, {now}"
 
 
 def read_newest(store: Store) -> Commit:
-    """Returns the newest commit; number 0 without files where there is none."""
+    """Returns the newest commit, or number 0 without files if there is none."""
     for _ in range(5):
         names = store.list(COMMITS)
         if not names:
@@ -70,22 +71,26 @@ def read_newest(store: Store) -> Commit:
             data = store.read(names[-1])
         except BucketError as error:
             if isinstance(error.__cause__, FileNotFoundError):
-                continue  # a newer one is there, and this one was removed
+                continue  # a newer commit replaced it after we listed
             raise
         try:
             return Commit.from_json(json.loads(data))
         except (KeyError, TypeError, ValueError) as error:
             raise BucketError(
-                f"{names[-1]} in {store.url} is no commit of this version ({error})"
+                f"{names[-1]} in {store.url} is not a commit that this version can "
+                f"read ({error}); use another --workdir"
             ) from error
-    raise BucketError(f"the commits in {store.url} go before they can be read")
+    raise BucketError(
+        f"{store.url}: every commit was removed before it could be read, because "
+        "another run commits quickly; try again"
+    )
 
 
 def add_commit(store: Store, commit: Commit) -> None:
     """Makes a commit that follows the newest. Raises TakenOverError if it does not.
 
-    Looked at again behind it: a number that another run has used and removed since
-    could be made a second time.
+    It lists the commits again afterwards: if another run has used this number and then
+    removed it, creating it a second time would succeed.
     """
     name = _name(commit.number)
     data = json.dumps(commit.to_json(), indent=1).encode()
@@ -99,20 +104,20 @@ def add_commit(store: Store, commit: Commit) -> None:
 
 
 def taken_over(store: Store) -> TakenOverError:
-    """Returns what to say of a bucket whose newest commit is another run's."""
+    """Returns the error for a bucket whose newest commit is another run's."""
     newest = read_newest(store)
     return TakenOverError(
-        f"{store.url} was taken over by another run ({newest.owner}): commit "
-        f"{newest.number} is not of this one, which stops; of two runs in one workdir "
-        "the later goes on, so give this one another --workdir"
+        f"{store.url} was taken over by another run ({newest.owner}), which made "
+        f"commit {newest.number}; of two runs in one workdir only the later continues, "
+        "so this one stops: give it another --workdir"
     )
 
 
 def remove_unnamed(store: Store, newest: Commit) -> None:
-    """Removes what the newest commit does not need: older commits, other objects.
+    """Removes older commits, and objects that the newest commit does not name.
 
-    For the owner of the newest commit alone: uploads for a commit of any other can
-    never be committed.
+    Only the owner of the newest commit may call it. It is safe, because no other run's
+    uploads can be committed any more.
     """
     named = {each.object for each in newest.files.values()}
     old = [name for name in store.list(COMMITS) if name < _name(newest.number)]
@@ -120,7 +125,7 @@ def remove_unnamed(store: Store, newest: Commit) -> None:
 
 
 def remove_replaced(store: Store, before: Commit, after: Commit) -> None:
-    """Removes a commit that `after` follows, and the objects that only it named."""
+    """Removes the commit before `after`, and the objects that only it named."""
     named = {each.object for each in after.files.values()}
     gone = {each.object for each in before.files.values()} - named
     store.remove([_name(before.number), *sorted(gone)])

@@ -1,4 +1,4 @@
-"""From a commit to files: downloaded, compared with their digests, put in place."""
+"""Downloads the files of a commit, checks their digests, and puts them in place."""
 
 import contextlib
 import json
@@ -14,24 +14,24 @@ from job_jax.buckets.commits import Commit, StoredFile, read_newest
 from job_jax.buckets.store import BucketError, Store
 from job_jax.files import digest_of, write_json
 
-OWN_DIR = ".bucket"  # of a local directory: what the mirror keeps there
-NUM_TRANSFERS = 8  # objects on their way at a time
+OWN_DIR = ".bucket"  # the mirror's own files in a local directory
+NUM_TRANSFERS = 8  # concurrent transfers
 _TRIES = 5
 
-Stamp = tuple[int, int, int]  # size, mtime_ns, inode: another one, another content
+Stamp = tuple[int, int, int]  # size, mtime_ns, inode: changes if the content changes
 
 
 def stamp_of(path: pathlib.Path) -> Stamp:
-    """Returns what changes whenever a file is written."""
+    """Returns a file's stamp, which changes whenever the file is written."""
     stat = path.stat()
     return stat.st_size, stat.st_mtime_ns, stat.st_ino
 
 
 def local_files(directory: pathlib.Path) -> list[str]:
-    """Returns the files that belong to the workdir, by path in it, sorted.
+    """Returns the relative paths of the files that belong to the workdir, sorted.
 
-    Not those that are being written (`*.partial`, orbax's `*tmp*` directories), nor
-    top-level names that begin with a dot.
+    Leaves out files that are still being written (`*.partial`, orbax's `*tmp*`
+    directories) and top-level names that begin with a dot.
     """
     found = []
     for folder, folders, names in os.walk(directory):
@@ -45,14 +45,14 @@ def local_files(directory: pathlib.Path) -> list[str]:
 
 
 def is_intact(path: pathlib.Path, stored: StoredFile) -> bool:
-    """Returns whether a file has the bytes that a commit names."""
+    """Returns whether a file's digest matches the one in the commit."""
     return digest_of(path, stored.digest.partition(":")[0]) == stored.digest
 
 
 class LocalState:
-    """Which commit a local directory holds, and by which stamps that is known.
+    """Which commit a local directory holds, and the stamps of its files then.
 
-    Kept in `.bucket/state.json`. Without it nothing of the directory is trusted.
+    Kept in `.bucket/state.json`; without it, nothing in the directory is trusted.
     """
 
     def __init__(self, directory: pathlib.Path):
@@ -85,10 +85,10 @@ def fetch(
 ) -> Commit:
     """Makes `directory` hold the files of the newest commit that `select` names.
 
-    Files that no longer belong to the commit go, with `keeps_unknown` only those of the
-    commit before; others of it may stay. A run that commits meanwhile only means that
-    the newer commit is fetched. Raises BucketError, also for bytes that are not those
-    of the commit.
+    Removes files that do not belong to the commit; with `keeps_unknown`, only those
+    that belonged to the previous commit. Files of the commit that `select` does not
+    name may stay. If a run commits meanwhile, the newer commit is fetched. Raises
+    BucketError, also if the bytes do not match the commit.
     """
     for attempt in range(1, _TRIES + 1):
         commit = read_newest(store)
@@ -104,7 +104,8 @@ def fetch(
             if read_newest(store).number == commit.number:
                 raise BucketError(
                     f"{store.url} is damaged: commit {commit.number} names an object "
-                    f"that is not there ({error})"
+                    f"that does not exist ({error}); restore it from a copy, or use "
+                    "another workdir"
                 ) from error
     raise AssertionError("unreachable")
 
@@ -117,9 +118,9 @@ def fetch_commit(
     *,
     keeps_unknown: bool = False,
 ) -> None:
-    """Makes `directory` hold these files of a commit, and no file of another.
+    """Makes `directory` hold the `wanted` files of a commit, and none of another.
 
-    With `keeps_unknown` files stay that are of no commit.
+    With `keeps_unknown`, files that belong to no commit stay.
     """
     state = LocalState(directory)
     known = state.commit.files if state.commit else {}
@@ -148,7 +149,7 @@ def fetch_commit(
 def download_files(
     store: Store, commit: Commit, directory: pathlib.Path, paths: Iterable[str]
 ) -> dict[str, Stamp]:
-    """Downloads files of a commit, each whole or not at all; returns their stamps."""
+    """Downloads files of a commit, each atomically; returns their stamps."""
 
     def download(path: str) -> tuple[str, Stamp]:
         return path, _download(store, commit, directory, path)
@@ -168,9 +169,9 @@ def _download(
         store.download(stored.object, partial)
         if not is_intact(partial, stored):
             raise BucketError(
-                f"{stored.object} in {store.url} is damaged: its digest is not that "
-                f"of commit {commit.number}, so somebody else wrote it; bring it back "
-                "from a copy, or use another workdir"
+                f"{stored.object} in {store.url} is damaged: its digest differs from "
+                f"commit {commit.number}, so something else wrote it; restore it from "
+                "a copy, or use another workdir"
             )
         os.utime(partial, ns=(stored.mtime_ns, stored.mtime_ns))
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -181,7 +182,7 @@ def _download(
 
 
 def _remove_empty_folders(directory: pathlib.Path) -> None:
-    """Removes empty folders and what orbax left half written: no step is there then."""
+    """Removes empty folders and orbax's half-written ones, which look like steps."""
     for folder, _, _ in os.walk(directory, topdown=False):
         path = pathlib.Path(folder)
         if "orbax-checkpoint-tmp" in path.name:

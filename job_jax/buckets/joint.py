@@ -1,14 +1,15 @@
-"""The bucket of a run of several processes, none of which sees the others' disks.
+"""Buckets for a run of several processes that cannot see each other's disks.
 
-Each process has a staging directory of its own. Process 0 carries its files to the
-bucket as a run of one process does; the others fetch them from its commits. Checkpoints
-come from all at once and go straight to the bucket: below
+Each process has its own staging directory. Process 0 uploads its files as a run of one
+process does, and the others fetch them from its commits. All processes write a
+checkpoint together, straight to the bucket. Below
 
     objects/00000005-3fa9c1/checkpoints/train/100/
 
-orbax writes each process's shards, and commit_success.txt last; process 0's next commit
-names what it finds there. Only then does a checkpoint count: where a run is killed in
-between, the commit before stands, and the objects go as all that no commit names.
+orbax writes each process's shards, and commit_success.txt last. Process 0's next commit
+names the files it finds there, and only then does the checkpoint count. If the run is
+killed before that, the previous commit stays valid, and the new objects are removed
+like all objects that no commit names.
 """
 
 import pathlib
@@ -25,29 +26,29 @@ from job_jax.buckets.mirror import Mirror
 from job_jax.buckets.store import Store
 
 CHECKPOINTS = "checkpoints"
-_COMPLETE = "commit_success.txt"  # which orbax puts last where it cannot rename
+_COMPLETE = "commit_success.txt"  # orbax writes it last where it cannot rename
 _STEP = re.compile(rf"{CHECKPOINTS}/([^/]+)/(\d+)/")
 
 Value = TypeVar("Value")
 
 
 class JointMirror(Mirror):
-    """Carries the files of a run of several processes; each process has one.
+    """Uploads the files of a run of several processes; each process has one.
 
-    Methods that are `Mirror`'s do nothing in processes other than the first, but for
-    `claim` and `share`, which all call together.
+    In every process but the first, the methods inherited from `Mirror` do nothing. The
+    exceptions are `claim` and `share`, which all processes call together.
     """
 
     def __init__(self, store: Store, directory: pathlib.Path):
-        self._folder = ""  # of this run's checkpoints, from `claim` on
+        self._folder = ""  # for this run's checkpoints; set by `claim`
         self._begun: set[str] = set()  # such as checkpoints/train/100
-        self._named: set[str] = set()  # those of them that a commit names
+        self._named: set[str] = set()  # the begun ones that a commit names
         self._dropped: set[str] = set()  # objects
         self._max_to_keep: dict[str, int] = {}  # by stage
         super().__init__(store, directory)
 
     def claim(self) -> None:
-        """Makes a commit of no change, which all processes then have. Raises."""
+        """Makes a commit without changes, which all processes then hold. Raises."""
         if self._folder:
             return
         if processes.is_primary():
@@ -59,7 +60,7 @@ class JointMirror(Mirror):
     def share(self) -> None:
         """Commits; every process sees the first one's files when this returns.
 
-        Of checkpoints the newest of each stage. Raises BucketError.
+        Each process gets only the newest checkpoint of each stage. Raises BucketError.
         """
         if processes.is_primary():
             self.publish()
@@ -72,7 +73,7 @@ class JointMirror(Mirror):
         processes.barrier()  # the next commit removes objects of this one
 
     def publish(self) -> None:
-        """Starts uploading what has changed, as of one process."""
+        """Starts uploading changes, as `Mirror.publish`, from process 0 alone."""
         if processes.is_primary():
             super().publish()
 
@@ -82,12 +83,12 @@ class JointMirror(Mirror):
         return f"{self.url}/{self._folder}/{CHECKPOINTS}/{stage}"
 
     def begin_checkpoint(self, stage: str, step: int, max_to_keep: int) -> None:
-        """Takes note of a checkpoint that is being written to `checkpoint_url`."""
+        """Records that a checkpoint is being written to `checkpoint_url`."""
         self._begun.add(f"{CHECKPOINTS}/{stage}/{step}")
         self._max_to_keep[stage] = max_to_keep
 
     def drop_checkpoints(self, stage: str) -> None:
-        """Leaves a stage's checkpoints so far out of the next commit."""
+        """Leaves a stage's existing checkpoints out of the next commit."""
         files = self.commit.files
         folder = f"{CHECKPOINTS}/{stage}/"
         self._dropped |= {files[p].object for p in files if p.startswith(folder)}
@@ -96,14 +97,15 @@ class JointMirror(Mirror):
         return frozenset(self._begun)
 
     def _mirrored_files(self) -> list[str]:
-        """Returns the files but for checkpoints: on a disk those are copies."""
+        """Returns the files except checkpoints, which are only copies on this disk."""
         files = local_files(self.directory)
         return [path for path in files if not path.startswith(f"{CHECKPOINTS}/")]
 
     def _unmirrored_files(self, checkpoints: frozenset[str]) -> dict[str, StoredFile]:
-        """Returns the checkpoints of the next commit, each stage's newest.
+        """Returns the checkpoint files of the next commit, each stage's newest.
 
-        `checkpoints` were complete at the snapshot: later ones would be ahead of it.
+        `checkpoints` had begun when the snapshot was taken. Later ones are left out,
+        because they would be ahead of the snapshot's files.
         """
         files = {
             path: stored
@@ -118,7 +120,7 @@ class JointMirror(Mirror):
         return newest_checkpoints(files, self._max_to_keep)
 
     def _list_checkpoint(self, step: str) -> dict[str, StoredFile]:
-        """Returns the files of a checkpoint; none where a kill has cut it short."""
+        """Returns the files of a checkpoint, or none if a kill left it incomplete."""
         folder = f"{self._folder}/{step}"
         found = self._store.list_digests(folder)
         if f"{folder}/{_COMPLETE}" not in found:
@@ -132,7 +134,7 @@ class JointMirror(Mirror):
         }
 
     def _fetch_checkpoints(self) -> None:
-        """Makes the first process see the checkpoints that went past its disk."""
+        """Downloads to process 0 the checkpoints that were never on its disk."""
         missing = [
             path
             for path in needed_files(self.commit.files)
@@ -142,9 +144,9 @@ class JointMirror(Mirror):
         download_files(self._store, self.commit, self.directory, missing)
 
     def _follow(self, number: int) -> None:
-        """Makes another process see what the first has committed. Raises BucketError.
+        """Fetches process 0's commit into another process. Raises BucketError.
 
-        What this process alone has written stays.
+        Files that only this process has written stay.
         """
         commit = fetch(
             self._store,
@@ -155,11 +157,11 @@ class JointMirror(Mirror):
         if commit.number != number:
             raise taken_over(self._store)
         self._state = LocalState(self.directory)
-        self._first_number = number  # process 0 says what was committed
+        self._first_number = number  # process 0 alone reports commits
 
 
 def needed_files(files: Collection[str]) -> list[str]:
-    """Returns what a process needs of a commit: of checkpoints each stage's newest."""
+    """Returns the files a process needs: each stage's newest checkpoint, all else."""
     stages = {path.split("/")[1] for path in files if _STEP.match(path)}
     kept = newest_checkpoints(dict.fromkeys(files), dict.fromkeys(stages, 1))
     return list(kept)
@@ -168,7 +170,7 @@ def needed_files(files: Collection[str]) -> list[str]:
 def newest_checkpoints(
     files: Mapping[str, Value], max_to_keep: Mapping[str, int]
 ) -> dict[str, Value]:
-    """Returns the files without checkpoints older than the newest N of their stage."""
+    """Returns the files, with only the newest N checkpoints of each stage."""
     steps: dict[str, set[int]] = {}
     place = {path: found for path in files if (found := _STEP.match(path))}
     for found in place.values():

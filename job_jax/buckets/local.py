@@ -1,4 +1,4 @@
-"""Where on this machine's disk the workdirs of buckets are, and who works in them."""
+"""Where bucket workdirs are on the local disk, and which process works in them."""
 
 import fcntl
 import hashlib
@@ -37,7 +37,7 @@ def is_url(path: str) -> bool:
 
 
 def parse_url(url: str) -> str:
-    """Returns the address of a bucket's folder in its one spelling.
+    """Returns the normalized address of a folder in a bucket.
 
     Raises ConfigError unless it is gs://bucket/path or s3://bucket/path.
     """
@@ -45,7 +45,8 @@ def parse_url(url: str) -> str:
     parts = [part for part in rest.split("/") if part]
     check(
         scheme in _SCHEMES and len(parts) >= 2 and not {".", ".."} & {*parts},
-        f"{url!r} is no workdir in a bucket; write gs://bucket/run or s3://bucket/run",
+        f"{url!r} is not a workdir in a bucket; write gs://bucket/run or "
+        "s3://bucket/run",
     )
     return f"{scheme}://{'/'.join(parts)}"
 
@@ -53,11 +54,11 @@ def parse_url(url: str) -> str:
 def open_workdir(path: str) -> pathlib.Path:
     """Returns the directory to work in: `path`, or the staging directory of an address.
 
-    That one then holds the newest commit, or what a killed run made of it on this
-    machine. It is this process's until it ends, or the mirror of it is left. Of several
-    processes each has its own, which holds the newest commit and nothing else. Raises
-    BucketAccessError where the bucket cannot be used, or somebody else on this machine
-    works in it.
+    A staging directory then holds the newest commit, plus the changes that a killed run
+    made to it on this machine. It is locked until this process ends or leaves its
+    mirror. In a run of several processes each has its own, which holds the newest
+    commit and nothing else. Raises BucketAccessError if the bucket cannot be used, or
+    if another process on this machine works in it.
     """
     if not is_url(path):
         return pathlib.Path(path)
@@ -77,14 +78,15 @@ def open_workdir(path: str) -> pathlib.Path:
         newest, state = read_newest(store), LocalState(directory)
         if state.commit and newest.number < state.commit.number:
             raise BucketAccessError(
-                f"{url} holds no commit {state.commit.number}, of which {directory} "
-                "may be the last copy; remove that too to begin anew"
+                f"{url} holds no commit {state.commit.number}, and {directory} may be "
+                "the last copy of it; to start over, remove that directory too"
             )
         is_other = state.commit is None or state.commit.number != newest.number
         if is_other and newest.number:
             print(f"{url}: fetching commit {newest.number}", file=sys.stderr)
         if is_joint:
-            # Ahead of the commit a disk has no checkpoints, so nothing is of use there.
+            # Local files ahead of the commit are useless here: checkpoints go straight
+            # to the bucket, so this disk has none to match them.
             fetch_commit(store, newest, directory, needed_files(newest.files))
         elif is_other:
             fetch_commit(store, newest, directory, newest.files)
@@ -100,17 +102,17 @@ def mirror_of(directory: pathlib.Path) -> Mirror | None:
 
 
 def close_workdir(directory: pathlib.Path) -> None:
-    """Gives a staging directory back, for other processes of this machine."""
+    """Releases a staging directory for other processes on this machine."""
     _mirrors.pop(directory, None)
     if lock := _locks.pop(directory, None):
         lock.close()
 
 
 def fetch_copy(url: str, select: Callable[[Commit], Collection[str]]) -> pathlib.Path:
-    """Returns a local copy of a workdir in a bucket, of the files that `select` names.
+    """Returns a local copy of the files that `select` names of a bucket's workdir.
 
-    For reading: a run that writes there is not disturbed, nothing goes back. Raises
-    BucketAccessError, also where no run has committed.
+    For reading only: nothing is uploaded, and a run that writes there is not disturbed.
+    Raises BucketAccessError, also if no run has committed.
     """
     directory = _local_directory(url, "read")
     with _open_lock(directory) as lock:  # others may fetch the same
@@ -128,12 +130,14 @@ def _fetch(
     except BucketError as error:
         raise _refusal(store, error) from error
     if not commit.number:
-        raise BucketAccessError(f"{url} holds no run: nothing was committed there")
+        raise BucketAccessError(
+            f"{url} holds no run: nothing was committed there; check the address"
+        )
     return commit
 
 
 def download_workdir(url: str, directory: pathlib.Path) -> Commit:
-    """Makes an empty directory hold a run of a bucket, as if it had run there.
+    """Downloads a run from a bucket to an empty directory, as if it had run there.
 
     Raises BucketAccessError.
     """
@@ -143,7 +147,7 @@ def download_workdir(url: str, directory: pathlib.Path) -> Commit:
 
 
 def local_record(path: str) -> pathlib.Path:
-    """Returns `path`, or a local copy of it where it is a config.json in a bucket.
+    """Returns `path`, or a local copy of it if it is a config.json in a bucket.
 
     Raises BucketAccessError.
     """
@@ -152,20 +156,21 @@ def local_record(path: str) -> pathlib.Path:
     workdir, _, name = path.rpartition("/")
     check(
         name == "config.json",
-        f"{path}: of a bucket only a run's config.json is read; give a local recipe",
+        f"{path}: only a run's config.json can be read from a bucket; give a local "
+        "recipe",
     )
     return fetch_copy(workdir, lambda commit: commit.files.keys() & {name}) / name
 
 
 def _refusal(store: Store, error: BucketError) -> BucketAccessError:
-    """Returns what to say of a bucket that cannot be read; damage says it itself."""
+    """Returns the error for a bucket that cannot be read; damage keeps its message."""
     if error.__cause__ is None or isinstance(error.__cause__, BucketError):
         return BucketAccessError(str(error))
     return access_error(store.url, error)
 
 
 def _local_directory(url: str, purpose: str) -> pathlib.Path:
-    """Returns where a bucket's files are on this disk; its name is the address's."""
+    """Returns where a bucket's files are on this disk; the last name is the run's."""
     cache = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
     root = pathlib.Path(os.environ.get(STAGING_ENV) or f"{cache}/rlvr_jax/buckets")
     url = parse_url(url)
@@ -176,7 +181,7 @@ def _local_directory(url: str, purpose: str) -> pathlib.Path:
 
 
 def _lock(directory: pathlib.Path, url: str) -> None:
-    """Holds the staging directory as long as this process lives. Raises."""
+    """Locks the staging directory until this process ends. Raises."""
     if directory in _locks:
         return
     lock = _open_lock(directory)

@@ -1,4 +1,4 @@
-"""A job's staging directory, carried to its bucket commit by commit."""
+"""Uploads a job's staging directory to its bucket, commit by commit."""
 
 import contextlib
 import os
@@ -34,20 +34,20 @@ from job_jax.files import digest_of
 
 
 class _Snapshot(NamedTuple):
-    """The files at one moment: of each its stamp, and a copy of those that changed."""
+    """The files at one moment: a stamp for each, and a copy of each changed one."""
 
     stamps: dict[str, Stamp]
     copies: dict[str, pathlib.Path]
-    checkpoints: frozenset[str]  # that were complete
+    checkpoints: frozenset[str]  # complete at that moment
 
 
 class Mirror:
-    """Uploads what changes in `directory`, which holds a commit of `store` already.
+    """Uploads changes in `directory`, which already holds a commit of `store`.
 
-    Used by one thread, at moments at which that writes no file: what it finds then is
-    kept (checkpoints by hard links, all else by copies) and uploaded by another thread
-    while the job goes on. As a context manager: on leaving, all is uploaded, however
-    the job ended.
+    One thread uses it, while it writes no files itself. The files of that moment are
+    kept (checkpoints by hard links, the rest by copies), and another thread uploads
+    them while the job continues. As a context manager, it uploads everything on exit,
+    however the job ended.
     """
 
     def __init__(self, store: Store, directory: pathlib.Path):
@@ -70,11 +70,11 @@ class Mirror:
         return self._state.commit
 
     def claim(self) -> None:
-        """Makes a commit of no change: from here on no other run can commit.
+        """Makes a commit without changes; from then on no other run can commit.
 
-        A run that had the bucket before finds that out at its next commit. What its
-        uploads, or those of a killed one, left there is removed. Raises
-        BucketAccessError where nothing can be written.
+        A run that used the bucket before learns of it at its next commit. Objects that
+        it, or a killed run, left uncommitted are removed. Raises BucketAccessError if
+        nothing can be written.
         """
         if self._is_claimed:
             return
@@ -96,10 +96,10 @@ class Mirror:
             remove_unnamed(self._store, claim)
 
     def publish_checkpoint(self) -> None:
-        """Starts uploading if a checkpoint was completed since, and none is under way.
+        """Starts uploading if there is a new checkpoint and no upload is running.
 
-        Cheap enough to be called after every step. Raises BucketError if the upload
-        before has failed.
+        It is cheap enough to call after every step. Raises BucketError if the previous
+        upload failed.
         """
         if self._upload and not self._upload.done():
             return
@@ -108,9 +108,9 @@ class Mirror:
             self.publish()
 
     def publish(self) -> None:
-        """Starts uploading what has changed, once the upload before has ended.
+        """Starts uploading changes, once the previous upload has ended.
 
-        Raises BucketError if that has failed.
+        Raises BucketError if the previous upload failed.
         """
         self.wait()
         self._upload = self._uploader.submit(self._commit, self._take_snapshot())
@@ -123,10 +123,10 @@ class Mirror:
         self.publish()
 
     def drop_checkpoints(self, stage: str) -> None:
-        """Leaves a stage's checkpoints so far, once removed, out of the next commit."""
+        """Does nothing here: removed files are not in the next commit anyway."""
 
     def wait(self) -> None:
-        """Returns when the upload under way is committed. Raises BucketError."""
+        """Waits until the running upload is committed. Raises BucketError."""
         if self._upload:
             upload, self._upload = self._upload, None
             upload.result()
@@ -141,9 +141,9 @@ class Mirror:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Uploads what has changed; if the job failed, as far as that can be done.
+        """Uploads changes; after a failure of the job, as far as possible.
 
-        Nothing if the process was told to end at once.
+        If the process must end at once (KeyboardInterrupt, say), uploads nothing.
         """
         try:
             if not self._is_failed and isinstance(error, Exception | None):
@@ -161,7 +161,7 @@ class Mirror:
 
     @contextlib.contextmanager
     def _said(self) -> Iterator[None]:
-        """Turns a failed upload into a line: what ended the job counts for more."""
+        """Prints a failed upload: the error that ended the job matters more."""
         try:
             yield
         except BucketError as error:
@@ -169,11 +169,11 @@ class Mirror:
 
     @contextlib.contextmanager
     def _untidy(self) -> Iterator[None]:
-        """Lets removing fail: the next run that claims the bucket does it again."""
+        """Lets a removal fail: the next run that claims the bucket repeats it."""
         try:
             yield
         except BucketError as error:
-            print(f"bucket: {error}; what is not needed stays there", file=sys.stderr)
+            print(f"bucket: {error}; unneeded objects stay there", file=sys.stderr)
 
     def _checkpoints(self) -> frozenset[str]:
         found = self.directory.glob("checkpoints/*/*")
@@ -183,13 +183,13 @@ class Mirror:
         return local_files(self.directory)
 
     def _unmirrored_files(self, checkpoints: frozenset[str]) -> dict[str, StoredFile]:
-        """Returns what the next commit names beside the snapshot's files."""
+        """Returns files that the next commit names in addition to the snapshot's."""
         return {}
 
     def _take_snapshot(self) -> _Snapshot:
-        """Keeps the files of this moment from what the job does to them next.
+        """Saves the files of this moment before the job changes them.
 
-        Complete checkpoints are never written again, only removed: a link is enough.
+        A complete checkpoint is never written again, only removed, so a link is enough.
         """
         folder = self.directory / OWN_DIR / "snapshot"
         shutil.rmtree(folder, ignore_errors=True)
@@ -234,8 +234,8 @@ class Mirror:
         except BucketError as error:
             self._is_failed = True
             raise BucketError(
-                f"{error}; all that is done is in {self.directory}: mend that, run "
-                "the same command again on this machine, and it goes on from there"
+                f"{error}; all work so far is in {self.directory}: fix the cause and "
+                "run the same command again on this machine to continue"
             ) from error
         finally:
             shutil.rmtree(self.directory / OWN_DIR / "snapshot", ignore_errors=True)
@@ -243,7 +243,7 @@ class Mirror:
             remove_replaced(self._store, before, after)
 
     def _store_file(self, path: str, snapshot: _Snapshot, folder: str) -> StoredFile:
-        """Returns where a file's bytes are, uploaded unless they are there already."""
+        """Uploads a file unless its bytes are there already; returns where they are."""
         copy, before = snapshot.copies[path], self.commit.files.get(path)
         digest, name = digest_of(copy), f"{folder}/{path}"
         if before and before.digest == digest:

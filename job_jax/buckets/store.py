@@ -1,4 +1,4 @@
-"""The objects below one address of a bucket: listed, read, made, removed."""
+"""Lists, reads, creates and removes the objects below one address of a bucket."""
 
 import base64
 import contextlib
@@ -10,7 +10,7 @@ from typing import Any
 
 from job_jax.schema import ConfigError
 
-# Scheme -> what fsspec calls it, the extra that brings it, how one gets rights.
+# Scheme -> fsspec's library, our extra that installs it, how to get credentials.
 _LIBRARIES = {
     "s3": ("s3fs", "s3", "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a role"),
     "gs": (
@@ -19,28 +19,28 @@ _LIBRARIES = {
         "gcloud auth application-default login, or a service account",
     ),
 }
-# s3fs has the bytes it sends compared with a digest; gcsfs if it is asked to.
+# s3fs has uploads checked against a digest by default; gcsfs needs this option.
 _OPTIONS = {"s3": {}, "gs": {"consistency": "md5"}}
-_PART_BYTES = 50 * 2**20  # of a file on its way, in memory
+_PART_BYTES = 50 * 2**20  # of a file, held in memory during a transfer
 
 
 class BucketError(OSError):
-    """Objects could not be read or written. The message names them and the mend."""
+    """Objects could not be read or written. The message names them and the fix."""
 
 
 class BucketAccessError(ConfigError):
-    """A bucket that cannot be used at all: nothing was begun."""
+    """A bucket cannot be used at all; no work was started."""
 
 
 class ObjectExistsError(Exception):
-    """The object that should be made is there already."""
+    """The object to create exists already."""
 
 
 class Store:
     """Objects by their names below `url`, through fsspec's file systems.
 
-    Each method raises BucketError, naming object and bucket, whatever the library
-    raised; the library has retried before that what can be retried.
+    Whichever error the library raises, each method raises BucketError, which names the
+    object and the bucket. The library has then already retried.
     """
 
     def __init__(self, filesystem: Any, url: str):
@@ -55,10 +55,10 @@ class Store:
             return sorted(path.partition(f"{self._root}/")[2] for path in found if path)
 
     def list_digests(self, folder: str) -> dict[str, tuple[int, str]]:
-        """Returns bytes and MD5 (hex) of the objects below a folder, by name.
+        """Returns size in bytes and MD5 (hex) of the objects below a folder, by name.
 
-        They are the bucket's own, of objects that others have put there; GCS alone
-        tells them.
+        The bucket computes them, so this works for objects that other processes
+        wrote. Only GCS reports them.
         """
         with self._told("list", folder):
             found = self._fs.find(f"{self._root}/{folder}", withdirs=False, detail=True)
@@ -72,15 +72,15 @@ class Store:
             }
 
     def read(self, name: str) -> bytes:
-        """Returns a small object whole."""
+        """Returns the bytes of a small object."""
         with self._told("read", name):
             return self._fs.cat_file(f"{self._root}/{name}")
 
     def create(self, name: str, data: bytes) -> None:
-        """Makes a small object. Raises ObjectExistsError if there is one.
+        """Creates a small object. Raises ObjectExistsError if it exists already.
 
-        S3 and GCS decide that themselves, for all who ask at once; an emulator that
-        does not is asked first.
+        S3 and GCS check this atomically, even among concurrent writers. Some emulators
+        do not, so `exists` is called first.
         """
         path = f"{self._root}/{name}"
         with self._told("write", name):
@@ -92,10 +92,10 @@ class Store:
                 raise ObjectExistsError(name) from error
 
     def upload(self, name: str, source: pathlib.Path) -> None:
-        """Makes an object of a file, in parts whatever its size.
+        """Uploads a file as an object, in parts even if it is small.
 
-        What gcsfs sends in one piece stands between lines of text, and a last byte
-        that is a carriage return can be taken for the beginning of the next line.
+        gcsfs puts a file that it sends in one piece between lines of text. If the last
+        byte is a carriage return, it can be read as the start of the next line.
         """
         path = f"{self._root}/{name}"
         with (
@@ -111,7 +111,7 @@ class Store:
             self._fs.get_file(f"{self._root}/{name}", str(target))
 
     def remove(self, names: Collection[str]) -> None:
-        """Removes objects; those that are gone already do not matter."""
+        """Removes objects; ignores those that are gone already."""
         for name in names:
             with self._told("remove", name), contextlib.suppress(FileNotFoundError):
                 self._fs.rm_file(f"{self._root}/{name}")
@@ -122,22 +122,22 @@ class Store:
             yield
         except ObjectExistsError:
             raise
-        except Exception as error:  # the libraries share no class narrower than that
+        except Exception as error:  # the libraries share no narrower class
             raise BucketError(
                 f"cannot {verb} {name} in {self.url} ({describe_error(error)})"
             ) from error
 
 
 def describe_error(error: BaseException) -> str:
-    """Returns an error's kind and the first line of what it says."""
+    """Returns an error's class and its message, on one line and cut short."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text:.200}" if text else type(error).__name__
 
 
 def open_store(url: str) -> Store:
-    """Returns the store at gs://bucket/path or s3://bucket/path; asks nothing yet.
+    """Returns the store at gs://bucket/path or s3://bucket/path; sends no request yet.
 
-    Raises BucketAccessError where the library is missing, with what to install.
+    Raises BucketAccessError if the library is missing, and says what to install.
     """
     scheme = url.partition("://")[0]
     library, extra, _ = _LIBRARIES[scheme]
@@ -155,15 +155,15 @@ def open_store(url: str) -> Store:
             f"{url} needs {library}, which is not installed: "
             f"pip install 'rlvr_jax[{extra}]'"
         ) from error
-    except Exception as error:  # credentials are looked for here already
+    except Exception as error:  # the libraries already look for credentials here
         raise access_error(url, error) from error
-    # They log with a traceback what they raise as well.
+    # The libraries also log, with a traceback, every error they raise.
     logging.getLogger(library).setLevel(logging.CRITICAL)
     return Store(filesystem, url)
 
 
 def access_error(url: str, error: BaseException) -> BucketAccessError:
-    """Returns what a user is told whose bucket cannot be used, with the mend."""
+    """Returns the error for a bucket that cannot be used, with a fix."""
     scheme, _, rest = url.partition("://")
     cause = error.__cause__ or error
     bucket = f"{scheme}://{rest.partition('/')[0]}"
@@ -174,5 +174,5 @@ def access_error(url: str, error: BaseException) -> BucketAccessError:
             f"give this account the right to list, read, write and delete in {bucket}"
         )
     else:
-        mend = f"are the network and the credentials there? ({_LIBRARIES[scheme][2]})"
+        mend = f"check the network and the credentials ({_LIBRARIES[scheme][2]})"
     return BucketAccessError(f"{url} cannot be used ({describe_error(cause)}); {mend}")

@@ -1,6 +1,6 @@
-"""Where a run is shown beside metrics.jsonl: TensorBoard, wandb, trackio, your own.
+"""Trackers show a run outside metrics.jsonl: TensorBoard, wandb, trackio, custom.
 
-`base` has the protocol, `background` what keeps a tracker level with metrics.jsonl
-without holding up the run, `state` what a workdir keeps of it. The libraries are
-extras, imported by the tracker that is named.
+`base` has the protocol. `background` keeps a tracker up to date with metrics.jsonl
+without delaying the run, and `state` stores its position in the workdir. The libraries
+are extras; only the chosen tracker imports its own.
 """

@@ -1,8 +1,7 @@
-"""Keeps a tracker level with metrics.jsonl in a thread of its own.
+"""Keeps a tracker up to date with metrics.jsonl, in a separate thread.
 
-The run never waits for a tracker and never fails with it. What it could not be handed
-is in metrics.jsonl, and is read from there: when the tracker works again, or when the
-run is resumed.
+The run never waits for a tracker and never fails because of one. Lines that a tracker
+missed are read from metrics.jsonl when it works again or when the run is resumed.
 """
 
 import collections
@@ -14,17 +13,18 @@ from job_jax.schema import ConfigError
 from job_jax.trackers.base import RunResults, TrackedLine, Tracker
 from job_jax.trackers.state import TrackingState
 
-_MAX_PENDING = 1000  # lines held in memory for a tracker that lags
+_MAX_PENDING = 1000  # lines held in memory for a slow tracker
 _PATIENCE_S = 60.0  # without progress, at the end of a run
 
 
 class BackgroundTracker(Tracker):
     """Hands a tracker each line of metrics.jsonl once, by its number.
 
-    `read_lines` returns the lines of metrics.jsonl, and `describe` a line with what
-    belongs to it. It is called for every line from the first on, in order, and told
-    whether the line is to be handed over. What a tracker fails on is told once, and
-    tried again when there is a further line, or at once where it took one before.
+    `read_lines` returns the lines of metrics.jsonl, and `describe` adds samples and
+    alarms to a line. `describe` is called for every line from the first on, in order,
+    with a flag that says whether the line will be handed over. The first failure of the
+    tracker is printed. A failed line is retried with the next line, or at once if the
+    tracker has just accepted another.
     """
 
     def __init__(
@@ -50,13 +50,13 @@ class BackgroundTracker(Tracker):
         self._changed = threading.Condition()
         # Guarded by `_changed`.
         self._pending: collections.deque[TrackedLine] = collections.deque()
-        self._end = 0  # lines that there are
+        self._end = 0  # number of lines so far
         self._results: RunResults | None = None
         self._news, self._seen_news = 0, 0
         self._closing, self._failed = False, False
-        # The thread's own.
+        # Used by the thread alone.
         self._held: int | None = None  # lines that the tracker has; None: not open
-        self._next = 0  # the line to be handed over
+        self._next = 0  # the next line to hand over
         self._backlog: collections.deque[TrackedLine] = collections.deque()
         self._described: TrackedLine | None = None
         self._progress = 0
@@ -65,8 +65,8 @@ class BackgroundTracker(Tracker):
     def open(self) -> int:
         """Opens the tracker. Raises ConfigError if it does not open.
 
-        That of a run which it has tracked before is tried again in the thread: a job
-        that is restarted by itself is not lost to a network that is down.
+        If it has tracked this run before, the thread retries instead, so that a job
+        that restarts automatically does not fail while the network is down.
         """
         try:
             self._held = self._tracker.open()
@@ -76,7 +76,7 @@ class BackgroundTracker(Tracker):
             if not self.run.num_logged:
                 raise ConfigError(
                     f"log.trackers: {self.name} does not open: {_one_line(error)}; set "
-                    "log.tracking.mode=offline, or leave it out"
+                    f"log.tracking.mode=offline, or leave {self.name} out"
                 ) from error
             self._warn(error)
         self._thread.start()
@@ -88,7 +88,7 @@ class BackgroundTracker(Tracker):
         return "" if self._held is None else self._tracker.place
 
     def log(self, line: TrackedLine) -> None:
-        """Takes a line; returns at once."""
+        """Queues a line; returns at once."""
         with self._changed:
             self._end = max(self._end, line.number + 1)
             if len(self._pending) < _MAX_PENDING:
@@ -96,14 +96,14 @@ class BackgroundTracker(Tracker):
             self._notify()
 
     def finish(self, results: RunResults) -> None:
-        """Takes the results of a run; returns at once."""
+        """Queues the results of a run; returns at once."""
         with self._changed:
             self._end = max(self._end, results.num_lines)
             self._results = results
             self._notify()
 
     def close(self, *, failed: bool) -> None:
-        """Waits until the tracker has everything, or makes no progress any more."""
+        """Waits until the tracker has everything, or stops making progress."""
         if not self._thread.is_alive():
             return
         with self._changed:
@@ -113,12 +113,12 @@ class BackgroundTracker(Tracker):
             progress = self._progress
             self._thread.join(self._patience_s)
             if self._thread.is_alive() and self._progress == progress:
-                self._say(f"does not answer for {self._patience_s:g} s; it is left")
+                self._say(f"no answer for {self._patience_s:g} s; giving up on it")
                 break
         if (missing := self._end - self._next) > 0:
             self._say(
                 f"lacks the last {missing} of {self._end} lines; they are in "
-                "metrics.jsonl, and the same command brings them once it works"
+                "metrics.jsonl; once it works, run the same command again to send them"
             )
 
     def _notify(self) -> None:
@@ -126,14 +126,14 @@ class BackgroundTracker(Tracker):
         self._changed.notify()
 
     def _work(self) -> None:
-        """Works through what there is whenever there is more, and a last time."""
+        """Catches up whenever there is news, and a last time at the end."""
         while self._wait_for_news():
             progress = self._progress
             try:
                 self._catch_up()
             except (Exception, SystemExit) as error:
                 self._warn(error)
-                if self._progress > progress:  # it works at times: at once again
+                if self._progress > progress:  # it accepted a line: retry at once
                     with self._changed:
                         self._news += 1
         if self._held is None:
@@ -141,9 +141,11 @@ class BackgroundTracker(Tracker):
         try:
             self._tracker.close(failed=self._failed)
         except (Exception, SystemExit) as error:
-            # What was handed over has not all arrived.
+            # Not everything that was handed over has arrived.
             self._state.mark_finished(self.name, False)
-            self._say(f"{_one_line(error)} at its end; the same command tries again")
+            self._say(
+                f"{_one_line(error)} while closing; run the same command to try again"
+            )
 
     def _wait_for_news(self) -> bool:
         with self._changed:
@@ -173,7 +175,7 @@ class BackgroundTracker(Tracker):
             self._progress += 1
 
     def _next_line(self) -> TrackedLine | None:
-        """Returns the next line, from memory or else from the file."""
+        """Returns the next line, from memory or from the file."""
         with self._changed:
             for lines in (self._backlog, self._pending):
                 while lines and lines[0].number < self._next:
@@ -190,8 +192,8 @@ class BackgroundTracker(Tracker):
         if not self._has_warned:
             self._has_warned = True
             self._say(
-                f"{_one_line(error)}; the run goes on, metrics.jsonl has every line, "
-                "and it is tried again with the next one"
+                f"{_one_line(error)}; the run continues, metrics.jsonl has every line, "
+                "and the next line triggers another try"
             )
 
     def _say(self, text: str) -> None:

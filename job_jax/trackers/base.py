@@ -1,10 +1,10 @@
-"""What a tracker is: it shows a run's metrics somewhere else.
+"""Trackers, which show a run's metrics somewhere else.
 
-metrics.jsonl is the record of a run. A tracker is handed each of its lines, in order,
-with what belongs to it. Lines are numbered from 0 by their place in the file, so that a
-run which is resumed can tell what its tracker already has.
+metrics.jsonl is the record of a run. A tracker gets each of its lines, in order, with
+samples and alarms. Lines are numbered from 0 by their place in the file, so that a
+resumed run knows which lines its tracker already has.
 
-Example of a tracker of your own (`my_tracker.py` beside the recipe,
+Example of a custom tracker (`my_tracker.py` next to the recipe,
 `--config.log.trackers=my_tracker:Printer`):
 
     class Printer(Tracker):
@@ -32,11 +32,11 @@ TRACKERS = Registry(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrackedRun:
-    """A run as its trackers know it, the same in every attempt but for `num_logged`.
+    """A run as its trackers know it; only `num_logged` differs between attempts.
 
-    `id` is kept in the workdir. `parent` tells which run this one goes on from ("id",
-    None where that one was not tracked, "workdir", "stage", "step"); None: it began
-    anew. `num_logged` counts the lines that earlier attempts have logged.
+    `id` is kept in the workdir. `parent` describes the run that this one continues
+    ("id", None if that run was not tracked, "workdir", "stage", "step"), or is None for
+    a fresh run. `num_logged` counts the lines that earlier attempts have logged.
     """
 
     id: str
@@ -51,11 +51,11 @@ class TrackedRun:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrackedLine:
-    """A line of metrics.jsonl, and what the workdir holds beside it.
+    """A line of metrics.jsonl, with that step's samples and alarms.
 
     `number` is its place in the file, from 0. A value that was not finite is None.
-    `samples` are completions of that step, as in rollouts/, () where none were saved;
-    `alarms` those of the run doctor, as text.
+    `samples` are completions of that step, as in rollouts/, or () if none were saved;
+    `alarms` are the run doctor's alarms, as text.
     """
 
     number: int
@@ -78,10 +78,10 @@ class TrackedLine:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunResults:
-    """What there is at the end of a run: the summary's numbers, tables, files' paths.
+    """The results at the end of a run: the summary's numbers, tables, paths of files.
 
-    `num_lines` counts those of metrics.jsonl; `tables` are completions by their name
-    ("eval_before"), as rows of rollouts/.
+    `num_lines` counts the lines of metrics.jsonl; `tables` are completions by their
+    name ("eval_before"), as rows of rollouts/.
     """
 
     num_lines: int
@@ -91,11 +91,11 @@ class RunResults:
 
 
 class Tracker:
-    """Shows a run somewhere else. Subclass it for your own; only `log` must be written.
+    """Shows a run somewhere else. A custom subclass must define only `log`.
 
-    One is made for each attempt of a run, by the first process alone. `open` is called
-    before any work; then `log`, `finish` and `close` in a thread of their own, in this
-    order. What they raise is told once and never ends a run.
+    Process 0 makes one for each attempt of a run. `open` is called before any work;
+    then `log`, `finish` and `close` in a separate thread, in this order. An error in
+    them is printed once and never ends a run.
     """
 
     def __init__(self, run: TrackedRun):
@@ -103,28 +103,29 @@ class Tracker:
 
     @classmethod
     def check_ready(cls, *, offline: bool) -> None:
-        """Raises ConfigError, with the mend, without a library or a login it needs."""
+        """Raises ConfigError, with the fix, if it lacks a library or a login."""
 
     def open(self) -> int:
         """Connects; returns how many lines, from the first on, the tracked run has.
 
-        `log` gets the lines behind them, older ones from metrics.jsonl first. By
-        default: as many as earlier attempts handed over, which is kept in the workdir.
-        A tracker that can ask what it holds returns that: of a killed process what was
-        handed over may be lost, and the line under way may have arrived.
+        `log` gets the lines after these, older ones from metrics.jsonl first. By
+        default it returns how many lines earlier attempts handed over, which the
+        workdir records. A tracker that can query its server should return the number
+        there: after a kill, lines that were handed over may be lost, and the line in
+        transit may have arrived.
         """
         return self.run.num_logged
 
     @property
     def place(self) -> str:
-        """Returns where the run is seen, for a line of the log; "": not told."""
+        """Returns where the run can be viewed, for the log; "" prints nothing."""
         return ""
 
     def rewind(self, void_from: Mapping[str, int]) -> None:
-        """Hears from which step on a stage is written again, for several stages.
+        """Voids the steps of each stage that will be written again, from its step on.
 
-        That is for trackers that can void what they hold. Those in the background
-        never hear it: they get each line of metrics.jsonl once, by its number.
+        It is only for trackers that can void data. It is never called on background
+        trackers, which get each line of metrics.jsonl once, by its number.
         """
 
     def log(self, line: TrackedLine) -> None:
@@ -142,19 +143,19 @@ class Tracker:
         """Shows texts and histograms of a step whose line follows."""
 
     def finish(self, results: RunResults) -> None:
-        """Takes what there is at the end of a run; once more if it is made longer."""
+        """Takes the results at the end of a run; again if the run is extended."""
 
     def close(self, *, failed: bool) -> None:
-        """Ends the attempt: the run is done, or was stopped, or has `failed`."""
+        """Ends the attempt: the run is done or stopped, or it has `failed`."""
 
 
 def tracker_class(name: str) -> type[Tracker]:
-    """Returns the class of that name. Raises ConfigError for any other thing."""
+    """Returns the class of that name. Raises ConfigError if it is not a Tracker."""
     chosen = TRACKERS.load(name)
     if not (isinstance(chosen, type) and issubclass(chosen, Tracker)):
         raise ConfigError(
-            f"tracker {name!r} is no subclass of job_jax.trackers.base.Tracker; derive "
-            "it from that class"
+            f"tracker {name!r} is not a subclass of job_jax.trackers.base.Tracker; "
+            "derive it from that class"
         )
     return chosen
 
@@ -162,9 +163,10 @@ def tracker_class(name: str) -> type[Tracker]:
 def table_of(
     rows: Sequence[Mapping[str, Any]],
 ) -> tuple[list[str], list[list[str | float | None]]]:
-    """Returns the columns of a table, every key of any row, and its cells.
+    """Returns the columns of a table (all keys of all rows) and its cells.
 
-    A cell is a number, None, or text that UTF-8 can hold: a model's may not be.
+    A cell is a number, None, or text that UTF-8 can encode; a model's raw text may not
+    be.
 
     Example:
         >>> table_of([{"id": "a", "reward": 1.0}, {"id": "b", "flags": ["bare"]}])
@@ -181,7 +183,7 @@ def table_of(
 
 
 def flatten_numbers(values: Mapping[str, Any], path: str = "") -> Iterator[Any]:
-    """Yields ("eval/after/pass@k/1/mean", value) of every number within.
+    """Yields ("eval/after/pass@k/1/mean", value) for every nested number.
 
     Example:
         >>> dict(flatten_numbers({"a": {"b": 1, "c": "x"}, "d": None}))

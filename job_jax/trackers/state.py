@@ -1,4 +1,4 @@
-"""What a workdir keeps of its tracked run: tracking.json."""
+"""tracking.json, where a workdir records its tracked run."""
 
 import dataclasses
 import json
@@ -17,8 +17,8 @@ TRACKING_FILE = "tracking.json"
 class TrackingState:
     """The id of a tracked run, its parent, and how far each tracker is.
 
-    `num_logged` counts the lines of metrics.jsonl that were handed to a tracker, by its
-    name; `finished` are the trackers that have the results of the run as it is.
+    `num_logged` counts, by tracker, the lines of metrics.jsonl handed to it; `finished`
+    lists the trackers that have the run's current results.
     """
 
     path: Path
@@ -32,9 +32,9 @@ class TrackingState:
     def open(
         cls, workdir: Path, *, parent: Mapping[str, Any] | None
     ) -> "TrackingState":
-        """Returns what the workdir keeps, or a new run's, that goes on from `parent`.
+        """Returns the recorded state, or a new run's, which continues `parent`.
 
-        Nothing is written yet.
+        It writes nothing yet.
         """
         path = workdir / TRACKING_FILE
         if path.exists():
@@ -48,13 +48,13 @@ class TrackingState:
         )
 
     def mark(self, tracker: str, num_logged: int) -> None:
-        """Keeps that a tracker was handed so many lines."""
+        """Records how many lines a tracker was handed."""
         with self._lock:
             self.num_logged[tracker] = num_logged
             self._write()
 
     def mark_finished(self, tracker: str, is_finished: bool) -> None:
-        """Keeps whether a tracker has the results."""
+        """Records whether a tracker has the results."""
         with self._lock:
             others = [name for name in self.finished if name != tracker]
             self.finished = [*others, tracker] if is_finished else others
@@ -73,6 +73,6 @@ class TrackingState:
 
 
 def tracked_id(workdir: Path) -> str | None:
-    """Returns the id under which a workdir's run is tracked, None if it never was."""
+    """Returns the id under which a workdir's run is tracked, or None."""
     path = workdir / TRACKING_FILE
     return json.loads(path.read_text())["id"] if path.exists() else None

@@ -1,7 +1,7 @@
-"""TensorBoard events beside metrics.jsonl, one run per stage.
+"""TensorBoard events for the lines of metrics.jsonl, one TensorBoard run per stage.
 
-The steps of two stages never fall on one another. Steps that a resumed run writes again
-are voided: TensorBoard shows them once.
+So the steps of two stages never overlap. Steps that a resumed run writes again are
+voided, so TensorBoard shows them once.
 """
 
 import time
@@ -65,7 +65,7 @@ class TensorBoard(Tracker):
                 self._write_event(stage, step, summary)
 
     def close(self, *, failed: bool) -> None:
-        """Closes every file; a further line opens another one."""
+        """Closes every file; a further line opens a new one."""
         with name_file(self._workdir / TENSORBOARD_DIR):
             for board in self._event_writers.values():
                 board.close()
@@ -78,11 +78,11 @@ class TensorBoard(Tracker):
             board.flush()
 
     def _open_event_writer(self, stage: str) -> EventsWriter:
-        """Starts an event file, telling TensorBoard which older events are void."""
+        """Starts an event file, which says which older events are void."""
         directory = self._workdir / TENSORBOARD_DIR / stage
         directory.mkdir(parents=True, exist_ok=True)
-        # A file's name carries whole seconds only: number them, or a quick restart
-        # writes over its predecessor.
+        # A file's name contains whole seconds only, so we also number the files;
+        # otherwise a quick restart would overwrite the previous one.
         number = len(list(directory.iterdir()))
         board = EventsWriter(str(directory / "events"), f".{number}")
         if stage in self._void_from:

@@ -1,8 +1,8 @@
-"""trackio, of the extra `trackio`: a local database, or a Space of Hugging Face.
+"""trackio, from the extra `trackio`: a local database, or a Space on Hugging Face.
 
-A line of metrics.jsonl is a step of the tracked run, of the same number. The database
-tells how many it has, and a resumed run goes on behind them. Where it lies and whether
-a Space is sent to is up to trackio's own environment variables.
+Each line of metrics.jsonl is the step of the same number in the tracked run. The
+database knows how many steps it has, and a resumed run continues after them. trackio's
+own environment variables choose the database's location and a Space, if any.
 """
 
 import contextlib
@@ -29,8 +29,8 @@ class TrackioTracker(Tracker):
         remote = [name for name in _REMOTE if os.environ.get(name)]
         if offline and remote:
             raise ConfigError(
-                f"log.tracking.mode=offline, and {remote[0]} is set, by which trackio "
-                "sends all it gets; unset it, or set log.tracking.mode=online"
+                f"log.tracking.mode=offline, but {remote[0]} is set, so trackio would "
+                "upload everything; unset it, or set log.tracking.mode=online"
             )
         if "TRACKIO_SPACE_ID" in remote and not _has_token():
             raise ConfigError(
@@ -42,11 +42,11 @@ class TrackioTracker(Tracker):
     def open(self) -> int:
         """Opens the tracked run; returns the number of its steps."""
         trackio, run = _import_trackio(), self.run
-        # What it prints is for a person, and standard output is for results.
+        # trackio prints messages for people; our standard output is for results.
         with contextlib.redirect_stdout(sys.stderr):
             self._run = trackio.init(
                 run.project,
-                name=f"{run.name}-{run.id}",  # names are what it resumes by
+                name=f"{run.name}-{run.id}",  # it resumes a run by its name
                 resume="allow",
                 config={**run.config, "continued_from": run.parent},
                 embed=False,
@@ -80,7 +80,7 @@ class TrackioTracker(Tracker):
         self._run.log_artifact(artifact)
 
     def close(self, *, failed: bool) -> None:
-        """Writes what is left."""
+        """Writes the remaining data."""
         self._run.finish()
 
 
@@ -96,7 +96,7 @@ def _has_token() -> bool:
 
 
 def _import_trackio() -> Any:
-    """Returns the library. Raises ConfigError where it is not installed."""
+    """Returns the library. Raises ConfigError if it is not installed."""
     try:
         import trackio  # noqa: PLC0415 (an extra)
     except ImportError as error:

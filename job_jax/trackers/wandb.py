@@ -1,9 +1,10 @@
-"""Weights & Biases, of the extra `wandb`.
+"""Weights & Biases, from the extra `wandb`.
 
-A line of metrics.jsonl is a step of the tracked run, of the same number. Online, the
-server tells how many it has, and a resumed run goes on behind them. Offline there is
-nobody to ask, and a process that is killed leaves up to 15 s of its lines unwritten: a
-resumed run writes its one folder `wandb/offline-run-*` anew, from the first line on.
+Each line of metrics.jsonl is the step of the same number in the tracked run. Online,
+the server reports how many steps it has, and a resumed run continues after them.
+Offline, nothing reports that, and a killed process leaves up to 15 s of its lines
+unwritten. So a resumed run rewrites its one folder `wandb/offline-run-*` from the first
+line on.
 """
 
 import shutil
@@ -14,12 +15,12 @@ from typing import Any
 from job_jax.schema import ConfigError
 from job_jax.trackers.base import RunResults, TrackedLine, Tracker, table_of
 
-_FINISH_S = 50.0  # until data that is not uploaded is left to `wandb sync`
+_FINISH_S = 50.0  # then the rest of the upload is left to `wandb sync`
 _INIT_S = 30.0
 
 
 class WandbTracker(Tracker):
-    """Tracks a run at wandb, in the workdir's folder wandb/ where it is offline."""
+    """Tracks a run on wandb, or offline in the workdir's folder wandb/."""
 
     _run: Any = None
 
@@ -91,7 +92,7 @@ class WandbTracker(Tracker):
         self._run.log_artifact(artifact)
 
     def close(self, *, failed: bool) -> None:
-        """Uploads what is left, for a while."""
+        """Uploads the remaining data, for at most 50 s."""
         self._run.finish(exit_code=int(failed))
 
 
@@ -108,7 +109,7 @@ def _is_logged_in(wandb: Any) -> bool:
 
 
 def _import_wandb() -> Any:
-    """Returns the library. Raises ConfigError where it is not installed."""
+    """Returns the library. Raises ConfigError if it is not installed."""
     try:
         import wandb  # noqa: PLC0415 (an extra)
     except ImportError as error:

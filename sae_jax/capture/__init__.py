@@ -1,1 +1,1 @@
-"""Activations of any model on any text: onto a disk, or straight into training."""
+"""Captures activations of any model on any text, to disk or straight into training."""

@@ -1,12 +1,13 @@
-"""A collection on disk: a folder a layer, each a data set, and how far it has come.
+"""A collection on disk: a folder for each layer, each a data set, and its progress.
 
-    OUT/collection.json    what is collected, and the shards that are complete
-    OUT/layer_8.partial/   shards of a layer while it is collected
-    OUT/layer_8/           the same, renamed at the end: what `sae_jax.train` reads
+    OUT/collection.json    the settings, and the shards that are complete
+    OUT/layer_8.partial/   shards of a layer during collection
+    OUT/layer_8/           the same folder, renamed at the end: `sae_jax.train` reads it
 
-collection.json is replaced as a whole when a shard of every layer has been written. A
-collection that was killed goes on behind the last of these: shards that it does not
-name are written again, and every file ends as if nothing had happened.
+collection.json is replaced atomically whenever one more shard of every layer has been
+written. A killed collection resumes after the last of these shards. It writes shards
+that collection.json does not name again, and the files come out the same as without the
+interruption.
 """
 
 import dataclasses
@@ -34,9 +35,9 @@ RECORD = "collection.json"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Progress:
-    """How far a collection has come: all that is needed to go on.
+    """How far a collection has come, with everything needed to resume it.
 
-    `document` and `window` are those of the last window that was written.
+    `document` and `window` belong to the last window that was written.
     """
 
     document: int = 0
@@ -49,10 +50,11 @@ class Progress:
 
 
 class Collection:
-    """The folders of a collection, opened to begin it or to go on with it.
+    """The folders of a collection, opened to start or resume it.
 
-    `settings` are all that decides its bytes, of JSON's types; `indexes` say what each
-    layer's data set is. Raises ShardError where `directory` holds anything else.
+    `settings` holds, in JSON types, everything that determines the files' bytes;
+    `indexes` describes each layer's data set. Raises ShardError if `directory` holds
+    anything else.
     """
 
     def __init__(
@@ -70,12 +72,12 @@ class Collection:
                 self._remove_incomplete(layer)
 
     def lacks(self, window: Window) -> bool:
-        """Returns whether a window is behind the last that was written."""
+        """Returns whether a window comes after the last one that was written."""
         done = self.progress
         return (window.document, window.index) > (done.document, done.window)
 
     def folder(self, layer: int) -> Path:
-        """Returns where a layer's data set is when all is done."""
+        """Returns where a layer's data set is after the collection has finished."""
         return self._directory / f"layer_{layer}"
 
     def add(
@@ -111,10 +113,10 @@ class Collection:
         )
 
     def finish(self) -> None:
-        """Writes each layer's index and gives its folder its name."""
+        """Writes each layer's index and gives its folder the final name."""
         done = self.progress
         if not done.tokens:
-            raise ShardError("the tokenizer leaves no token of the text")
+            raise ShardError("the tokenizer makes no token of the text; check --text")
         for layer, index in self._indexes.items():
             if self.folder(layer).exists():
                 continue  # renamed before the collection was killed
@@ -144,7 +146,7 @@ class Collection:
         path = self._directory / RECORD
         if not path.is_file():
             names = {p.name for p in self._directory.glob("*")}
-            if names - {f"{RECORD}.partial"}:  # which one killed at once has left
+            if names - {f"{RECORD}.partial"}:  # an early kill may leave this one
                 raise ShardError(
                     f"{self._directory} holds other files; name another directory"
                 )
@@ -166,7 +168,7 @@ class Collection:
         return progress
 
     def _remove_incomplete(self, layer: int) -> None:
-        """Leaves of a layer's shards those that are complete."""
+        """Removes a layer's shards that are not complete."""
         entries: Sequence[dict[str, Any]] = self.progress.shards.get(str(layer), [])
         partial = self._partial(layer)
         if self.folder(layer).exists():

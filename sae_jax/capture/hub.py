@@ -1,6 +1,6 @@
-"""Texts of a data set of the Hugging Face hub, streamed: `datasets` is imported here.
+"""Streams the texts of a data set from the Hugging Face hub.
 
-The only module of sae_jax that imports the library, once such a text is asked for.
+It is the only module of sae_jax that imports `datasets`, and only when it is needed.
 """
 
 from collections.abc import Iterator
@@ -10,11 +10,11 @@ from job_jax.schema import ConfigError
 
 
 class HubTexts:
-    """A row each of one split; nothing is downloaded but what is read.
+    """The rows of one split as documents; downloads only the rows that are read.
 
-    `name` is ORGANIZATION/NAME, with @REVISION behind it or not, or a folder of data
-    files. Without a revision, the data set that a collection goes on with later may
-    have changed. Rows without a letter are left out; their numbers stay theirs.
+    `name` is ORGANIZATION/NAME, optionally with @REVISION, or a folder of data files.
+    Without a revision, the data set may change before a collection resumes. Blank rows
+    are left out; the other rows keep their numbers.
     """
 
     def __init__(self, name: str, *, field: str, subset: str, split: str):
@@ -41,7 +41,7 @@ class HubTexts:
         self.count = known.num_examples if known else 0
 
     def documents(self, start: int = 0) -> Iterator[tuple[int, str]]:
-        """Yields the rows from number `start` on, each behind its number."""
+        """Yields (number, text) of the rows from number `start` on."""
         rows = self._rows.skip(start) if start else self._rows
         for number, row in enumerate(rows, start=start):
             where = f"{self._name}, row {number}"
@@ -52,7 +52,7 @@ class HubTexts:
 def text_of_row(row: Any, field: str, where: str) -> str:
     """Returns a row's text. Raises ConfigError, which says where, if it has none."""
     if not isinstance(row, dict):
-        raise ConfigError(f"{where} is no JSON object; write one a line")
+        raise ConfigError(f"{where} is not a JSON object; write one object per line")
     if not isinstance(text := row.get(field), str):
         others = ", ".join(sorted(k for k, v in row.items() if isinstance(v, str)))
         raise ConfigError(

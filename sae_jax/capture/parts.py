@@ -1,10 +1,10 @@
 """From documents to activations: windows of tokens, parts of many windows, batches.
 
-A document longer than the context is read in several windows one after the other, each
-from the model's first position on: the model never sees more. A part is as many windows
-as make a shard on disk, or a buffer of training. Within a part, windows are read by
-length, so that little of a batch is padding. All of it is a function of the text and
-the settings: a part can be read again, alone, and is the same.
+A document longer than the context is split into several windows. Each window starts at
+the model's first position, and the model sees no other window. A part holds enough
+windows for a shard on disk, or for a training buffer. Within a part, windows are read
+in order of length, so that a batch needs little padding. Everything depends only on the
+text and the settings, so any part can be read again by itself, with the same result.
 """
 
 import dataclasses
@@ -18,15 +18,15 @@ from jaxtyping import Bool, Float, Int
 from job_jax.schema import ConfigError
 from sae_jax.capture.reader import ModelReader
 
-ROLES = ("text",)  # of everything that is collected: nobody asked, nobody answered
+ROLES = ("text",)  # one role for all collected text, which has no prompt or response
 _MIN_LENGTH = 16  # tokens to which the shortest rows are padded
 
 
 @dataclasses.dataclass(frozen=True)
 class Window:
-    """One row for the model: its ids, behind the model's prefix, and where it is from.
+    """One row for the model: the model's prefix and token ids, and the row's origin.
 
-    `index` counts the windows of its document from 0.
+    `index` numbers the windows of a document from 0.
     """
 
     ids: Int[np.ndarray, " T"]
@@ -36,7 +36,7 @@ class Window:
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """Windows that are read and written, or trained on, together."""
+    """Windows that are read together, and then written or trained on together."""
 
     windows: tuple[Window, ...]
 
@@ -48,9 +48,9 @@ class Part:
     def columns(
         self, reader: ModelReader, *, first_sequence: int = 0
     ) -> dict[str, np.ndarray[Any, Any]]:
-        """Returns what is known of each token beside its activations, by column.
+        """Returns the columns of the tokens, except their activations.
 
-        Each window is a sequence, each document a problem.
+        Each window is a sequence, and each document a problem.
         """
         lengths = [len(window.ids) for window in self.windows]
         token_id_N = np.concatenate([window.ids for window in self.windows])
@@ -68,16 +68,16 @@ class Part:
 def mark_special(
     token_ids: Int[np.ndarray, " N"], reader: ModelReader
 ) -> Bool[np.ndarray, " N"]:
-    """Returns which tokens are of no text."""
+    """Returns which tokens are special, so not part of any text."""
     return np.isin(token_ids, sorted(reader.special_ids))
 
 
 def iter_windows(
     documents: Iterable[tuple[int, str]], reader: ModelReader, *, context_size: int
 ) -> Iterator[Window]:
-    """Yields the windows of these documents in their order; none crosses two of them.
+    """Yields the windows of these documents in order; no window spans two documents.
 
-    A document of which the tokenizer leaves nothing has none.
+    A document has no window if the tokenizer makes no token of it.
     """
     prefix = list(reader.prefix_ids)
     step = context_size - len(prefix)
@@ -89,7 +89,7 @@ def iter_windows(
 
 
 def iter_parts(windows: Iterable[Window], *, part_tokens: int) -> Iterator[Part]:
-    """Yields the windows in parts of at least so many tokens; the last may be less."""
+    """Yields parts of at least `part_tokens` tokens; the last one may have fewer."""
     held: list[Window] = []
     tokens = 0
     for window in windows:
@@ -114,8 +114,9 @@ def read_part(
 ) -> tuple[Float[np.ndarray, "N D"], ...]:
     """Returns the activations of a part's tokens at a hook, for each of the layers.
 
-    Rows of a pass are of similar length, the longest come first, and their number is
-    always `batch_size`. `after_batch` is told how many tokens of the part are read.
+    The rows of a forward pass have similar lengths, the longest rows come first, and a
+    pass always has `batch_size` rows. `after_batch` gets the number of the part's
+    tokens read so far.
     """
     lengths_W = np.array([len(window.ids) for window in part.windows])
     starts_W = np.cumsum(lengths_W) - lengths_W
@@ -143,7 +144,7 @@ def _pad(
 ) -> tuple[Int[np.ndarray, "B T"], Int[np.ndarray, " B"]]:
     """Returns rows [B, T] and their lengths; missing rows hold one token.
 
-    T is a power of two, or the most that the model takes: few programs are compiled.
+    T is a power of two or the model's maximum, so that few programs are compiled.
     """
     longest = max(map(len, ids))
     width = max(_MIN_LENGTH, 1 << (longest - 1).bit_length())
@@ -161,5 +162,5 @@ def _check_shape(
     if values.shape != expected:
         raise ConfigError(
             f"the reader of {reader.name} returned activations of shape "
-            f"{list(values.shape)} for one of {list(expected)}"
+            f"{list(values.shape)}; it must return {list(expected)}"
         )

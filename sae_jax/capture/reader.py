@@ -1,12 +1,12 @@
 """The models that activations are read from, behind one protocol.
 
-sae_jax knows no model: it is to serve who studies any, and rlvr_jax, which has
-decoders, is built on it. So a model is a `ModelReader`, found by name as everything
-that users bring is: "huggingface" is ours, any other is "package.module:Class". Our
-reader's place is a text here, imported when it is asked for; the contract that sae_jax
-imports nothing of rlvr_jax holds, and sae_jax alone trains from disk without it. An
-entry point of the installed package would do the same, but only where the package has
-been installed, and a clone on PYTHONPATH is enough everywhere else.
+sae_jax contains no model: it should work for any, and rlvr_jax, which has decoders, is
+built on top of it. So a model is a `ModelReader`, found by name like everything that
+users supply: "huggingface" is ours, any other is "package.module:Class". Our reader's
+place is only a string here, imported when needed. So sae_jax still imports nothing from
+rlvr_jax, as our import contract demands, and can train from disk without it. A package
+entry point would also work, but only for an installed package; elsewhere a clone on
+PYTHONPATH is enough.
 """
 
 from collections.abc import Sequence
@@ -24,24 +24,25 @@ HOOKS: tuple[str, ...] = get_args(Hook)
 READERS = Registry(
     "model reader", {"huggingface": "rlvr_jax.models.reader:HuggingFaceReader"}
 )
-_DEFAULT_CONTEXT = 1024  # tokens, where the model takes as many
+_DEFAULT_CONTEXT = 1024  # tokens, if the model takes that many
 
 
 class ModelReader(Protocol):
-    """A model: texts to token ids, and ids to activations at hooks of its layers.
+    """A model that turns texts into token ids, and ids into activations at hooks.
 
-    A reader is made as `Reader(path, dtype=...)`, with --model and the dtype to compute
-    in, "float32" or "bfloat16". Weights may be loaded at the first `read`.
+    A reader is constructed as `Reader(path, dtype=...)`, where path is --model and
+    dtype, "float32" or "bfloat16", is the type to compute in. It may load the weights
+    at the first `read`.
     """
 
     @property
     def name(self) -> str:
-        """Returns what the model is called in index.json."""
+        """Returns the model's name for index.json."""
         ...
 
     @property
     def fingerprint(self) -> str:
-        """Returns a hash that tells this model from others, weights and tokenizer."""
+        """Returns a hash that identifies this model, both weights and tokenizer."""
         ...
 
     @property
@@ -66,12 +67,12 @@ class ModelReader(Protocol):
 
     @property
     def prefix_ids(self) -> Sequence[int]:
-        """Returns what stands before every row, such as the token that begins texts."""
+        """Returns the ids put before every row, such as the begin-of-text token."""
         ...
 
     @property
     def special_ids(self) -> frozenset[int]:
-        """Returns the ids that no autoencoder is to be trained on."""
+        """Returns the ids that no autoencoder should be trained on."""
         ...
 
     def encode(self, text: str) -> Sequence[int]:
@@ -88,14 +89,14 @@ class ModelReader(Protocol):
     ) -> Sequence[Float[np.ndarray, "B T D"]]:
         """Returns the activations at a hook of these layers, in their order.
 
-        Rows are padded on the right, and none sees another. What is returned beyond
-        `lengths` may be anything. NumPy's arrays or JAX's.
+        Rows are padded on the right, and no row affects another. Values beyond
+        `lengths` may be anything. Arrays may be NumPy's or JAX's.
         """
         ...
 
 
 class StreamEdit(Protocol):
-    """Changes the residual stream of some tokens. Make it a pytree of arrays."""
+    """Changes the residual stream of some tokens. It must be a pytree of arrays."""
 
     def __call__(
         self, x: Float[Array, "B T D"], edited: Bool[Array, "B T"], /
@@ -106,7 +107,7 @@ class StreamEdit(Protocol):
 
 @runtime_checkable
 class EditableReader(Protocol):
-    """A model that also says what editing its residual stream does: see `splice`."""
+    """A model that can also measure the effect of editing its stream: see `splice`."""
 
     def compare_predictions(
         self,
@@ -117,21 +118,21 @@ class EditableReader(Protocol):
         layer: int,
         edits: Sequence[StreamEdit],
     ) -> tuple[Float[np.ndarray, "A B N"], Float[np.ndarray, "A B N"]]:
-        """Returns what predicting tokens 1..T-1 costs, and KL(as it is || edited).
+        """Returns the cost of predicting tokens 1..T-1, and KL(unedited || edited).
 
-        In nats; first the model as it is, then with each edit after the layer. Entries
-        that no true token predicts, or that predict none, may be anything.
+        Both are in nats: first for the unedited model, then with each edit after the
+        layer. Entries whose predicting or predicted token is padding may be anything.
         """
         ...
 
 
 def open_reader(name: str, model: str, *, dtype: str) -> ModelReader:
-    """Returns the reader of that name or place, of one model. Raises ConfigError."""
+    """Opens a model with the reader of that name or place. Raises ConfigError."""
     return READERS.load(name)(model, dtype=dtype)
 
 
 def check_layers(reader: ModelReader, layers: Sequence[int], *, field: str) -> None:
-    """Raises ConfigError unless the model has all these layers; `field` named them."""
+    """Raises ConfigError unless the model has all these layers of the flag `field`."""
     wrong = [layer for layer in layers if not 0 <= layer < reader.num_layers]
     if wrong:
         raise ConfigError(
@@ -141,12 +142,12 @@ def check_layers(reader: ModelReader, layers: Sequence[int], *, field: str) -> N
 
 
 def context_size(reader: ModelReader, asked: int, *, field: str) -> int:
-    """Returns the tokens of a window: `asked`, or by default 1,024 at most.
+    """Returns the tokens of a window: `asked`, or by default at most 1,024.
 
-    Raises ConfigError where the model takes fewer, or nothing fits behind its prefix.
+    Raises ConfigError if the model takes fewer, or if the prefix leaves no room.
     """
     size = asked or min(_DEFAULT_CONTEXT, reader.max_tokens)
-    shortest = len(reader.prefix_ids) + 2  # a token, and its positive
+    shortest = len(reader.prefix_ids) + 2  # a token and its positive
     if not shortest <= size <= reader.max_tokens:
         raise ConfigError(
             f"{field}={size}; {reader.name} reads {shortest} to {reader.max_tokens} "
@@ -156,7 +157,7 @@ def context_size(reader: ModelReader, asked: int, *, field: str) -> int:
 
 
 def hook_name(hook: str, layer: int) -> str:
-    """Returns a hook as TransformerLens and SAELens call it.
+    """Returns a hook's name in TransformerLens and SAELens.
 
     >>> hook_name("mlp_out", 3)
     'blocks.3.hook_mlp_out'

@@ -1,6 +1,6 @@
-"""A model and a text, opened together: what `collect` and training without a disk read.
+"""A model and a text, opened together for `collect` and for training without a disk.
 
-What is wrong with either is told here, before any work.
+Errors in either are reported here, before any work.
 """
 
 import dataclasses
@@ -35,9 +35,9 @@ class CaptureSource:
 
     @classmethod
     def open(cls, config: CaptureConfig, layers: Sequence[int], *, prefix: str) -> Self:
-        """Opens what a config names. Raises ConfigError where it does not go together.
+        """Opens the model and text of a config. Raises ConfigError if they do not fit.
 
-        `prefix` stands before the names of fields where users write them ("--").
+        `prefix` is put before field names in messages, as users write them ("--").
         """
         reader = open_reader(config.reader, config.model, dtype=config.compute_dtype)
         field = "layer" if isinstance(config, StreamConfig) else "layers"
@@ -51,8 +51,8 @@ class CaptureSource:
         )
         if not texts.count and not config.max_documents:
             raise ConfigError(
-                f"{config.text} does not say how many rows its split has; give "
-                f"{prefix}max_documents, how many to read"
+                f"{config.text} does not say how many rows its split has; set "
+                f"{prefix}max_documents to the number to read"
             )
         return cls(
             reader=reader,
@@ -63,7 +63,7 @@ class CaptureSource:
         )
 
     def identity(self) -> dict[str, Any]:
-        """Returns all that decides the activations, as JSON has it."""
+        """Returns everything that determines the activations, as JSON."""
         return {
             "model": self.reader.name,
             "weights": self.reader.fingerprint,
@@ -79,12 +79,12 @@ class CaptureSource:
 
     @property
     def num_documents(self) -> int:
-        """Returns how many documents are read, at most."""
+        """Returns the maximum number of documents that are read."""
         counts = (self.texts.count, self.config.max_documents)
         return min(count for count in counts if count)
 
     def documents(self, start: int = 0) -> Iterator[tuple[int, str]]:
-        """Yields the documents from number `start` on, each behind its number."""
+        """Yields (number, text) of the documents from number `start` on."""
         limit = self.config.max_documents
         for number, text in self.texts.documents(start):
             if limit and number >= limit:

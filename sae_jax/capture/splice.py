@@ -1,11 +1,12 @@
-"""What a model loses when it reads an autoencoder's reconstruction of its own stream.
+"""What a model loses when its stream is replaced by an autoencoder's reconstruction.
 
     recovered   1 - (nats spliced - nats clean) / (nats mean-ablated - nats clean)
     of the KL   1 - KL(clean || spliced) / KL(clean || mean-ablated)
 
-The mean over the tokens is what knowing nothing of a token costs; zeros would be no
-baseline: nothing looks bad beside a model that no longer speaks. Tokens that training
-leaves out, by role or norm or because they are special, keep their stream.
+The baseline replaces the stream by its mean over the tokens, which says nothing about a
+token. Zeros would be no baseline, because they break the model, and anything looks good
+compared with a broken model. Tokens that training leaves out (by role or norm, or
+because they are special) keep their stream.
 """
 
 import dataclasses
@@ -26,7 +27,7 @@ from sae_jax.stats.resample import bootstrap_interval
 
 _ARMS = ("clean", "spliced", "mean_ablated")
 _HOOK = "resid_post"
-_MAX_DIFFERENCE = 0.05  # of rows on disk from the model's own, relative
+_MAX_DIFFERENCE = 0.05  # relative, between rows on disk and the model's own
 
 
 @jax.tree_util.register_dataclass
@@ -54,22 +55,23 @@ class _Constant:
 
 
 def measure_splice(tsae: TSAE, corpus: Corpus, reader: ModelReader) -> dict[str, Any]:
-    """Returns what the splice costs on a corpus that the model wrote or read.
+    """Returns the cost of the splice on a corpus that the model wrote or read.
 
-    Nats a token by arm, KL from the clean model, and the shares of both that are
-    recovered, with 95 % bootstrap intervals over problems. Raises ConfigError where the
-    corpus is not of this model's residual stream, or the reader cannot edit it.
+    The report has nats a token for each arm, KL from the clean model, and the recovered
+    share of both, with 95 % bootstrap intervals over problems. Raises ConfigError if
+    the corpus does not hold this model's residual stream, or if the reader cannot edit
+    it.
     """
     index = corpus.shards.index
     if not isinstance(reader, EditableReader):
         raise ConfigError(
-            f"the reader of {reader.name} has no compare_predictions; see "
+            f"the reader of {reader.name} has no compare_predictions; add it, see "
             "sae_jax.capture.reader.EditableReader"
         )
     if not index.hook.endswith(_HOOK):
         raise ConfigError(
-            f"activations at {index.hook}: the stream after a layer ({_HOOK}) alone "
-            "can be spliced"
+            f"activations at {index.hook}: only the stream after a layer ({_HOOK}) "
+            "can be spliced; collect activations there"
         )
     check_layers(reader, [index.layer], field="layer of the activations: ")
     mean_D, counted = np.zeros(tsae.width), 0
@@ -103,14 +105,14 @@ def measure_splice(tsae: TSAE, corpus: Corpus, reader: ModelReader) -> dict[str,
 
 
 def _tokens(corpus: Corpus, block: Documents) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the ids of a block's documents and their lengths, 1 for padding."""
+    """Returns the ids of a block's documents and their lengths (1 for padding rows)."""
     ids_BT = np.maximum(corpus.block_column("token_id", block), 0)
     lengths_B = np.maximum((block.token_index >= 0).sum(axis=1), 1)
     return ids_BT.astype(np.int32), lengths_B.astype(np.int32)
 
 
 def _check_same_model(corpus: Corpus, block: Documents, reader: ModelReader) -> None:
-    """Raises ConfigError where the model's own stream is not what lies on disk."""
+    """Raises ConfigError if the model's stream differs from the activations on disk."""
     layer = corpus.shards.index.layer
     ids_BT, lengths_B = _tokens(corpus, block)
     if reader.width != corpus.shards.width or ids_BT.shape[1] > reader.max_tokens:
@@ -126,7 +128,7 @@ def _check_same_model(corpus: Corpus, block: Documents, reader: ModelReader) -> 
         raise ConfigError(
             f"the stream of {reader.name} after layer {layer} differs from the "
             f"activations by {100 * difference:.0f} % of its norm: they are of another "
-            f"model ({corpus.shards.index.model}); name that one"
+            f"model ({corpus.shards.index.model}); give that one"
         )
 
 

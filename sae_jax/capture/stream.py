@@ -1,14 +1,14 @@
-"""Pairs for training straight from a model: nothing is written.
+"""Pairs for training straight from a model, without writing anything to disk.
 
-The text is read in parts of `buffer_tokens` tokens (`parts`), one after the other and,
-after its end, from the beginning again. Of a part, the model's activations are held,
-and its pairs are drawn in a random order; what fills no batch is left out. How many
-batches a part makes hangs on its tokens alone, so a run that goes on passes by what is
-done without the model. Pairs whose activations are not finite, or far longer than
-others, are in their batch and marked invalid.
+The text is read in parts of `buffer_tokens` tokens (`parts`), and from the beginning
+again after its end. The activations of one part are held in memory, and its pairs are
+used in a random order; a rest too small for a batch is left out. The number of batches
+in a part depends only on its tokens, so a resumed run skips finished parts without
+running the model. Pairs whose activations are not finite, or far longer than others,
+stay in their batch but are marked invalid.
 
-Of every `2 / eval_fraction` documents, one calibrates and one is measured; no part has
-them, nor a copy of one that does, token for token.
+Of every `2 / eval_fraction` documents, one calibrates and one is measured. No part
+contains these documents, or an exact copy of one that was used.
 """
 
 import hashlib
@@ -41,11 +41,11 @@ from sae_jax.data.tokens import (
 )
 from sae_jax.types import Pairs
 
-CALIBRATE, MEASURE = 0, 1  # of every period of documents, what the first two are for
+CALIBRATE, MEASURE = 0, 1  # uses of the first two documents of every period
 
 
 class _Buffer(NamedTuple):
-    """Part `number` with its activations, and which of its tokens can be used."""
+    """Part `number` with its activations and the mask of its usable tokens."""
 
     number: int
     data: TokenArrays
@@ -53,10 +53,10 @@ class _Buffer(NamedTuple):
 
 
 class StreamedPairs:
-    """Pairs of a model's activations on a text, read while training goes on.
+    """Pairs of a model's activations on a text, read during training.
 
-    The `PairSource` of `sae_jax.train` where `stream.model` is set. Raises ConfigError
-    where model, text and settings do not go together, or make no batch.
+    It is the `PairSource` of `sae_jax.train` if `stream.model` is set. Raises
+    ConfigError if model, text and settings do not fit, or make no batch.
     """
 
     roles = ROLES
@@ -64,7 +64,7 @@ class StreamedPairs:
     def __init__(self, config: StreamConfig, pairs: PairsConfig, seed: int):
         if set(pairs.roles) - set(ROLES):
             raise ConfigError(
-                f"pairs.roles={pairs.roles}: a text has the role {ROLES[0]!r} alone; "
+                f"pairs.roles={pairs.roles}: a text has only the role {ROLES[0]!r}; "
                 "leave roles empty"
             )
         self._source = CaptureSource.open(config, [config.layer], prefix="stream.")
@@ -77,7 +77,7 @@ class StreamedPairs:
             self._choose_held_out(use) for use in (CALIBRATE, MEASURE)
         )
         self._last_read: _Buffer | None = None
-        self.skipped: dict[str, int] = {}  # nobody has read the text yet
+        self.skipped: dict[str, int] = {}  # unknown: the text has not been read yet
         self.metadata = describe_source(
             model=self._source.reader.name,
             hook=hook_name(config.hook, config.layer),
@@ -92,7 +92,7 @@ class StreamedPairs:
 
     @property
     def data_hash(self) -> str:
-        """Returns a hash of the model, the text, and how one reads the other."""
+        """Returns a hash of the model, the text, and the settings of reading."""
         text = json.dumps(self._source.identity(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -108,11 +108,11 @@ class StreamedPairs:
             step += count
 
     def calibration_documents(self) -> Iterator[Documents]:
-        """Returns documents for the threshold, at most 65,536 tokens or one more."""
+        """Returns documents for the threshold, until they reach 65,536 tokens."""
         return self._documents(self._calibration)
 
     def eval_documents(self) -> Iterator[Documents]:
-        """Returns documents to measure on, as many."""
+        """Returns documents to measure on, up to the same number of tokens."""
         return self._documents(self._measured)
 
     def _documents(self, part: Part) -> Iterator[Documents]:
@@ -123,7 +123,7 @@ class StreamedPairs:
         return iter_documents(data, mask_N, np.unique(data.column("sequence")[mask_N]))
 
     def _choose_held_out(self, use: int) -> Part:
-        """Returns the first documents of a use; others like them are left out later."""
+        """Returns the first documents of a use; their copies are left out later."""
         held: list[Window] = []
         for windows in self._iter_documents({use}):
             self._copies.add(_digest(windows))
@@ -132,14 +132,14 @@ class StreamedPairs:
                 break
         if not held:
             raise ConfigError(
-                f"stream.text={self._source.config.text} has too few documents that "
-                "differ: one is trained on, one calibrates, one is measured; give 3 "
+                f"stream.text={self._source.config.text} has too few different "
+                "documents: one is trained on, one calibrates, one is measured; give 3 "
                 "or more"
             )
         return Part(tuple(held))
 
     def _iter_documents(self, uses: set[int]) -> Iterator[list[Window]]:
-        """Yields each document of these uses, less copies of what is held out."""
+        """Yields each document of these uses, except copies of held-out documents."""
         documents = (
             (number, text)
             for number, text in self._source.documents()
@@ -151,7 +151,7 @@ class StreamedPairs:
                 yield document
 
     def _iter_parts(self) -> Iterator[tuple[Part, PositivePairs]]:
-        """Yields parts and the pairs of their tokens, over and over again."""
+        """Yields parts and the pairs of their tokens, repeating the text forever."""
         while True:
             batches = 0
             documents = self._iter_documents({MEASURE + 1})
@@ -177,7 +177,7 @@ class StreamedPairs:
     ) -> Pairs:
         """Returns a batch of part `number`."""
         if self._last_read is None or self._last_read.number != number:
-            self._last_read = None  # before another takes its memory
+            self._last_read = None  # free it before the next one is allocated
             data = self._read(part)
             usable_N, _ = filter_tokens(data, self._pairs)
             self._last_read = _Buffer(number, data, usable_N)
@@ -211,7 +211,7 @@ class StreamedPairs:
 
 
 def _digest(windows: Iterable[Window]) -> bytes:
-    """Returns what two documents have in common where their tokens are the same."""
+    """Returns a digest that is equal for documents with the same tokens."""
     digest = hashlib.sha256()
     for window in windows:
         digest.update(window.ids.tobytes())

@@ -1,11 +1,11 @@
 """The documents of a text: plain text, JSON lines, or a data set of the hub.
 
-    NAME.jsonl   a document a line: the text under one key of a JSON object
-    any other    plain text: a document a paragraph, that is, up to a blank line
-    hub:NAME     a row each of a data set of the hub, or of a folder, streamed
+    NAME.jsonl   one document per line: the text under one key of a JSON object
+    any other    plain text: one document per paragraph; a blank line ends it
+    hub:NAME     one document per row of a data set on the hub or in a folder, streamed
 
-A name that ends in .gz besides is decompressed. Documents without a letter are left
-out. One document at a time is in memory, however long the text.
+Files whose name also ends in .gz are decompressed. Blank documents are left out. Only
+one document is in memory at a time, however long the text.
 """
 
 import gzip
@@ -24,28 +24,28 @@ _JSON_LINES = (".jsonl", ".ndjson", ".json")
 
 
 class Texts(Protocol):
-    """Documents in a fixed order, numbered from 0 on; numbers may be left out."""
+    """Documents in a fixed order, numbered from 0; some numbers may be missing."""
 
     @property
     def fingerprint(self) -> str:
-        """Returns what tells these documents from any others."""
+        """Returns a string that identifies these documents."""
         ...
 
     @property
     def count(self) -> int:
-        """Returns the number behind the last document's, 0 where nobody knows."""
+        """Returns the last document's number plus one, or 0 if it is unknown."""
         ...
 
     def documents(self, start: int = 0) -> Iterator[tuple[int, str]]:
-        """Yields the documents from number `start` on, each behind its number."""
+        """Yields (number, text) of the documents from number `start` on."""
         ...
 
 
 def open_texts(text: str, *, field: str, subset: str, split: str) -> Texts:
-    """Returns the documents that a file's name, or "hub:NAME", stands for.
+    """Opens the documents of a file, or of a data set "hub:NAME".
 
-    A file is read through: what is wrong in its last line is told now. Raises
-    ConfigError where it cannot be read, or holds no document.
+    A file is read once completely, so an error in its last line is reported at once.
+    Raises ConfigError if it cannot be read or holds no document.
     """
     if text.startswith(_HUB):
         name = text.removeprefix(_HUB)
@@ -68,16 +68,18 @@ class FileTexts:
         self._path = path
         self._field = field
         if not path.is_file():
-            what = "is a directory" if path.is_dir() else "is not there"
+            what = "is a directory" if path.is_dir() else "does not exist"
             raise ConfigError(f"text {path} {what}; give a file, or {_HUB}NAME")
         digest = hashlib.sha256(field.encode())
         self.count = sum(1 for _ in self._read(digest.update))
         self.fingerprint = digest.hexdigest()
         if not self.count:
-            raise ConfigError(f"text {path} holds no document: it is empty or blank")
+            raise ConfigError(
+                f"text {path} holds no document: it is empty or blank; give another"
+            )
 
     def documents(self, start: int = 0) -> Iterator[tuple[int, str]]:
-        """Yields the documents from number `start` on, each behind its number."""
+        """Yields (number, text) of the documents from number `start` on."""
         return itertools.islice(enumerate(self._read()), start, None)
 
     def _read(self, see: Callable[[bytes], Any] = lambda line: None) -> Iterator[str]:
@@ -102,7 +104,7 @@ class FileTexts:
         except UnicodeDecodeError as error:
             raise ConfigError(
                 f"{self._path}, line {number}: byte 0x{line[error.start]:02x} is not "
-                "UTF-8; convert the file, such as by iconv --to-code=utf-8"
+                "UTF-8; convert the file, for example with iconv --to-code=utf-8"
             ) from error
 
     def _parse_json(self, lines: Iterator[str]) -> Iterator[str]:

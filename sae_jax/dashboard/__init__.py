@@ -1,1 +1,1 @@
-"""Latents to look at: contexts, what they write, what became of them, on one page."""
+"""A page of latents: their contexts, the tokens they write, their changes by RL."""

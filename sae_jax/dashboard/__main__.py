@@ -1,4 +1,4 @@
-"""The command that makes a page of latents: `python -m sae_jax.dashboard`."""
+"""The command `python -m sae_jax.dashboard`, which makes a page of latents."""
 
 import base64
 import gzip
@@ -34,7 +34,7 @@ from sae_jax.sae import TSAE
 from sae_jax.stats.partners import correlate_partners
 
 _PAGE = Path(__file__).with_name("page.html")
-# Where a run of rlvr_jax keeps what the flags name.
+# Flag -> its file in the workdir of a run of rlvr_jax.
 _OF_RUN = {
     "sae": "sae",
     "activations": "activations",
@@ -47,18 +47,20 @@ _USAGE = """\
 usage: python -m sae_jax.dashboard --out=FILE.html --workdir=DIR [--flag=value ...]
        python -m sae_jax.dashboard --out=FILE.html --sae=DIR --activations=DIR ...
 
-Writes one self-contained page with an index of latents that can be searched and sorted
-and, of each latent: where it fires, strongest and by quantile, with verdict, reward and
-band; how often; which tokens it writes; its effect within problems; what RL did to it
-by band; its nearest latents, its partner in another autoencoder, its causal tests.
---workdir is a run of rlvr_jax, of which all that is there is read; what is named
-besides counts.
+Writes one self-contained page with an index of latents that can be searched and sorted.
+For each latent it shows
+  - contexts where it fires, strongest and by quantile, with verdict, reward and band
+  - how often it fires, and which tokens it writes
+  - its effect within problems, and its changes by RL in each band
+  - its nearest latents, its partner in another autoencoder, and its causal tests
+--workdir is a run of rlvr_jax: every file found there is used. A flag that names a file
+overrides it.
 
 flags:"""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Returns 0; 1 where the work failed; 2 where flags or files cannot be used."""
+    """Returns 0; 1 if the work failed; 2 if flags or files cannot be used."""
     return run_command(lambda: _run_command(argv), (ValueError, OSError))
 
 
@@ -90,7 +92,7 @@ def _run_command(argv: Sequence[str]) -> None:
 
 
 def render_page(content: Mapping[str, Any], *, title: str, about: str) -> str:
-    """Returns the page: the content as compressed JSON, and what draws it."""
+    """Returns the page: the content as compressed JSON, and a script that draws it."""
     packed = gzip.compress(json.dumps(content).encode(), mtime=0)
     page = _PAGE.read_text(encoding="utf-8")
     for name, value in {
@@ -107,14 +109,15 @@ def _describe(record: SAERecord, corpus: Corpus, *, num_silent: int) -> str:
     return (
         f"{tsae.latents} latents of width {tsae.width} at {index.hook}, read on "
         f"{int(corpus.mask.sum())} tokens of {len(corpus.document_ids)} documents of "
-        f"{index.model}; left out: {num_silent} that never fire there. Of the problems "
-        "on which a latent fires, highest first, the top ones are shown and some at "
-        f"each quantile, each by one document; prompts are grey. {WHITESPACE_NOTE}"
+        f"{index.model}; left out: {num_silent} that never fire there. The problems on "
+        "which a latent fires are sorted by its highest activation. The page shows the "
+        "top ones and some at each quantile, each with one document; prompts are grey. "
+        f"{WHITESPACE_NOTE}"
     )
 
 
 def _fill_from_workdir(values: flags.FlagValues) -> None:
-    """Sets the flags that name files to those of --workdir, where there are some."""
+    """Fills flags that were not given with the files found in --workdir."""
     if values.workdir:
         for name, place in _OF_RUN.items():
             path = Path(values.workdir) / place
@@ -167,23 +170,23 @@ def _define_flags() -> flags.FlagValues:
     for name, text in {
         "out": "the page to write",
         "workdir": "a run of rlvr_jax with a probe",
-        "rollouts": "a JSON object a line, one for each document of the activations, "
-        "in their order: id, band, verdict, reward",
+        "rollouts": "JSON lines with id, band, verdict and reward, one line for each "
+        "document of the activations, in the same order",
         "model": "a Hugging Face directory, for the tokens that a latent writes",
-        "dynamics": "features/dynamics.json of a run: python -m rlvr_jax.analysis "
+        "dynamics": "features/dynamics.json of a run, from python -m rlvr_jax.analysis "
         "features",
-        "causal": "causal.json: python -m rlvr_jax.analysis causal --separately",
+        "causal": "causal.json, from python -m rlvr_jax.analysis causal --separately",
         "vocabulary": "JSON of tokens and ids, or tokenizer.json; else the data's own",
     }.items():
         flags.DEFINE_string(name, "", text, flag_values=values)
     flags.DEFINE_list(
-        "others", [], "autoencoders in which partners are found", flag_values=values
+        "others", [], "autoencoders in which to find partners", flag_values=values
     )
-    flags.DEFINE_list("latents", [], "these alone; all by default", flag_values=values)
+    flags.DEFINE_list("latents", [], "only these; by default all", flag_values=values)
     flags.DEFINE_integer(
         "contexts",
         10,
-        "of the strongest, how many of each latent",
+        "number of strongest contexts of each latent",
         1,
         flag_values=values,
     )

@@ -1,9 +1,9 @@
 """Where each latent fires: its strongest contexts, and weaker ones by quantile.
 
-The strongest alone make any latent look clean. So of the documents in which a latent
-fires, ordered by its highest activation there, some are shown at the top and some at
-each quantile below; of the documents that answer one problem, which resemble each
-other, the highest alone.
+The strongest contexts alone make any latent look clean. So the documents in which a
+latent fires are ordered by its highest activation there, and some are shown at the top
+and some at each lower quantile. Documents that answer one problem resemble each other,
+so only the highest of them is used.
 """
 
 import dataclasses
@@ -16,12 +16,12 @@ from sae_jax.sae import TSAE
 from sae_jax.stats.features import OutcomeMoments, outcome_moments
 
 TOP = "top"
-_TOKENS_BEFORE, _TOKENS_AFTER = 32, 12  # of the highest token of a context
+_TOKENS_BEFORE, _TOKENS_AFTER = 32, 12  # shown around the highest token of a context
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ContextCounts:
-    """How many documents of a latent are shown: at the top, and at each quantile."""
+    """How many documents to show for a latent: at the top, and at each quantile."""
 
     top: int = 10
     at_quantile: int = 3
@@ -32,8 +32,8 @@ class ContextCounts:
 class Context:
     """Tokens of one document around the highest activation of one latent in it.
 
-    `group` is TOP or the quantile, such as "0.50"; `peak` the highest token, an index
-    into the others' T.
+    `group` is TOP or the quantile, such as "0.50"; `peak` is the index of the highest
+    token in the T tokens.
     """
 
     group: str
@@ -46,12 +46,12 @@ class Context:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LatentFirings:
-    """How R latents fire in a corpus. Written by `measure_firings`.
+    """How R latents fire in a corpus. Made by `measure_firings`.
 
-    `rate` is per token that counts, `mean` over the tokens on which a latent fires.
-    `highest` and `position` [M, R] are of each document, its position a token's number
-    there; a document in which it never fires has 0. `outcomes` is None where nothing
-    judges the documents.
+    `rate` is the share of counted tokens on which a latent fires, and `mean` its mean
+    on those. `highest` and `position` [M, R] are its highest activation in each
+    document and that token's number there, both 0 if it never fires there. `outcomes`
+    is None if the documents have no verdicts.
     """
 
     latents: Int[np.ndarray, " R"]
@@ -72,10 +72,10 @@ def measure_firings(
     outcomes: Int[np.ndarray, " M"] | None = None,
     problems: Int[np.ndarray, " M"] | None = None,
 ) -> LatentFirings:
-    """Returns how these latents fire in all documents of a corpus: one pass.
+    """Measures in one pass how these latents fire in all documents of a corpus.
 
-    In the corpus's order of documents, `outcomes` judge them: 1 right, 0 wrong, -1
-    unknown; and `problems` are what they answer, by default what the corpus says.
+    In the corpus's order of documents, `outcomes` are the verdicts (1 right, 0 wrong,
+    -1 unknown) and `problems` the problems they answer, by default the corpus's own.
     """
     fired_R, total_R, tokens = np.zeros(len(latents)), np.zeros(len(latents)), 0
     highest, position, documents, means, own_problems = [], [], [], [], []
@@ -112,10 +112,10 @@ def choose_documents(
     problem_M: Int[np.ndarray, " M"],
     counts: ContextCounts,
 ) -> list[tuple[str, int]]:
-    """Returns the group and the row of each document that is shown of a latent.
+    """Returns the group and the row of each document to show for a latent.
 
-    Of the N problems on which it fires, highest first, the top ones; then those around
-    rank (1 - q) N, as far as they were not shown.
+    The N problems on which it fires are sorted, highest first. It returns the top ones,
+    and then the problems around rank (1 - q) N that are not returned already.
 
     >>> counts = ContextCounts(top=1, at_quantile=1, quantiles=(0.5,))
     >>> highest = np.array([0.0, 5.0, 4.0, 1.0, 3.0, 2.0])
@@ -138,7 +138,7 @@ def choose_documents(
 def read_contexts(
     tsae: TSAE, corpus: Corpus, firings: LatentFirings, counts: ContextCounts
 ) -> dict[int, list[Context]]:
-    """Returns the contexts of each latent, top first: a second pass over the corpus."""
+    """Returns each latent's contexts, top first, in a second pass over the corpus."""
     wanted: dict[int, list[tuple[int, int, str, int]]] = {}
     for r, latent in enumerate(firings.latents.tolist()):
         chosen = choose_documents(firings.highest[:, r], firings.problems, counts)

@@ -1,4 +1,4 @@
-"""Everything that the page shows of an autoencoder, as one JSON object."""
+"""Everything that the page shows about an autoencoder, as one JSON object."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -22,16 +22,16 @@ from sae_jax.stats.partners import PartnerCorrelation
 from sae_jax.stats.within_prompts import within_prompts
 
 _NUM_NEIGHBORS = 5
-_NUM_LOGITS = 8  # tokens that a latent writes most, and least
-_ERRORS_95 = 1.96  # standard errors on either side
+_NUM_LOGITS = 8  # tokens whose logits a latent raises most, and lowers most
+_ERRORS_95 = 1.96  # standard errors on either side of a 95 % interval
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KnownFacts:
-    """What is known beside autoencoder and activations; all of it may be missing.
+    """Optional facts besides the autoencoder and the activations.
 
-    `documents` has a row for each of the corpus; `movement` and `causes` are rows by
-    latent; `partners` by the other autoencoder's name.
+    `documents` has a row for each document of the corpus; `movement` and `causes` hold
+    rows by latent, and `partners` is keyed by the other autoencoder's name.
     """
 
     documents: Sequence[Mapping[str, Any]] = ()
@@ -55,10 +55,10 @@ def describe_latents(
     counts: ContextCounts,
     known: KnownFacts,
 ) -> dict[str, Any]:
-    """Returns {"vocabulary", "separator", "documents", "latents"}, of plain numbers.
+    """Returns {"vocabulary", "separator", "documents", "latents"} as plain JSON.
 
-    Tokens and documents are indices into `vocabulary` and `documents`, which hold what
-    is shown; `separator` stands between tokens.
+    Tokens and documents are indices into `vocabulary` and `documents`, which hold the
+    shown texts; `separator` goes between tokens.
     """
     firings = measure_firings(
         tsae,
@@ -133,18 +133,18 @@ def _describe_facts(known: KnownFacts, latent: int) -> dict[str, Any]:
 
 
 class _Indices:
-    """Numbers, each once, by the place where it was first met."""
+    """Numbers the distinct values it is given, in order of first use."""
 
     def __init__(self) -> None:
         self._place: dict[int, int] = {}
 
     def of(self, value: int) -> int:
-        """Returns the value's place."""
+        """Returns the value's number."""
         return self._place.setdefault(int(value), len(self._place))
 
     @property
     def values(self) -> list[int]:
-        """Returns all values, by place."""
+        """Returns all values, in the order of their numbers."""
         return [*self._place]
 
 
@@ -164,7 +164,8 @@ def _describe(
 def _outcome_effects(firings: LatentFirings) -> list[list[float] | None]:
     """Returns each latent's effect within problems, and the ends of its interval.
 
-    None where nothing judges, or no two problems have right and wrong completions.
+    It is None without verdicts, or if fewer than two problems have both right and wrong
+    completions.
     """
     nothing: list[list[float] | None] = [None] * len(firings.latents)
     if firings.outcomes is None:
@@ -182,7 +183,7 @@ def _outcome_effects(firings: LatentFirings) -> list[list[float] | None]:
 def _nearest_latents(
     tsae: TSAE, latents: Int[np.ndarray, " R"]
 ) -> list[list[list[float]]]:
-    """Returns each latent's nearest others by the cosine of decoder rows."""
+    """Returns each latent's nearest latents by the cosine of decoder rows."""
     rows_ZD = np.asarray(tsae.decoder, np.float32)
     norm_Z1 = np.linalg.norm(rows_ZD, axis=1, keepdims=True)
     unit_ZD = rows_ZD / np.where(norm_Z1 > 0, norm_Z1, 1)
@@ -197,7 +198,7 @@ def _nearest_latents(
 def _written_tokens(
     tsae: TSAE, latents: Int[np.ndarray, " R"], unembedding: Unembedding | None
 ) -> list[list[list[tuple[int, float]]]]:
-    """Returns the tokens whose logits each latent raises most, and lowers most."""
+    """Returns the tokens whose logits each latent raises most and lowers most."""
     if unembedding is None:
         return [[[], []]] * len(latents)
     found = []
@@ -211,5 +212,5 @@ def _written_tokens(
 
 
 def _round(value: Any) -> float:
-    """Returns four significant digits."""
+    """Returns the value rounded to four significant digits."""
     return float(f"{float(value):.4g}")

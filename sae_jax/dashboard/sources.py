@@ -1,4 +1,4 @@
-"""What is known of latents and documents beside their activations, from files."""
+"""Reads facts about latents and documents, other than activations, from files."""
 
 import gzip
 import json
@@ -22,18 +22,17 @@ _WEIGHT_INDEX = "model.safetensors.index.json"
 
 
 class Unembedding(NamedTuple):
-    """What a model makes of its residual stream: logits are (x * scale) head^T."""
+    """How a model turns its residual stream x into logits: (x * scale) head^T."""
 
     head: Float[np.ndarray, "V D"]
-    scale: Float[np.ndarray, " D"]  # of the last norm, whose division is left out
+    scale: Float[np.ndarray, " D"]  # weights of the last norm; its division is ignored
 
 
 def read_documents(path: Path, count: int) -> list[dict[str, Any]]:
-    """Returns what is known of each document: one JSON object a line, in their order.
+    """Returns facts about each document, from one JSON object per line, in their order.
 
-    Of each line `id`, `band`, `verdict` and `reward` are kept. Raises FormatError where
-    there are not `count` of them, or fewer documents are asked for than there are lines
-    (they are then the first ones).
+    It keeps `id`, `band`, `verdict` and `reward` of the first `count` lines. Raises
+    FormatError if there are fewer lines than that, or if a line is not an object.
     """
     opener: Any = gzip.open if path.suffix == ".gz" else open
     try:
@@ -44,7 +43,7 @@ def read_documents(path: Path, count: int) -> list[dict[str, Any]]:
     if len(rows) < count or not all(isinstance(row, dict) for row in rows):
         raise FormatError(
             f"{path} has {len(rows)} lines for {count} documents; give the rollouts "
-            "that the activations are of, an object a line in the same order"
+            "of these activations, one object per line, in the same order"
         )
     return [
         {name: row[name] for name in _DOCUMENT_FIELDS if name in row}
@@ -55,7 +54,7 @@ def read_documents(path: Path, count: int) -> list[dict[str, Any]]:
 def find_outcomes(
     documents: Sequence[Mapping[str, Any]],
 ) -> Int[np.ndarray, " M"] | None:
-    """Returns 1 for documents that are correct, 0 incorrect, -1 else; None if all are.
+    """Returns 1 for correct documents, 0 for incorrect, -1 otherwise; None if all -1.
 
     >>> find_outcomes([{"verdict": "correct"}, {"verdict": "unverified"}]).tolist()
     [1, -1]
@@ -69,7 +68,7 @@ def find_outcomes(
 def number_problems(
     documents: Sequence[Mapping[str, Any]],
 ) -> Int[np.ndarray, " M"] | None:
-    """Returns a number for each document's `id`, equal for equal ones; None without.
+    """Returns a number for each document, equal for equal ids; None if any lacks one.
 
     >>> number_problems([{"id": "b"}, {"id": "a"}, {"id": "b"}]).tolist()
     [1, 0, 1]
@@ -83,7 +82,7 @@ def number_problems(
 def read_unembedding(directory: Path, width: int) -> Unembedding:
     """Returns the output embedding of a Hugging Face directory, in float32.
 
-    Raises FormatError where there is none, or it is of another width.
+    Raises FormatError if there is none, or if it has another width.
     """
     head = _read_first(directory, _HEADS)
     scale = _read_first(directory, _NORMS)
@@ -93,8 +92,8 @@ def read_unembedding(directory: Path, width: int) -> Unembedding:
         )
     if head.shape[1] != width:
         raise FormatError(
-            f"{directory} writes to a stream of width {head.shape[1]}, and the "
-            f"autoencoder reads one of {width}: they are of different models"
+            f"{directory} has a stream of width {head.shape[1]}, and the autoencoder "
+            f"reads one of {width}: they are of different models"
         )
     return Unembedding(head, scale)
 
@@ -102,7 +101,7 @@ def read_unembedding(directory: Path, width: int) -> Unembedding:
 def _read_first(
     directory: Path, names: Sequence[str]
 ) -> Float[np.ndarray, "*N"] | None:
-    """Returns the first of the tensors that a directory has, in float32."""
+    """Returns the first of these tensors that the directory has, in float32."""
     index = directory / _WEIGHT_INDEX
     place = read_json(index)["weight_map"] if index.is_file() else {}
     for name in names:
@@ -117,7 +116,7 @@ def _read_first(
 
 
 def read_movement(path: Path) -> dict[int, list[dict[str, Any]]]:
-    """Returns by latent what RL did to it: rows of a run's features/dynamics.json.
+    """Returns each latent's changes by RL, from a run's features/dynamics.json.
 
     Each has `band`, `kinds`, `ratio` (value, low, high), `q` and `noise_ratio`.
     """
@@ -129,7 +128,7 @@ def read_movement(path: Path) -> dict[int, list[dict[str, Any]]]:
 
 
 def read_causes(path: Path) -> dict[int, list[dict[str, Any]]]:
-    """Returns by latent its causal tests: contrasts of a causal.json, of it alone."""
+    """Returns each latent's causal tests: contrasts of it alone in a causal.json."""
     wanted = ("outcome", "strength", "effect", "q", "rank_p", "verdict")
     found: dict[int, list[dict[str, Any]]] = {}
     for row in _list_of(path, "contrasts"):
@@ -147,9 +146,9 @@ def _list_of(path: Path, name: str) -> list[dict[str, Any]]:
 
 
 def read_reward_weights(directory: Path) -> dict[int, float]:
-    """Returns the weights of a run's reward features, from selection.json beside it.
+    """Returns the weights of a run's reward features, from its selection.json.
 
-    Empty where the autoencoder is not of a run, or its run chose none.
+    It is empty if the autoencoder is not from a run, or if the run chose no features.
     """
     path = directory / "selection.json"
     if not path.is_file():

@@ -1,8 +1,8 @@
-"""Data on disk as blocks of whole documents, found without holding a column of them.
+"""Splits data on disk into blocks of whole documents, without holding a whole column.
 
-All columns but the activations are read a few times, shard by shard: for documents and
-copies, for the median norm, and to count pairs. What stays is 9 bytes a document and 32
-a block, however many tokens there are.
+All columns except the activations are read a few times, shard by shard: to find
+documents and copies, to find the median norm, and to count pairs. Only 9 bytes per
+document and 32 per block stay in memory, however many tokens there are.
 """
 
 import functools
@@ -21,10 +21,10 @@ from sae_jax.data.views import TokenSpan
 
 
 class DocumentTable(NamedTuple):
-    """What is known of each document, in the order of the data."""
+    """The start of each document and whether it is trained on, in data order."""
 
     start: Int[np.ndarray, " S"]  # its first token
-    is_trained: Bool[np.ndarray, " S"]  # no copy of an earlier one, and not held out
+    is_trained: Bool[np.ndarray, " S"]  # not a copy of an earlier one, not held out
 
     def trained_tokens(self, span: TokenSpan, start: int) -> Bool[np.ndarray, " N"]:
         """Returns which tokens of a span of whole documents are trained on."""
@@ -33,23 +33,23 @@ class DocumentTable(NamedTuple):
 
 
 class Blocks(NamedTuple):
-    """Neighboring documents, read together. Those without a pair are in none."""
+    """Blocks of neighboring documents that are read together."""
 
     start: Int[np.ndarray, " K"]  # tokens
     stop: Int[np.ndarray, " K"]
     pairs: Int[np.ndarray, " K"]
-    rows: Int[np.ndarray, " K"]  # tokens that can be an end of a pair
+    rows: Int[np.ndarray, " K"]  # tokens that can be in a pair
 
 
 class HeldOutSpans(NamedTuple):
-    """Where the documents are that no step reads: (first token, end) of each."""
+    """The documents that no training step reads: (first token, end) of each."""
 
     calibration: list[tuple[int, int]]
     evaluation: list[tuple[int, int]]
 
 
 class BlockIndex(NamedTuple):
-    """What `index_blocks` finds out about data on disk."""
+    """The result of `index_blocks` for data on disk."""
 
     tokens: TokenFilter
     roles: tuple[str, ...]
@@ -62,10 +62,10 @@ class BlockIndex(NamedTuple):
 def index_blocks(
     data: StoredTokens, config: PairsConfig, *, seed: int, block_pairs: int
 ) -> BlockIndex:
-    """Returns the blocks of at least `block_pairs` pairs that the data are cut into.
+    """Splits the data into blocks of at least `block_pairs` pairs.
 
-    The same tokens are filtered, the same documents left out or held out as by
-    `ShuffledPairs`. Raises ConfigError where a role has no tokens.
+    It filters the same tokens, and leaves out and holds out the same documents, as
+    `ShuffledPairs`. Raises ConfigError if a role has no tokens.
     """
     start_S, problem_S, digest_S, present_R = _read_documents(data)
     present = [name for role, name in enumerate(data.role_names) if present_R[role]]
@@ -113,10 +113,11 @@ def document_numbers(span: TokenSpan) -> Int[np.ndarray, " N"]:
 def streamed_median(
     parts: Callable[[], Iterable[Float[np.ndarray, " n"]]],
 ) -> np.floating:
-    """Returns the median of float32 numbers >= 0, read three times and never held.
+    """Returns the median of float32 numbers >= 0, in three passes over the data.
 
-    Their bits as integers have their order: first the upper halves are counted, then
-    the lower ones of those in the middle. 0 of no numbers.
+    The bit patterns, read as integers, are ordered like the numbers. The first pass
+    counts their upper halves, and the others count the lower halves of the numbers in
+    the middle. Without numbers it returns 0.
 
     >>> streamed_median(lambda: [np.float32([3, 1]), np.float32([2.5, 9])])
     np.float32(2.75)
@@ -147,7 +148,7 @@ def _histogram(
     parts: Iterable[Float[np.ndarray, " n"]],
     choose: Callable[[Int[np.ndarray, " n"]], Int[np.ndarray, " m"]],
 ) -> Int[np.ndarray, " 65536"]:
-    """Returns how often each number of 16 bits is among those that `choose` makes."""
+    """Returns how often each 16-bit number occurs in the results of `choose`."""
     counts = np.zeros(1 << 16, np.int64)
     for part in parts:
         bits = np.ascontiguousarray(part, np.float32).view(np.uint32)
@@ -156,7 +157,7 @@ def _histogram(
 
 
 def _spans(data: StoredTokens) -> Iterator[tuple[int, TokenSpan]]:
-    """Yields each shard that has tokens, with its first one's number."""
+    """Yields (number of the first token, span) of each shard that has tokens."""
     for start, stop in itertools.pairwise(data.starts.tolist()):
         if start < stop:
             yield start, TokenSpan(data, start, stop)
@@ -170,9 +171,9 @@ def _read_documents(
     Int[np.ndarray, " S"],
     Bool[np.ndarray, " R"],
 ]:
-    """Returns first tokens, problems and digests of documents, and the roles there are.
+    """Returns the first token, problem and digest of each document, and present roles.
 
-    Documents of one digest (64 bits) have the same tokens in the same roles.
+    Documents with the same digest (64 bits) have the same tokens in the same roles.
     """
     starts, problems, digests = [], [], []
     present_R = np.zeros(len(data.role_names), bool)
@@ -194,7 +195,7 @@ def _read_documents(
 
 
 class _Counts(NamedTuple):
-    """Tokens and pairs of each document, and the tokens that the filter leaves out."""
+    """Counts of each document's tokens and pairs, and of tokens left out by reason."""
 
     usable: Int[np.ndarray, " S"]
     rows: Int[np.ndarray, " S"]  # usable tokens of documents that are trained on
@@ -231,7 +232,7 @@ def _first_spans(
     stop_S: Int[np.ndarray, " S"],
     chosen_S: Bool[np.ndarray, " S"],
 ) -> list[tuple[int, int]]:
-    """Returns the first of these documents, at most 65,536 tokens of them but one."""
+    """Returns the first chosen documents: at most 65,536 tokens, but at least one."""
     start_s, stop_s = start_S[chosen_S], stop_S[chosen_S]
     total_s = (stop_s - start_s).cumsum()
     count = max(1, int(np.searchsorted(total_s, MAX_EVAL_TOKENS, side="right")))
@@ -244,7 +245,7 @@ def _cut(
     counts: _Counts,
     block_pairs: int,
 ) -> Blocks:
-    """Returns blocks that end with the document that fills them; the last has more."""
+    """Cuts a block after each document that fills it; the last block gets the rest."""
     ends, held = [], 0
     for document, pairs in enumerate(counts.pairs.tolist(), start=1):
         held += pairs

@@ -1,14 +1,15 @@
-"""Pairs of data on disk of any size: read in order, shuffled in a buffer on devices.
+"""Pairs from data on disk of any size, shuffled in a buffer on the devices.
 
-The data are blocks of neighboring documents (`blocks`). A buffer holds blocks from all
-over the data, drawn without return in an epoch, and its pairs are used in a random
-order; while they are, the next one is read. Blocks are dealt to the lanes of a batch,
-so that a process reads those of its own devices' lanes and nothing else. Buffers, and
-so batches, are a function of data, config, seed and step: not of devices or processes.
+The data are split into blocks of neighboring documents (`blocks`). A buffer holds
+blocks from all over the data, drawn without replacement in an epoch. Its pairs are used
+in a random order while the next buffer is read. Blocks are dealt to the lanes of a
+batch, so a process reads only the blocks for its own devices' lanes. Buffers, and so
+batches, depend on data, config, seed and step, but not on devices or processes.
 
-What a process holds does not grow with the data, but for some bytes a document: on its
-devices their lanes of a buffer, on the host those of the next one or two. What a buffer
-has too much for equal lanes and whole batches is left out, other pairs each epoch.
+A process's memory does not grow with the data, except for some bytes per document. Its
+devices hold their lanes of one buffer, and its host the lanes of the next one or two.
+Pairs that do not fit into equal lanes and whole batches are left out; they differ each
+epoch.
 """
 
 import dataclasses
@@ -39,25 +40,25 @@ from sae_jax.data.tokens import (
 from sae_jax.data.views import TokenSpan
 from sae_jax.types import Pairs
 
-_MAX_LANES = 256  # and so data x fsdp devices
-_BLOCK_PAIRS = 1024  # of a block, at least; fewer where a buffer would have few blocks
+_MAX_LANES = 256  # which also limits the number of data x fsdp devices
+_BLOCK_PAIRS = 1024  # minimum of a block; fewer if a buffer would have few blocks
 _BLOCKS_PER_LANE = 8
 _PREFETCH = grain.ReadOptions(num_threads=1, prefetch_buffer_size=1)
 
 
 class _Plan(NamedTuple):
-    """What a buffer is made of."""
+    """The blocks of a buffer, and its size."""
 
     number: int
     blocks: Int[np.ndarray, "L R"]
     num_batches: int
-    num_rows: int  # of the lane that has most
+    num_rows: int  # of the largest lane
 
 
 class _Buffer(NamedTuple):
-    """The tokens of a buffer, and the two ends of each pair as rows of its lane.
+    """The tokens of a buffer, and the two tokens of each pair as rows of its lane.
 
-    On the host the lanes of other processes are not filled.
+    On the host, lanes of other processes are not filled.
     """
 
     rows: Float[np.ndarray, "L N D"]
@@ -66,10 +67,10 @@ class _Buffer(NamedTuple):
 
 
 class BufferedPairs:
-    """The `PairSource` where `pairs.buffer_tokens` is set.
+    """The `PairSource` for a config with `pairs.buffer_tokens`.
 
-    `mesh` must be the current mesh when batches are read. Raises ConfigError where data
-    and buffer do not go together.
+    `mesh` must be the current mesh when batches are read. Raises ConfigError if data
+    and buffer do not fit.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class BufferedPairs:
 
     @property
     def num_pairs(self) -> int:
-        """Returns the number of pairs of all blocks."""
+        """Returns the number of pairs in all blocks."""
         return int(self._index.blocks.pairs.sum())
 
     def iter_batches(self, first: int, total: int) -> Iterator[Pairs]:
@@ -118,14 +119,14 @@ class BufferedPairs:
             buffer = processes.device_put(next(on_host), self._sharding)
             for step in range(max(begin, first), min(begin + plan.num_batches, total)):
                 yield _take(buffer, np.int32(step - begin), size=self._lane_batch)
-            del buffer  # before another takes its memory
+            del buffer  # free it before the next one is allocated
 
     def calibration_documents(self) -> Iterator[Documents]:
         """Returns documents of half of the held-out problems, at most 65,536 tokens."""
         return self._read_documents(self._index.held_out.calibration)
 
     def eval_documents(self) -> Iterator[Documents]:
-        """Returns those of the other half, as many."""
+        """Returns documents of the other half, also at most 65,536 tokens."""
         return self._read_documents(self._index.held_out.evaluation)
 
     def _read_documents(self, spans: Sequence[tuple[int, int]]) -> Iterator[Documents]:
@@ -145,7 +146,7 @@ class BufferedPairs:
             yield dataclasses.replace(block, token_index=token_ST)
 
     def _plan(self, total: int) -> list[_Plan]:
-        """Returns the buffers of so many steps."""
+        """Returns the plans of the buffers for `total` steps."""
         plans: list[_Plan] = []
         steps = 0
         while steps < total:
@@ -154,9 +155,10 @@ class BufferedPairs:
         return plans
 
     def _plan_buffer(self, number: int) -> _Plan:
-        """Returns which blocks a buffer holds: each lane about as many pairs.
+        """Returns which blocks a buffer holds, with about as many pairs in each lane.
 
-        By falling number of pairs they are dealt to the lanes to and fro.
+        Blocks are sorted by falling number of pairs and dealt to the lanes back and
+        forth.
         """
         blocks = self._index.blocks
         count, size = len(blocks.start), self._num_lanes * self._blocks_per_lane
@@ -181,10 +183,10 @@ class BufferedPairs:
         return np.random.default_rng([self._seed, ORDER, epoch]).permutation(count)
 
     def _read(self, plan: _Plan, num_rows: int, num_batches: int) -> _Buffer:
-        """Returns a buffer with room for so many rows and batches in each lane.
+        """Returns a buffer whose lanes have room for these numbers of rows and batches.
 
-        Only the lanes of this process's devices are read: memory that is not written to
-        is none.
+        Only the lanes of this process's devices are read. The other lanes cost no
+        memory, because the system allocates only memory that is written to.
         """
         lanes, num_pairs = self._num_lanes, num_batches * self._lane_batch
         buffer = _Buffer(
@@ -200,7 +202,7 @@ class BufferedPairs:
         return buffer
 
     def _own_lanes(self) -> list[int]:
-        """Returns the lanes that devices of this process hold."""
+        """Returns the lanes that this process's devices hold."""
         lanes = range(self._num_lanes)
         places = self._sharding.addressable_devices_indices_map((len(lanes),))
         return sorted({lane for at in places.values() if at for lane in lanes[at[0]]})
@@ -208,7 +210,7 @@ class BufferedPairs:
     def _read_lane(
         self, plan: _Plan, lane: int, rows_ND: Float[np.ndarray, "N D"]
     ) -> tuple[Int[np.ndarray, " M"], Int[np.ndarray, " M"]]:
-        """Writes a lane's tokens to `rows_ND`; returns both ends of its pairs."""
+        """Writes a lane's tokens to `rows_ND`; returns both tokens of its pairs."""
         draws = np.random.default_rng([self._seed, POSITIVE, plan.number, lane])
         blocks, held = self._index.blocks, 0
         anchors, partners = [], []
@@ -255,7 +257,7 @@ class BufferedPairs:
 
 
 class _Buffers:
-    """The buffers of some steps from one of them on: what grain reads by number."""
+    """The buffers from number `begun` on, as the random-access source for grain."""
 
     def __init__(
         self,
@@ -264,7 +266,7 @@ class _Buffers:
         begun: int,
     ) -> None:
         self._read, self._plans = read, plans[begun:]
-        # Of all steps, so that a run that goes on has the same programs.
+        # Over all steps, so that a resumed run compiles the same programs.
         self._num_rows = max(plan.num_rows for plan in plans)
         self._num_batches = max(plan.num_batches for plan in plans)
 
@@ -277,7 +279,7 @@ class _Buffers:
 
 @functools.partial(jax.jit, static_argnames="size")
 def _take(buffer: _Buffer, batch: Int[Array, ""], *, size: int) -> Pairs:
-    """Returns a batch: of every lane the pairs that are next."""
+    """Returns a batch: the next pairs of every lane."""
     lanes, _, width = buffer.rows.shape
 
     def gather(row_LM: Int[Any, "L M"]) -> Float[Array, "B D"]:

@@ -1,4 +1,4 @@
-"""Documents of activation shards, encoded block by block for evaluation and export."""
+"""Documents of activation shards, encoded in blocks for evaluation and export."""
 
 import dataclasses
 import os
@@ -25,7 +25,7 @@ from sae_jax.sae import TSAE
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Corpus:
-    """Documents on disk with the mask of tokens that count. Made by `open_corpus`.
+    """Documents on disk with a mask of the tokens that count. Made by `open_corpus`.
 
     `skipped` counts the tokens left out, by reason.
     """
@@ -36,18 +36,18 @@ class Corpus:
     skipped: dict[str, int]
 
     def blocks(self) -> Iterator[Documents]:
-        """Yields the documents in blocks of one shape."""
+        """Yields the documents in blocks that all have the same shape."""
         return iter_documents(self.shards, self.mask, self.document_ids)
 
     def encode_blocks(
         self, tsae: TSAE
     ) -> Iterator[tuple[Documents, Float[Array, "S T Z"]]]:
-        """Yields the blocks with their latents, 0 where a token does not count."""
+        """Yields the blocks with their latents, which are 0 for tokens left out."""
         for block in self.blocks():
             yield block, _encode(tsae, block.x, block.mask)
 
     def block_column(self, name: str, block: Documents) -> np.ndarray[Any, Any]:
-        """Returns a column of the data at a block's tokens [S, T]; -1 at padding."""
+        """Returns a column of the data for a block's tokens [S, T], -1 for padding."""
         column = self.shards.column(name)
         return np.where(block.token_index >= 0, column[block.token_index], -1)
 
@@ -71,19 +71,18 @@ def open_corpus(
 ) -> Corpus:
     """Returns the first `max_documents` documents of the activations at `path`.
 
-    With `beside`, the same texts at other checkpoints, as a crosscoder reads them.
-    Tokens of `roles` count (all by default), less those that training leaves out too:
-    special ones, norms beyond the default ratio to the median and, with
-    `drop_duplicates`, documents that are an earlier one token for token. Raises
-    ConfigError where the width is not that of `tsae` (None: any will do) or no token is
-    left.
+    `beside` adds the same texts at other checkpoints, as a crosscoder reads them.
+    Tokens of `roles` count (by default all), except tokens that training also leaves
+    out: special tokens, norms beyond the default ratio to the median and, with
+    `drop_duplicates`, documents that copy an earlier one. Raises ConfigError if the
+    width differs from the width of `tsae` (None accepts any), or if no token is left.
     """
     shards = open_activations(path, beside)
     if tsae is not None and shards.width != tsae.width:
         raise ConfigError(
             f"{path}: activations of width {shards.width}, but the autoencoder reads "
             f"width {tsae.width}; they are of different models or layers, or it is a "
-            "crosscoder, which reads the other checkpoints' beside these (--beside)"
+            "crosscoder, which also needs the other checkpoints' (--beside)"
         )
     present = [
         name

@@ -1,8 +1,8 @@
 """Batches of pairs: a token's activation x and its positive.
 
-The positive is the token before, or any earlier one, of the same document *and role*.
+The positive is the previous token, or any earlier one, of the same document *and role*.
 A batch is a pure function of (data, config, seed, step), so a resumed run reads exactly
-what the interrupted one would have read.
+the batches that the interrupted one would have read.
 """
 
 import dataclasses
@@ -29,13 +29,13 @@ from sae_jax.types import Pairs
 
 # Streams of random numbers under one seed.
 ORDER, POSITIVE, _EVAL_SPLIT = range(3)
-MAX_EVAL_TOKENS = 1 << 16  # held-out tokens that are measured; more say little more
+MAX_EVAL_TOKENS = 1 << 16  # held-out tokens to measure on; more would change little
 _PREFETCH = grain.ReadOptions(num_threads=1, prefetch_buffer_size=4)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PositivePairs:
-    """All pairs of some data. Written by `find_positives`, read by `ShuffledPairs`.
+    """All pairs of some data. Made by `find_positives`, used by `ShuffledPairs`.
 
     Pair m is the token anchors[m] with one of the `num_candidates[m]` tokens that start
     at `candidate_start[m]` in `candidates`.
@@ -60,11 +60,11 @@ def find_positives(
     *,
     positive: Literal["previous", "random"],
 ) -> PositivePairs:
-    """Returns all pairs of tokens under the mask, within one document and one role.
+    """Returns all pairs of tokens in the mask, each within one document and one role.
 
-    With `previous` the positive is the token right before; if that one is masked or of
-    another role, there is no pair. With `random` it is any earlier token under the
-    mask.
+    With `previous` the positive is the token right before; if the mask excludes that
+    token or it has another role, there is no pair. With `random` it is any earlier
+    token in the mask.
 
     >>> from sae_jax.data.synthetic import make_synthetic_data
     >>> data = make_synthetic_data(seed=0, width=8, num_sequences=2, length=3)
@@ -120,7 +120,7 @@ class PairSource(Protocol):
 
     @property
     def skipped(self) -> Mapping[str, int]:
-        """Returns how many tokens were skipped, by reason, as far as it is known."""
+        """Returns how many tokens were skipped, by reason, as far as known."""
         ...
 
     def iter_batches(self, first: int, total: int) -> Iterator[Pairs]:
@@ -137,12 +137,12 @@ class PairSource(Protocol):
 
 
 class ShuffledPairs:
-    """All pairs of token data, shuffled anew every epoch; `pairs[step]` is a batch.
+    """All pairs of token data, reshuffled every epoch; `pairs[step]` is a batch.
 
-    A share `eval_fraction` of the problems, at least two, is kept from training, with
-    all their documents: half of them calibrate, half measure. A document that is an
-    earlier one token for token is left out before. Random reads from shards larger than
-    memory cost about a page per pair.
+    A share `eval_fraction` of the problems, at least two, is held out from training
+    with all their documents: half calibrate, half measure. Exact copies of an earlier
+    document are dropped first. If the shards exceed memory, each pair costs a random
+    read of about a page.
 
     >>> from sae_jax.data.synthetic import make_synthetic_data
     >>> data = make_synthetic_data(seed=0, width=8, num_sequences=20, length=6)
@@ -213,11 +213,11 @@ class ShuffledPairs:
         return iter(batches.to_iter_dataset(_PREFETCH))
 
     def calibration_documents(self) -> Iterator[Documents]:
-        """Returns the documents of half of the held-out problems (see below)."""
+        """Returns documents of half of the held-out problems, at most 65,536 tokens."""
         return self._documents_of(self._calibration_Q)
 
     def eval_documents(self) -> Iterator[Documents]:
-        """Returns those of the other half, once, at most 65,536 tokens of them."""
+        """Returns documents of the other half, also at most 65,536 tokens."""
         return self._documents_of(self._eval_Q)
 
     def _documents_of(self, problem_Q: Int[np.ndarray, " Q"]) -> Iterator[Documents]:
@@ -231,7 +231,7 @@ class ShuffledPairs:
     def _read(
         self, pair_B: Int[np.ndarray, " B"], draw_B: Float[np.ndarray, " B"]
     ) -> Pairs:
-        """Returns the activations of some pairs; both ends are read in one pass."""
+        """Returns the activations of some pairs, read in one pass for both tokens."""
         anchor_B = self._partners.anchors[pair_B]
         partner_B = self._partners.draw_positives(pair_B, draw_B)
         rows_ED = self._data.rows(np.concatenate([anchor_B, partner_B]))
@@ -247,7 +247,7 @@ class ShuffledPairs:
         )
 
     def _check_sizes(self, share: float) -> None:
-        """Raises ConfigError where the data fill no batch, or hold no eval token."""
+        """Raises ConfigError if the data fill no batch, or hold no eval token."""
         if self.num_pairs < self._config.batch_size:
             raise ConfigError(
                 f"pairs.batch_size={self._config.batch_size} exceeds the "
@@ -263,7 +263,7 @@ class ShuffledPairs:
             if share and not np.isin(problem_N, problem_Q).any():
                 raise ConfigError(
                     f"pairs.eval_fraction={share} leaves {len(problem_Q)} problems to "
-                    f"{use} on, and no token of them passes the filters; raise it"
+                    f"{use} on, and none of their tokens passes the filters; raise it"
                 )
 
     def _tokens_by_role(self) -> dict[str, int]:
@@ -273,7 +273,7 @@ class ShuffledPairs:
 
 
 class _StepRange:
-    """The batches first, ..., total - 1: the random-access source that grain reads."""
+    """The batches first, ..., total - 1, as the random-access source for grain."""
 
     def __init__(self, pairs: ShuffledPairs, first: int, total: int) -> None:
         self._pairs = pairs
@@ -299,9 +299,9 @@ def format_counts(values: Mapping[str, int]) -> str:
 def hold_out_problems(
     problem: Int[np.ndarray, " N"], share: float, seed: int
 ) -> tuple[Int[np.ndarray, " Q"], Int[np.ndarray, " R"]]:
-    """Returns the problems that calibrate, and those that are measured on.
+    """Returns the problems to calibrate on, and the problems to measure on.
 
-    At least one each, none where share=0.
+    There is at least one of each, but none with share=0.
     """
     present = np.unique(problem)
     order = np.random.default_rng([seed, _EVAL_SPLIT]).permutation(present)

@@ -1,43 +1,43 @@
 """The format of activations on disk, and index.json. Format 2.
 
-A data set is one directory. It appears complete or not at all: it is written beside
-its place, as `NAME.partial`, and renamed.
+A data set is one directory. It appears complete or not at all, because it is written
+as `NAME.partial` next to its final place and then renamed.
 
-    index.json        what the data are; UTF-8 JSON, see below
+    index.json        describes the data; UTF-8 JSON, see below
     shard_00000.bin   the tokens; whole sequences, in the order they were added
     shard_00001.bin   ...
 
-A shard file of n tokens is its columns one after another, without gaps, each in
-row-major little-endian order, so that every column is memory-mapped where it lies:
+A shard file of n tokens holds its columns one after another, without gaps, each in
+row-major little-endian order. So every column can be memory-mapped in place:
 
     sequence      int32 [n]     number of the token's sequence (document), from 0
     problem       int32 [n]     index into `problems`, or a number below `num_problems`;
-                                no column where neither tells of any
-    token_id      int32 [n]     what the policy read, or wrote, at this position
+                                the column is missing if the index has no problems
+    token_id      int32 [n]     the token that the policy read or wrote here
     norm          float32 [n]   Euclidean norm of the row; NaN or infinite: unusable
     FACTOR        int32 [n]     a column for each name in `factors`, in that order
     activations   dtype [n, width]
     role          uint8 [n]     index into `roles`
-    special       uint8 [n]     1: a token such as BOS, to be left out of training
+    special       uint8 [n]     1: a token such as BOS, which training leaves out
 
 index.json holds exactly
 
     format        "sae_jax activations 2"
     width, dtype  of a row; dtype is float32, float16 or bfloat16
-    layer, hook   where in the policy, such as 2 and "blocks.2.hook_resid_post"
-    model         which policy
+    layer, hook   place in the policy, such as 2 and "blocks.2.hook_resid_post"
+    model         name of the policy
     roles         names, such as ["prompt", "response"]
     factors       names of labels, such as ["step", "direction"]; may be empty
-    problems      ids of the problems that the sequences answer, or empty: then nothing
-                  is known of them, and each sequence is a problem of its own, unless
-    num_problems  above 0: problems have numbers from 0 on, and no ids
+    problems      ids of the problems that the sequences answer; may be empty
+    num_problems  if above 0, problems are numbered from 0 and have no ids; if it is 0
+                  and `problems` is empty, each sequence counts as a separate problem
     vocabulary    the text of each token id, from 0; may be empty
     tokens, sequences, context_size   totals, and the tokens of the longest sequence
-    data_hash     SHA-256 of the shards' hexadecimal SHA-256, joined: the data's name
+    data_hash     identifies the data: SHA-256 of the shards' joined hex SHA-256
     shards        per file: file, tokens, bytes, sha256
 
-Format 1 is the same without `problems` and `vocabulary`; it is still read, and so are
-data without `num_problems`.
+Format 1 is the same without `problems` and `vocabulary`. It can still be read, and so
+can data without `num_problems`.
 """
 
 import dataclasses
@@ -68,7 +68,7 @@ _RESERVED_COLUMNS = (
 
 
 class ShardError(ConfigError):
-    """Activations that cannot be written or read. One line says where, and the mend."""
+    """Activations that cannot be written or read. One line names them and the fix."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -94,11 +94,11 @@ class ShardIndex:
 
     @property
     def has_problems(self) -> bool:
-        """Returns whether tokens say which problem their sequence is of."""
+        """Returns whether the data say which problem each sequence answers."""
         return bool(self.problems) or self.num_problems > 0
 
     def columns(self) -> dict[str, tuple[np.dtype[Any], int]]:
-        """Returns each column's type and entries per token, in the file's order."""
+        """Returns each column's dtype and entries per token, in the file's order."""
         int32, uint8 = np.dtype("<i4"), np.dtype("u1")
         return {
             "sequence": (int32, 1),
@@ -117,7 +117,7 @@ class ShardIndex:
 
 
 def check_names(index: ShardIndex) -> None:
-    """Raises ShardError where dtype, roles or factors cannot be those of a data set."""
+    """Raises ShardError if a data set cannot have these dtype, roles or factors."""
     if index.dtype not in DTYPES:
         raise ShardError(f"dtype={index.dtype!r}; it must be one of {list(DTYPES)}")
     if not 1 <= len(index.roles) <= 256:
@@ -125,13 +125,13 @@ def check_names(index: ShardIndex) -> None:
     taken = set(index.factors) & set(_RESERVED_COLUMNS)
     if taken or len(set(index.factors)) != len(index.factors):
         raise ShardError(
-            f"factors={index.factors}; names must differ from one another and from the "
+            f"factors={index.factors}; names must differ from each other and from the "
             f"columns {_RESERVED_COLUMNS}"
         )
 
 
 def read_index(directory: pathlib.Path) -> ShardIndex:
-    """Returns the index of a data set. Raises ShardError where there is none."""
+    """Returns the index of a data set. Raises ShardError if there is none."""
     path = directory / INDEX_FILE
     if not path.is_file():
         raise ShardError(f"no activations in {directory}: it has no {INDEX_FILE}")
@@ -154,7 +154,7 @@ def read_index(directory: pathlib.Path) -> ShardIndex:
 
 
 def combined_hash(shards: Sequence[Mapping[str, Any]]) -> str:
-    """Returns the data set's hash, of its shards' hashes in their order."""
+    """Returns the data set's hash, made of its shards' hashes in order."""
     joined = "".join(shard["sha256"] for shard in shards)
     return hashlib.sha256(joined.encode()).hexdigest()
 
@@ -162,10 +162,11 @@ def combined_hash(shards: Sequence[Mapping[str, Any]]) -> str:
 def describe_source(
     *, model: str, hook: str, layer: int, context_size: int
 ) -> dict[str, Any]:
-    """Returns what an autoencoder is saved with of the activations it learned.
+    """Returns the metadata of the training activations to save with an autoencoder.
 
-    `hf_hook_name`, the module whose output they are in Hugging Face's models, is known
-    of the stream after a layer alone: what is added to it, families name differently.
+    `hf_hook_name`, the module in Hugging Face's models that outputs the activations, is
+    known only for the stream after a layer. Model families name the other places
+    differently.
     """
     names = {"hf_hook_name": f"model.layers.{layer}"} if "resid_post" in hook else {}
     return {

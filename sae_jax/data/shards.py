@@ -1,7 +1,8 @@
-"""Activations on disk: what a policy writes and `pairs` reads.
+"""Activations on disk, written from a policy and read by `pairs`.
 
-The files and their format are told in `shard_index`. A data set appears complete or not
-at all: it is written beside its place, as `NAME.partial`, and renamed.
+`shard_index` describes the files and their format. A data set appears complete or not
+at all, because it is written as `NAME.partial` next to its final place and then
+renamed.
 """
 
 import dataclasses
@@ -28,7 +29,7 @@ from sae_jax.data.shard_index import (
     read_index,
 )
 
-# Tokens after which a shard is closed: 256 MiB at width 256 in bfloat16.
+# A shard is closed after this many tokens: 256 MiB at width 256 in bfloat16.
 _SHARD_TOKENS = 1 << 19
 _HASH_CHUNK = 1 << 24  # bytes
 
@@ -36,8 +37,8 @@ _HASH_CHUNK = 1 << 24  # bytes
 class ShardWriter:
     """Writes a data set: use it as a context manager and `add` each sequence.
 
-    The directory appears when the block ends without an exception; otherwise nothing is
-    left of it. A directory that exists is refused. It holds one shard in memory.
+    The directory appears when the block ends without an exception; otherwise nothing
+    remains. It refuses a directory that exists. It holds one shard in memory.
 
     >>> import tempfile
     >>> x = np.ones((3, 2), np.float32)  # three tokens of width 2
@@ -97,14 +98,14 @@ class ShardWriter:
     ) -> None:
         """Appends one sequence. `roles` are indices; `special` is False by default.
 
-        `problem` is the id of the problem that it answers, for all sequences or for
-        none. Raises ShardError where shapes, roles, factors or problem do not fit the
+        `problem` is the id of the problem that it answers; give it for all sequences or
+        for none. Raises ShardError if shapes, roles, factors or problem do not fit the
         data set.
         """
         rows = np.asarray(activations)
         if rows.ndim != 2 or rows.shape[1] != self._index.width:
             raise self._error(
-                f"has activations of shape {list(rows.shape)}; the data set is of "
+                f"has activations of shape {list(rows.shape)}; the data set has "
                 f"width {self._index.width}"
             )
         if (names := set(factors or {})) != set(self._index.factors):
@@ -173,7 +174,7 @@ class ShardWriter:
         return dataclasses.replace(self._index, problems=tuple(self._problems))
 
     def __enter__(self) -> Self:
-        """Makes the partial directory, in place of one that a killed writer left."""
+        """Makes the partial directory, removing one that a killed writer left."""
         if self._directory.exists():
             raise ShardError(f"{self._directory} exists; remove it or name another")
         shutil.rmtree(self._partial, ignore_errors=True)
@@ -229,7 +230,7 @@ def write_shard(
 class ActivationShards:
     """A data set opened for reading; the activations stay on disk, memory-mapped.
 
-    Opening checks the index and every file's size, and reads no activation. All other
+    Opening checks the index and every file's size, but reads no activations. All other
     columns (18 bytes a token, and 4 per factor) are read into memory at first use.
     """
 
@@ -237,7 +238,7 @@ class ActivationShards:
         self._directory = pathlib.Path(directory)
         self.index = read_index(self._directory)
         counts = [shard["tokens"] for shard in self.index.shards]
-        self.starts = np.cumsum([0, *counts])  # of shards, and the end
+        self.starts = np.cumsum([0, *counts])  # first token of each shard, and the end
         self._maps = [self._memory_map(shard) for shard in self.index.shards]
 
     @property
@@ -247,12 +248,12 @@ class ActivationShards:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Returns what the activations are stored in."""
+        """Returns the dtype in which the activations are stored."""
         return np.dtype(DTYPES[self.index.dtype])
 
     @property
     def role_names(self) -> tuple[str, ...]:
-        """Returns the names behind `column("role")`."""
+        """Returns the names of the numbers in `column("role")`."""
         return self.index.roles
 
     @property
@@ -263,7 +264,7 @@ class ActivationShards:
     def column(self, name: str) -> np.ndarray[Any, Any]:
         """Returns a column other than the activations, over all tokens: [N].
 
-        Where the data name no problems, each sequence is the problem of its tokens.
+        If the data name no problems, each sequence counts as a problem.
         """
         if name == "problem" and not self.index.has_problems:
             return self.column("sequence")
@@ -278,7 +279,7 @@ class ActivationShards:
     def rows(self, tokens: Int[np.ndarray, " B"]) -> Float[np.ndarray, "B D"]:
         """Returns the activations of these tokens, in float32.
 
-        They are read in the order in which they lie on disk.
+        They are read in the order of their place on disk.
         """
         order_B = np.argsort(tokens)
         sorted_B = tokens[order_B]
@@ -293,8 +294,8 @@ class ActivationShards:
     def read_column(self, name: str, start: int, stop: int) -> np.ndarray[Any, Any]:
         """Returns a column of the tokens start, ..., stop - 1, or their activations.
 
-        Read from the file, for callers that go through all of it: a memory map would
-        keep what was read in the process's memory. Activations are in the data's dtype.
+        It reads from the file, for callers that go through all data: a memory map would
+        keep the pages in the process's memory. Activations have the data's dtype.
         """
         if name == "problem" and not self.index.has_problems:
             name = "sequence"
@@ -324,9 +325,9 @@ class ActivationShards:
         return raw.view(kind).reshape((-1, count) if name == "activations" else -1)
 
     def verify(self) -> None:
-        """Reads every byte. Raises ShardError where one differs from what was written.
+        """Reads every byte. Raises ShardError if one has changed since it was written.
 
-        The order of the shards is checked too, through the data set's hash.
+        It also checks the order of the shards, through the data set's hash.
         """
         for shard in self.index.shards:
             path = self._directory / shard["file"]
@@ -338,7 +339,7 @@ class ActivationShards:
                     )
         if combined_hash(self.index.shards) != self.index.data_hash:
             raise ShardError(
-                f"{self._directory / INDEX_FILE}: data_hash is not that of the shards; "
+                f"{self._directory / INDEX_FILE}: data_hash does not match the shards; "
                 "write the data set again"
             )
 
@@ -350,7 +351,7 @@ class ActivationShards:
         if size is None or not size == expected == shard["bytes"]:
             state = "is missing" if size is None else f"has {size} bytes"
             raise ShardError(
-                f"{path} {state} where {tokens} tokens of width {self.width} in "
+                f"{path} {state}, but {tokens} tokens of width {self.width} in "
                 f"{self.index.dtype} take {expected}; copy or write the data set again"
             )
         raw = np.asarray(np.memmap(path, mode="r"))
@@ -362,7 +363,7 @@ class ActivationShards:
         return columns
 
     def _extents(self, tokens: int) -> dict[str, tuple[int, int]]:
-        """Returns where each column of a shard lies in its file, in bytes."""
+        """Returns (begin, end) of each column in a shard's file, in bytes."""
         extents, begin = {}, 0
         for name, (kind, count) in self.index.columns().items():
             end = begin + tokens * kind.itemsize * count

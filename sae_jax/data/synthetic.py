@@ -2,11 +2,11 @@
 
     x_t = offset + sum_i on_ti size_ti direction_i + noise
 
-A persistent factor goes on and off as a Markov chain and keeps its size while it is on:
-a topic, a running value. A momentary one is drawn anew at every token: a word.
-Momentary factors are the stronger ones, so an autoencoder too small for all of them
-that minimizes squared error alone prefers those; the contrast prefers what positives
-share.
+A persistent factor turns on and off as a Markov chain and keeps its size while it is
+on, like a topic or a running value. A momentary factor is drawn again at every token,
+like a word. Momentary factors are stronger. So if an autoencoder is too small for all
+factors and minimizes only the squared error, it prefers momentary ones; the contrast
+prefers factors that positives share.
 """
 
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float
 from sae_jax.data.tokens import TokenArrays
 
 PERSISTENT, MOMENTARY = "persistent", "momentary"
-_ON_PROBABILITY = 0.1  # share of tokens at which a factor is on
+_ON_PROBABILITY = 0.1  # share of tokens on which a factor is on
 _NOISE_STD = 0.05  # of each coordinate
 _OFFSET_STD = 1.0  # of each coordinate: activations have a mean
 
@@ -55,8 +55,8 @@ def make_synthetic_world(
 ) -> SyntheticWorld:
     """Returns documents and their factors, determined by the arguments alone.
 
-    `mean_duration` is the mean number of tokens that a persistent factor stays on,
-    `momentary_scale` the size of momentary factors relative to persistent ones. The
+    `mean_duration` is the mean number of tokens for which a persistent factor stays on,
+    and `momentary_scale` the size of momentary factors relative to persistent ones. The
     columns persistent_00, momentary_00, ... say where each factor is on.
 
     >>> world = make_synthetic_world(seed=0, width=8, num_sequences=3, length=6)
@@ -107,7 +107,7 @@ def ground_truth_labels(data: TokenArrays, kind: str) -> Bool[np.ndarray, "N Y"]
 def _sample_background(
     rng: np.random.Generator, shape: tuple[int, int, int]
 ) -> Float[np.ndarray, "S T D"]:
-    """Returns activations without a factor: the offset, and noise around it."""
+    """Returns activations without factors: the offset plus noise."""
     offset = _OFFSET_STD * rng.standard_normal(shape[-1], np.float32)
     return offset + _NOISE_STD * rng.standard_normal(shape, np.float32)
 
@@ -123,7 +123,7 @@ def _sample_directions(
 def _sample_markov_chains(
     rng: np.random.Generator, shape: tuple[int, int, int], *, mean_duration: float
 ) -> Bool[np.ndarray, "S T F"]:
-    """Returns chains that are on at a share _ON_PROBABILITY of tokens."""
+    """Returns chains that are on for a share _ON_PROBABILITY of tokens."""
     end = 1.0 / mean_duration
     begin = end * _ON_PROBABILITY / (1.0 - _ON_PROBABILITY)
     draws = rng.random(shape, np.float32)
@@ -137,7 +137,7 @@ def _sample_markov_chains(
 def _hold_sizes(
     rng: np.random.Generator, on: Bool[np.ndarray, "S T F"]
 ) -> Float[np.ndarray, "S T F"]:
-    """Returns sizes drawn where a factor goes on and kept while it stays on."""
+    """Returns sizes that are drawn when a factor turns on and kept while it is on."""
     size = _sample_sizes(rng, on.shape)
     for t in range(1, on.shape[1]):
         stays = on[:, t] & on[:, t - 1]

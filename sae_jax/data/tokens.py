@@ -10,15 +10,15 @@ from jaxtyping import Bool, Float, Int
 from job_jax.schema import ConfigError
 from sae_jax.config import PairsConfig
 
-# Tokens of documents held at once: f of 1024 tokens and 16k latents is 64 MiB.
+# Tokens in a block of documents: f of 1024 tokens and 16k latents takes 64 MiB.
 _BLOCK = 1024
-_WRITTEN = "response"  # the role of what a policy wrote
+_WRITTEN = "response"  # the role of tokens that a policy wrote
 
 
 class TokenData(Protocol):
     """Tokens with their activations: `shards.ActivationShards` or `TokenArrays`.
 
-    Tokens are numbered from 0; those of a document are neighbors, in reading order.
+    Tokens are numbered from 0; a document's tokens are consecutive, in reading order.
     """
 
     @property
@@ -37,9 +37,10 @@ class TokenData(Protocol):
         ...
 
     def column(self, name: str) -> np.ndarray[Any, Any]:
-        """Returns a column for all tokens: one of these, or a factor.
+        """Returns a column over all tokens.
 
-        `sequence`, `problem`, `token_id`, `role`, `special`, `norm`.
+        Columns are `sequence`, `problem`, `token_id`, `role`, `special`, `norm`, and
+        any factors.
         """
         ...
 
@@ -49,14 +50,14 @@ class TokenData(Protocol):
 
 
 class StoredTokens(TokenData, Protocol):
-    """Token data on disk, of which spans are read: `ActivationShards`, `JoinedShards`.
+    """Token data on disk that is read in spans: `ActivationShards`, `JoinedShards`.
 
-    Documents do not cross `starts`.
+    No document crosses one of `starts`.
     """
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Returns what the activations are stored in."""
+        """Returns the dtype in which the activations are stored."""
         ...
 
     @property
@@ -73,8 +74,8 @@ class StoredTokens(TokenData, Protocol):
 class TokenArrays:
     """Token data in memory. `columns` holds at least `sequence`, `role`, `special`.
 
-    Without `problem` each document is a problem of its own, without `token_id` none is
-    another's duplicate.
+    Without `problem`, each document counts as a separate problem; without `token_id`,
+    no document is a duplicate.
     """
 
     activations: Float[np.ndarray, "N D"]
@@ -104,10 +105,10 @@ class TokenArrays:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Documents:
-    """Whole documents, padded to one length. Written by `iter_documents`.
+    """Whole documents, padded to one length. Made by `iter_documents`.
 
-    Read by calibration and `quality`. Where `mask` is false, at padding and at filtered
-    tokens, x may hold anything, NaN included.
+    Calibration and `quality` read them. Where `mask` is false (padding and filtered
+    tokens), x may hold anything, including NaN.
     """
 
     x: Float[np.ndarray, "S T D"]
@@ -122,9 +123,9 @@ def iter_documents(
 ) -> Iterator[Documents]:
     """Yields the documents with these ids, in that order, in blocks of one shape.
 
-    A block is about a thousand tokens, or one longer document, so that what reads them
-    compiles once; the last block is filled up with padding. `mask` marks the tokens of
-    the data that count.
+    A block has about a thousand tokens, or one longer document. The last block is
+    padded, so that programs that read blocks compile only once. `mask` marks the tokens
+    of the data that count.
 
     >>> from sae_jax.data.synthetic import make_synthetic_data
     >>> data = make_synthetic_data(seed=0, width=8, num_sequences=3, length=6)
@@ -156,15 +157,15 @@ def iter_documents(
 
 
 class TokenFilter(NamedTuple):
-    """Which tokens count: of these roles, not special, finite, not too long."""
+    """Which tokens count: tokens of some roles, not special, with a norm in bounds."""
 
     role_ids: tuple[int, ...]
     max_norm: float | np.floating[Any]
 
     def apply(self, data: TokenData) -> tuple[Bool[np.ndarray, " N"], dict[str, int]]:
-        """Returns the mask of usable tokens, and how many it leaves out by reason.
+        """Returns the mask of usable tokens, and how many are left out for each reason.
 
-        A token is counted under the first reason that holds.
+        A token is counted under the first reason that applies.
         """
         norm_N = data.column("norm")
         finite_N = np.isfinite(norm_N)
@@ -186,9 +187,10 @@ def filter_tokens(
 ) -> tuple[Bool[np.ndarray, " N"], dict[str, int]]:
     """Returns the mask of usable tokens, and how many were skipped for each reason.
 
-    Its role is not among the config's, it is special, its activation is not finite, or
-    its norm is above `max_norm_ratio` times the median of those left. Raises
-    ConfigError where a role has no tokens, naming the roles that have.
+    A token is skipped if its role is not among the config's, if it is special, if its
+    activation is not finite, or if its norm exceeds `max_norm_ratio` times the median
+    of the remaining tokens. Raises ConfigError if a role has no tokens, and names the
+    roles that have some.
 
     >>> from sae_jax.data.synthetic import make_synthetic_data
     >>> data = make_synthetic_data(seed=0, width=8, num_sequences=3, length=6)
@@ -207,10 +209,11 @@ def filter_tokens(
 def resolve_roles(
     config: PairsConfig, role_names: Sequence[str], present: Sequence[str]
 ) -> tuple[str, ...]:
-    """Returns the roles whose tokens count, of those that some token has (`present`).
+    """Returns the roles whose tokens count; `present` are the roles that have tokens.
 
-    By default, what the policy wrote ("response"); of data that know no such role, such
-    as plain text, all tokens. Raises ConfigError where a role has no tokens.
+    By default these are the tokens that the policy wrote ("response"), or all tokens of
+    data without that role, such as plain text. Raises ConfigError if a role has no
+    tokens.
     """
     written = tuple(name for name in role_names if name == _WRITTEN)
     roles = config.roles or written or tuple(present)
@@ -229,10 +232,10 @@ def present_roles(data: TokenData) -> tuple[str, ...]:
 
 
 def mark_duplicates(data: TokenData) -> Bool[np.ndarray, " N"]:
-    """Returns which tokens are of a document that is an earlier one, token for token.
+    """Returns which tokens belong to an exact copy of an earlier document.
 
-    A policy that is sure of its answer writes it again and again: copies say nothing
-    new, and one that is measured on would have been trained on.
+    A policy that is sure of its answer writes it again and again. Copies add no
+    information, and a held-out copy would have been trained on.
     """
     sequence_N = data.column("sequence")
     text_N2 = np.stack([data.column("token_id"), data.column("role")], axis=1)

@@ -1,4 +1,4 @@
-"""Views of token data: several checkpoints side by side, and some problems alone."""
+"""Views of token data: several checkpoints joined, a span, or some problems only."""
 
 import dataclasses
 import functools
@@ -19,9 +19,9 @@ from sae_jax.data.tokens import StoredTokens, TokenData
 class JoinedShards:
     """The activations of the same texts at K checkpoints: rows of width K D.
 
-    A dictionary of such rows is a crosscoder: one encoder reads all checkpoints, and a
-    decoder row holds a direction of each. Raises ShardError where the data sets differ
-    in a text, in what a token is, or in where the activations were taken.
+    A dictionary of these rows is a crosscoder: one encoder reads all checkpoints, and a
+    decoder row holds a direction for each. Raises ShardError if the data sets differ in
+    their texts, in their tokens, or in the hook of the activations.
     """
 
     def __init__(self, directories: Sequence[str | os.PathLike[str]]) -> None:
@@ -44,7 +44,7 @@ class JoinedShards:
 
     @property
     def role_names(self) -> tuple[str, ...]:
-        """Returns the names behind `column("role")`."""
+        """Returns the names of the numbers in `column("role")`."""
         return self._first.role_names
 
     @property
@@ -54,7 +54,7 @@ class JoinedShards:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Returns a type that holds all checkpoints' activations."""
+        """Returns a dtype that can hold all checkpoints' activations."""
         return np.result_type(*(part.dtype for part in self._parts))
 
     @property
@@ -63,13 +63,13 @@ class JoinedShards:
         return self._first.starts
 
     def column(self, name: str) -> np.ndarray[Any, Any]:
-        """Returns a column of all tokens; `norm` is that of the joined rows."""
+        """Returns a column of all tokens; `norm` is the norm of the joined rows."""
         return self.read_column(name, 0, self._first.starts[-1])
 
     def read_column(self, name: str, start: int, stop: int) -> np.ndarray[Any, Any]:
-        """Returns a column of the tokens start, ..., stop - 1, as `column` has it.
+        """Returns a column of the tokens start, ..., stop - 1, like `column`.
 
-        `activations` are the joined rows.
+        The column `activations` holds the joined rows.
         """
         if name not in ("norm", "activations"):
             return self._first.read_column(name, start, stop)
@@ -95,17 +95,17 @@ class JoinedShards:
         if ours != theirs:
             raise ShardError(
                 f"{names} are activations of {theirs} and {ours} (hook, width, roles); "
-                "give the same place of several checkpoints"
+                "give the same hook of several checkpoints"
             )
         for name in ("sequence", "token_id", "role", "problem"):
             if not self._has_same_column(part, name):
                 raise ShardError(
-                    f"{names} differ in {name!r}: they are of other texts; let both "
-                    "checkpoints read the same ones"
+                    f"{names} differ in {name!r}: their texts differ; let both "
+                    "checkpoints read the same texts"
                 )
 
     def _has_same_column(self, part: ActivationShards, name: str) -> bool:
-        """Returns whether a column is the same, read shard by shard."""
+        """Returns whether a column is the same, comparing shard by shard."""
         starts = self._first.starts.tolist()
         return starts[-1] == part.starts[-1] and all(
             np.array_equal(
@@ -116,7 +116,7 @@ class JoinedShards:
 
 
 class _PartOfTokens:
-    """Some tokens of other token data, of the same width and roles."""
+    """Some tokens of other token data, with the same width and roles."""
 
     def __init__(self, data: TokenData) -> None:
         self.width = data.width
@@ -124,7 +124,7 @@ class _PartOfTokens:
 
 
 class TokenSpan(_PartOfTokens):
-    """The tokens start, ..., stop - 1 of data on disk: read in one piece."""
+    """The tokens start, ..., stop - 1 of data on disk, read in one piece."""
 
     def __init__(self, data: StoredTokens, start: int, stop: int) -> None:
         super().__init__(data)
@@ -132,7 +132,7 @@ class TokenSpan(_PartOfTokens):
         self.data_hash = _hash_of([data.data_hash, f"{start}-{stop}"])
 
     def column(self, name: str) -> np.ndarray[Any, Any]:
-        """Returns a column of these tokens, or their activations as they are stored."""
+        """Returns a column of these tokens, or their activations as stored."""
         return self._data.read_column(name, self._start, self._stop)
 
     def rows(self, tokens: Int[np.ndarray, " B"]) -> Float[np.ndarray, "B D"]:
@@ -162,7 +162,7 @@ class ProblemSubset(_PartOfTokens):
 def open_activations(
     path: str | os.PathLike[str], beside: Sequence[str | os.PathLike[str]] = ()
 ) -> ActivationShards | JoinedShards:
-    """Opens a data set, with those of other checkpoints `beside` it joined to it."""
+    """Opens a data set; joins the data sets of other checkpoints in `beside` to it."""
     return JoinedShards([path, *beside]) if beside else ActivationShards(path)
 
 

@@ -1,4 +1,4 @@
-"""The text of each token id: from a file, the activations, or else the ids."""
+"""The text of each token id, from a file or the activations, or else the id itself."""
 
 import json
 from collections.abc import Sequence
@@ -10,8 +10,8 @@ from sae_jax.data.views import JoinedShards
 
 _SIGNS = {" ": "\u2423", "\n": "\u21b5", "\t": "\u2192", "\r": "\u240d"}
 WHITESPACE_NOTE = (
-    "Tokens of white space alone are shown by signs: \u2423 a space, \u21b5 a line "
-    "break, \u2192 a tab."
+    "Tokens that are only white space are shown as symbols: \u2423 a space, \u21b5 a "
+    "line break, \u2192 a tab."
 )
 
 
@@ -20,8 +20,8 @@ def read_vocabulary(
 ) -> list[str]:
     """Returns the text of each token id of the activations.
 
-    The file is a JSON object token -> id, or a `tokenizer.json` that holds one. Raises
-    ShardError where it is neither.
+    The file is a JSON object token -> id, or a `tokenizer.json` that contains one.
+    Raises ShardError if it is neither.
     """
     if not path and shards.index.vocabulary:
         return list(shards.index.vocabulary)
@@ -41,7 +41,7 @@ def read_vocabulary(
 
 
 def token_separator(vocabulary: Sequence[str]) -> str:
-    """Returns what stands between tokens in a text: nothing where they bring spaces.
+    """Returns the separator between tokens: empty if tokens contain their spaces.
 
     >>> token_separator(["the", "end"]), token_separator(["the", " end"])
     (' ', '')
@@ -50,7 +50,7 @@ def token_separator(vocabulary: Sequence[str]) -> str:
 
 
 def show_whitespace(text: str) -> str:
-    r"""Returns a token that can be seen: signs where it is white space alone.
+    r"""Returns a visible token: symbols if it is only white space.
 
     >>> show_whitespace(" \n"), show_whitespace(" the")
     ('\u2423\u21b5', ' the')

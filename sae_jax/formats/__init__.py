@@ -1,1 +1,1 @@
-"""Other people's files: readers and writers, one module per format."""
+"""Readers and writers of other projects' files, one module per format."""

@@ -1,12 +1,12 @@
 """delphi's latent cache: where each latent fires, for automatic explanation.
 
-    HOOK/config.json                  of which model, how long the contexts are
+    HOOK/config.json                  the model, and the length of the contexts
     HOOK/FIRST_LAST.safetensors       the latents FIRST..LAST:
         locations    [n, 3]  row, position, latent - FIRST; uint16 where all fit
         activations  [n]     float16
         tokens       [S, T]  the token ids; contexts are padded with 0
 
-https://github.com/EleutherAI/delphi. Activations of 1e-5 and less count as none.
+https://github.com/EleutherAI/delphi. Activations of 1e-5 and less are left out.
 """
 
 import itertools
@@ -20,7 +20,7 @@ from sae_jax.data.corpus import Corpus
 from sae_jax.sae import TSAE
 
 _MIN_ACTIVATION = 1e-5
-# Contexts are cut into windows of this many tokens, of which a context must be made up.
+# delphi cuts contexts into windows of this many tokens, so we pad them to a multiple.
 _WINDOW = 32
 _NUM_SPLITS = 5
 

@@ -1,16 +1,16 @@
-"""dictionary_learning and the T-SAE authors: an `ae.pt`, `config.json` beside it.
+"""dictionary_learning and the T-SAE authors' code: `ae.pt` next to `config.json`.
 
-The classes differ in their tensors' names, and in three ways that only `config.json`
-tells: its `trainer.dict_class` is needed where two classes share their names.
+The tensors' names identify the class, except where two classes share them: then
+`trainer.dict_class` in `config.json` is needed.
 
   MatryoshkaBatchTopKSAE, TemporalMatryoshkaBatchTopKSAE   W_enc [D Z] ..., group_sizes
   BatchTopKSAE, TemporalBatchTopKSAE                       encoder.weight [Z D] ..., k
-  AutoEncoderTopK            the same names; keeps the k largest instead
+  AutoEncoderTopK            the same names, but keeps the k largest
   JumpReluAutoEncoder        W_enc [D Z] ..., threshold [Z]; does not subtract b_dec
   AutoEncoder                encoder.weight [Z D], bias; ReLU
   AutoEncoderNew             encoder.weight [Z D], decoder.bias; ReLU, not subtracted
 
-A threshold of -1 is one never found: plain ReLU, as the authors' class does it.
+A threshold of -1 was never set and means plain ReLU, as in the authors' class.
 """
 
 from collections.abc import Mapping
@@ -35,10 +35,10 @@ _RELU_NEW = _LINEAR | {"decoder.bias"}
 
 
 def read(path: Path) -> SAERecord:
-    """Returns the autoencoder of an ae.pt, by what the class that wrote it does.
+    """Returns the autoencoder in an ae.pt, converted according to its class.
 
-    Without config.json, a file that BatchTopKSAE or AutoEncoderTopK may have written is
-    taken for the first. Raises FormatError for tensors of no class above.
+    Without config.json, a file that could be from BatchTopKSAE or AutoEncoderTopK is
+    read as BatchTopKSAE. Raises FormatError if the tensors match no class above.
     """
     tensors = read_tensors(path)
     trainer = _trainer_config(path)
@@ -70,7 +70,7 @@ def read(path: Path) -> SAERecord:
     else:
         raise FormatError(
             f"{path}{f' of class {dict_class}' if dict_class else ''} holds "
-            f"{sorted(names)}: the tensors of no dictionary that is understood"
+            f"{sorted(names)}, which match no class of dictionary that we can read"
         )
     return SAERecord(tsae=tsae, metadata=metadata, format="dictionary_learning")
 
@@ -81,10 +81,10 @@ def _trainer_config(path: Path) -> Mapping[str, Any]:
 
 
 def _read_metadata(trainer: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what the trainer's config says, and the hook and model it names.
+    """Returns the trainer's config, and the hook and model it names.
 
-    `submodule_name` is such as "resid_post_layer_8"; without one it is the residual
-    stream after `layer`.
+    `submodule_name` looks like "resid_post_layer_8"; without it, the hook is the
+    residual stream after `layer`.
     """
     metadata: dict[str, Any] = {"dictionary_learning": trainer} if trainer else {}
     if (layer := trainer.get("layer")) is not None:
@@ -116,7 +116,7 @@ def _from_linear_layers(
     subtract_decoder_bias: bool = True,
     top_k: int | None = None,
 ) -> Any:
-    """Returns the TSAE of torch.nn.Linear layers, whose weights are [out in]."""
+    """Returns the TSAE from torch.nn.Linear layers, whose weights are [out in]."""
     return build_tsae(
         path,
         encoder=tensors["encoder.weight"].T,

@@ -1,4 +1,4 @@
-"""JSON and safetensors files, read with errors that name the file."""
+"""Reads JSON and safetensors files, with errors that name the file."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ from sae_jax.formats.record import FormatError
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Returns the object of a JSON file. Raises FormatError where there is none."""
+    """Returns the object in a JSON file. Raises FormatError if there is none."""
     try:
         value = json.loads(path.read_text())
     except (OSError, ValueError) as error:
@@ -23,7 +23,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_safetensors(path: Path) -> dict[str, np.ndarray[Any, Any]]:
-    """Returns the tensors of a file. Raises FormatError where it is damaged."""
+    """Returns the tensors of a file. Raises FormatError if it is damaged."""
     try:
         return load_file(path)
     except (OSError, SafetensorError) as error:

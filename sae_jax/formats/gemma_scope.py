@@ -2,13 +2,12 @@
 
     layer_20/width_16k/average_l0_71/params.npz                    the first release
     resid_post/layer_13_width_16k_l0_medium/params.safetensors     the second,
-                                            config.json            beside it
+                                            config.json            next to it
 
 https://arxiv.org/abs/2408.05147. The tensors are W_enc, b_enc, W_dec, b_dec and
-threshold (the second release writes w_enc, w_dec); the encoder reads x itself, without
-subtracting b_dec. What it reads is said by config.json, and else by the directories of
-the release, so keep these. Transcoders and crosscoders are other models and are
-refused.
+threshold (the second release writes w_enc, w_dec). The encoder reads x itself, without
+subtracting b_dec. config.json names the hook. Without it, the release's directory names
+do, so keep these. Transcoders and crosscoders are other models and are refused.
 """
 
 import re
@@ -32,8 +31,8 @@ NPZ_FILE = "params.npz"
 SAFETENSORS_FILE = "params.safetensors"
 CONFIG_FILE = "config.json"
 _TENSORS = ("W_enc", "b_enc", "W_dec", "b_dec", "threshold")
-_MAX_UNPACKED = 16  # times a file's size; float32 of weights: below 2
-_SITES = {  # how the second release names a layer's outputs, and we
+_MAX_UNPACKED = 16  # times a file's size; float32 weights unpack to less than 2 times
+_SITES = {  # the second release's name of a place in a layer -> our name
     "output": "hook_resid_post",
     "post_feedforward_layernorm.output": "hook_mlp_out",
     "self_attn.o_proj.input": "attn.hook_z",
@@ -41,7 +40,7 @@ _SITES = {  # how the second release names a layer's outputs, and we
 
 
 def read(path: Path) -> SAERecord:
-    """Returns the autoencoder of a params.npz or a params.safetensors."""
+    """Returns the autoencoder in a params.npz or a params.safetensors."""
     config_path = path.with_name(CONFIG_FILE)
     config: Mapping[str, Any] = read_json(config_path) if config_path.is_file() else {}
     _check_is_autoencoder(path, config)
@@ -77,7 +76,7 @@ def _read_tensors(path: Path) -> Tensors:
 
 
 def _check_sizes(path: Path) -> None:
-    """Raises FormatError where an archive would unpack to very much more than it is."""
+    """Raises FormatError if an archive would unpack to far more than its own size."""
     with zipfile.ZipFile(path) as archive:
         unpacked = sum(entry.file_size for entry in archive.infolist())
     if unpacked > _MAX_UNPACKED * path.stat().st_size:
@@ -101,7 +100,7 @@ def _check_is_autoencoder(path: Path, config: Mapping[str, Any]) -> None:
 
 
 def _hook_of_config(config: Mapping[str, Any]) -> str:
-    """Returns our name of `hf_hook_point_in`, as it stands where we have none."""
+    """Returns our name for `hf_hook_point_in`, or it unchanged if we have none."""
     hook = str(config.get("hf_hook_point_in") or "")
     found = re.search(r"(?:^|\.)layers\.(\d+)\.(.+)$", hook)
     if found and found[2] in _SITES:
@@ -110,8 +109,8 @@ def _hook_of_config(config: Mapping[str, Any]) -> str:
 
 
 def _hook_of_path(path: Path) -> str:
-    """Returns the hook that the release's directories name, "" where they do not."""
-    # Not resolved: the hub's cache links files to names that say nothing.
+    """Returns the hook that the release's directories name, or ""."""
+    # Links are not resolved: the hub's cache links files to meaningless names.
     folders = path.absolute().parts[:-1]
     layers = [found for part in folders if (found := re.match(r"layer_(\d+)", part))]
     if not layers:
@@ -129,6 +128,6 @@ def _hook_of_path(path: Path) -> str:
 
 
 def _model_name(config: Mapping[str, Any]) -> str:
-    """Returns the model as the hub calls it: some files say gemma-v3-1b-pt."""
+    """Returns the model's name on the hub; some files say gemma-v3-1b-pt."""
     name = str(config.get("model_name") or "").replace("-v3", "-3")
     return f"google/{name}" if name.startswith("gemma-") else name

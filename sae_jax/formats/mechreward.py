@@ -1,7 +1,7 @@
 """mechreward feature packs: latents to reward and to punish, as one JSON file.
 
-Its loader reads `features`; its published catalogs say the same as `helpful_features`
-and `harmful_features` with the evidence beside each. Both are written.
+Its loader reads `features`. Its published catalogs have the same information, with
+evidence, as `helpful_features` and `harmful_features`. We write both.
 """
 
 import json
@@ -23,12 +23,12 @@ def write(
     num_latents: int,
     about: Mapping[str, str],
 ) -> None:
-    """Writes the `num_latents` latents of largest positive and negative effect.
+    """Writes the `num_latents` latents with the largest positive and negative effects.
 
-    The effect is Cohen's d of right against wrong rollouts; a latent enters only where
-    its 95 % interval over prompts, not corrected for the number of latents, lies on one
-    side of 0. `about` holds name, model_name, release and sae_id. Raises ValueError
-    where no latent qualifies.
+    The effect is Cohen's d of right against wrong rollouts. A latent is included only
+    if its 95 % interval over prompts excludes 0; the interval is not corrected for the
+    number of latents. `about` holds name, model_name, release and sae_id. Raises
+    ValueError if no latent qualifies.
     """
     effect = cohens_d(sums)
     interval = cohens_d_interval(sums)
@@ -43,7 +43,8 @@ def write(
         wrong, right = sums.num_rollouts.sum(axis=0).astype(int)
         raise ValueError(
             f"no latent tells {right} right from {wrong} wrong rollouts: over "
-            f"{len(sums.num_rollouts)} prompts, every interval holds 0"
+            f"{len(sums.num_rollouts)} prompts, every interval contains 0; give more "
+            "data"
         )
 
     def entry(latent: int, weight: float) -> dict[str, Any]:
@@ -81,7 +82,7 @@ def write(
 def _feature_entry(
     entry: Mapping[str, Any], about: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Returns what mechreward's loader wants of a feature: names, and where it is."""
+    """Returns a feature in the form that mechreward's loader needs."""
     side = "right" if entry["weight"] > 0 else "wrong"
     return {
         "feature_id": entry["feature_id"],

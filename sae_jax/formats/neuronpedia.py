@@ -1,10 +1,10 @@
 """Neuronpedia: latents and the contexts in which each fires most, in JSON lines.
 
-    LAYER-NAME/features/batch-0.jsonl.gz      a latent a line
-    LAYER-NAME/activations/batch-0.jsonl.gz   a context of a latent a line
+    LAYER-NAME/features/batch-0.jsonl.gz      one latent per line
+    LAYER-NAME/activations/batch-0.jsonl.gz   one context of a latent per line
 
-The columns are those of its tables Feature and Activation, which its importer takes as
-they come; what we do not know of a latent is left out and stays empty there.
+The columns have the names of its tables Feature and Activation, which its importer
+takes as they are. Columns that we do not know are left out and stay empty there.
 """
 
 import collections
@@ -23,7 +23,7 @@ from sae_jax.stats.features import TopContexts, empty_contexts, sequence_context
 
 _NUM_CONTEXTS = 20  # of each latent
 _CONTEXT_RADIUS = 64  # tokens shown on either side of the highest
-_CREATED = "2026-01-01T00:00:00"  # a fixed date: equal data, equal files
+_CREATED = "2026-01-01T00:00:00"  # a fixed date, so that equal data give equal files
 
 
 def write(
@@ -37,8 +37,7 @@ def write(
 ) -> None:
     """Writes features and activations of the latents that fire in a corpus.
 
-    `vocabulary` gives the text of each token id. Raises ValueError where an id is
-    beyond it.
+    `vocabulary` gives the text of each token id. Raises ValueError if it lacks an id.
     """
     index = corpus.shards.index
     source = f"{index.layer}-{name}"
@@ -71,7 +70,7 @@ def write(
 def _find_top_contexts(
     tsae: TSAE, corpus: Corpus
 ) -> tuple[TopContexts, np.ndarray[Any, Any]]:
-    """Returns each latent's highest places and its firing rate."""
+    """Returns the places where each latent is highest, and its firing rate."""
     top = empty_contexts(tsae.latents, _NUM_CONTEXTS)
     fired, tokens = np.zeros(tsae.latents), 0
     for block, f in corpus.encode_blocks(tsae):
@@ -94,7 +93,8 @@ def _activation_lines(
         dense, ids = np.asarray(f), corpus.block_column("token_id", block)
         if ids.max() >= len(vocabulary):
             raise ValueError(
-                f"token id {ids.max()} is beyond the vocabulary of {len(vocabulary)}"
+                f"token id {ids.max()} is beyond the vocabulary of {len(vocabulary)}; "
+                "give the tokenizer of this model"
             )
         lengths = (block.token_index >= 0).sum(axis=1)
         for row, number in enumerate(corpus.block_document_ids(block).tolist()):
@@ -115,7 +115,7 @@ def _activation_lines(
 
 
 def _context_id(source: str, corpus: Corpus, shown: dict[str, Any]) -> str:
-    """Returns a key that is the context's own, over all data and autoencoders."""
+    """Returns a key of the context that is unique over all data and autoencoders."""
     parts = (corpus.shards.data_hash, source, shown["index"], shown["dataIndex"])
     return "c" + hashlib.sha256("/".join(parts).encode()).hexdigest()[:24]
 

@@ -4,8 +4,8 @@
         W_enc [Z D], b_enc [Z], W_dec [D Z], b_dec [D]
 
 https://huggingface.co/collections/Qwen/qwen-scope. A token keeps the k largest entries
-of W_enc x + b_enc: b_dec is not subtracted. Neither k nor the model stands in the file,
-but in the repository's name, so the file is read below a directory of that name.
+of W_enc x + b_enc: b_dec is not subtracted. The file does not contain k or the model;
+the repository's name does, so the file must be below a directory with that name.
 """
 
 import re
@@ -20,23 +20,23 @@ _TENSORS = ("W_enc", "b_enc", "W_dec", "b_dec")
 
 
 def is_file(path: Path) -> bool:
-    """Returns whether a path is named as Qwen-Scope names its files."""
+    """Returns whether a path has the name of a Qwen-Scope file."""
     return _FILE.fullmatch(path.name) is not None
 
 
 def read(path: Path) -> SAERecord:
-    """Returns the autoencoder of a layerN.sae.pt.
+    """Returns the autoencoder in a layerN.sae.pt.
 
-    Raises FormatError where no directory above it has the repository's name.
+    Raises FormatError if no directory above it has the repository's name.
     """
     layer = _FILE.fullmatch(path.name)
-    # Not resolved: the hub's cache links files to names that say nothing.
+    # Links are not resolved: the hub's cache links files to meaningless names.
     names = (_REPOSITORY.search(part) for part in reversed(path.absolute().parts[:-1]))
     repository = next((found for found in names if found), None)
     if layer is None or repository is None:
         raise FormatError(
-            f"{path} does not say how many latents a token keeps: the name of its "
-            "repository does, so keep it as a directory's, such as "
+            f"{path} does not say how many latents a token keeps, but the name of its "
+            "repository does; put it into a directory of that name, such as "
             f"SAE-Res-Qwen3-1.7B-Base-W32K-L0_50/{path.name}"
         )
     tensors = read_tensors(path)

@@ -1,4 +1,4 @@
-"""What a reader hands back, and how foreign tensors become a TSAE."""
+"""The record that every reader returns, and the conversion of tensors to a TSAE."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -15,16 +15,16 @@ Tensors = Mapping[str, np.ndarray[Any, Any]]
 
 
 class FormatError(ConfigError):
-    """Files that hold no autoencoder we can read. One line says which, and why."""
+    """Files without an autoencoder that we can read. One line says which, and why."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SAERecord:
     """An autoencoder read from disk, with its metadata and the name of its format.
 
-    `metadata` is what the files say beside the weights: `group_sizes`, `k`,
-    `model_name`, `hook_name`, whatever their writer knew. `hook_name` is there wherever
-    files or the path tell it, such as "blocks.2.hook_resid_post".
+    `metadata` holds the information in the files besides the weights, such as
+    `group_sizes`, `k`, `model_name` and `hook_name`. `hook_name` is present if the
+    files or the path contain it, such as "blocks.2.hook_resid_post".
     """
 
     tsae: TSAE
@@ -44,15 +44,15 @@ def build_tsae(
     group_sizes: Sequence[int] = (),
     top_k: int | None = None,
 ) -> TSAE:
-    """Returns the TSAE of foreign tensors, in float32; all shapes are checked.
+    """Returns the TSAE made of another library's tensors, in float32.
 
-    One threshold, of shape [] or [1], holds for every latent. Where the other library
-    encodes x itself and not x - b_dec (`subtract_decoder_bias` is False), the
-    difference goes into the encoder's bias, b_enc + b_dec W_enc, in float64: equal up
-    to one rounding.
+    A threshold of shape [] or [1] applies to every latent. If the other library encodes
+    x itself and not x - b_dec (`subtract_decoder_bias` is False), the encoder's bias
+    becomes b_enc + b_dec W_enc, computed in float64, so the result is equal up to one
+    rounding.
 
-    Raises FormatError, naming the tensor, where the shapes do not fit, or a number is
-    not finite: every loss would be NaN. A threshold may be infinite.
+    Raises FormatError, naming the tensor, if shapes do not fit, or if a number is not
+    finite, because every loss would be NaN. A threshold may be infinite.
     """
     if encoder.ndim != 2:
         raise FormatError(f"{path}: the encoder has shape {list(encoder.shape)}")
@@ -95,14 +95,14 @@ def build_tsae(
 
 
 def _check_finite(path: Path, name: str, tensor: np.ndarray[Any, Any]) -> None:
-    """Raises FormatError where a number is not finite; a threshold may be infinite."""
+    """Raises FormatError if a number is not finite; a threshold may be infinite."""
     bounded = np.minimum(tensor, 0) if name == "the threshold" else tensor
     if not np.isfinite(bounded.astype(np.float32)).all():
         raise FormatError(f"{path}: {name} holds numbers that are not finite")
 
 
 def require_tensors(tensors: Tensors, names: Sequence[str], path: Path) -> None:
-    """Raises FormatError unless `tensors` are exactly those of `names`."""
+    """Raises FormatError unless `tensors` has exactly these names."""
     missing = [name for name in names if name not in tensors]
     surplus = [name for name in tensors if name not in names]
     if missing or surplus:

@@ -1,15 +1,15 @@
-"""SAELens: `cfg.json` beside `sae_weights.safetensors`. Our own format on disk.
+"""SAELens: `cfg.json` next to `sae_weights.safetensors`. We also save in this format.
 
-What SAELens demands of it (6.x, from its loader): exactly the five tensors below, in
-the dtype that cfg.json names; a `metadata.sae_lens_version` of at least 6, or else all
-metadata is dropped without a word. `jumprelu` encodes relu(pre) where pre > threshold,
-which is what a TSAE does; one with `top_k` is a `topk`, which has no threshold.
+SAELens 6.x (from its loader) needs exactly the five tensors below, in the dtype that
+cfg.json names, and a `metadata.sae_lens_version` of at least 6; otherwise it silently
+drops all metadata. `jumprelu` encodes relu(pre) where pre > threshold, exactly as a
+TSAE does. A TSAE with `top_k` is saved as `topk`, which has no threshold.
 
-Read are the architectures below; options that are linear in the activations are folded
-into the weights (`saelens_options`). `batchtopk` and `matryoshka_batchtopk` are what
-SAELens writes in training and publishes as a `jumprelu`: both read as that. It leaves
-the nested groups out of what it publishes, so keep the training files for them.
-`architecture: "temporal"` is another model altogether.
+The architectures below can be read; options that are linear in the activations are
+folded into the weights (`saelens_options`). SAELens writes `batchtopk` and
+`matryoshka_batchtopk` during training and publishes them as `jumprelu`, so we read both
+as `jumprelu`. Its published files lack the nested groups, so keep the training files
+for these. `architecture: "temporal"` is a different model.
 """
 
 import itertools
@@ -31,9 +31,9 @@ CONFIG_FILE = "cfg.json"
 WEIGHTS_FILE = "sae_weights.safetensors"
 SPARSITY_FILE = "sparsity.safetensors"
 
-# The oldest version whose loader keeps metadata; nothing newer is relied upon.
+# The oldest version whose loader keeps metadata; we need nothing newer.
 _SAE_LENS_VERSION = "6.0.0"
-# Below this, a latent that never fired: log10 of it is what SAELens shows as dead.
+# Written for a latent that never fired: SAELens shows log10 of it as dead.
 _MIN_FIRING_RATE = 1e-10
 
 _TENSORS = ("W_enc", "b_enc", "W_dec", "b_dec")
@@ -56,9 +56,9 @@ def write(
 ) -> None:
     """Writes the files into `directory`, which is made if missing.
 
-    `metadata` may say `model_name`, `hook_name`, `hf_hook_name`, `context_size`, `k`,
-    `l0`, `data_hash` and whatever else is known; `group_sizes` is added. With
-    `firing_rate` [Z], log10 of it is written beside them.
+    `metadata` may contain `model_name`, `hook_name`, `hf_hook_name`, `context_size`,
+    `k`, `l0`, `data_hash` and anything else; `group_sizes` is added. With `firing_rate`
+    [Z], log10 of it is also written, to sparsity.safetensors.
     """
     width, latents = tsae.encoder.shape
     config: dict[str, Any] = {
@@ -103,12 +103,12 @@ def write(
 
 
 def read(directory: Path) -> SAERecord:
-    """Returns the autoencoder of a SAELens directory; our own comes back bit for bit.
+    """Returns the autoencoder of a SAELens directory; ours comes back bit for bit.
 
     Raises FormatError for an architecture or an option that a TSAE cannot express, and
-    DamagedFileError where the weights are not what `write` wrote.
+    DamagedFileError if the weights differ from what `write` wrote.
     """
-    check_digest(directory / WEIGHTS_FILE)  # cfg.json is there to be edited
+    check_digest(directory / WEIGHTS_FILE)  # not cfg.json, which users may edit
     path = directory / CONFIG_FILE
     config = upgrade_config(read_json(path))
     architecture = config["architecture"]
@@ -120,7 +120,7 @@ def read(directory: Path) -> SAERecord:
     weights = directory / WEIGHTS_FILE
     tensors = read_safetensors(weights)
     if np.all(tensors.get("scaling_factor") == np.float32(1)):
-        del tensors["scaling_factor"]  # versions before 3 wrote it, used or not
+        del tensors["scaling_factor"]  # versions before 3 wrote it even if unused
     require_tensors(tensors, _TENSORS_BY_ARCHITECTURE[architecture], weights)
     metadata = _read_metadata(config)
     arrays = fold_options(path, config, tensors)
@@ -141,14 +141,14 @@ def read(directory: Path) -> SAERecord:
 def _top_k(path: Path, config: Mapping[str, Any]) -> int:
     k = config.get("k")
     if not isinstance(k, int | float) or k != int(k):
-        raise FormatError(f"{path}: k={k!r} of a topk; it must say how many are kept")
+        raise FormatError(f"{path}: k={k!r} of a topk must be a whole number; set it")
     return int(k)
 
 
 def _group_sizes(
     path: Path, config: Mapping[str, Any], metadata: Mapping[str, Any]
 ) -> list[int]:
-    """Returns the sizes of the nested groups; SAELens gives their ends."""
+    """Returns the sizes of the nested groups; SAELens stores where each group ends."""
     ends = config.get("matryoshka_widths")
     if not ends:
         return metadata.get("group_sizes") or []
@@ -159,7 +159,7 @@ def _group_sizes(
 
 
 def _read_metadata(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the metadata; before version 6 they stood in the config itself."""
+    """Returns the metadata; before version 6 they were in the config itself."""
     older = {
         "model_name": config.get("model_name"),
         "hook_name": config.get("hook_name") or config.get("hook_point"),

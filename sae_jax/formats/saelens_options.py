@@ -1,16 +1,16 @@
-"""What the options of a SAELens file mean, folded into the arrays of a TSAE.
+"""Folds the options of a SAELens file into the arrays of a TSAE.
 
-Everything that is linear in the input folds exactly (in float64, to one rounding):
+Options that are linear in the input fold exactly (in float64, up to one rounding):
 
     expected_average_only_in   the encoder reads s x: W_enc s, W_dec / s, b_dec / s
-    rescale_acts_by_decoder_norm   latents count in units of n = |W_dec rows|:
+    rescale_acts_by_decoder_norm   latents are in units of n = |W_dec rows|:
                                W_enc n, b_enc n, W_dec / n
     gated                      f = relu(m) where g > 0, with g = (x - b_dec) W_enc +
-                               b_gate and m = (x - b_dec) W_enc e^r + b_mag: the sign of
-                               g is that of m - (b_mag - b_gate e^r), so that f is a
-                               JumpReLU of m (https://arxiv.org/abs/2404.16014)
+                               b_gate and m = (x - b_dec) W_enc e^r + b_mag. g has the
+                               sign of m - (b_mag - b_gate e^r), so f is a JumpReLU of m
+                               (https://arxiv.org/abs/2404.16014)
 
-Norms of the single token (`layer_norm`, `constant_norm_rescale`) are not linear.
+Norms of each single token (`layer_norm`, `constant_norm_rescale`) are not linear.
 """
 
 from collections.abc import Mapping
@@ -22,14 +22,14 @@ import numpy as np
 from sae_jax.formats.files import read_json
 from sae_jax.formats.record import FormatError
 
-# SAELens leaves the factor of a dictionary that is still in training here.
+# Here SAELens stores the input's scaling factor during training.
 SCALER_FILE = "activation_scaler.json"
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
 
 def upgrade_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the config with what SAELens named otherwise before its version 6."""
+    """Returns the config with names from before SAELens 6 replaced by today's."""
     upgraded: dict[str, Any] = {"architecture": "standard", **config}
     if config.get("activation_fn_str", config.get("activation_fn")) == "topk":
         upgraded["architecture"] = "topk"
@@ -56,7 +56,7 @@ def fold_options(path: Path, config: Mapping[str, Any], tensors: Arrays) -> Arra
             arrays[name] = arrays[name] * factor
         arrays["b_dec"] = arrays["b_dec"] / scale
         if rescale:
-            # Such a threshold is in units of decoder norms, which just changed.
+            # This threshold is in units of decoder norms, which just changed.
             arrays["threshold"] = threshold / scale
     if rescale:
         _fold_decoder_norms(arrays)
@@ -66,12 +66,12 @@ def fold_options(path: Path, config: Mapping[str, Any], tensors: Arrays) -> Arra
 
 
 def _is_rescaled(config: Mapping[str, Any]) -> bool:
-    # A training config of SAELens says it always; one of inference may leave it out.
+    # SAELens's training configs always have the key; inference configs may lack it.
     return bool(config.get("rescale_acts_by_decoder_norm", False))
 
 
 def _input_scale(path: Path, config: Mapping[str, Any]) -> float | None:
-    """Returns what multiplies the input; None: nothing does."""
+    """Returns the factor that multiplies the input, or None."""
     normalization = config.get("normalize_activations") or "none"
     if config.get("reshape_activations") not in (None, "none"):
         raise FormatError(
@@ -115,5 +115,5 @@ def _fold_gate(arrays: Arrays) -> None:
     b_gate, b_mag = arrays.pop("b_gate"), arrays.pop("b_mag")
     arrays["W_enc"] = arrays["W_enc"] * gain_Z
     arrays["b_enc"] = b_mag
-    # Below 0 it is the relu that decides.
+    # A threshold below 0 has no effect, because of the relu.
     arrays["threshold"] = np.maximum(b_mag - b_gate * gain_Z, 0.0)

@@ -1,7 +1,7 @@
-"""sparsify: `sae.safetensors` beside `cfg.json`; a token keeps its k largest latents.
+"""sparsify: `sae.safetensors` next to `cfg.json`; a token keeps its k largest latents.
 
 https://github.com/EleutherAI/sparsify. Transcoders, skip connections and the `groupmax`
-activation are other models and are refused. The directory is named after the module
+activation are other models and are refused. The directory has the name of the module
 whose output is encoded, such as layers.5.
 """
 
@@ -25,7 +25,7 @@ def read(directory: Path) -> SAERecord:
     if (activation := config.get("activation", "topk")) != "topk":
         raise FormatError(f"{path}: activation {activation!r} is not read; topk is")
     if "k" not in config:
-        raise FormatError(f"{path} does not say k")
+        raise FormatError(f"{path} does not say k; add it")
     weights = directory / WEIGHTS_FILE
     tensors = read_safetensors(weights)
     require_tensors(tensors, _TENSORS, weights)

@@ -1,13 +1,13 @@
-"""Tensors out of a file of torch.save, without torch and without running its pickle.
+"""Reads tensors from a torch.save file, without torch and without running its pickle.
 
-Such a file is a zip archive: `NAME/data.pkl`, a pickle in which each tensor names its
-storage, and `NAME/data/KEY`, the storages as raw bytes. Unpickling runs whatever
-functions a pickle names, so ours knows five names only, none of which does more than
-note its arguments; any other name is refused before anything is called.
+The file is a zip archive: `NAME/data.pkl`, a pickle in which each tensor names its
+storage, and `NAME/data/KEY`, the storages as raw bytes. Unpickling runs any function
+that a pickle names. So ours accepts only a few names, which do no more than record
+their arguments; it refuses any other name before anything is called.
 
-No more is read than the tensors reach, and never more than the file is long: torch
-compresses nothing, so a compressed entry, whose size is a mere claim, is refused, and
-so are entries that are larger together than the file.
+We read only the bytes that the tensors need, and never more than the file's length.
+torch compresses nothing, so we refuse compressed entries, because their stated size
+cannot be trusted. We also refuse entries that together are larger than the file.
 """
 
 import collections
@@ -53,17 +53,17 @@ class _Tensor(NamedTuple):
 def read_tensors(path: Path) -> dict[str, np.ndarray[Any, Any]]:
     """Returns the named tensors of a saved state dict.
 
-    Raises FormatError where the file is no such archive, holds other objects than
+    Raises FormatError if the file is not a torch.save archive, holds objects other than
     tensors, or describes a tensor that reaches outside its storage.
     """
     if not zipfile.is_zipfile(path):
         raise FormatError(
-            f"{path} is no zip archive of torch.save; save it again with torch >= 1.6"
+            f"{path} is not a zip archive of torch.save; save it with torch >= 1.6"
         )
     with zipfile.ZipFile(path) as archive:
         pickles = [n for n in archive.namelist() if n.endswith("/data.pkl")]
         if len(pickles) != 1:
-            raise FormatError(f"{path} is a zip archive, but not one of torch.save")
+            raise FormatError(f"{path} is a zip archive, but not from torch.save")
         root = pickles[0].removesuffix("data.pkl")
         order = f"{root}byteorder"
         if order in archive.namelist() and _read(archive, order, path) != b"little":
@@ -71,7 +71,7 @@ def read_tensors(path: Path) -> dict[str, np.ndarray[Any, Any]]:
         state = _Unpickler(_read(archive, pickles[0], path), path).read()
         if not isinstance(state, dict):
             raise FormatError(f"{path} holds no state dict; save model.state_dict()")
-        # Through `dict`: the pickle may have given the object attributes of its own.
+        # `dict.items`, because the pickle may have set the object's own `items`.
         tensors = {
             str(name): value
             for name, value in dict.items(state)
@@ -108,7 +108,7 @@ class _Unpickler(pickle.Unpickler):
         if (module, name) in allowed:
             return allowed[module, name]
         if module == "torch" and name in _STORAGES:
-            return name  # text: the pickle can hand it on, not call it
+            return name  # a string, which the pickle can pass on but not call
         raise FormatError(
             f"{self._path} holds a {module}.{name}; only tensors are read, so save "
             "model.state_dict() instead"
@@ -134,7 +134,7 @@ def _rebuild_parameter(tensor: Any, *_: Any) -> Any:
 def _read_storages(
     archive: zipfile.ZipFile, folder: str, tensors: dict[str, _Tensor], path: Path
 ) -> dict[str, bytes]:
-    """Returns of each storage as many bytes as the tensors reach, by key."""
+    """Returns by key the bytes of each storage, up to the last one that is needed."""
     reach: dict[str, int] = {}
     for tensor in tensors.values():
         num_bytes = _reach(archive, folder, tensor, path)
@@ -153,7 +153,7 @@ def _read_storages(
 
 
 def _reach(archive: zipfile.ZipFile, folder: str, tensor: _Tensor, path: Path) -> int:
-    """Returns how many bytes of its storage a tensor spans. Checks that these exist."""
+    """Returns how many bytes of its storage a tensor needs. Checks that they exist."""
     storage, offset, shape, strides = tensor
     if not isinstance(storage, _Storage):
         raise FormatError(f"{path}: a tensor without a storage")
@@ -180,7 +180,7 @@ def _reach(archive: zipfile.ZipFile, folder: str, tensor: _Tensor, path: Path) -
 def _read(
     archive: zipfile.ZipFile, name: str, path: Path, num_bytes: int = -1
 ) -> bytes:
-    """Returns an entry's first bytes, all of them by default."""
+    """Returns an entry's first bytes, by default all of them."""
     if archive.getinfo(name).compress_type != zipfile.ZIP_STORED:
         raise FormatError(
             f"{path}: {name} is compressed, which torch.save never does; save it again"
@@ -193,7 +193,7 @@ def _read(
 
 
 def _view(tensor: _Tensor, data: bytes) -> np.ndarray[Any, Any]:
-    """Returns the tensor as a view of its storage, which is not written to."""
+    """Returns the tensor as a read-only view of its storage."""
     dtype = np.dtype(tensor.storage.dtype)
     if 0 in tensor.shape:
         return np.empty(tensor.shape, dtype)

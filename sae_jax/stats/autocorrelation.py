@@ -1,9 +1,10 @@
-"""Lag-1 autocorrelation of latents: how well a token's activation tells the next one's.
+"""Lag-1 autocorrelation: how well a latent's activation predicts it on the next token.
 
-    rho = corr(f_{t-1}, f_t)    over all pairs of neighbors, of every latent
+    rho = corr(f_{t-1}, f_t)    over all pairs of neighbors, for every latent
 
-1: it stays as it is; 0: the next token's is unrelated. Unlike a slope it does not
-depend on how large a latent's activations are. Works on sums that add up over batches.
+At 1 the activation does not change; at 0 the next token's is unrelated. Unlike a slope,
+it does not depend on the size of the activations. It is computed from sums that add up
+over batches.
 """
 
 import dataclasses
@@ -17,7 +18,7 @@ from jaxtyping import Array, Bool, Float
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NeighborSums:
-    """Sums over pairs of neighbors, of every latent. Made by `sum_neighbors`."""
+    """Sums over pairs of neighbors, for every latent. Made by `sum_neighbors`."""
 
     first: Float[Array, " Z"]  # sum of f_{t-1}
     second: Float[Array, " Z"]  # sum of f_t
@@ -52,7 +53,7 @@ def sum_neighbors(
 def lag1_autocorrelation(
     sums: NeighborSums, *, pairs: float
 ) -> Float[np.ndarray, " Z"]:
-    """Returns each latent's autocorrelation; NaN where it does not vary."""
+    """Returns each latent's autocorrelation, or NaN if it does not vary."""
     count = max(float(pairs), 1.0)
     a, b, aa, bb, ab = (
         np.asarray(part, np.float64) / count
@@ -65,7 +66,7 @@ def lag1_autocorrelation(
         )
     )
     variances = np.stack([aa - a**2, bb - b**2])
-    # Rounding leaves this much of a constant: it does not vary.
+    # Rounding leaves this much variance in a constant, which does not vary.
     varies = (variances > 1e-6 * np.stack([aa, bb])).all(axis=0)
     norm = np.sqrt(np.where(varies, variances.prod(axis=0), 1.0))
     return np.where(varies, np.clip((ab - a * b) / norm, -1.0, 1.0), np.nan)

@@ -1,10 +1,10 @@
 """Chooses latents by their effect on one half of the prompts, confirms on the other.
 
 The K latents of largest effect within prompts (`within_prompts`) on the first half are
-candidates. What chose them would flatter them, so the second half alone says whether
-the effect is there, in the same direction (one-sided sign-flip test, prompts as units;
-Benjamini-Hochberg over the K), and how large it is. An estimate still scatters around
-the truth by its standard error: it is shrunken by the positive-part rule
+candidates. Their effects there are biased upwards by this choice. So only the second
+half decides whether the effect exists in the same direction (one-sided sign-flip test,
+prompts as units; Benjamini-Hochberg over the K), and how large it is. That estimate
+still has a standard error, so it is shrunk by the positive-part rule
 
     shrunken = effect max(0, 1 - (error / effect)^2)
 
@@ -20,17 +20,17 @@ from jaxtyping import Bool, Float, Int
 from sae_jax.stats.significance import benjamini_hochberg
 from sae_jax.stats.within_prompts import WithinPromptEffect, WithinPromptSums
 
-_MIN_PROMPTS = 2  # of a half: one has no standard error
+_MIN_PROMPTS = 2  # in a half, because one prompt has no standard error
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Confirmation:
-    """What became of K candidate latents. Made by `confirm_effects`.
+    """The test of K candidate latents. Made by `confirm_effects`.
 
-    `first` has every latent's effect on the first half, `second` the candidates' on the
-    second one; `num_prompts` says how many prompts with both outcomes each half has.
-    `halves_correlation` is that of the two halves' effects over all latents that could
-    be chosen, not the candidates alone.
+    `first` has every latent's effect on the first half, and `second` the candidates'
+    effects on the second. `num_prompts` counts the prompts with both outcomes in each
+    half. `halves_correlation` correlates the two halves' effects over all latents that
+    could be chosen, not only the candidates.
     """
 
     latents: Int[np.ndarray, " K"]
@@ -42,20 +42,20 @@ class Confirmation:
 
     @property
     def sign_agreement(self) -> float:
-        """Returns the share of candidates whose effect has one sign on both halves."""
+        """Returns the share of candidates with effects of one sign on both halves."""
         first_K = self.first[self.latents]
         same_K = np.sign(first_K) == np.sign(self.second.value)
         return float(same_K.mean()) if len(same_K) else 0.0
 
     @property
     def shrunken(self) -> Float[np.ndarray, " K"]:
-        """Returns the effects on the second half, each shrunken by its error."""
+        """Returns the effects on the second half, each shrunk by its error."""
         value_K, error_K = self.second
         safe_K = np.where(value_K == 0, 1.0, value_K)
         return value_K * np.maximum(0.0, 1.0 - (error_K / safe_K) ** 2)
 
     def confirmed(self, fdr: float) -> Bool[np.ndarray, " K"]:
-        """Returns which candidates the second half bears out, `fdr` of them falsely."""
+        """Returns which candidates the second half confirms, at this FDR."""
         return (self.q_values <= fdr) & (self.shrunken != 0)
 
 
@@ -66,9 +66,9 @@ def confirm_effects(
     num_candidates: int,
     seed: int,
 ) -> Confirmation | None:
-    """Returns the candidates and their test; None with under two prompts a half.
+    """Returns the candidates and their test; None with fewer than two prompts a half.
 
-    `usable` are the latents that may be chosen; halves are drawn by the seed.
+    `usable` marks the latents that may be chosen; the seed draws the halves.
 
     >>> random = np.random.default_rng(1)
     >>> sums = WithinPromptSums(
@@ -101,7 +101,7 @@ def confirm_effects(
 
 
 def _correlation(a: Float[np.ndarray, " K"], b: Float[np.ndarray, " K"]) -> float:
-    """Returns the correlation of two lists; 0 where one of them does not vary."""
+    """Returns the correlation of two lists, or 0 if one of them does not vary."""
     if len(a) < 2 or np.ptp(a) == 0 or np.ptp(b) == 0:
         return 0.0
     return float(np.corrcoef(a, b)[0, 1])

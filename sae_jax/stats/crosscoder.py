@@ -1,21 +1,23 @@
-"""What a crosscoder says of K checkpoints: whose each latent is, by norm and by scale.
+"""Which checkpoint each latent of a crosscoder belongs to, by norm and by scaling.
 
-A crosscoder is a dictionary of the checkpoints' activations one after another
-(`views.JoinedShards`): a decoder row holds a direction d^k of each checkpoint k.
+A crosscoder is a dictionary of K checkpoints' concatenated activations
+(`views.JoinedShards`): a decoder row holds a direction d^k for each checkpoint k.
 
     norm share     |d^last| / (|d^first| + |d^last|)
     scaling        beta^k = argmin_b sum_tokens |x^k - xhat^k + f d^k - b f d*|^2
     scaling share  beta^last / (beta^first + beta^last)
     cosine         of d^first and d^last: whether the direction turned
 
-A share is 0 where the first checkpoint alone has the latent, 1 where the last has; d*
-is the unit vector along d^first + d^last, and a negative beta counts as 0. Norms are
-what training made of them: a decoder may shrink where the data do not, and keep where
-they shrink. Scaling asks the activations, the own part of the latent put back. Relative
-norms are those of https://transformer-circuits.pub/2024/crosscoders; scaling follows
-https://arxiv.org/abs/2504.02922, which regresses error and reconstruction apart, on the
-direction of the checkpoint that a latent is thought to belong to: one regression of
-what the others leave over, on a direction that favors neither, is our own reading.
+A share is 0 if only the first checkpoint has the latent, and 1 if only the last has it.
+d* is the unit vector along d^first + d^last, and a negative beta counts as 0. Norms
+depend on training: a decoder may shrink where the data do not, or stay where they
+shrink. Scaling is measured on the activations, after adding back the latent's own
+contribution. Relative norms follow https://transformer-circuits.pub/2024/crosscoders.
+
+Scaling follows https://arxiv.org/abs/2504.02922, which regresses error and
+reconstruction separately, on the direction of the checkpoint that a latent is assumed
+to belong to. We use one regression of the part that the other latents leave, on a
+direction that favors no checkpoint. (This rule is ours.)
 """
 
 import collections
@@ -32,8 +34,8 @@ from job_jax.resampling import Interval, resample_counts
 from sae_jax.data.corpus import Corpus
 from sae_jax.sae import TSAE, matmul_float32
 
-_KEPT = 0.4, 0.6  # scaling shares of what both checkpoints have
-# The kinds, by the upper end of their scaling shares.
+_KEPT = 0.4, 0.6  # scaling shares of latents that both checkpoints have
+# The kinds, by the upper ends of their scaling shares.
 _KIND_BELOW = {
     "lost": 0.1,
     "shrunk": _KEPT[0],
@@ -42,8 +44,8 @@ _KIND_BELOW = {
     "added": np.inf,
 }
 KINDS = tuple(_KIND_BELOW)
-MIN_PROBLEMS = 10  # in which a latent must fire to be alive
-_MIN_SCALING = 0.5  # of its even share, where a checkpoint holds a latent at all
+MIN_PROBLEMS = 10  # problems in which a latent must fire to be alive
+_MIN_SCALING = 0.5  # of an even share, for a checkpoint to have a latent at all
 _RESAMPLES = 500
 _RESAMPLES_AT_ONCE = 50
 
@@ -52,9 +54,9 @@ _RESAMPLES_AT_ONCE = 50
 class CrosscoderSums:
     """Sums over the tokens of each of P problems. Made by `sum_by_problem`.
 
-    `problems` are their numbers; `square` sums f^2, `along` f (x^k - xhat^k) . d*,
-    `error` and `scatter` are of all problems: sum |x^k - xhat^k|^2 and
-    sum |x^k - mean|^2.
+    `problems` are their numbers; `square` sums f^2, and `along` f (x^k - xhat^k) . d*.
+    `error` and `scatter` are sums over all problems, of |x^k - xhat^k|^2 and
+    |x^k - mean|^2.
     """
 
     problems: Int[np.ndarray, " P"]
@@ -66,7 +68,7 @@ class CrosscoderSums:
     scatter: Float[np.ndarray, " K"]
 
     def select(self, problems: Int[np.ndarray, " Q"]) -> Self:
-        """Returns the sums of some problems alone; error and scatter stay."""
+        """Returns the sums of some problems only; error and scatter stay."""
         chosen = np.isin(self.problems, problems)
         return dataclasses.replace(
             self,
@@ -83,11 +85,12 @@ class CrosscoderSums:
 
 
 class LatentChanges(NamedTuple):
-    """Whose each latent is. Made by `measure_changes`.
+    """Which checkpoint each latent belongs to. Made by `measure_changes`.
 
-    `alive`: it fires in enough problems; `confirmed`: it does, a checkpoint's scaling
-    is at least half of an even share of the row, and the whole interval of its scaling
-    share lies outside of what is kept.
+    A latent is `alive` if it fires in enough problems. It is `confirmed` if it is alive
+    and meets two conditions. A checkpoint's scaling is at least half of an even share
+    of the row, and the whole interval of the scaling share is outside the range of kept
+    latents.
     """
 
     norm_share: Float[np.ndarray, " Z"]
@@ -98,7 +101,7 @@ class LatentChanges(NamedTuple):
     confirmed: Bool[np.ndarray, " Z"]
 
     def count_kinds(self, among: Bool[np.ndarray, " Z"]) -> dict[str, int]:
-        """Returns how many of some latents are of each kind."""
+        """Returns how many of the latents in `among` have each kind."""
         counts = collections.Counter(self.kind[z] for z in np.flatnonzero(among))
         return {kind: counts[kind] for kind in KINDS}
 
@@ -114,9 +117,10 @@ def decoder_blocks(tsae: TSAE, num_checkpoints: int) -> Float[np.ndarray, "Z K D
 
 
 def last_share(size_KZ: Float[np.ndarray, "*R K Z"]) -> Float[np.ndarray, "*R Z"]:
-    """Returns the last checkpoint's share in the sizes of the first's and its own.
+    """Returns the last checkpoint's share of the first's and its own size.
 
-    Norms or scalings; a negative one counts as 0, and two of them as a half.
+    Sizes are norms or scalings; negative ones count as 0, and the share of two zeros is
+    a half.
 
     >>> last_share(np.array([[1.0, 2.0, -1.0], [3.0, 2.0, 1.0]])).tolist()
     [0.75, 0.5, 1.0]
@@ -133,12 +137,12 @@ def kind_of(share: float) -> str:
     ['lost', 'shrunk', 'kept', 'grown', 'added']
     """
     if np.isnan(share):
-        return "kept"  # it never fires, and is not alive
+        return "kept"  # a latent that never fires; it is not alive either
     return next(kind for kind, below in _KIND_BELOW.items() if share < below)
 
 
 def sum_by_problem(tsae: TSAE, corpus: Corpus, num_checkpoints: int) -> CrosscoderSums:
-    """Returns the sums over a corpus of the K checkpoints' activations: one pass."""
+    """Returns the sums over a corpus of the K checkpoints' activations, in one pass."""
     decoder_ZKD = decoder_blocks(tsae, num_checkpoints)
     direction_ZD = jnp.asarray(_common_direction(decoder_ZKD))
     read_N = np.isin(corpus.shards.column("sequence"), corpus.document_ids)
@@ -149,7 +153,7 @@ def sum_by_problem(tsae: TSAE, corpus: Corpus, num_checkpoints: int) -> Crosscod
     error_K, squares_K = np.zeros(K), np.zeros(K)
     total_X = np.zeros(tsae.width)
     for block in corpus.blocks():
-        # Padding is put to the first problem: its sums are 0.
+        # Padding goes to the first problem, where it adds 0.
         row_S = np.searchsorted(number_P, corpus.block_problems(block))
         sums = _sum_block(tsae, direction_ZD, block.x, block.mask, K)
         fired_SZ, square_SZ, along_SKZ, *totals = map(np.asarray, sums)
@@ -177,9 +181,10 @@ def latent_scaling(
     decoder_ZKD: Float[np.ndarray, "Z K D"],
     count_RP: Float[np.ndarray, "R P"] | None = None,
 ) -> Float[np.ndarray, "R K Z"]:
-    """Returns beta of each checkpoint and latent, NaN where a latent never fires.
+    """Returns beta of each checkpoint and latent, NaN if a latent never fires.
 
-    With `count_RP`, of each of R resamples of the problems; else R = 1.
+    With `count_RP` it returns beta for each of R resamples of the problems; without,
+    R = 1.
     """
     if count_RP is None:
         count_RP = np.ones((1, len(sums.problems)))
@@ -197,12 +202,15 @@ def measure_changes(
     min_problems: int = MIN_PROBLEMS,
     seed: int = 0,
 ) -> LatentChanges:
-    """Returns whose each latent is; intervals are 95 % bootstraps over problems."""
+    """Returns which checkpoint each latent belongs to.
+
+    Intervals are 95 % bootstraps over problems.
+    """
     norm_KZ = np.linalg.norm(decoder_ZKD, axis=2).T
     share = _scaling_share(sums, decoder_ZKD, seed=seed)
     alive_Z = np.sum(sums.fired > 0, axis=0) >= min_problems
     scaling_KZ = latent_scaling(sums, decoder_ZKD)[0]
-    # What a checkpoint has of a row whose length all K share evenly.
+    # A checkpoint's part of a row whose length all K checkpoints share evenly.
     even_Z = np.linalg.norm(norm_KZ, axis=0) / np.sqrt(len(norm_KZ))
     with np.errstate(invalid="ignore"):
         outside_Z = (share.high < _KEPT[0]) | (share.low > _KEPT[1])
@@ -221,9 +229,9 @@ def measure_changes(
 def crosscoder_report(
     tsae: TSAE, corpus: Corpus, *, num_checkpoints: int
 ) -> dict[str, Any]:
-    """Returns how many latents of each kind there are, and each latent's figures.
+    """Returns how many latents have each kind, and each latent's figures.
 
-    `scaling_share` holds [value, low, high] by latent, null where it never fires.
+    `scaling_share` holds [value, low, high] by latent, null if it never fires.
     """
     decoder_ZKD = decoder_blocks(tsae, num_checkpoints)
     sums = sum_by_problem(tsae, corpus, num_checkpoints)
@@ -251,7 +259,7 @@ def _scaling_share(
     drawn_RZ = np.concatenate(
         [last_share(latent_scaling(sums, decoder_ZKD, part)) for part in parts]
     )
-    # A resample without a token on which the latent fires tells nothing: NaN stays.
+    # If a latent fires on no token of a resample, its share is unknown: NaN stays.
     low_Z, high_Z = np.quantile(drawn_RZ, [0.025, 0.975], axis=0)
     return Interval(last_share(latent_scaling(sums, decoder_ZKD)[0]), low_Z, high_Z)
 

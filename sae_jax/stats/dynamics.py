@@ -9,13 +9,15 @@ rate, at checkpoint 0 and at checkpoint c:
     unique         strengthened or emerging in this band, and in no other, though
                    each of the others could have shown it
 
-A finding passes its threshold and a test (this part is ours): a feature is tested if it
-fires on enough tokens and prompts at the two checkpoints together, a rule that swapping
-them does not change; its change is tested by sign flips over prompts; a feature that
-misses its threshold has the p-value 1, so that Benjamini-Hochberg controls the false
-discoveries among the findings themselves. Such a finding would recur on other prompts.
-That learning made it is another matter, for any change of weights makes such findings:
-`sae_jax.stats.noise_null` compares them with those that weight noise makes.
+A finding passes its threshold and a test. (This rule is ours.) A feature is tested if
+it fires on enough tokens and prompts at the two checkpoints together, which does not
+change if they are swapped. Its change is tested by sign flips over prompts. A feature
+that misses its threshold gets the p-value 1, so that Benjamini-Hochberg controls the
+false discoveries among the findings themselves.
+
+A finding would recur on other prompts. This does not show that learning caused it,
+because any change of the weights makes findings. `sae_jax.stats.noise_null` compares
+them with the findings that weight noise makes.
 """
 
 import contextlib
@@ -43,11 +45,11 @@ class Thresholds:
     e0: float = 0.001  # firing rate below which a feature is silent
     e1: float = 0.01  # firing rate from which it has emerged
     min_fired: int = 30  # tokens it fires on: at 0 for ratios, at 0 and c for tests
-    min_prompts: int = 8  # prompts it fires in, at 0 or c: 8 signs alike have p = 1/128
+    min_prompts: int = 8  # prompts it fires in at 0 or c; 8 equal signs have p = 1/128
     fdr: float = 0.05  # accepted false discovery rate
 
     def __post_init__(self) -> None:
-        """Refuses thresholds that no feature or every feature could pass."""
+        """Raises ValueError on thresholds that no feature, or every feature, passes."""
         for sound, complaint in (
             (0 < self.delta < 1, f"delta={self.delta} must lie in (0, 1)"),
             (
@@ -67,9 +69,9 @@ class Thresholds:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PairedSums:
-    """Feature sums of the same texts at two checkpoints, one row a prompt.
+    """Feature sums of the same texts at two checkpoints, one row per prompt.
 
-    Made by `pair_tables`: the sums at checkpoint 0, and what was added since.
+    Made by `pair_tables`. It holds the sums at checkpoint 0, and their changes since.
     """
 
     tokens: Float[np.ndarray, " P"]
@@ -80,7 +82,7 @@ class PairedSums:
 
     @classmethod
     def concatenate(cls, parts: list[Self]) -> Self:
-        """Returns the prompts of all parts, such as those of several bands."""
+        """Returns the prompts of all parts, such as several bands."""
         names = [field.name for field in dataclasses.fields(cls)]
         return cls(**{n: np.concatenate([vars(p)[n] for p in parts]) for n in names})
 
@@ -99,8 +101,8 @@ class PairedSums:
 def pair_tables(before: FeatureTable, after: FeatureTable) -> PairedSums:
     """Returns the two tables' rows side by side, prompt by prompt.
 
-    Each table has one row per prompt. Raises ValueError where the prompts or their
-    numbers of tokens differ: then the texts differ, and the comparison means nothing.
+    Each table has one row per prompt. Raises ValueError if the prompts or their numbers
+    of tokens differ, because then the texts differ and cannot be compared.
     """
     row_of = [
         {row.prompt: i for i, row in enumerate(table.rows)} for table in (before, after)
@@ -108,13 +110,13 @@ def pair_tables(before: FeatureTable, after: FeatureTable) -> PairedSums:
     for table, index in zip((before, after), row_of, strict=True):
         if len(index) < len(table.rows):
             raise ValueError(
-                f"{len(table.rows)} rows for {len(index)} prompts: one row each"
+                f"{len(table.rows)} rows for {len(index)} prompts; give one row each"
             )
     if row_of[0].keys() != row_of[1].keys():
         apart = sorted(row_of[0].keys() ^ row_of[1].keys())
         raise ValueError(
             f"prompts read at one checkpoint and not at the other: {apart[:3]}, "
-            f"{len(apart)} in all"
+            f"{len(apart)} in all; read the same prompts at both"
         )
     order = [list(row_of[0].values()), [row_of[1][p] for p in row_of[0]]]
     old, new = (
@@ -141,9 +143,10 @@ def pair_tables(before: FeatureTable, after: FeatureTable) -> PairedSums:
 class ChangeEstimate:
     """Each feature's change on one band's texts; axis 0 is checkpoint 0, then c.
 
-    `prompts` counts those it fires in at either checkpoint. `p_mean` and `p_rate` test
-    the sum and the number of firings; they are 1 where `estimate_changes` skipped them.
-    `num_tokens` and `num_prompts` are all of the band's, fired on or not.
+    `prompts` counts the prompts it fires in at either checkpoint. `p_mean` and `p_rate`
+    test the sum and the number of firings; they are 1 if `estimate_changes` skipped
+    them. `num_tokens` and `num_prompts` count the whole band, whether it fires there or
+    not.
     """
 
     num_tokens: float
@@ -157,7 +160,7 @@ class ChangeEstimate:
 
     @property
     def ratio(self) -> Float[np.ndarray, " Z"]:
-        """Returns mu(c) / mu(0): infinite from 0, and 1 where both are 0."""
+        """Returns mu(c) / mu(0): infinite if only mu(0) is 0, and 1 if both are."""
         return _ratio(self.mean[1], self.mean[0])
 
     def is_tested(self, thresholds: Thresholds) -> Bool[np.ndarray, " Z"]:
@@ -166,10 +169,10 @@ class ChangeEstimate:
         return enough & (self.prompts >= thresholds.min_prompts)
 
     def is_findable(self, thresholds: Thresholds) -> Bool[np.ndarray, " Z"]:
-        """Returns which features could be found to be gained in this band, had they.
+        """Returns which features could be found in this band if they were gained.
 
-        A feature that fires must do so often enough to be tested as it is; of a silent
-        one, a rate of e1 must be firings enough.
+        A feature that fires must already fire often enough to be tested. For a silent
+        feature, a rate of e1 must give enough firings.
         """
         grows = self.is_tested(thresholds) & (self.fired[0] >= thresholds.min_fired)
         emerges = (self.rate[0] < thresholds.e0) & (
@@ -181,10 +184,10 @@ class ChangeEstimate:
 def estimate_changes(
     texts: PairedSums, thresholds: Thresholds | None = None
 ) -> ChangeEstimate:
-    """Returns every feature's change, with p-values of all features.
+    """Returns every feature's change, with p-values for all features.
 
-    With `thresholds`, p-values are of those alone that pass one of
-    `vary_thresholds(thresholds)`: no other feature can become a finding under them.
+    With `thresholds`, it computes p-values only for features that pass one of
+    `vary_thresholds(thresholds)`, because no other feature can become a finding.
     """
     total = max(texts.tokens.sum(), 1.0)
     mean, fired = (
@@ -194,7 +197,7 @@ def estimate_changes(
             (texts.fired, texts.fired_change),
         )
     )
-    # A sum of differences need not cancel to the last bit.
+    # Because of rounding, a sum and its change need not cancel exactly.
     mean = np.where(fired > 0, np.maximum(mean, 0.0), 0.0) / total
     seen = (texts.fired > 0) | (texts.fired + texts.fired_change > 0)
     p_mean, p_rate = np.ones((2, seen.shape[1]))
@@ -223,8 +226,8 @@ class Findings:
     """The features of a band that changed, by kind, with adjusted p-values.
 
     `q_mean` belongs to strengthened and suppressed, `q_rate` to emerging; `num_tested`
-    is the number of features tested. Made by `find_changes`, where q is of sign flips
-    over prompts, or by `NoiseNull.compare`, where it is of weight noise.
+    is the number of features tested. Made by `find_changes`, where q comes from sign
+    flips over prompts, or by `NoiseNull.compare`, where it comes from weight noise.
     """
 
     strengthened: Bool[np.ndarray, " Z"]
@@ -246,7 +249,7 @@ class Findings:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Returns how many features each kind has."""
+        """Returns the number of features of each kind."""
         return {kind: int(vars(self)[kind].sum()) for kind in CHANGE_KINDS}
 
 
@@ -287,7 +290,7 @@ def adjust_p_values(
     passed_Z: Bool[np.ndarray, " Z"],
     tested_Z: Bool[np.ndarray, " Z"],
 ) -> Float[np.ndarray, " Z"]:
-    """Returns q over the tested features, where those that did not pass have p = 1."""
+    """Returns q over the tested features; features that did not pass get p = 1."""
     q_Z = np.ones_like(p_Z)
     q_Z[tested_Z] = benjamini_hochberg(np.where(passed_Z, p_Z, 1.0)[tested_Z])
     return q_Z
@@ -297,10 +300,10 @@ def unique_to_group(
     gained: Mapping[str, Bool[np.ndarray, " Z"]],
     findable: Mapping[str, Bool[np.ndarray, " Z"]],
 ) -> dict[str, Bool[np.ndarray, " Z"]]:
-    """Returns for each band the features gained there and in no other.
+    """Returns for each band the features gained there and in no other band.
 
-    Every other band must be able to show the feature, as `findable` says; without
-    another band nothing is unique.
+    Each other band must be able to show the feature, according to `findable`. Without
+    another band, nothing is unique.
 
     >>> gained = {"easy": np.array([1, 1, 0]) > 0, "hard": np.array([0, 1, 1]) > 0}
     >>> unique_to_group(gained, findable={b: np.array([1, 1, 0]) > 0 for b in gained})
@@ -332,7 +335,7 @@ def count_findings(
 def vary_thresholds(thresholds: Thresholds) -> list[Thresholds]:
     """Returns these thresholds, then each of delta, e0 and e1 halved and doubled.
 
-    Impossible ones (a delta of 1, e0 above e1) are left out.
+    Impossible combinations (a delta of 1, e0 above e1) are left out.
     """
     varied = [thresholds]
     for name in ("delta", "e0", "e1"):
@@ -344,7 +347,7 @@ def vary_thresholds(thresholds: Thresholds) -> list[Thresholds]:
 
 
 class ChangeIntervals(NamedTuple):
-    """Bootstrap intervals over prompts; an end is infinite where mu(0) may be 0."""
+    """Bootstrap intervals over prompts; an end is infinite if mu(0) may be 0."""
 
     ratio: Interval
     rate: Interval  # nu(c)
@@ -355,9 +358,9 @@ def change_intervals(
 ) -> ChangeIntervals:
     """Returns bootstrap intervals of these features' ratios and rates.
 
-    A resample draws a prompt at both checkpoints: the bootstrap is paired. With a
-    single prompt nothing can be excluded: the intervals hold every possible value.
-    `options` are those of `resample.bootstrap_interval`.
+    The bootstrap is paired: a resample draws a prompt at both checkpoints. With a
+    single prompt nothing can be excluded, so the intervals contain every possible
+    value. `options` go to `resample.bootstrap_interval`.
     """
     part = texts.select_features(features)
     if len(part.tokens) < 2:
@@ -386,7 +389,7 @@ def change_intervals(
     )
 
 
-# Stands for infinity where quantiles are interpolated.
+# Replaces infinity, so that quantiles can be interpolated.
 _FINITE_INFINITY = 1e12
 
 

@@ -1,8 +1,8 @@
 """Latents against the labels of a corpus: chosen on one half, scored on the other.
 
-Problems of even number choose, those of odd number score: with thousands of latents,
-the best of them by luck alone would look good on the tokens that chose it. Completions
-of one problem share tokens, so all of them are in one half.
+Even-numbered problems choose the latents, and odd-numbered problems score them. With
+thousands of latents, even the luckiest would look good on the tokens that chose it.
+Completions of one problem share tokens, so all of them are in the same half.
 """
 
 from typing import Any
@@ -21,21 +21,22 @@ from sae_jax.stats.probing import (
     top_difference_latents,
 )
 
-_MAX_LABELS = 256  # a factor of more values is no label
+_MAX_LABELS = 256  # a factor with more values is not used as a label
 _PROBE_LATENTS_PER_LABEL = 10  # per value, as in the T-SAE paper
 
 
 class UnlabeledError(ValueError):
-    """A column of the corpus that is no label: it has too few values, or too many."""
+    """A column of the corpus has too few or too many values to be a label."""
 
 
 def factor_report(tsae: TSAE, corpus: Corpus, name: str) -> dict[str, Any]:
     """Returns how well latents predict the values of a factor, on the odd problems.
 
-    A negative label means that the token has none. Keys: `mcc`, the mean |correlation|
-    of each value with a latent of its own; `auroc` by value, of the latent that
-    correlates most; `probe_accuracy` of a logistic regression on the few latents that
-    differ most; `majority_share`, the accuracy of always naming the commonest value.
+    A negative label means that the token has no label. Keys: `mcc`, the mean
+    |correlation| of each value with the latent assigned to it; `auroc`, of the latents
+    that correlate most; `probe_accuracy`, of a logistic regression on the few latents
+    that differ most; `majority_share`, the accuracy of always predicting the most
+    common value.
     """
     values = shared_labels(corpus, name)
     even, odd = _half_sums(tsae, corpus, name, values)
@@ -82,7 +83,7 @@ def shared_labels(corpus: Corpus, name: str) -> Int[np.ndarray, " Y"]:
     if not 2 <= len(values) <= _MAX_LABELS:
         raise UnlabeledError(
             f"factor {name!r} has {len(values)} values that occur in problems of even "
-            f"and of odd number; it takes 2 to {_MAX_LABELS}"
+            f"and of odd number; it must have 2 to {_MAX_LABELS}"
         )
     return values
 
@@ -90,7 +91,7 @@ def shared_labels(corpus: Corpus, name: str) -> Int[np.ndarray, " Y"]:
 def _half_sums(
     tsae: TSAE, corpus: Corpus, name: str, values: Int[np.ndarray, " Y"]
 ) -> tuple[CorrelationSums, CorrelationSums]:
-    """Returns the co-moments over problems of even and of odd number."""
+    """Returns the co-moments over even-numbered and over odd-numbered problems."""
     halves: list[CorrelationSums | None] = [None, None]
     for block, f in corpus.encode_blocks(tsae):
         labels = corpus.block_column(name, block)
@@ -114,7 +115,7 @@ def _half_sums(
 def _gather_latents(
     tsae: TSAE, corpus: Corpus, name: str, columns: Int[np.ndarray, " K"]
 ) -> tuple[Float[np.ndarray, "N K"], Int[np.ndarray, " N"], Bool[np.ndarray, " N"]]:
-    """Returns some latents of every labeled token, its label, and its half."""
+    """Returns some latents, the label, and the half of every labeled token."""
     values = shared_labels(corpus, name)
     parts = []
     for block, f in corpus.encode_blocks(tsae):

@@ -1,8 +1,8 @@
-"""Statistics of every latent as sums that merge: a row for each group of tokens.
+"""Statistics of every latent as sums that can be merged, a row for each token group.
 
-One row per (run, step, band, split, prompt): sums over tokens of every latent's
-activation. Any mean, rate, difference or interval follows from them, and rows add up:
-two bands together have the sum of their rows, and the maximum of their maxima.
+There is one row per (run, step, band, split, prompt), with sums over tokens of every
+latent's activation. Means, rates, differences and intervals follow from these. Rows add
+up: two bands together have the sum of their rows, and the maximum of their maxima.
 """
 
 import dataclasses
@@ -25,9 +25,8 @@ INCORRECT, CORRECT, UNVERIFIED = 0, 1, 2
 class FeatureStatistics:
     """Sums over the tokens of each of G rows. Made by `sequence_statistics`.
 
-    `tokens_correct` and `tokens_incorrect` are the numbers of tokens behind
-    `sum_correct` and `sum_incorrect`; a token of an unverified completion is in
-    neither.
+    `tokens_correct` and `tokens_incorrect` count the tokens in `sum_correct` and
+    `sum_incorrect`. A token of an unverified completion is in neither.
     """
 
     tokens: Int[Array, " G"]
@@ -41,22 +40,22 @@ class FeatureStatistics:
     sum_incorrect: Float[Array, "G Z"]
 
     def __add__(self, other: Self) -> Self:
-        """Returns the rows over the tokens of both."""
+        """Returns the rows for the tokens of both."""
         total = jax.tree.map(lambda a, b: a + b, self, other)
         larger = jnp.maximum if isinstance(self.max, jax.Array) else np.maximum
         return dataclasses.replace(total, max=larger(self.max, other.max))
 
     def segment_sum(self, row: Int[Array, " S"], rows: int) -> Self:
-        """Returns these rows added up: row s is added to row `row[s]`; jit-able.
+        """Adds up rows: row s is added to row `row[s]`. It can be jitted.
 
-        A row whose index is not below `rows` (or is -1) is left out.
+        A row with an index of -1, or not below `rows`, is left out.
         """
 
         def added(values: Array) -> Array:
             return jax.ops.segment_sum(values, row, rows)
 
         largest = jax.ops.segment_max(self.max, row, rows)
-        # The maximum of no row is 0 here, and -inf in JAX.
+        # Without rows, our maximum is 0, but JAX's is -inf.
         return dataclasses.replace(
             jax.tree.map(added, self), max=jnp.maximum(largest, 0.0)
         )
@@ -66,7 +65,7 @@ class FeatureStatistics:
         return _per_token(self.sum, self.tokens)
 
     def rate(self) -> Float[np.ndarray, "G Z"]:
-        """Returns the shares of tokens on which each latent fires."""
+        """Returns the share of tokens on which each latent fires."""
         return _per_token(self.nonzero, self.tokens)
 
     def variance(self) -> Float[np.ndarray, "G Z"]:
@@ -90,8 +89,8 @@ def sequence_statistics(
     """Returns one row of statistics per sequence; call it inside a jitted step.
 
     `outcome` is CORRECT, INCORRECT or UNVERIFIED for each sequence. Each sum is one
-    reduction over T, which the compiler fuses with the others into one pass over f.
-    Latents are never negative. `segment_sum` adds the rows up to prompts or bands.
+    reduction over T, and the compiler fuses all of them into one pass over f. Latents
+    are never negative. `segment_sum` adds the rows up to prompts or bands.
 
     >>> f = jnp.array([[[1.0], [3.0]], [[0.0], [5.0]]])
     >>> found = sequence_statistics(
@@ -114,7 +113,7 @@ def sequence_statistics(
         tokens_incorrect=if_outcome(INCORRECT, tokens),
         sum=total,
         sum_squares=(f**2).sum(axis=1),
-        # XLA on CPU materializes a comparison but fuses sign: twice as fast.
+        # XLA on CPU materializes a comparison but fuses sign, which is twice as fast.
         nonzero=jnp.sign(f).sum(axis=1).astype(jnp.int32),
         max=f.max(axis=1, initial=0.0),
         sum_correct=if_outcome(CORRECT, total),
@@ -123,7 +122,7 @@ def sequence_statistics(
 
 
 class RowKey(NamedTuple):
-    """The key of a row of statistics; `prompt` is "" where several are added up."""
+    """The key of a row of statistics; `prompt` is "" if several are added up."""
 
     run: str
     step: int
@@ -141,7 +140,7 @@ class FeatureTable:
 
     @classmethod
     def from_device(cls, rows: Sequence[RowKey], statistics: FeatureStatistics) -> Self:
-        """Returns the table of statistics that are still on a device."""
+        """Returns the table of statistics, copied from a device."""
         host = jax.tree.map(
             lambda a: np.asarray(a, np.float64), jax.device_get(statistics)
         )
@@ -196,7 +195,7 @@ class FeatureTable:
         return type(self)(rows=tuple(order), statistics=statistics)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the table as a compressed .npz: a column of the rows, then arrays."""
+        """Writes the table as a compressed .npz: the keys by column, and the arrays."""
         arrays: dict[str, Any] = dict(vars(self.statistics))
         for i, name in enumerate(RowKey._fields):
             arrays[f"row_{name}"] = np.array([row[i] for row in self.rows])

@@ -2,15 +2,16 @@
 
     ReasonScore = mu+ / sum mu+ * (H / log W)^0.7 - mu- / sum mu-
 
-with mu+ and mu- a latent's mean near reasoning words and elsewhere, H the entropy of
-its share over the W words, sums over all latents, and every latent times the length of
-its decoder row. "Near" is from one token before to two after an occurrence; a phrase is
-matched whole. https://arxiv.org/abs/2503.18878, and its authors' code.
+Here mu+ and mu- are a latent's mean near reasoning words and elsewhere, and H is the
+entropy of its share over the W words. Sums run over all latents, and every latent is
+multiplied by the length of its decoder row. "Near" means from one token before to two
+after an occurrence. A phrase is matched as a whole. See
+https://arxiv.org/abs/2503.18878, and its authors' code.
 
     Cohen's d = (mean of correct - mean of incorrect) / pooled standard deviation
 
-of a rollout's mean activation, for models that never write those words. Both come from
-sums per prompt, so that prompts can be resampled for an interval.
+of a rollout's mean activation is for models that never write those words. Both are
+computed from sums per prompt, so that prompts can be resampled for an interval.
 """
 
 import dataclasses
@@ -34,7 +35,7 @@ Phrases = Sequence[Sequence[Sequence[int]]]  # [W][variant][token]
 
 
 def word_variants(word: str) -> tuple[str, ...]:
-    """Returns the spellings of a word that count: with and without space, capital.
+    """Returns the spellings that count: with and without a space, or a capital.
 
     >>> word_variants("wait")
     ('wait', ' wait', 'Wait', ' Wait')
@@ -50,7 +51,7 @@ def word_phrases(
 ) -> Phrases:
     """Returns the token ids of every variant of every word.
 
-    Variants without tokens are left out; a word without any raises ValueError.
+    Variants without tokens are left out; a word without any variant raises ValueError.
 
     >>> word_phrases(lambda text: [len(text)], ["wait"])
     [[[4], [5], [4], [5]]]
@@ -61,7 +62,7 @@ def word_phrases(
     ]
     for word, spellings in zip(words, phrases, strict=True):
         if not spellings:
-            raise ValueError(f"the tokenizer makes no token of {word!r}")
+            raise ValueError(f"the tokenizer makes no token of {word!r}; leave it out")
     return phrases
 
 
@@ -74,7 +75,7 @@ def mark_near_words(
 ) -> Bool[np.ndarray, "S T W"]:
     """Returns for each token and word whether the token is near an occurrence.
 
-    An occurrence at p..q, all its tokens, marks p - before to q + after of its row.
+    An occurrence at tokens p..q marks the tokens p - before to q + after in its row.
 
     >>> near = mark_near_words(np.array([[1, 2, 7, 3, 4, 5]]), [[[7]]])
     >>> near[0, :, 0].tolist()
@@ -99,8 +100,8 @@ def mark_near_words(
 class ReasonSums:
     """Sums of latents per prompt: near each word, near any word, and elsewhere.
 
-    Columns: the W words, then any, then elsewhere. Made by `reason_sums`; add the sums
-    of further tokens of the same prompts.
+    The columns are the W words, then any word, then elsewhere. Made by `reason_sums`.
+    Sums of further tokens of the same prompts can be added.
     """
 
     sums: Float[np.ndarray, "P W+2 Z"]
@@ -235,8 +236,8 @@ def outcome_moments(
 def cohens_d(sums: OutcomeMoments) -> Float[np.ndarray, " Z"]:
     """Returns Cohen's d of correct against incorrect rollouts, over all prompts.
 
-    0 where a latent does not vary, and everywhere while there are fewer than two
-    correct or two incorrect rollouts (example: `outcome_moments`).
+    It is 0 if a latent does not vary, and for all latents with fewer than two correct
+    or two incorrect rollouts (example: `outcome_moments`).
     """
     totals = (sums.num_rollouts, sums.sums, sums.squares)
     return _cohens_d_of_moments(tuple(part.sum(axis=0) for part in totals))
@@ -257,7 +258,7 @@ def _cohens_d_of_moments(
         return np.zeros(sums.shape[1])
     means = sums / rollouts[:, None]
     spread = np.maximum(squares - rollouts[:, None] * means**2, 0.0)
-    # Rounding leaves this much of a constant: no spread at all.
+    # Rounding leaves this much spread in a constant, which has none.
     spread = np.where(spread > 1e-12 * squares, spread, 0.0)
     variance = spread.sum(axis=0) / (rollouts.sum() - 2)
     deviation = np.sqrt(variance)
@@ -270,7 +271,7 @@ def _cohens_d_of_moments(
 class TopContexts:
     """The K positions where each latent fires most, one per sequence, highest first.
 
-    `value` is 0 and `sequence` -1 where a latent has fired in fewer than K sequences.
+    `value` is 0 and `sequence` -1 if a latent has fired in fewer than K sequences.
     """
 
     value: Float[Array, "Z K"]
@@ -278,7 +279,7 @@ class TopContexts:
     position: Int[Array, "Z K"]
 
     def __add__(self, other: Self) -> Self:
-        """Returns the highest K of both; of equal values, this one's first."""
+        """Returns the highest K of both; for equal values, this one's come first."""
         joined = jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=1), self, other)
         value, best = jax.lax.top_k(joined.value, self.value.shape[1])
         return type(self)(
@@ -289,7 +290,7 @@ class TopContexts:
 
 
 def empty_contexts(latents: int, k: int) -> TopContexts:
-    """Returns the contexts before any sequence: add `sequence_contexts` to them.
+    """Returns empty contexts, to which `sequence_contexts` can be added.
 
     >>> f = jnp.array([[[0.0], [2.0]], [[3.0], [1.0]]])  # two sequences, one latent
     >>> top = empty_contexts(1, 2) + sequence_contexts(

@@ -1,25 +1,25 @@
 """Changes of features that noise in the weights does not explain.
 
-On the same texts any change of the weights moves latents the same way in most prompts,
-so that a test over prompts calls nearly every move a finding. What sets learning apart
-is that it moves *some* features farther than other changes of the weights do. So N
-draws of weight noise are read on the same texts, and each feature is compared with its
-own N moves under noise:
+Any change of the weights moves a latent the same way in most prompts of the same texts.
+So a test over prompts calls nearly every move a finding. Learning differs from other
+changes because it moves *some* features farther. So we read the same texts with N draws
+of weight noise, and compare each feature with its own N moves under noise:
 
     t = (m - mean(m_noise)) / (sd(m_noise) sqrt(1 + 1/N)),     N - 1 degrees of freedom
 
 where m is the change of its mean activation (or of its firing rate). The score of a
-finding is the two-sided p of its t; a feature that is no finding, or that moved less
-than noise moves it, has the score 1. Scores are no p-values yet: a latent that fires
-seldom moves by leaps, and was selected for it. Each draw's own findings are therefore
-scored against the N - 1 other draws, and a feature's p-value is its rank among them:
+finding is the two-sided p of its t. A feature that is not a finding, or that moved less
+than under noise, has the score 1. Scores are not p-values yet: a latent that fires
+seldom moves in large jumps, and was selected because of one. So each draw's own
+findings are scored against the N - 1 other draws, and a feature's p-value is its rank
+among these scores:
 
     p = (1 + #{scores of draws <= score}) / (1 + N tested)
 
-Were learning one more draw of noise, it would rank as each of the draws does. Then
-Benjamini-Hochberg; q <= 0.05 thus takes N >= 20. The t is Student's prediction
-interval; the rank over all features and draws is the estimate of false discoveries of
-SAM (https://doi.org/10.1073/pnas.091062498); their combination is ours.
+If learning were one more draw of noise, it would rank like any other draw. The p-values
+are then adjusted by Benjamini-Hochberg, so q <= 0.05 needs N >= 20. The t is Student's
+prediction interval, and the rank over all features and draws is SAM's estimate of false
+discoveries (https://doi.org/10.1073/pnas.091062498); their combination is ours.
 """
 
 import dataclasses
@@ -42,7 +42,7 @@ MIN_DRAWS = 20  # with fewer, no q is 0.05 or less
 
 
 class _Scores(NamedTuple):
-    """Scores of findings; 1 where a feature is none."""
+    """Scores of findings; 1 for a feature that is not a finding."""
 
     mean: Float[np.ndarray, " Z"]
     rate: Float[np.ndarray, " Z"]
@@ -52,8 +52,8 @@ class _Scores(NamedTuple):
 class NoiseNull:
     """How N draws of weight noise move one band's features. Made by `from_draws`.
 
-    `mean` and `rate` hold the moves of mean activations and firing rates; `scores` are
-    those of the draws' own findings, in ascending order.
+    `mean` and `rate` hold the moves of mean activations and firing rates; `mean_scores`
+    and `rate_scores` are the scores of the draws' own findings, in ascending order.
     """
 
     thresholds: Thresholds
@@ -68,7 +68,7 @@ class NoiseNull:
     ) -> Self:
         """Returns the null of these draws, each read on the texts of one band.
 
-        Raises ValueError where there are fewer than MIN_DRAWS.
+        Raises ValueError if there are fewer than MIN_DRAWS.
         """
         if len(draws) < MIN_DRAWS:
             raise ValueError(
@@ -157,7 +157,7 @@ def _score(
 def _student_t(
     move_Z: Float[np.ndarray, " Z"], noise_NZ: Float[np.ndarray, "N Z"]
 ) -> Float[np.ndarray, " Z"]:
-    """Returns t of each move; infinite where noise never moves what moved."""
+    """Returns t of each move; infinite if noise never moves a feature that moved."""
     N = len(noise_NZ)
     apart_Z = move_Z - noise_NZ.mean(axis=0)
     sd_Z = noise_NZ.std(axis=0, ddof=1) * np.sqrt(1 + 1 / N)

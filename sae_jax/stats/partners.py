@@ -1,9 +1,9 @@
-"""Whether a latent and its partner in another autoencoder do the same on the same text.
+"""Whether a latent and its partner in another autoencoder behave alike on a text.
 
-Partners are matched by decoder rows (`quality.match_decoders`), which say what is
-written; the correlation of their activations over tokens says when. A latent whose
-partner in a refit writes the same direction at other tokens is no longer the latent
-that it was.
+Partners are matched by decoder rows (`quality.match_decoders`), which are the
+directions that latents write. The correlation of their activations over tokens shows
+whether they write them at the same tokens. If a latent's partner in a refit writes the
+same direction at other tokens, the two are not the same latent.
 """
 
 from typing import NamedTuple
@@ -21,7 +21,7 @@ from sae_jax.stats.quality import DecoderMatch, match_decoders
 class PartnerCorrelation(NamedTuple):
     """For each latent, its partner and the Pearson correlation of the two over tokens.
 
-    The correlation is 0 where either never varies.
+    The correlation is 0 if either never varies.
     """
 
     match: DecoderMatch
@@ -31,7 +31,7 @@ class PartnerCorrelation(NamedTuple):
 def correlate_partners(tsae: TSAE, other: TSAE, corpus: Corpus) -> PartnerCorrelation:
     """Returns each latent's partner in `other`, and their correlation on a corpus.
 
-    Over all tokens that count, in float64 sums of blocks.
+    It uses all tokens that count, and sums blocks in float64.
     """
     match = match_decoders(tsae.decoder, other.decoder)
     partner_Z = jnp.asarray(match.nearest)
@@ -42,7 +42,7 @@ def correlate_partners(tsae: TSAE, other: TSAE, corpus: Corpus) -> PartnerCorrel
         tokens += int(block.mask.sum())
     f_Z, g_Z, ff_Z, gg_Z, fg_Z = total_5Z / max(tokens, 1)
     variance_Z = np.maximum(ff_Z - f_Z**2, 0) * np.maximum(gg_Z - g_Z**2, 0)
-    # Float32 rounds the mean square of a latent that never varies by this much.
+    # Rounding in float32 leaves this much variance in a latent that never varies.
     varies_Z = variance_Z > 1e-10 * ff_Z * gg_Z
     scale_Z = np.sqrt(np.where(varies_Z, variance_Z, 1.0))
     return PartnerCorrelation(
@@ -58,7 +58,7 @@ def _partner_sums(
     x: Float[Array, "S T D"],
     mask: Bool[Array, "S T"],
 ) -> Float[Array, "5 Z"]:
-    """Returns the sums over tokens of f, g, f^2, g^2 and f g, g the partners."""
+    """Returns the sums over tokens of f, g, f^2, g^2 and f g; g are the partners."""
     counted_ST1 = mask[:, :, None]
     x = jnp.where(counted_ST1, x, 0.0)
     f, g = (

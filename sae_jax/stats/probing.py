@@ -1,9 +1,9 @@
 """How well latents predict known labels: correlation, AUROC, linear probes.
 
 A label is true or false for each token; a factor with several values (step index,
-operation, running value) has one label a value. References:
-  mean correlation          https://arxiv.org/abs/2411.13117, of decoder rows there
-  probes on a few latents   https://arxiv.org/abs/2511.05541, its code
+operation, running value) has one label per value. References:
+  mean correlation          https://arxiv.org/abs/2411.13117 (there of decoder rows)
+  probes on a few latents   https://arxiv.org/abs/2511.05541 (its code)
 """
 
 import dataclasses
@@ -45,11 +45,11 @@ class CorrelationSums:
         )
 
     def to_host(self) -> Self:
-        """Returns the sums in float64, so that a million batches lose no digit."""
+        """Returns the sums in float64, so that adding a million batches stays exact."""
         return jax.tree.map(lambda a: np.asarray(a, np.float64), jax.device_get(self))
 
     def correlation(self) -> Float[np.ndarray, "Z Y"]:
-        """Returns Pearson's correlation, 0 where either never varies."""
+        """Returns Pearson's correlation, or 0 if either never varies."""
         sums = self.to_host()
         scale = np.sqrt(sums.latent_scatter[:, None] * sums.label_scatter[None, :])
         return np.where(scale > 0, sums.product / np.where(scale > 0, scale, 1), 0.0)
@@ -57,7 +57,7 @@ class CorrelationSums:
     def mean_difference(self) -> Float[np.ndarray, "Z Y"]:
         """Returns each latent's mean where a label is true minus where it is false.
 
-        0 for a label that never changes.
+        It is 0 for a label that never changes.
         """
         sums = self.to_host()
         scatter = sums.label_scatter[None, :]  # tokens p (1 - p)
@@ -70,7 +70,7 @@ class CorrelationSums:
 def correlation_sums(
     f: Float[Array, "N Z"], labels: Bool[Array, "N Y"], mask: Bool[Array, " N"]
 ) -> CorrelationSums:
-    """Returns the co-moments of latents and labels over the tokens of the mask.
+    """Returns the co-moments of latents and labels over the tokens in the mask.
 
     >>> f = jnp.array([[1.0, 0.0], [2.0, 5.0], [3.0, 0.0]])
     >>> sums = correlation_sums(f, f[:, 1:] > 0, jnp.ones(3, bool))
@@ -100,7 +100,7 @@ def correlation_sums(
 
 
 class Assignment(NamedTuple):
-    """One latent for each label, no latent twice."""
+    """One latent for each label; no latent is used twice."""
 
     latents: Int[np.ndarray, " Y"]
     mean_correlation: float
@@ -109,8 +109,9 @@ class Assignment(NamedTuple):
 def assign_latents(correlation: Float[np.ndarray, "Z Y"]) -> Assignment:
     """Returns the assignment with the largest mean |correlation|, and that mean.
 
-    The MCC, mean correlation coefficient, is 1 where every label has a latent of its
-    own that follows it linearly. Raises ValueError with fewer latents than labels.
+    The mean is the MCC (mean correlation coefficient). It is 1 if every label has a
+    separate latent that follows it linearly. Raises ValueError with fewer latents than
+    labels.
     """
     latents, num_labels = correlation.shape
     if latents < num_labels:
@@ -124,7 +125,7 @@ def assign_latents(correlation: Float[np.ndarray, "Z Y"]) -> Assignment:
 def auroc(scores: Float[np.ndarray, " N"], labels: Bool[np.ndarray, " N"]) -> float:
     """Returns the probability that a true token scores above a false one; ties half.
 
-    Exact, from ranks. NaN where all labels are equal.
+    It is exact, from ranks, and NaN if all labels are equal.
 
     >>> auroc(np.array([0.1, 0.4, 0.35, 0.8]), np.array([False, False, True, True]))
     0.75
@@ -161,8 +162,8 @@ def fit_probe(
 ) -> LinearProbe:
     """Returns the multinomial logistic regression of labels 0..C-1 on f.
 
-    Minimizes sum_n -log p(label_n) + penalty/2 |weights|^2 by L-BFGS; the bias is not
-    penalized.
+    It minimizes sum_n -log p(label_n) + penalty/2 |weights|^2 by L-BFGS; the bias is
+    not penalized.
 
     >>> f, labels = np.array([[0.0], [1.0], [5.0], [6.0]]), np.array([0, 0, 1, 1])
     >>> fit_probe(f, labels, classes=2).accuracy(f, labels)
@@ -203,7 +204,7 @@ def top_difference_latents(
 ) -> Int[np.ndarray, " K"]:
     """Returns the latents whose mean rises most where a label is true.
 
-    The union over labels of the `per_label` latents of largest difference of means.
+    It is the union over labels of the `per_label` latents with the largest difference.
 
     >>> f = jnp.array([[1.0, 0.0], [1.0, 5.0]])
     >>> sums = correlation_sums(f, f[:, 1:] > 0, jnp.ones(2, bool))

@@ -1,4 +1,4 @@
-"""How well an autoencoder describes activations, as sums that merge over batches.
+"""How well an autoencoder describes activations, as sums that add up over batches.
 
     FVE         1 - sum |x - xhat|^2 / sum |x - mean|^2      over all tokens
     L0          active latents per token
@@ -6,18 +6,18 @@
     smoothness  mean over sequences of the mean over latents active in the sequence of
                 max_t |f_t - f_{t-1}| / |x_t - x_{t-1}|
     relative    smoothness of f / max_t f along x / mean_t |x_t - x_{t-1}|: 1 is a jump
-                from nothing to the peak in one step of mean size, and latents whose
-                activations are large or small compare
+                from 0 to the peak in one step of mean size; this makes latents with
+                large and small activations comparable
     autocorrelation   mean over latents of corr(f_{t-1}, f_t) (`autocorrelation`)
     variation   sum over latents of |f_t - f_{t-1}|, per pair of neighbors; relative:
-                divided by the sum of f, which does not change with the scale of x
+                divided by the sum of f, so it does not depend on the scale of x
 
 FVE is the fraction of variance explained: predicting the mean scores 0. Smoothness and
-variation are from the T-SAE paper (https://arxiv.org/abs/2511.05541). Deviations from
-its code:
-  1. the high-level reconstruction has the decoder's bias;
-  2. variation is per pair and not per sequence, so that lengths do not matter;
-  3. neighbors that are equal have no slope, and are left out;
+variation are from the T-SAE paper (https://arxiv.org/abs/2511.05541). We deviate from
+its code as follows:
+  1. the high-level reconstruction includes the decoder's bias;
+  2. variation is per pair, not per sequence, so that lengths do not matter;
+  3. equal neighbors have no slope and are left out;
   4. cosines and slopes are averaged over all tokens or sequences, not over batches.
 """
 
@@ -37,19 +37,20 @@ from sae_jax.stats.autocorrelation import (
 )
 
 LATENT_GROUPS = ("high", "low", "all")
-# Firing rates by half decades of tokens, below 1e-6 to 1; the first bin is "never".
+# Upper ends of bins of log10 firing rate: below 1e-6, then half decades up to 1.
 _DENSITY_EDGES = np.arange(-6.0, 0.5, 0.5)
-_BLOCK_ROWS = 2048  # rows of a decoder whose cosines are held at once
+_BLOCK_ROWS = 2048  # decoder rows whose cosines are in memory at a time
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class QualitySums:
-    """Sums over tokens, pairs and sequences: `a + b` is the sums over both's tokens.
+    """Sums over tokens, pairs and sequences; `a + b` covers the tokens of both.
 
-    Written by `measure_quality`, read by `quality_report`. `smoothness` and `sequences`
-    run over LATENT_GROUPS: a sequence in which no latent of a group fires has no slope
-    there. `relative_smoothness` is that of each latent in units of its peak.
+    Made by `measure_quality`, used by `quality_report`. `smoothness` and `sequences`
+    have an entry for each of LATENT_GROUPS; a sequence in which no latent of a group
+    fires is not counted there. `relative_smoothness` measures each latent in units of
+    its peak.
     """
 
     tokens: Int[Array, ""]
@@ -79,7 +80,7 @@ class QualitySums:
         )
 
     def to_host(self) -> Self:
-        """Returns the sums in float64, so that a million batches lose no digit."""
+        """Returns the sums in float64, so that adding a million batches stays exact."""
         return jax.tree.map(lambda a: np.asarray(a, np.float64), jax.device_get(self))
 
 
@@ -87,10 +88,10 @@ class QualitySums:
 def measure_quality(
     tsae: TSAE, x: Float[Array, "S T D"], mask: Bool[Array, "S T"]
 ) -> QualitySums:
-    """Returns the quality sums of S sequences of raw activations, under the mask.
+    """Returns the quality sums of S sequences of raw activations, within the mask.
 
-    Two tokens of the mask side by side are neighbors. Other tokens are not read,
-    whatever they hold, NaN and infinity included.
+    Two adjacent tokens in the mask are neighbors. Other tokens are ignored and may hold
+    anything, including NaN and infinity.
 
     >>> tsae = TSAE.init(0, width=8, latents=32, group_sizes=(6, 26))
     >>> x = jax.random.normal(jax.random.key(1), (2, 10, 8))
@@ -136,9 +137,9 @@ def _smoothness(
     mask: Bool[Array, "S T"],
     high_Z: Bool[Array, " Z"],
 ) -> list[tuple[Float[Array, ""], Float[Array, ""], Int[Array, ""]]]:
-    """Returns for each group sums of its sequences' smoothness, and their number.
+    """Returns for each group two sums over sequences, and the number of sequences.
 
-    The first sum is absolute, the second relative.
+    The first sum is of absolute smoothness, the second of relative smoothness.
     """
     step_ST = jnp.linalg.norm(x[:, 1:] - x[:, :-1], axis=-1)
     moves_ST = mask[:, 1:] & mask[:, :-1] & (step_ST > 0)
@@ -181,14 +182,14 @@ def _cosine(a: Float[Array, "S T D"], b: Float[Array, "S T D"]) -> Float[Array, 
 def quality_report(sums: QualitySums, *, num_high: int) -> dict[str, Any]:
     """Returns the metrics of the sums; `num_high` is the high-level group's size.
 
-    A group without latents, or a metric over nothing, is left out. `density` counts the
+    Groups without latents, and metrics without data, are left out. `density` counts the
     latents by log10 of their firing rate: `edges` are the bins' upper ends, the first
-    of them holding everything below, and `never` those that did not fire at all.
+    bin also has all lower rates, and `never` counts latents that did not fire at all.
     """
     sums = sums.to_host()
     tokens, pairs = sums.tokens, sums.pairs
     if tokens == 0:
-        raise ValueError("no token was counted; there is nothing to report")
+        raise ValueError("no token was counted, so there is nothing to report")
     latents = len(sums.firing_count)
     autocorrelation_Z = lag1_autocorrelation(sums.neighbors, pairs=float(pairs))
     members = {
@@ -237,7 +238,7 @@ def quality_report(sums: QualitySums, *, num_high: int) -> dict[str, Any]:
 
 
 def _fraction_of_variance_explained(error: Any, scatter: Any) -> float:
-    """Returns 1 - error / scatter; for constant data, 1 where there is no error."""
+    """Returns 1 - error / scatter; for constant data 1, or -inf if error is not 0."""
     if scatter == 0:
         return 1.0 if error == 0 else float("-inf")
     return float(1.0 - error / scatter)
@@ -267,9 +268,10 @@ def match_decoders(
 ) -> DecoderMatch:
     """Returns for each row of `decoder` the row of `other` with the largest cosine.
 
-    Rows that choose each other are one latent found twice. This takes Z Y D products
-    and no [Z Y] matrix; an optimal assignment takes Z^3 steps, hours at 24,576 latents,
-    and agrees wherever it matters: on a pair above all others of its row and column.
+    Rows that choose each other are the same latent, found twice. This takes Z Y D
+    products and no [Z Y] matrix. An optimal assignment takes Z^3 steps, which is hours
+    for 24,576 latents. It agrees where it matters: on pairs whose cosine is the largest
+    in both their row and their column.
 
     >>> match = match_decoders(jnp.eye(3), jnp.eye(3)[::-1])
     >>> match.nearest.tolist(), match.mutual.tolist()
@@ -296,8 +298,8 @@ def seed_cosine(
 ) -> Float[np.ndarray, " Z"]:
     """Returns each latent's mean cosine with its match in autoencoders of other seeds.
 
-    An autoencoder in which the latent has no mutual match (`match_decoders`) counts 0.
-    Near 1: a latent of the data; near 0: a latent of the seed.
+    If the latent has no mutual match in an autoencoder (`match_decoders`), that one
+    counts as 0. Near 1, the latent depends on the data; near 0, on the seed.
 
     >>> seed_cosine(jnp.eye(2), [jnp.eye(2), jnp.eye(2)[:1]]).tolist()
     [1.0, 0.5]

@@ -1,4 +1,4 @@
-"""Whether a dictionary holds directions that are known: planted ones, or probes."""
+"""Whether a dictionary contains known directions, such as planted ones or probes."""
 
 from typing import Any
 
@@ -10,20 +10,20 @@ from sae_jax.stats.quality import match_decoders
 
 _FOUND = 0.9  # cosine at which a direction counts as found
 # Added to the seed. Known directions are often the first draw of default_rng(0), and
-# the random directions must not be the same numbers.
+# the random directions must differ from them.
 _RANDOM = 1
 
 
 def recovery_report(
     decoder: Float[Array, "Z D"], directions: Float[np.ndarray, "F D"], *, seed: int = 0
 ) -> dict[str, Any]:
-    """Returns how well each direction is a latent's, beside random directions.
+    """Returns how well latents match each direction, compared with random directions.
 
-    `cosine` and `latent` are of the latent that points most nearly as each direction
-    does; `found` is the share of directions with a cosine of 0.9 or more to a latent
-    whose nearest direction they are in turn, so that one latent finds one. `random` has
-    the mean and the greatest cosine of as many random directions: what so many latents
-    come to by chance.
+    `cosine` and `latent` describe the nearest latent of each direction. `found` is the
+    share of directions with a cosine of at least 0.9 to a latent whose nearest
+    direction they are in turn, so that one latent finds only one. `random` has the mean
+    and the largest cosine of equally many random directions, which shows the matches
+    that arise by chance.
 
     >>> report = recovery_report(np.eye(3), np.eye(3)[:2])
     >>> report["found"], report["latent"]

@@ -1,7 +1,7 @@
 """Bootstrap intervals over prompts.
 
 Tokens of one prompt resemble each other, so whole prompts are drawn, with replacement
-(percentile bootstrap). Works on sums per prompt, as `features` keeps them.
+(percentile bootstrap). The input is sums per prompt, as in `features`.
 """
 
 from collections.abc import Callable

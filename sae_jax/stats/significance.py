@@ -1,11 +1,11 @@
 """P-values of paired differences, and false-discovery-rate control.
 
-The same texts are read at two checkpoints. If nothing changed but by chance, a text's
-two values might as well have been swapped: its difference d_p might as well have been
--d_p. The sign-flip test asks how often random signs e_p = +-1 make |sum e_p d_p| as
-large as it is. Drawing signs cannot answer for many features: the smallest p-value of
-1000 draws is 0.001, above what Benjamini-Hochberg asks of a few changes among
-thousands. So the tail is had by the saddlepoint method, which has no floor:
+The same texts are read at two checkpoints. If values changed only by chance, a text's
+two values could as well be swapped, so its difference d_p could as well be -d_p. The
+sign-flip test computes how often random signs e_p = +-1 make |sum e_p d_p| at least as
+large as observed. Drawing signs does not work for many features: the smallest p-value
+of 1000 draws is 0.001, above the level that Benjamini-Hochberg needs for a few changes
+among thousands. So the tail is computed by the saddlepoint method, which has no floor:
 
     K(s) = sum log cosh(s d_p),  K'(s) = sum |d_p|,  r = sqrt(2 (s K'(s) - K(s)))
     P(sum e_p d_p >= t) = 1 - Phi(r) + phi(r) (1/u - 1/r),  u = s sqrt(K''(s))
@@ -20,9 +20,9 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import ndtr
 
-_BLOCK_SIZE = 1024  # features at a time: what bounds memory
+_BLOCK_SIZE = 1024  # features at a time, which bounds memory
 _NEWTON_STEPS = 60
-_NEAR_CENTER = 1e-2  # r below which a tail is half of everything
+_NEAR_CENTER = 1e-2  # for smaller r, the one-sided tail counts as a half
 
 
 def sign_flip_p_values(
@@ -30,9 +30,9 @@ def sign_flip_p_values(
 ) -> Float[np.ndarray, " Z"]:
     """Returns the two-sided sign-flip p-value of each column's sum of differences.
 
-    `integer` says that the differences are whole numbers, such as counts, whose sums
-    lie on a lattice: the tail then begins at the sum itself, not halfway below. Never
-    less than 2^(1 - n) with n differences other than 0: the chance of n equal signs.
+    `integer` says that the differences are whole numbers, such as counts. Their sums
+    are on a lattice, so the tail begins at the sum itself, not halfway below. With n
+    nonzero differences, a p-value is at least 2^(1 - n), the chance of n equal signs.
 
     >>> p = sign_flip_p_values(np.ones((10, 1)))  # ten prompts, all up by one
     >>> float(p[0]) == 2**-9
@@ -67,7 +67,7 @@ def _block_p_values(
     tilt_Z = s_Z
     if integer:
         divisor_Z = np.gcd.reduce(np.abs(d_PZ).astype(np.int64), axis=0)
-        # A sign that flips moves the sum by twice its difference.
+        # Flipping a sign changes the sum by twice the difference.
         span_Z = 2 * np.maximum(divisor_Z, 1) / scale_Z
         tilt_Z = -np.expm1(-span_Z * s_Z) / span_Z
     far_Z = r_Z > _NEAR_CENTER
@@ -77,7 +77,7 @@ def _block_p_values(
     p_Z = np.where(far_Z, 2 * (ndtr(-r_Z) + density_Z * (1 / u_Z - 1 / r_Z)), 1.0)
     floor_Z = 0.5 ** np.maximum((d_PZ != 0).sum(axis=0) - 1.0, 0.0)
     if not integer:
-        # The smooth tail begins halfway through the atom of the signs seen.
+        # The smooth tail begins halfway through the atom of the observed signs.
         p_Z = p_Z + floor_Z / 2
     return np.where(extreme_Z, floor_Z, np.clip(p_Z, floor_Z, 1.0))
 
@@ -99,7 +99,7 @@ def _saddlepoint(
 
 
 def benjamini_hochberg(p_values: Float[np.ndarray, " M"]) -> Float[np.ndarray, " M"]:
-    """Returns adjusted p-values: of those at most q, a share q are errors on average.
+    """Returns adjusted p-values: if all up to q count, a share q is false on average.
 
     q_(i) = min_{j >= i} p_(j) M / j over the M values in ascending order.
 

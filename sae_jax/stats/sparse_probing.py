@@ -1,12 +1,14 @@
-"""How well a few latents predict a label, beside the activations themselves.
+"""How well a few latents predict a label, compared with the activations themselves.
 
-For each value of a factor against all others: the k latents whose means differ most on
-one half of the problems, a logistic regression on them there, AUROC on the other half.
-The problems are halved anew several times, alike for every dictionary: `std` is how
-much that changes, not an interval of two dictionaries' difference. Beside it stand a
-regression on all coordinates of the activations, which a dictionary has to beat to be
-worth its cost, and latents that learned shuffled labels, which must tell nothing.
-After sae-probes, https://arxiv.org/abs/2502.16681.
+Each value of a factor is compared with all others. On one half of the problems, we
+choose the k latents whose means differ most and fit a logistic regression on them. We
+report its AUROC on the other half. This is repeated for several random halvings, the
+same for every dictionary. `std` is the variation over halvings, not an interval of the
+difference between two dictionaries.
+
+There are two controls. A regression on all coordinates of the activations must be
+beaten for a dictionary to be worth its cost. Latents fitted to shuffled labels must
+predict nothing. The method follows sae-probes, https://arxiv.org/abs/2502.16681.
 """
 
 from collections.abc import Sequence
@@ -23,11 +25,11 @@ from sae_jax.stats.factors import shared_labels
 from sae_jax.stats.probing import auroc
 
 _NUM_SPLITS = 5
-_PENALTY = 1.0  # of squared weights, on inputs of mean square 1
+_PENALTY = 1.0  # on squared weights, with inputs of mean square 1
 _NEWTON_STEPS = 25
-_MAX_MOVE = 4.0  # of a step: far from the minimum Newton's own may lead away
-_TAKEN_OVER = 0.5  # of the reconstruction along the probe
-_MAX_TOKENS = 1 << 14  # of a half that a regression reads; more say little more
+_MAX_MOVE = 4.0  # per step, because far from the minimum Newton's step may diverge
+_TAKEN_OVER = 0.5  # share of the reconstruction along the probe
+_MAX_TOKENS = 1 << 14  # of a half that a regression reads; more would change little
 
 
 class _Tokens(NamedTuple):
@@ -41,12 +43,12 @@ class _Tokens(NamedTuple):
 def sparse_probe_report(
     tsae: TSAE, corpus: Corpus, name: str, *, counts: Sequence[int]
 ) -> dict[str, Any]:
-    """Returns the AUROC of k latents, the mean over values and halvings of problems.
+    """Returns the AUROC of k latents, averaged over values and halvings of problems.
 
-    Keys: each k of `counts`, `activations` and `shuffled` (the largest k), each with
-    `auroc` and `std`, its standard deviation over five halvings; and `absorbed`, with
-    `share` and `std` (`absorbed_share`). Raises UnlabeledError where the factor is no
-    label.
+    Keys: each k of `counts`, `activations` and `shuffled` (for the largest k), each
+    with `auroc` and `std`, the standard deviation over five halvings; and `absorbed`,
+    with `share` and `std` (`absorbed_share`). Raises UnlabeledError if the factor
+    cannot be used as a label.
     """
     values = shared_labels(corpus, name)
     tokens = _read_tokens(corpus, name, values)
@@ -77,7 +79,7 @@ def sparse_probe_report(
 
 
 def spread(name: str, scores: Sequence[float]) -> dict[str, float | None]:
-    """Returns mean and standard deviation of the numbers, null where there is none."""
+    """Returns mean and standard deviation of the scores, null if all are NaN."""
     known = [score for score in scores if not np.isnan(score)]
     if not known:
         return {name: None, "std": None}
@@ -87,7 +89,7 @@ def spread(name: str, scores: Sequence[float]) -> dict[str, float | None]:
 class Probes(NamedTuple):
     """A logistic regression for each class, on all inputs; most weights may be 0.
 
-    The bias of a class that was not there to learn is NaN: it has no score.
+    A class without training tokens has the bias NaN, and no score.
     """
 
     weight: Float[np.ndarray, "C Z"]
@@ -118,13 +120,13 @@ def absorbed_share(
     probes: Probes,
     main: Int[np.ndarray, " C"],
 ) -> float:
-    """Returns how often another latent has taken over a label's own, over the classes.
+    """Returns how often another latent replaces a label's main latent, over classes.
 
-    Of the tokens of a class that the probe of the activations finds: those where the
-    main latent is silent and another one writes half or more of the reconstruction's
-    part along the probe. Feature absorption is of https://arxiv.org/abs/2409.14507,
-    whose ablations of one latent at a time this share of one direction stands for: our
-    own reading.
+    It takes the tokens of a class that the probe of the activations finds. It returns
+    the share of them where the main latent is silent and one other latent writes at
+    least half of the reconstruction's part along the probe. Feature absorption is from
+    https://arxiv.org/abs/2409.14507, which ablates one latent at a time; we use this
+    share along one direction instead. (This rule is ours.)
     """
     decoder_ZD = np.asarray(tsae.decoder)
     shares = []
@@ -155,7 +157,7 @@ def _read_tokens(corpus: Corpus, name: str, values: Int[np.ndarray, " Y"]) -> _T
 def _sample(
     tokens: _Tokens, kept_N: Bool[np.ndarray, " N"], rng: np.random.Generator
 ) -> _Tokens:
-    """Returns the kept tokens, or so many of them as a regression reads."""
+    """Returns the kept tokens, but at most as many as a regression reads."""
     index = np.flatnonzero(kept_N)
     chosen = rng.permutation(index)[:_MAX_TOKENS]
     return _Tokens(*(column[chosen] for column in tokens))
@@ -169,7 +171,7 @@ def _encode(tsae: TSAE, x: Float[Array, "N D"]) -> Float[Array, "N Z"]:
 def _differences(
     input_NZ: Float[np.ndarray, "N Z"], truth_NC: Bool[np.ndarray, "N C"]
 ) -> Float[np.ndarray, "C Z"]:
-    """Returns each input's mean in a class less its mean outside."""
+    """Returns each input's mean in a class minus its mean outside."""
     count_C = truth_NC.sum(axis=0)
     sum_CZ = truth_NC.T.astype(np.float32) @ input_NZ
     others_C = np.maximum(len(truth_NC) - count_C, 1)
@@ -180,7 +182,7 @@ def _differences(
 def _fit_best(
     input_NZ: Float[np.ndarray, "N Z"], truth_NC: Bool[np.ndarray, "N C"], *, k: int
 ) -> Probes:
-    """Returns probes of the k inputs that differ most between a class and the rest."""
+    """Fits probes on the k inputs that differ most between a class and the rest."""
     top_CK = np.argsort(-np.abs(_differences(input_NZ, truth_NC)), axis=1)[:, :k]
     weight_CK, bias_C = fit_logistic(
         jnp.asarray(input_NZ), jnp.asarray(truth_NC), jnp.asarray(top_CK)
@@ -196,8 +198,8 @@ def fit_logistic(
 ) -> tuple[Float[Array, "C K"], Float[Array, " C"]]:
     """Returns weights and bias of a logistic regression for each class, on K columns.
 
-    Minimizes the sum of the log losses + 1/2 |weights|^2 of inputs that are scaled to
-    mean square 1, by Newton's method; the bias is not penalized.
+    It minimizes the sum of the log losses + 1/2 |weights|^2 by Newton's method, with
+    inputs scaled to mean square 1; the bias is not penalized.
 
     >>> x = jnp.array([[0.0], [1.0], [5.0], [6.0]])
     >>> truth = jnp.array([[False], [False], [True], [True]])

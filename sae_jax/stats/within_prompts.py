@@ -1,15 +1,16 @@
 """Effects within prompts: how a latent tells right from wrong rollouts of one prompt.
 
-A latent that marks hard prompts is high where rollouts fail, and says nothing of which
-rollout of a prompt fails. So a rollout is compared with others of its prompt alone:
+A latent that marks hard prompts is high where rollouts fail, but does not predict which
+rollout of a prompt fails. So a rollout is compared only with others of its prompt:
 
     covariance_p = sum_i (m_i - mean m) (y_i - mean y)     over rollouts i of prompt p
     effect       = sum_p covariance_p / sqrt(sum_p |m|^2_p  sum_p |y|^2_p)
 
-with m_i a rollout's mean activation, y_i its outcome (1 correct, 0 incorrect) and
-|.|^2_p the sum of squares around the prompt's mean. It is the correlation of the two
-once each has lost its prompt's mean, and lies in [-1, 1]. Prompts are the units of the
-standard error (linearized, as of a ratio estimator) and of the p-value (sign-flip).
+Here m_i is a rollout's mean activation, y_i its outcome (1 correct, 0 incorrect), and
+|.|^2_p the sum of squares around the prompt's mean. The effect is the correlation of
+the two after subtracting each prompt's mean, and is in [-1, 1]. Prompts are the units
+of the standard error (linearized, as for a ratio estimator) and of the p-value
+(sign-flip).
 """
 
 import dataclasses
@@ -53,9 +54,9 @@ class WithinPromptSums:
         )
 
     def effect(self) -> WithinPromptEffect:
-        """Returns every latent's effect; 0 with error 0 where a latent does not vary.
+        """Returns every latent's effect; 0 with error 0 if a latent does not vary.
 
-        With one prompt there is no error: it is NaN.
+        With one prompt the error is unknown, so it is NaN.
         """
         squares_Z = self.activation_scatter.sum(axis=0)
         outcome = self.outcome_scatter.sum()
@@ -71,7 +72,7 @@ class WithinPromptSums:
         return WithinPromptEffect(value_Z, np.where(varies_Z, error_Z, 0.0))
 
     def p_values(self, latents: Int[np.ndarray, " K"]) -> Float[np.ndarray, " K"]:
-        """Returns two-sided p-values of no effect: prompts' signs flipped at random."""
+        """Returns two-sided p-values for no effect, by random sign flips of prompts."""
         return sign_flip_p_values(self.covariance[:, latents])
 
 
@@ -92,7 +93,7 @@ def within_prompts(moments: OutcomeMoments) -> WithinPromptSums:
     sums_N2Z = moments.sums[has_both_P]
     squares_NZ = moments.squares[has_both_P].sum(axis=1)
     scatter_NZ = squares_NZ - sums_N2Z.sum(axis=1) ** 2 / np.maximum(total_N1, 1)
-    # Rounding leaves this much of a constant: no scatter at all.
+    # Rounding leaves this much scatter in a constant, which has none.
     scatter_NZ = np.where(scatter_NZ > 1e-12 * squares_NZ, scatter_NZ, 0.0)
     outcome_N = n_N2.prod(axis=1) / np.maximum(total_N1[:, 0], 1)
     means_N2Z = sums_N2Z / n_N2[:, :, None]

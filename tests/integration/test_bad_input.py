@@ -200,7 +200,7 @@ def test_a_checkpoint_of_other_shapes(refusal, whole, tmp_path):
     wider = "--config.model.intermediate_size=24"
     checkpoint = f"--checkpoint={workdir}"
     config = f"--config={workdir / 'config.json'}"
-    message = "where the config asks for"
+    message = "but the config needs"
     assert message in refusal([config, checkpoint, wider], command=evaluate.main)
     record = json.loads((workdir / "config.json").read_text())
     record["config"]["model"]["intermediate_size"] = 24

@@ -49,7 +49,7 @@ def test_an_experiment_is_cut_taken_up_and_told_of(command, recipe, tmp_path):
     args = (f"--config={recipe}", f"--workdir={folder}")
     cut = command.cut("train  2/4", signal.SIGTERM, *args, **how)
     assert cut.code == 75, cut.err
-    assert cut.err.endswith("run the same command again to go on\n")
+    assert cut.err.endswith("run the same command again to continue\n")
     assert not (folder / "short").exists()
     ended = command.run(*args, **how)
     assert ended.code == 0, ended.err

@@ -140,7 +140,7 @@ def test_a_signal_to_one_process_stops_all_after_the_same_step(
         os.kill(second, signal.SIGTERM)
         _, said = launcher.communicate(timeout=AT_MOST_S)
     assert launcher.returncode == 75, said
-    assert said.count("stopped; run the same command again to go on") == 1
+    assert said.count("stopped; run the same command again to continue") == 1
     code, _, said = _launched(command, 2, *_asked(cut, 1, *warm))
     assert code == 0, said
     assert rollouts(cut) == rollouts(alone)
@@ -186,7 +186,7 @@ def test_an_error_of_one_process_ends_all_with_its_cause(command, tmp_path):
     with started(command, tmp_path, *([_asked(tmp_path, 1)] * 2)) as two:
         codes, said = two.ends()
     assert codes == [2, 2]
-    cause = f"{tmp_path}/config.json is not the record of a run"
+    cause = f"{tmp_path}/config.json is not a config that this version"
     assert f"\nerror: {cause}" in f"\n{said[0]}"
     assert f"\nerror: process 0 has failed: {cause}" in f"\n{said[1]}"
 

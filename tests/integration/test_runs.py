@@ -40,7 +40,7 @@ def test_a_signal_or_a_closed_terminal_saves_and_exits_75(
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # children inherit what nohup ignores
     ended = command.cut("sft  3/6", number, *tiny(tmp_path))
     assert ended.code == 75
-    assert ended.err.endswith("\nstopped; run the same command again to go on\n")
+    assert ended.err.endswith("\nstopped; run the same command again to continue\n")
     # No finished step is repeated.
     done = [row["step"] for row in metrics(tmp_path)]
     assert done == list(range(len(done)))
@@ -87,11 +87,16 @@ def test_a_flipped_bit_in_the_newest_checkpoint_costs_the_steps_since_the_one_be
         module="rlvr_jax.evaluate",
     )
     assert (ended.code, ended.out) == (1, "")
-    assert f"{newest} cannot be read ({name} is not what was written)" in ended.err
+    assert (
+        f"{newest} cannot be read ({name} has changed since it was written)"
+        in ended.err
+    )
     ended = command.run(*tiny(tmp_path))
     assert ended.code == 0, ended.err
-    begins = f"from {earlier[-1]}" if earlier else "anew"  # the signal was fast
-    assert f"the run goes on {begins}\n" in ended.err
+    begins = (
+        f"from {earlier[-1]}" if earlier else "from the beginning"
+    )  # the signal was fast
+    assert f"the run continues {begins}\n" in ended.err
     assert outcome(tmp_path) == outcome(whole)
 
 

@@ -122,7 +122,9 @@ def test_a_tracker_that_breaks_costs_a_run_two_lines(
     assert ended.code == 0, ended.err
     assert outcome(workdir) == outcome(whole)
     told = [line for line in ended.err.splitlines() if line.startswith("tracker")]
-    assert "tracker lines:Lines: ConnectionError: no route; the run goes on" in told[0]
+    assert (
+        "tracker lines:Lines: ConnectionError: no route; the run continues" in told[0]
+    )
     assert "lacks the last 2 of 10 lines" in told[1]
     assert len(told) == 2
     # The same command sends the missing events, though the run has nothing left to do.
@@ -142,7 +144,7 @@ def test_a_tracker_that_does_not_open_is_refused_before_a_step(
     *_, error = ended.err.splitlines()
     assert error == (
         "error: log.trackers: lines:Lines does not open: ConnectionError: no route; "
-        "set log.tracking.mode=offline, or leave it out"
+        "set log.tracking.mode=offline, or leave lines:Lines out"
     )
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
 

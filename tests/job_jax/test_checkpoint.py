@@ -114,15 +114,15 @@ def one_parameter_less():
     [
         (
             lambda: state(width=32),
-            r"1 holds opt_state/1/mu as float32\[8, 64\] where the config asks for "
+            r"1 holds opt_state/1/mu as float32\[8, 64\], but the config needs "
             r"float32\[8, 32\]; use the config it was made with, or another workdir",
         ),
         (
             lambda: state(dtype=jnp.float32),
-            r"params/out as bfloat16\[64, 8\] where the config asks for float32",
+            r"params/out as bfloat16\[64, 8\], but the config needs float32",
         ),
         (lambda: state() | {"skipped": jnp.int32(0)}, "1 has no skipped"),
-        (one_parameter_less, "holds params/out, of which the config knows nothing"),
+        (one_parameter_less, "holds params/out, which the config does not have"),
     ],
 )
 def test_another_model_is_refused_by_name(tmp_path, like, message):
@@ -258,10 +258,10 @@ def test_a_flipped_bit_in_any_file_is_found_and_named(tmp_path):
                 lambda: checkpoints.restore_host_state(2),
             ):
                 with pytest.raises(
-                    CheckpointReadError, match="not what was writt"
+                    CheckpointReadError, match="changed since it was writt"
                 ) as e:
                     read()
-                assert f"2 cannot be read ({name} is" in str(e.value)
+                assert f"2 cannot be read ({name} has" in str(e.value)
         file.write_bytes(content)
     with StageCheckpoints(tmp_path) as checkpoints:
         assert same(checkpoints.restore(2, state(0))[0], state(2))
@@ -277,7 +277,7 @@ def test_a_resumed_run_takes_the_checkpoint_before_a_damaged_one(tmp_path, capfd
         checkpoints.save(2, state(2), {"note": "once more"})
     said = capfd.readouterr().err
     assert f"{tmp_path}/2 is damaged: {array.relative_to(tmp_path / '2')}" in said
-    assert "the run goes on from 1\n" in said
+    assert "the run continues from 1\n" in said
     assert (tmp_path / "damaged-2").is_dir()
     with StageCheckpoints(tmp_path) as checkpoints:
         assert checkpoints.restore_host_state(2) == {"note": "once more"}
@@ -285,7 +285,7 @@ def test_a_resumed_run_takes_the_checkpoint_before_a_damaged_one(tmp_path, capfd
         flip(max(files_of(tmp_path, step), key=lambda file: file.stat().st_size))
     with StageCheckpoints(tmp_path, CONFIG) as checkpoints:
         assert checkpoints.latest_step is None
-    assert "the run goes on anew\n" in capfd.readouterr().err
+    assert "the run continues from the beginning\n" in capfd.readouterr().err
 
 
 def test_a_checkpoint_that_a_kill_left_without_digests_is_read(tmp_path):
@@ -314,12 +314,12 @@ def test_digests_that_are_damaged_themselves_are_named(tmp_path, content, capfd)
     (tmp_path / "digests" / "2" / "0.json").write_bytes(content)
     with (
         StageCheckpoints(tmp_path) as checkpoints,
-        pytest.raises(CheckpointReadError, match="is not what was written"),
+        pytest.raises(CheckpointReadError, match="has changed since it was written"),
     ):
         checkpoints.restore(2, state(0))
     with StageCheckpoints(tmp_path, CONFIG) as checkpoints:
         assert checkpoints.latest_step == 1
-    assert "the run goes on from 1\n" in capfd.readouterr().err
+    assert "the run continues from 1\n" in capfd.readouterr().err
 
 
 def test_a_file_that_is_gone_is_damage(tmp_path):
@@ -327,6 +327,6 @@ def test_a_file_that_is_gone_is_damage(tmp_path):
     files_of(tmp_path, 1)[0].unlink()
     with (
         StageCheckpoints(tmp_path) as checkpoints,
-        pytest.raises(CheckpointReadError, match="is not what was written"),
+        pytest.raises(CheckpointReadError, match="has changed since it was written"),
     ):
         checkpoints.restore_host_state(1)

@@ -136,7 +136,7 @@ def _without(path):
             "unknown config key 'task.train.chain_length'; "
             "did you mean 'task.train.chain_lengths'?",
         ),
-        ({}, "config holds nothing"),
+        ({}, "config is empty"),
         (_changed("train.steps", "3"), "train.steps expects an int, got '3'"),
         (_changed("eval.k", [1, "2"]), "eval.k expects a tuple of int, got (1, '2')"),
         (_changed("train", 3), "train expects an object, got 3"),
@@ -182,7 +182,7 @@ def test_missing_fields_came_later_and_get_their_default(tmp_path, capsys):
     path.write_text(json.dumps({"config": data}))
     assert diff(from_record(Config, path), DEFAULT) == ["train.group_size: 4 -> 8"]
     told = capsys.readouterr().err
-    assert "without train.steps, train.rfgo, judge: read as that version ran" in told
+    assert "version without train.steps, train.rfgo, judge; these get the" in told
     from_record(Config, path)
     assert capsys.readouterr().err == ""  # warned once
     path.write_text(json.dumps({"config": to_json(DEFAULT)}))

@@ -112,7 +112,7 @@ def test_a_users_class_is_chosen_by_its_place(importable):
     [
         ("no_such_module:Star", "cannot import no_such_module"),
         ("fractions:Fracton", "fractions has no 'Fracton'; did you mean 'Fraction'"),
-        ("fractions:Fraction", "is no subclass of"),
+        ("fractions:Fraction", "is not a subclass of"),
         ("fractions", "unknown shape 'fractions'"),
         (":Star", "unknown shape ':Star'"),
     ],
@@ -127,7 +127,7 @@ def test_a_class_that_json_could_not_name_is_refused():
     class Local(Shape):
         pass
 
-    with pytest.raises(ConfigError, match="at the top of a module of its own"):
+    with pytest.raises(ConfigError, match="at the top of a separate module"):
         Local()
 
 

@@ -290,7 +290,7 @@ def test_a_command_line_is_refused_before_anything_heavy_is_loaded(recipe):
         ("a.json", "{", ": Expecting property name enclosed in double quotes: line 1 "),
         ("a.json", "{}", ": no config under the key 'config'"),
         ("a.json", "3", ": no config under the key 'config'"),
-        ("a.json", '{"config": {}}', ": config holds nothing"),
+        ("a.json", '{"config": {}}', ": config is empty"),
         (
             "a.json",
             '{"config": {"nam": 1}}',

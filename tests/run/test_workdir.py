@@ -87,7 +87,7 @@ def test_changes_of_the_computation_are_refused(workdir):
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"config": {}}'])
 def test_a_record_that_is_none_is_refused(workdir, text):
     (workdir.path / "config.json").write_text(text)
-    with pytest.raises(WorkdirError, match="is not the record of a run"):
+    with pytest.raises(WorkdirError, match="is not a config that this version"):
         Workdir(workdir.path, CONFIG)
 
 

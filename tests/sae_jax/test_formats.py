@@ -200,8 +200,8 @@ def bytes_held(view):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"not a zip", "no zip archive of torch.save"),
-        (b"", "no zip archive of torch.save"),
+        (b"not a zip", "not a zip archive of torch.save"),
+        (b"", "not a zip archive of torch.save"),
     ],
 )
 def test_other_files_are_told_apart(tmp_path, content, message):
@@ -213,7 +213,7 @@ def test_other_files_are_told_apart(tmp_path, content, message):
 def test_another_zip_is_not_a_torch_file(tmp_path):
     with zipfile.ZipFile(tmp_path / "ae.pt", "w") as archive:
         archive.writestr("readme", "hello")
-    with pytest.raises(FormatError, match=r"not one of torch\.save"):
+    with pytest.raises(FormatError, match=r"not from torch\.save"):
         load(tmp_path)
 
 

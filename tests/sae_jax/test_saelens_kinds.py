@@ -280,7 +280,7 @@ def test_the_hubs_cache_is_read_through_its_links(tmp_path):
 
 def test_a_qwen_file_without_its_repository_is_refused_with_the_fix(tmp_path):
     shutil.copy(QWEN, tmp_path / "layer5.sae.pt")
-    with pytest.raises(FormatError, match="keep it as a directory's, such as SAE-Res"):
+    with pytest.raises(FormatError, match="a directory of that name, such as SAE-Res"):
         load(tmp_path / "layer5.sae.pt")
 
 

@@ -50,7 +50,7 @@ def test_the_directions_are_what_the_factors_add(world):
 
 def test_a_directory_that_is_there_is_not_written_to(world, capsys):
     assert synthesize.main([f"--out={world}"]) == 2
-    assert "is there already; give a new directory" in capsys.readouterr().err
+    assert "exists already; give a new directory" in capsys.readouterr().err
 
 
 def test_recovery_counts_each_latent_once_and_the_sign():
@@ -91,7 +91,7 @@ def test_evaluate_says_which_directions_a_dictionary_holds(world, dictionary, ca
     ("rows", "said"),
     [
         (np.ones((3, 4)), r"is \[3, 4\]; save one array \[directions, 16\]"),
-        (np.full((1, 16), np.nan), "holds no rows, or numbers not finite"),
+        (np.full((1, 16), np.nan), "has no rows, or numbers that are not finite"),
         (np.array([{}]), "allow_pickle=False"),
     ],
 )

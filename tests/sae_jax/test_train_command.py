@@ -329,7 +329,7 @@ def test_shards_without_a_response_are_one_line(command, tmp_path):
 def test_a_missing_workdir_is_one_line(capsys):
     assert main(["--config=configs/tsae_quickstart.py"]) == 2
     assert capsys.readouterr().err == (
-        "error: --workdir=DIR is missing; say where the run shall live\n"
+        "error: --workdir=DIR is missing; name the directory of the run\n"
     )
 
 
@@ -354,7 +354,7 @@ def test_sigterm_saves_and_exits_75(shards, tmp_path):
     args = (f"--config={file}", f"--workdir={tmp_path}", "--config.train.steps=9000")
     ended = process.cut("tsae  3/9000", signal.SIGTERM, *args, module="sae_jax.train")
     assert ended.code == 75, ended.err
-    assert ended.err.endswith("\nstopped; run the same command again to go on\n")
+    assert ended.err.endswith("\nstopped; run the same command again to continue\n")
     saved = latest_step(tmp_path / "checkpoints" / "tsae")
     # Every report except those that a resumed run writes.
     reported = [row["step"] + 1 for row in lines(tmp_path)]

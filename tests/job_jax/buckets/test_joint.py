@@ -279,7 +279,7 @@ def test_a_checkpoint_that_somebody_changed_is_refused(bucket, parts, tmp_path):
     stored = read_newest(store_of(bucket)).files[shard(2)]
     assert (stored.size, stored.digest[:4]) == (3, "md5:")
     put(bucket, f"/bucket/run/{stored.object}", "TWO")
-    with pytest.raises(BucketError, match="its digest is not that of commit 2"):
+    with pytest.raises(BucketError, match="its digest differs from commit 2"):
         in_bucket(bucket, tmp_path)
 
 

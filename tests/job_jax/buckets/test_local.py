@@ -103,7 +103,7 @@ def test_a_directory_that_another_machine_has_overtaken_is_brought_up(
 def test_a_bucket_that_was_emptied_takes_no_last_copy_along(bucket):
     directory = commit_run("s3://b/run", config="1")
     bucket.rm("/b", recursive=True)
-    with pytest.raises(BucketAccessError, match=f"no commit 1, of which {directory}"):
+    with pytest.raises(BucketAccessError, match=f"no commit 1, and {directory}"):
         buckets.open_workdir("s3://b/run")
     assert (directory / "config").read_text() == "1"
     shutil.rmtree(directory)

@@ -121,7 +121,7 @@ def test_a_failed_upload_leaves_the_directory_and_names_it(bucket, tmp_path):
     line = str(told.value)
     assert "cannot write objects/00000002-" in line
     assert "/metrics in s3://bucket/run (ConnectionError: the network is gone)" in line
-    assert f"all that is done is in {tmp_path / 'run'}" in line
+    assert f"all work so far is in {tmp_path / 'run'}" in line
     bucket.fails_at = None
     # By the state nothing was lost, so the next start fetches nothing.
     assert LocalState(tmp_path / "run").commit.number == 1

@@ -172,8 +172,8 @@ def test_a_tracker_that_fails_for_good_costs_a_line_and_nothing_else(
     first, last = capsys.readouterr().err.splitlines()
     said = " ".join(str(error).split())
     assert first == (
-        f"tracker recorder: {type(error).__name__}: {said}; the run goes on, "
-        "metrics.jsonl has every line, and it is tried again with the next one"
+        f"tracker recorder: {type(error).__name__}: {said}; the run continues, "
+        "metrics.jsonl has every line, and the next line triggers another try"
     )
     assert "lacks the last 5 of 8 lines" in last
     assert inner.events[-1] == "close failed=False"
@@ -209,8 +209,8 @@ def test_results_that_are_lost_at_the_end_are_not_marked(tmp_path, capsys):
     tracker.finish(RunResults(num_lines=0, numbers={}, tables={}, files=()))
     tracker.close(failed=False)
     assert capsys.readouterr().err == (
-        "tracker recorder: TimeoutError: not uploaded at its end; the same command "
-        "tries again\n"
+        "tracker recorder: TimeoutError: not uploaded while closing; run the same "
+        "command to try again\n"
     )
     assert not TrackingState.open(tmp_path, parent=None).finished
 
@@ -231,7 +231,7 @@ def test_a_tracker_that_hangs_holds_up_nothing_and_is_left(tmp_path, capsys):
     inner = attempt(tmp_path, range(0, 5), Blocked, patience_s=0.01)
     assert steps_of(tmp_path) == list(range(5))
     err = capsys.readouterr().err
-    assert "tracker recorder: does not answer for 0.01 s; it is left" in err
+    assert "tracker recorder: no answer for 0.01 s; giving up on it" in err
     assert "lacks the last 5 of 5 lines" in err
     inner.go.set()
 
@@ -271,7 +271,7 @@ def test_a_run_that_was_tracked_goes_on_where_its_tracker_does_not_open(
     attempt(tmp_path, range(0, 3))
     inner = attempt(tmp_path, range(3, 6), Unopened)
     assert inner.numbers == [3, 4, 5]
-    assert "no network; the run goes on" in capsys.readouterr().err
+    assert "no network; the run continues" in capsys.readouterr().err
 
 
 def test_a_failed_run_is_closed_as_failed(tmp_path):

@@ -298,7 +298,7 @@ def refused(ended, *parts, code=2):
         ("context_size=2", ["--context_size=2", "3 to 40 tokens"]),
         ("reader=readers_of_tests:Wrong", ["no 'Wrong'"]),
         ("reader=readers_of_tests:Narrow", ["shape [8, 40, 7]", "[8, 40, 8]"]),
-        ("text=nowhere.txt", ["nowhere.txt is not there"]),
+        ("text=nowhere.txt", ["nowhere.txt does not exist"]),
         ("text=tests", ["tests is a directory"]),
         ("batch_size=0", ["batch_size=0", "at least 1"]),
     ],

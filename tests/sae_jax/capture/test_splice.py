@@ -136,7 +136,7 @@ def test_figures_equal_a_float64_reference(place, capsys):
 def test_what_cannot_be_spliced_is_refused(place, tmp_path, capsys):
     code, error = measured(place, some(), capsys, hook="mlp_out")
     assert code == 2
-    assert "(resid_post) alone can be spliced" in error
+    assert "(resid_post) can be spliced" in error
     code, error = measured(place, some(), capsys, layer=1, model=tmp_path)
     assert code == 2
     write_checkpoint(tmp_path / "other", num_layers=2, intermediate_size=24)

@@ -188,8 +188,8 @@ def test_another_model_text_or_place_is_other_data(text, tmp_path):
 @pytest.mark.parametrize(
     ("content", "changes", "message"),
     [
-        ("a b c", {}, "too few documents that differ"),
-        ("a b c\n\na b c\n\na b c", {}, "too few documents that differ"),
+        ("a b c", {}, "too few different documents"),
+        ("a b c\n\na b c\n\na b c", {}, "too few different documents"),
         ("a b\n\nc d\n\ne f", {}, "fills no batch of pairs.batch_size=16"),
         ("a b\n\nc d\n\ne f", {"layer": 4}, "stream.layer=4: toy has no layer 4"),
         ("a b\n\nc d\n\ne f", {"context_size": 50}, "stream.context_size=50"),

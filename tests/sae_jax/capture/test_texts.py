@@ -55,7 +55,7 @@ def test_another_byte_or_field_is_another_text(tmp_path):
         ("a.txt", b"good\n\nbad \xe9 end\n", "line 3: byte 0xe9 is not UTF-8"),
         ("a.jsonl", b"", "holds no document"),
         ("a.jsonl", b'{"text": "a"}\n{"text":\n', "line 2 is not JSON"),
-        ("a.jsonl", b'["a"]\n', "line 1 is no JSON object"),
+        ("a.jsonl", b'["a"]\n', "line 1 is not a JSON object"),
         ("a.jsonl", b'{"body": "a", "n": 1}\n', "under 'text'; it has body"),
         ("a.jsonl", b'{"text": 3}\n', "under 'text'; it has none"),
         ("a.jsonl", b'{"text": "\\ud800"}\n', "half a surrogate pair"),

@@ -220,7 +220,7 @@ def test_a_sequence_that_does_not_fit_is_refused(tmp_path, change, message):
 def test_activations_of_another_width_are_refused(tmp_path):
     rows_TD, columns = sequence(3)
     with (
-        pytest.raises(ConfigError, match=r"shape \[3, 2\]; the data set is of width 3"),
+        pytest.raises(ConfigError, match=r"shape \[3, 2\]; the data set has width 3"),
         writer(tmp_path / "data") as out,
     ):
         out.add(rows_TD[:, :2], **columns)
@@ -243,7 +243,7 @@ def test_a_data_set_that_could_not_be_read_is_not_begun(tmp_path, change, messag
 def test_a_truncated_shard_is_refused_on_opening(shards):
     path = shards / "shard_00001.bin"
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(ConfigError, match=r"00001\.bin has 119 bytes where 4 tokens"):
+    with pytest.raises(ConfigError, match=r"00001\.bin has 119 bytes, but 4 tokens"):
         ActivationShards(shards)
 
 
@@ -270,7 +270,7 @@ def test_another_data_set_s_shard_is_found_by_verify(shards):
     path.write_bytes(bytes(len(path.read_bytes())))
     index["shards"][0]["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
     (shards / "index.json").write_text(json.dumps(index))
-    with pytest.raises(ConfigError, match="data_hash is not that of the shards"):
+    with pytest.raises(ConfigError, match="data_hash does not match the shards"):
         ActivationShards(shards).verify()
 
 

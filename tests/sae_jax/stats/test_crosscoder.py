@@ -164,7 +164,7 @@ def test_the_command_says_whose_each_latent_is(world, tmp_path, capsys):
     )
     assert min(found["fve"]) > 0.9
     assert evaluate(argv) == 2
-    assert "a crosscoder, which reads the other" in capsys.readouterr().err
+    assert "a crosscoder, which also needs the other" in capsys.readouterr().err
 
 
 def test_a_latent_of_later_checkpoints_is_confirmed_however_many_there_are():

@@ -151,5 +151,5 @@ def test_the_command_prints_them_and_refuses_non_numbers(world, tmp_path, capsys
     for wrong in ("0", "x", str(D + 1)):
         assert main([*argv, f"--sparse_probes={wrong}"]) == 2
         error = capsys.readouterr().err
-        assert f"{wrong} is no number of latents" in error
+        assert f"{wrong} is out of range" in error
         assert error.count("\n") == 1
