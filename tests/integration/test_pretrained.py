@@ -124,7 +124,7 @@ def _set(name, **changes):
     ("damage", "message"),
     [
         (_truncated, "model.safetensors is damaged ("),
-        (_removed("model.safetensors"), "model.safetensors; beside it lie"),
+        (_removed("model.safetensors"), "model.safetensors; its directory holds"),
         (_removed("config.json"), "config.json; give a directory of a Hugging Face"),
         (_removed("tokenizer.json"), "tokenizer.json; give the directory of a fast"),
         (
