@@ -1,4 +1,4 @@
-"""A policy with an edited residual stream: its rollouts, and its distance from clean."""
+"""A policy with an edited residual stream: its rollouts, and its KL from clean."""
 
 import functools
 from collections.abc import Iterator, Sequence

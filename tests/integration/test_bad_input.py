@@ -290,7 +290,7 @@ LIST = "--config.probe.features.method=list"
         ([STAGE, LIST], "latents=() is an empty feature set"),
         (
             [STAGE, LIST, "--config.probe.features.latents=(1,2048)"],
-            "latent 2048 of an autoencoder with latents 0..2047",
+            "latent 2048 does not exist; the autoencoder has latents 0..2047",
         ),
         (
             [STAGE, LIST, "--config.probe.features.latents=(-1,)"],
