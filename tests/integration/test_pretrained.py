@@ -129,7 +129,7 @@ def _set(name, **changes):
         (_removed("tokenizer.json"), "tokenizer.json; give the directory of a fast"),
         (
             lambda start: (start / "tokenizer.json").write_text("{"),
-            "tokenizer.json is no fast tokenizer",
+            "tokenizer.json is not a fast tokenizer",
         ),
         (
             _set("config.json", architectures=["Qwen2MoeForCausalLM"]),

@@ -63,6 +63,7 @@ class GGUFFile:
 
 def read_gguf(path: Path) -> GGUFFile:
     """Returns the header of a GGUF file, memory-mapped.
+
     Raises ConfigError if the file is missing, is not GGUF, is cut off, is one of
     several parts, or has an unsupported version.
     """
