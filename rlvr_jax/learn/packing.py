@@ -1,6 +1,6 @@
 """Packing: several completions of one prompt in one row, and back to one row each.
 
-A completion with a row of its own needs the width of the micro-batch's longest, so a
+A completion with its own row needs the width of the micro-batch's longest, so a
 short one is mostly padding. Packed, several of a group follow each other in one row.
 Segments keep their attention apart, and in each, positions count from the prompt's end.
 Every [B, T] array stays [B, T]; only the policy's pass runs over fewer rows.

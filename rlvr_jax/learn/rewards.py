@@ -78,7 +78,7 @@ def judged_completions(
     If a part reads verdicts, unverified completions are not judged. These parts are
     correctness, confidence and, through its corrupted golds, wrong_label. If all parts
     are others, such as a custom reward, a completion is judged if one of them scores
-    it (ours). The arguments are those of `reward_parts`.
+    it (ours). The arguments are as in `reward_parts`.
 
     Example:
         >>> verified = jnp.array([[True, False]])

@@ -159,11 +159,11 @@ def _optimizer_steps(
 ) -> Iterator[tuple[int, Iterator[Batch]]]:
     """Yields the epoch and the micro-batches of every optimizer step.
 
-    The first step is on-policy by construction, whatever computed `old_logprobs`: its
-    old policy is the current one. This matters because in bfloat16 two programs
-    disagree on a completion's log-probability by more than GSPO's bounds allow. If
-    older weights sampled (`train.staleness`), `loss.tis_cap` corrects for it, not the
-    ratio.
+    The first step is on-policy by construction: its old policy is the current one, even
+    if another program computed `old_logprobs`. This matters because in bfloat16 two
+    programs disagree on a completion's log-probability by more than GSPO's bounds
+    allow. If older weights sampled (`train.staleness`), `loss.tis_cap` corrects for it,
+    not the ratio.
     """
     train, cut = config.train, MicroBatchCut.from_config(config)
     for epoch in range(train.num_epochs):
@@ -275,8 +275,8 @@ def _check_not_stale(rollouts_version: int, version: int, *, train: TrainConfig)
     behind = min(version, train.staleness * train.optimizer_steps_per_batch)
     if rollouts_version != version - behind:
         raise StaleRolloutsError(
-            f"rollouts carry weight version {rollouts_version}, the update has version "
-            f"{version} and with train.staleness={train.staleness} reads those of "
+            f"rollouts have weight version {rollouts_version}, but the update at "
+            f"version {version} with train.staleness={train.staleness} needs version "
             f"{version - behind}; sample again before learning"
         )
     return behind
@@ -290,9 +290,9 @@ def _check_mismatch(metrics: Mapping[str, float], limit: float) -> None:
     gap = metrics.get("logprob_mismatch/mean", 0.0)
     if gap > limit or (math.isnan(gap) and not metrics["optimizer/skipped"]):
         raise LogprobMismatchError(
-            f"sampler and scorer differ by {gap:.3g} nats a token where "
-            f"train.max_logprob_mismatch={limit} are allowed; compute in float32, or "
-            "raise the limit if the loss can bear it"
+            f"sampler and scorer differ by {gap:.3g} nats a token, but "
+            f"train.max_logprob_mismatch={limit} is allowed; compute in float32, or "
+            "raise the limit if the loss tolerates it"
         )
 
 

@@ -112,7 +112,7 @@ def kl_estimate(
     """Returns an estimate of KL(pi || pi_ref) from d = log pi_ref - log pi.
 
         k1  -d             unbiased; as a loss its gradient has mean zero on-policy
-        k2  d^2 / 2        biased; its on-policy gradient is that of the KL
+        k2  d^2 / 2        biased; its on-policy gradient is the KL's
         k3  exp(d) - d - 1 unbiased and never negative; GRPO's choice
 
     Source: http://joschu.net/blog/kl-approx.html
@@ -130,9 +130,9 @@ def truncated_weights(
 ) -> tuple[Float[Array, " B T"], Bool[Array, " B T"]]:
     """Returns min(pi_old / pi_sampler, cap) from its logarithm, and where it is capped.
 
-    As a factor of the gain it corrects for a sampler that is not quite the policy:
-    tokens that it drew too often count less, and tokens that it drew too seldom count
-    more, up to the cap. No gradient flows through the weight.
+    As a factor of the gain it corrects for a sampler that is not quite the policy.
+    Tokens that it drew too often count less. Tokens that it drew too seldom count more,
+    up to the cap. No gradient flows through the weight.
     Source: https://fengyao.notion.site/off-policy-rl
     """
     log_ratio = jax.lax.stop_gradient(log_ratio)

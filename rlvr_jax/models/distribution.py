@@ -62,7 +62,7 @@ def sampling_logits(
 
     Logits are divided by the temperature. Then tokens are excluded: ids from
     `num_real_tokens` on; end-of-sequence before `min_new_tokens`; all but the k best
-    (top-k); all but the smallest set of best tokens whose part of the remaining
+    (top-k); all but the smallest set of best tokens whose share of the remaining
     probability reaches p (top-p; ties with the last one stay). Temperature 0 keeps only
     the best token, or the first of several. An excluded token's logit is -1e30, so its
     probability is exactly 0.

@@ -91,10 +91,10 @@ def apply_rope(
 def _scale_rope_freqs(freq_I: jax.Array, config: ModelConfig) -> jax.Array:
     """Returns frequencies, in radians a token, stretched for a longer context.
 
-    linear: every frequency is divided by `rope_factor` (arXiv 2306.15595). llama3 and
-    yarn: slow pairs are divided by it, fast pairs do not change, and between the two
-    the frequencies are mixed. dynamic: none changes, because `max_seq_len` ends where
-    the change would begin.
+    linear   every frequency is divided by `rope_factor` (arXiv 2306.15595)
+    llama3, yarn  slow pairs are divided by it, fast pairs do not change, and between
+             the two the frequencies are mixed
+    dynamic  none changes, because `max_seq_len` ends where the change would begin
     """
     if config.rope_scaling in ("none", "dynamic"):
         return freq_I

@@ -1,11 +1,11 @@
 """Causal tests: latents are changed while the policy answers, and effects are measured.
 
 Every arm answers the same held-out problems with the same sampling keys: the unedited
-policy (clean), the edited latents (target), and the controls. The controls are random
-latents that fire as often and move the stream as far; a random direction that moves
-every token exactly as far; and a null edit, which moves nothing and must reproduce the
-clean completions. A target that does no more than its controls is not a cause, however
-large its effect.
+policy (clean), the edited latents (target), and the controls. There are two controls:
+random latents that fire as often and move the stream as far, and a random direction
+that moves every token exactly as far. A null edit moves nothing and must reproduce the
+clean completions. A target that does no more than its controls is not a cause, however large
+its effect.
 """
 
 import dataclasses
@@ -268,7 +268,7 @@ def check_null_edit(null: ArmResult, clean: ArmResult) -> None:
         raise NullEditError(
             f"the null edit of latents {list(null.arm.latents)}, of gain 0, changed "
             f"{int(differs_B.sum())} of {len(differs_B)} completions (the first is "
-            f"number {first}): editing alone changes what is sampled, so no effect is "
-            "due to the latents; compute in float32 (model.compute_dtype=float32), or "
+            f"number {first}): editing alone changes the sampled tokens, so no effect "
+            "is due to the latents; compute in float32 (model.compute_dtype=float32), or "
             "fix the intervention"
         )

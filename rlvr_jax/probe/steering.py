@@ -152,7 +152,7 @@ class SteerablePolicy:
         if any(differs):
             raise NullEditError(
                 f"edits of gain 0 changed {sum(differs)} of {len(differs)} texts: "
-                "editing alone changes what is drawn, so no change is due to "
+                "editing alone changes the drawn tokens, so no change is due to "
                 "the latents; compute in float32 (model.compute_dtype=float32)"
             )
 

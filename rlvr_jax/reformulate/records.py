@@ -106,7 +106,7 @@ def report_lines(
     num_attempted: int,
     num_originals: int,
 ) -> list[str]:
-    """Returns lines on what was written, dropped and why, and what is verified."""
+    """Returns lines with the counts of written, dropped and verified rewrites."""
     tokens = sum(len(list(find_quantities(parent.question))) for parent in parents)
     reasons = [r.check.reason for r in rewrites if r.check.outcome != "verified"]
     verified = len(rewrites) - len(reasons)

@@ -156,7 +156,7 @@ def _read(formula: str) -> Any:
         len(formula) > _MAX_CHARS
         or not _ARITHMETIC.fullmatch(words)
         or _LARGE_POWER.search(formula)
-        or re.search(r"[a-zA-Z]\s*\(", words)  # function or product: cannot be told
+        or re.search(r"[a-zA-Z]\s*\(", words)  # function or product: ambiguous
     ):
         raise _FormulaError("a formula is more than arithmetic")
     braced = re.sub(r"(frac\{[^{}]*\})([0-9a-zA-Z])", r"\1{\2}", formula)

@@ -23,7 +23,7 @@ _START_LIMIT_S = (
     120.0  # importing transformers takes a second; more on a crowded machine
 )
 _LIMIT_S = 20.0  # for one prompt, which takes a millisecond
-# A fixed day for templates that ask for today's date: a run must give the same prompts
+# A fixed day for templates that use today's date: a run must give the same prompts
 # whenever it is repeated.
 _TODAY = datetime.datetime(2026, 1, 1)
 

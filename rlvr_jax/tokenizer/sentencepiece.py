@@ -13,7 +13,7 @@ from job_jax.schema import ConfigError
 from rlvr_jax.tokenizer.base import PAD_ID, Spans
 
 # sentencepiece writes a space as this character, and would decode it as a space even if
-# the text itself contains it. Such a character is therefore encoded as bytes.
+# the text itself contains it. This character is therefore encoded as bytes.
 _SPACE_MARK = "\u2581"
 _EOS_ID, _UNKNOWN_ID = 1, 2  # of models learned here
 

@@ -263,7 +263,7 @@ def test_rollouts_are_of_the_version_that_staleness_asks_for_and_of_no_other(
             ).metrics
             assert metrics["staleness/versions_behind"] == version - expected
         else:
-            with pytest.raises(StaleRolloutsError, match=f"reads those of {expected};"):
+            with pytest.raises(StaleRolloutsError, match=f"needs version {expected};"):
                 _optimize(updater, version=offered, state_version=version, **settings)
             assert not updater.steps
 

@@ -57,8 +57,8 @@ def load_hf(
 
     Args:
         path: a directory with config.json and safetensors; nothing is downloaded.
-        dtype: float32 or bfloat16, for parameters and computation, whatever dtype the
-            files have.
+        dtype: float32 or bfloat16, for parameters and computation, regardless of the
+            files' dtype.
         mesh: a mesh from `job_jax.mesh.make_mesh`; without one, the first device holds
             the policy.
         family: "package.module:NAME" for a custom family; without it, config.json
