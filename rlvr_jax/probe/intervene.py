@@ -4,8 +4,8 @@ Every arm answers the same held-out problems with the same sampling keys: the un
 policy (clean), the edited latents (target), and the controls. There are two controls:
 random latents that fire as often and move the stream as far, and a random direction
 that moves every token exactly as far. A null edit moves nothing and must reproduce the
-clean completions. A target that does no more than its controls is not a cause, however large
-its effect.
+clean completions. A target that does no more than its controls is not a cause, however
+large its effect.
 """
 
 import dataclasses
@@ -269,6 +269,6 @@ def check_null_edit(null: ArmResult, clean: ArmResult) -> None:
             f"the null edit of latents {list(null.arm.latents)}, of gain 0, changed "
             f"{int(differs_B.sum())} of {len(differs_B)} completions (the first is "
             f"number {first}): editing alone changes the sampled tokens, so no effect "
-            "is due to the latents; compute in float32 (model.compute_dtype=float32), or "
-            "fix the intervention"
+            "is due to the latents; compute in float32 (model.compute_dtype=float32), "
+            "or fix the intervention"
         )
