@@ -252,7 +252,7 @@ def _masking_obstacle(
             ):
                 return "half of a mixed number"
     if _stands_in(question, letter):
-        return f"{letter} stands in the question"
+        return f"{letter} is already in the question"
     if counts[quantity.value] > 1:
         return "the value occurs again"
     return None

@@ -72,8 +72,8 @@ def select_parents(
     if not any(parent.id in in_band for parent in parents):
         raise ConfigError(
             f"the run in {workdir} has sampled none of these problems: it knows "
-            f"{next(iter(in_band), None)!r}, the file has {parents[0].id!r}; give its "
-            "training file under the same name, and --id_field as it was"
+            f"{next(iter(in_band), None)!r}, but the file has {parents[0].id!r}; give "
+            "its training file under the same name, with the same --id_field"
         )
     return [parent for parent in parents if in_band.get(parent.id, False)]
 

@@ -254,7 +254,7 @@ def chat_template(directory: Path, *, field: str) -> str:
     template = _own_template(_read_tokenizer(directory))
     if template is None:
         raise ConfigError(
-            f"{field}=tokenizer, and {directory} has none, neither "
+            f"{field}=tokenizer, but {directory} has none, neither "
             f"{_TEMPLATE} nor in {SETTINGS}; give the Jinja text, or '' for "
             "none"
         )

@@ -84,12 +84,12 @@ def read_vocabulary(file: GGUFFile) -> Vocabulary:
     tokens, types = metadata["tokens"], metadata["token_type"]
     if len(tokens) != len(types):
         raise ConfigError(
-            f"{file.path} is damaged: it has {len(tokens)} tokens and types of "
-            f"{len(types)}"
+            f"{file.path} is damaged: it has {len(tokens)} tokens, but "
+            f"{len(types)} token types"
         )
     most_common = collections.Counter(tokens).most_common(1)
     if most_common and most_common[0][1] > 1:
-        raise ConfigError(f"{file.path}: token {most_common[0][0]!r} is there twice")
+        raise ConfigError(f"{file.path}: token {most_common[0][0]!r} occurs twice")
 
     def take_id(key: str) -> int | None:
         number = metadata.get(key)
