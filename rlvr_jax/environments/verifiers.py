@@ -5,8 +5,7 @@ turns so far, and stops when the model must speak next. The messages that the
 environment has added by then are its reply. So every reply reruns an episode's tools
 from the beginning, and the tools must be repeatable.
 
-Versions from 0.2 on have different environments, which call an endpoint; we refuse
-them.
+Versions from 0.2 on have other environments, which call an endpoint; we refuse them.
 """
 
 import dataclasses

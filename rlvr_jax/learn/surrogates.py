@@ -83,8 +83,8 @@ def _surrogate(
     PPO's minimum is its clipped branch, a constant, exactly where the ratio is above
     the upper bound with A > 0, or below the lower bound with A < 0. Selecting the
     branch there gives the true gradient also at ties, where the gradient of a minimum
-    is split between its branches. The dual clip bounds the ratio from above where A <
-    0, which PPO's minimum does not: without it, one token that became likely despite a
+    is split between its branches. For A < 0 the dual clip bounds the ratio from above,
+    which PPO's minimum does not: without it, one token that became likely despite a
     negative advantage can outweigh the batch.
     """
     if config.surrogate == "reinforce":

@@ -51,7 +51,7 @@ class TrainState:
 class Updater:
     """The jitted programs of one stage's optimizer steps.
 
-    Gradients and the update are float32, also if parameters and moments are not.
+    Gradients and the update are float32, even if parameters and moments are not.
     Results stored in bfloat16 are rounded stochastically, with bits from `seed`. All
     arrays are laid out on the mesh as the parameters are, so the next step reuses this
     step's buffers and no device holds more than its part. `frozen` holds states that

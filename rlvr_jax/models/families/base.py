@@ -193,8 +193,7 @@ def common_to_hf(config: ModelConfig) -> HFConfig:
     activation = next(
         hf for hf, ours in ACTIVATIONS.items() if ours == config.activation
     )
-    # Dynamic scaling begins beyond this context, so the run's own maximum is wrong
-    # here.
+    # Dynamic scaling begins beyond this context, so a run's maximum is wrong here.
     is_dynamic = config.rope_scaling == "dynamic"
     context = config.rope_original_max_position if is_dynamic else config.max_seq_len
     return {
