@@ -1,7 +1,7 @@
 """The distribution that tokens are sampled from, the same for sampler and trainer.
 
-Temperature, top-k, top-p and minimum length are applied only here, so
-with the same weights the sampler and the trainer use the same distribution.
+Temperature, top-k, top-p and minimum length are applied only here, so with the same
+weights the sampler and the trainer use the same distribution.
 """
 
 import dataclasses

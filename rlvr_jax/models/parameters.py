@@ -220,7 +220,8 @@ def einsum_float32(formula: str, a: jax.Array, b: jax.Array) -> jax.Array:
 
     Its gradients are products in that dtype too: a float32 gradient is rounded to it
     first. Otherwise a product with one float32 operand would run in float32, at a small
-    fraction of a TPU's or GPU's speed. Every letter of the formula must occur twice.
+    fraction of a TPU's or GPU's speed. Every letter of the formula must occur at least
+    twice.
     """
     return jnp.einsum(formula, a, b, preferred_element_type=jnp.float32)
 

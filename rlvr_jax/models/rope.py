@@ -23,8 +23,8 @@ def rope_tables(
 ) -> tuple[Float[Array, " B T 1 H"], Float[Array, " B T 1 H"]]:
     """Returns the cosine and the sine of every position's angles, for one layer type.
 
-    Dimensions i and i + H/2 of a head form pair i, which turns by position /
-    theta^(2i/H) radians: Hugging Face's layout (arXiv 2104.09864). If
+    Dimensions i and i + H/2 of a head form pair i, which turns by
+    position / theta^(2i/H) radians: Hugging Face's layout (arXiv 2104.09864). If
     `rope_local_theta` is set, sliding layers use it instead and are never scaled. YaRN
     multiplies cosines and sines by `attention_factor`, and so every score by its
     square.

@@ -39,7 +39,7 @@ class ScopedIntervention:
     """Edits of the residual stream, and the tokens whose stream they change.
 
     completion  only completion tokens; the first is drawn from the unedited prompt
-    predicting  every token that predicts one: those and the prompt's last
+    predicting  every token that one is predicted from: also the prompt's last
     everywhere  prompt and completion
 
     A prompt is read once for all of its samples, so they share its edits.

@@ -226,7 +226,7 @@ def test_metrics_are_means_over_the_steps_and_skips_add_up():
 
 def test_rollouts_of_other_weights_are_refused():
     updater = Recorder()
-    with pytest.raises(StaleRolloutsError, match="version 2, but .* version 3"):
+    with pytest.raises(StaleRolloutsError, match=r"version 2, but .* version 3"):
         _optimize(updater, version=2, state_version=3)
     assert not updater.steps
 
