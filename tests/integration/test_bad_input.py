@@ -294,7 +294,7 @@ LIST = "--config.probe.features.method=list"
         ),
         (
             [STAGE, LIST, "--config.probe.features.latents=(-1,)"],
-            "latent -1 of an autoencoder",
+            "latent -1 does not exist",
         ),
         (
             [STAGE, "--config.probe.features.method=reason_score"],
